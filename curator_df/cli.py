@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``curator-df``: the public functions on the command line."""
+"""Command line of curator_df: ``curator-df`` calls the public functions."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.ops.near_duplicates import VERIFY
 
 VERBOSE = "CURATOR_DF_VERBOSE"
-"""Environment variable that has the traceback of an error shown, as ``--verbose`` does."""
+"""Environment variable that shows the traceback of an error, as ``--verbose`` does."""
 
 
 class Commands(TyperGroup):
-    """The commands, each of which ends in an exit code of `curator_df.errors.exit_code`."""
+    """Group of all commands, each of which exits with a code of `curator_df.errors.exit_code`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options of all commands, one of which shows the help."""
+        """Parse the options that all commands share, one of which shows the help."""
         with reported(ctx):
             return super().parse_args(ctx, args)
 
@@ -52,13 +52,13 @@ class Commands(TyperGroup):
         """Run the command."""
         with reported(ctx):
             result = super().invoke(ctx)
-            sys.stdout.flush()  # so that a reader who went away is noticed here
+            sys.stdout.flush()  # so that a closed pipe is noticed here
         return result
 
 
 @contextmanager
 def reported(ctx: Any) -> Iterator[None]:
-    """Report an error of the block in a few lines, and end with its exit code."""
+    """Report an error of the block in a few lines, and exit with its code."""
     try:
         yield
     except (typer.Exit, typer.Abort, USAGE_ERROR):
@@ -69,8 +69,8 @@ def reported(ctx: Any) -> Iterator[None]:
 
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
-"""Raised for options and arguments that a command does not have; it is reported with the command's usage."""
-# Without markup, which would take "[html]" in a text for a style and leave it out.
+"""Class of the error for options and arguments that a command does not have; it is reported with the command's usage."""
+# Markup is off: it would treat "[html]" in a text as a style and remove it.
 app = typer.Typer(
     cls=Commands,
     add_completion=False,
@@ -88,12 +88,12 @@ DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
 SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
 SHOWN_ROWS = 3
-"""Rows of the demo that are shown of each kind."""
+"""Number of rows of each kind that the demo shows."""
 OPTIONS = (
     "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing on_text partition_on port"
 )
 OPTIONS += " rejects sample_size scheme text verify workdir"
-"""Arguments of Python that are options here."""
+"""Python arguments that are also command-line options."""
 _ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
 
 Input = Annotated[
@@ -102,7 +102,7 @@ Input = Annotated[
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(show_default="60 % of the machine", help="Memory that all processes together may use, such as 4GB."),
+    typer.Option(show_default="60 % of the machine", help="Memory budget of all processes together, such as 4GB."),
 ]
 Cpus = Annotated[int | None, typer.Option(show_default="all CPUs", help="Maximum number of concurrent threads.")]
 Text = Annotated[str, typer.Option(help="Name of the text column.")]
@@ -111,7 +111,7 @@ Metrics = Annotated[
     bool, typer.Option("--metrics", help="Serve metrics during the run; `curator-df monitor up` shows them.")
 ]
 Rejects = Annotated[
-    str | None, typer.Option(show_default=False, help="Folder for the dropped rows, with the reason of each.")
+    str | None, typer.Option(show_default=False, help="Folder for the dropped rows and the reason for each drop.")
 ]
 OnBadRows = Annotated[
     str, typer.Option(help="error: stop at an unreadable row. quarantine: write it to the output's _quarantine folder.")
@@ -139,7 +139,7 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Take the options of all commands; `Commands` reads them."""
+    """Accept the options that all commands share; `Commands` parses them."""
 
 
 @app.command(short_help="Normalize and filter text, and write it.")
@@ -193,7 +193,7 @@ def recommend(
         typer.Option(show_default="current directory", help="Folder for temporary files, whose free space is checked."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(show_default=False, help="Folder or Hugging Face ID of a model to size batches for.")
+        str | None, typer.Option(show_default=False, help="Folder or Hugging Face ID of the model to size batches for.")
     ] = None,
     device_memory: Annotated[
         str | None, typer.Option(show_default=False, help="Memory of the GPU that runs the model, such as 40GB.")
@@ -255,7 +255,7 @@ def dedup(
     if exact:
         docs = cdf.drop_exact_duplicates(docs, normalize=normalize, on_text=on_text, **policy)  # type: ignore[arg-type]
     elif normalize is not None or on_text is not None:
-        raise ParameterError("--normalize and --on-text go with --exact")
+        raise ParameterError("--normalize and --on-text need --exact")
     elif scheme not in SCHEMES:
         raise ParameterError(f"--scheme {scheme!r} is not one of {', '.join(map(repr, SCHEMES))}")
     else:
@@ -297,7 +297,7 @@ def demo(
             help="Folder for the corpus and the results. Without it, they are deleted when the demo ends.",
         ),
     ] = None,
-    memory: Annotated[str, typer.Option(help="Memory that all processes together may use, such as 4GB.")] = DEMO_MEMORY,
+    memory: Annotated[str, typer.Option(help="Memory budget of all processes together, such as 4GB.")] = DEMO_MEMORY,
     cpus: Cpus = None,
 ) -> None:
     """Curate real text that is on this machine: documentation, docstrings and licenses of installed packages."""
@@ -313,18 +313,18 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="curator-df-demo-") as folder:
         _run_demo(Path(folder), memory, cpus)
     _console().print(
-        "\nThe files of the demo are deleted. To keep them, name a folder: curator-df demo FOLDER", highlight=False
+        "\nThe files of the demo were deleted. To keep them, name a folder: curator-df demo FOLDER", highlight=False
     )
 
 
 def _run_demo(folder: Path, memory: str, cpus: int | None) -> None:
     console = _console()
-    console.print("gathering text that is on this machine (half a minute at most)...")
-    # In a process of its own: what gathering leaves in memory would count against the budget.
+    console.print("Collecting text that is already on this machine (at most 30 seconds)...")
+    # A separate process, because the memory that collecting leaves behind would count against the budget.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
         corpus = apart.submit(write_demo_corpus, folder / "corpus").result()
     console.print(
-        f"corpus: {corpus.documents:,} documents, {corpus.text_bytes / 1e6:.0f} MB of text in {folder / 'corpus'}",
+        f"Corpus: {corpus.documents:,} documents, {corpus.text_bytes / 1e6:.0f} MB of text in {folder / 'corpus'}",
         soft_wrap=True,
     )
     if not corpus.is_enough:
@@ -361,13 +361,11 @@ def up(
     grafana_port: Annotated[int, typer.Option(help="Port of Grafana.")] = 3000,
     address: Annotated[
         str,
-        typer.Option(
-            help="Address to listen on. Any other than the loopback address can be reached by other machines."
-        ),
+        typer.Option(help="Address to listen on. Other machines can reach any address except the loopback address."),
     ] = LOOPBACK,
     write_only: Annotated[bool, typer.Option("--write-only", help="Write the files and start nothing.")] = False,
 ) -> None:
-    """Write the configuration of Prometheus and Grafana, and start those that are installed. Ctrl-C stops them."""
+    """Write the configuration of Prometheus and Grafana, and start the installed ones. Ctrl-C stops them."""
     console = _console()
     folder = (default_directory() if directory is None else directory).absolute()
     watched = stack.Stack(folder, address, port, grafana_port)
@@ -381,24 +379,24 @@ def up(
             console.print(missing, style="yellow", soft_wrap=True)
     if prometheus is None:
         raise typer.Exit(1)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both servers are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both servers are stopped
     with suppress(KeyboardInterrupt), stack.running_servers(watched) as servers:
         console.print(f"prometheus  {watched.prometheus_url}", soft_wrap=True)
         if grafana is not None:
             console.print(f"grafana     {stack.dashboard_url(watched)}", soft_wrap=True)
         given = "" if directory is None else f"directory={str(folder)!r}"
-        console.print(f"runs are seen inside `with cdf.serve_metrics({given})`", soft_wrap=True)
+        console.print(f"To show a run, start it inside `with cdf.serve_metrics({given})`", soft_wrap=True)
         stack.wait_for_end(servers)
 
 
 class _Terminal(Console):
     def on_broken_pipe(self) -> None:
-        """Raise the error, which has an exit code of its own; rich would end the process with 1."""
-        raise BrokenPipeError(errno.EPIPE, "the reader of the output went away")
+        """Raise the error, which has its own exit code; rich would exit with code 1."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output exited")
 
 
 def _console(*, stderr: bool = False) -> Console:
-    """Return a terminal that shows texts as they are: names in square brackets are no styles."""
+    """Return a console that prints text unchanged: names in square brackets are not styles."""
     return _Terminal(stderr=stderr, markup=False, highlight=False)
 
 
@@ -428,7 +426,7 @@ def _read(source: str, on_bad_rows: Any) -> Any:
 
 
 def _with_options(message: str) -> str:
-    """Return a message with options of the command line in the place of arguments of Python.
+    """Replace arguments of Python in a message by options of the command line.
 
     Examples
     --------
@@ -444,9 +442,9 @@ def _with_options(message: str) -> str:
 
 
 def report(exc: BaseException, *, is_verbose: bool) -> None:
-    """Write an error to standard error: one message, after its traceback if that is asked for."""
+    """Write an error to standard error as one message, preceded by its traceback if requested."""
     if isinstance(exc, BrokenPipeError):
-        # Nobody reads on. What Python flushes at its end goes nowhere.
+        # The reader has exited. Discard the output that Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if is_verbose or os.environ.get(VERBOSE, "0") not in ("", "0"):
@@ -463,7 +461,7 @@ def report(exc: BaseException, *, is_verbose: bool) -> None:
 
 
 def _how_to_continue(command: list[str]) -> str:
-    """Return the command that continues a run, for commands that can.
+    """Return the command that continues a run; empty for commands that cannot be continued.
 
     Examples
     --------
@@ -487,7 +485,7 @@ def main() -> None:
     for stream in (
         sys.stdout,
         sys.stderr,
-    ):  # receipts and names of files have characters that the terminal may not have
+    ):  # receipts and file names may have characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app()

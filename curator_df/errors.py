@@ -8,30 +8,30 @@
     ├── ColumnError (KeyError)              a column is missing, or would be overwritten
     ├── SchemaError (TypeError)             a column has different types in different files
     ├── InputError (FileNotFoundError)      no file matches, or a file vanished
-    ├── InputChangedError (InputError)      an input file was changed, appended to or replaced after it was listed
+    ├── InputChangedError (InputError)      an input file was modified or replaced after it was listed
     ├── CorruptFileError (OSError)          a compressed or Parquet file is truncated or damaged
     ├── RemoteFileError (OSError)           a remote store kept failing; nothing is damaged, the run can be resumed
     ├── BadRowError (ValueError)            a row cannot be read; names file, line and byte offset
     ├── OversizeRowError (MemoryError)      one row needs more memory than is available; names file and line
-    ├── OversizePageError (OversizeRowError) a page of a Parquet file does, which can only be read whole
-    ├── BudgetError (MemoryError)           the plan does not fit the allowed bytes; nothing was started
+    ├── OversizePageError (OversizeRowError) one Parquet page, which must be read whole, needs too much
+    ├── BudgetError (MemoryError)           the plan does not fit the memory budget; nothing was started
     ├── DiskFullError (OSError)             no space left; the run can be resumed
     ├── OutputExistsError (FileExistsError) the output folder is not empty
     ├── OutputInUseError (OutputExistsError) another run is writing to it now
-    ├── OutputChangedError (RuntimeError)   what a run has written was renamed, changed or deleted before the run ended
-    ├── ResumeError (RuntimeError)          the journal there belongs to another input or program
+    ├── OutputChangedError (RuntimeError)   output was renamed, changed or deleted while its run was in progress
+    ├── ResumeError (RuntimeError)          the output's journal belongs to another input or program
     ├── OperatorError (RuntimeError)        a user's function raised; names the step and the rows
     ├── StepMemoryError (MemoryError)       what a step started or shared would have passed the number; names the step
     ├── WorkerLostError (RuntimeError)      workers kept dying on one range
     ├── SchedulerLostError (RuntimeError)   the connection to the scheduler was lost; the run can be resumed
     ├── RowCountError (RuntimeError)        not all rows read are accounted for
-    ├── BarrierError (RuntimeError)         a pending drop was computed without `checkpoint`
+    ├── BarrierError (RuntimeError)         a deferred operation was computed without `checkpoint`
     ├── NoClusterError (RuntimeError)       a run was requested and no cluster is running
     ├── MissingExtraError (ImportError)     a package of an extra is not installed; names the command that installs it
-    ├── ExpressionError (TypeError)         a Dask expression that cannot be run block by block
-    └── UnsupportedBackendError (TypeError) an operator cannot work on this kind of block
+    ├── ExpressionError (TypeError)         a Dask expression cannot be run block by block
+    └── UnsupportedBackendError (TypeError) an operator does not support this kind of block
 
-`exit_code` gives the exit code of a process that ends with an error, for the command line and for scripts.
+`exit_code` returns the exit code for an error, for the command line and for scripts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _HOW_TO_GIVE_META = (
     "what it returns with meta=: an empty table such as df._meta, or ('name', 'int64') for a column."
 )
 _LIBRARIES = (os.path.dirname(__file__), *{sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")})
-"""Folders whose frames a user did not write."""
+"""Folders with code that users did not write."""
 
 
 def is_library(filename: str) -> bool:
@@ -143,7 +143,7 @@ class InputError(CuratorError, FileNotFoundError):
 
 
 class InputChangedError(InputError):
-    """An input file is not the one that was listed: it was changed, appended to or replaced before it was read to its end."""
+    """An input file is not the one that was listed: it was modified or replaced before it was read completely."""
 
 
 class CorruptFileError(CuratorError, OSError):
@@ -152,7 +152,7 @@ class CorruptFileError(CuratorError, OSError):
     Attributes
     ----------
     path : str
-        The file, if one stage wrote it for the next: it can be written again.
+        The file, if it is an intermediate file of the run, which can be written again.
     """
 
     path: str = ""
@@ -166,14 +166,14 @@ class BadRowError(CuratorError, ValueError):
     """A row cannot be read. The message names file, line and byte offset."""
 
 
-# MemoryError comes first in these two: the other way round they cannot be unpickled (their __new__ is not the base's).
+# MemoryError comes first in these two: otherwise they cannot be unpickled, because their __new__ is not that of the base.
 class OversizeRowError(MemoryError, CuratorError):
     """One row needs more memory than the step may use.
 
     Attributes
     ----------
     path : str
-        File that holds the row.
+        File that contains the row.
     line : int
         Line (or row) number, from 1.
     offset : int
@@ -189,22 +189,22 @@ class OversizeRowError(MemoryError, CuratorError):
 
 
 class OversizePageError(OversizeRowError):
-    """A page of a Parquet file, which can only be read whole, needs more memory than the step may use.
+    """A page of a Parquet file, which must be read whole, needs more memory than the step may use.
 
     Attributes
     ----------
     path : str
-        The file.
+        File that contains the page.
     line, offset : int
         Number of the first row of the page's row group, from 1 and from 0.
     row_bytes : int
-        Bytes of a row that would take as much memory.
+        Size of a row that would need the same memory, in bytes.
     column : str
         Column of the page.
     page_bytes : int
-        Bytes of the page when decompressed.
+        Decompressed size of the page in bytes.
     needed_bytes : int
-        What is held while this and the other columns' pages are read.
+        Memory in use while this page and those of the other columns are read, in bytes.
     """
 
     column: str = ""
@@ -213,19 +213,19 @@ class OversizePageError(OversizeRowError):
 
     @classmethod
     def of(cls, path: str, row: int, column: str, page_bytes: int, *, needed_bytes: int, row_bytes: int) -> Self:
-        """Return the error of a page in the row group that begins with this row, from 0."""
+        """Create the error for a page in the row group that begins with this row, counted from 0."""
         error = cls(
             f"{path!r}, row group from row {row + 1:,}: a page of the column {column!r} has {page_bytes:,} bytes, and "
-            f"{needed_bytes:,} are held while it is read: more than the memory allowed"
+            f"{needed_bytes:,} are in use while it is read, more than the memory budget allows"
         )
         error.path, error.line, error.offset, error.row_bytes = path, row + 1, row, row_bytes
         error.column, error.page_bytes, error.needed_bytes = column, page_bytes, needed_bytes
         return error
 
     def that_would_fit(self, had_bytes: int, memory: int) -> OversizePageError:
-        """Return the same error, with what a task alone on the node had, and with what it would fit."""
+        """Return a copy with the memory of a task that runs exclusively, and the budget that would suffice."""
         error = OversizePageError(
-            f"{self}. Alone on the node a task has {had_bytes:,} bytes for this and its blocks. Allow memory={memory:_} and "
+            f"{self}. A task that runs exclusively has {had_bytes:,} bytes for page and blocks. Use memory={memory:_} and "
             "resume, or write the file again with smaller pages (in pyarrow, write_batch_size=64)"
         )
         vars(error).update(vars(self))
@@ -233,11 +233,11 @@ class OversizePageError(OversizeRowError):
 
 
 class BudgetError(MemoryError, CuratorError):
-    """The plan does not fit the allowed bytes. Nothing was started."""
+    """The plan does not fit the memory budget. Nothing was started."""
 
 
 class DiskFullError(CuratorError, OSError):
-    """No space is left on the output's or the spill directory's file system."""
+    """The file system of the output or of the spill directory has no space left."""
 
 
 class OutputExistsError(CuratorError, FileExistsError):
@@ -245,11 +245,11 @@ class OutputExistsError(CuratorError, FileExistsError):
 
 
 class OutputInUseError(OutputExistsError):
-    """Another run is writing to the output folder. The same call is right when that one has ended."""
+    """Another run is writing to the output folder. The same call will succeed when that run has ended."""
 
 
 class OutputChangedError(CuratorError, RuntimeError):
-    """Files or folders that a run has written were renamed, changed or deleted before the run ended. It can be resumed."""
+    """Files or folders of the output were renamed, changed or deleted while the run was in progress. It can be resumed."""
 
 
 class ResumeError(CuratorError, RuntimeError):
@@ -276,19 +276,19 @@ class StepMemoryError(MemoryError, CuratorError):
 
 
 class WorkerLostError(CuratorError, RuntimeError):
-    """Workers kept dying on one range."""
+    """Workers were repeatedly killed by one input split."""
 
 
 class SchedulerLostError(CuratorError, RuntimeError):
-    """The connection to the scheduler was lost: it ended, or is unreachable. The run can be resumed."""
+    """The connection to the scheduler was lost because it ended or is unreachable. The run can be resumed."""
 
 
 class RowCountError(CuratorError, RuntimeError):
-    """Not all rows read are accounted for: a defect here or in an operator, which is never silent."""
+    """Not all rows that were read are accounted for. This is a defect in curator_df or in an operator and is always reported."""
 
 
 class BarrierError(CuratorError, RuntimeError):
-    """A pending drop was computed without `checkpoint` or `write_*`."""
+    """A deferred (full-pass) operation was computed without `checkpoint` or `write_*`."""
 
 
 class NoClusterError(CuratorError, RuntimeError):
@@ -296,11 +296,11 @@ class NoClusterError(CuratorError, RuntimeError):
 
 
 class ExpressionError(CuratorError, TypeError):
-    """A Dask expression that cannot be run block by block."""
+    """A Dask expression cannot be run block by block."""
 
 
 class UnsupportedBackendError(CuratorError, TypeError):
-    """An operator cannot work on blocks of this backend."""
+    """An operator does not support blocks of this backend."""
 
 
 class KernelNotCompiledError(CuratorError, RuntimeError):
@@ -308,19 +308,19 @@ class KernelNotCompiledError(CuratorError, RuntimeError):
 
 
 class MissingExtraError(CuratorError, ImportError):
-    """A package that an optional feature needs is not installed. The message has the command that installs it."""
+    """A package that an optional feature needs is not installed. The message gives the command that installs it."""
 
 
 MAY_PASS = 1
-"""Exit code of an error that may pass: the same command can be retried unchanged, with ``on_existing="resume"``."""
+"""Exit code of an error that may be temporary: retry the same command with ``on_existing="resume"``."""
 PERMANENT = 2
-"""Exit code of an error that every attempt meets until something is changed, and of a wrong option."""
+"""Exit code of a wrong option, and of an error that recurs until something is changed."""
 UNEXPECTED = os.EX_SOFTWARE
-"""Exit code (70) of an exception that curator_df does not raise on purpose: a defect, in curator_df or in a library."""
+"""Exit code (70) of an exception that curator_df does not raise on purpose: a defect in curator_df or in a library."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 PIPE_CLOSED = 141
-"""Exit code when the reader of the standard output went away, as in ``curator-df explain corpus/ | head -1``."""
+"""Exit code when the reader of the standard output exits, as in ``curator-df explain corpus/ | head -1``."""
 
 EXIT_CODES: Mapping[type[BaseException], int] = {
     CuratorError: MAY_PASS,
@@ -362,7 +362,7 @@ EXIT_CODES: Mapping[type[BaseException], int] = {
     PermissionError: PERMANENT,
     OSError: MAY_PASS,
 }
-"""Exit code by class. A subclass that is not listed has the code of the nearest class that is."""
+"""Exit code by class. A class that is not listed has the code of its nearest listed base class."""
 _PERMANENT_ERRNOS = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
@@ -372,13 +372,13 @@ def exit_code(exc: BaseException) -> int:
     Parameters
     ----------
     exc : BaseException
-        Any exception, also one of Python or of another library.
+        Any exception, including those of Python and of other libraries.
 
     Returns
     -------
     int
-        1 if the same command may succeed when it is retried, 2 if something has to be changed first, 70 if the exception is
-        unexpected, 130 after Ctrl-C, 141 if the reader of the standard output went away.
+        1 if the same command may succeed when it is retried, 2 if something must be changed first, 70 if the exception is
+        unexpected, 130 after Ctrl-C, 141 if the reader of the standard output exited.
 
     Examples
     --------

@@ -96,7 +96,7 @@ def test_recommend_says_what_to_set_and_why(corpus, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "bands_per_iteration=20 of 20" in done.stdout
-    assert "1.00 GB allowed" in done.stdout
+    assert "budget 1.00 GB" in done.stdout
 
 
 def test_dedup_keeps_one_of_each(corpus, tmp_path):
@@ -117,7 +117,7 @@ def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):
 
 MISTAKES = [
     (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
-    (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is under the floor"),
+    (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is below the minimum"),
     (
         ["curate", "IN", "out", "--profile", "mine"],
         "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",
@@ -130,7 +130,7 @@ MISTAKES = [
         ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
         "ParameterError: --scheme and --verify cannot be used with --exact",
     ),
-    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
+    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text need --exact"),
     (
         ["dedup", "IN", "out", "--exact", "--on-text", "words"],
         "ParameterError: drop_exact_duplicates: --on-text words",
@@ -179,7 +179,7 @@ def test_metrics_are_served_while_a_run_goes_on(corpus, tmp_path, monkeypatch):
     done = curator_df("curate", corpus, tmp_path / "out", "--memory", "1GB", "--metrics")
     assert done.returncode == 0, done.stderr
     assert "metrics at http://127.0.0.1:" in done.stderr
-    assert f"in {tmp_path}/curator-df/monitor/targets/" in done.stderr
+    assert f"through {tmp_path}/curator-df/monitor/targets/" in done.stderr
     assert list((tmp_path / "curator-df/monitor/targets").iterdir()) == []
 
 
@@ -195,8 +195,8 @@ def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = curator_df("monitor", "up", "--dir", tmp_path / "watch")
     assert done.returncode == 1
-    assert "prometheus is not installed (apt install prometheus" in done.stdout
-    assert "neither grafana-server nor grafana is installed" in done.stdout
+    assert "Prometheus is not on the PATH. Install it with `apt install prometheus`" in done.stdout
+    assert "Neither grafana-server nor grafana is on the PATH" in done.stdout
 
 
 COMMANDS = ("", "curate", "explain", "recommend", "dedup", "warm", "demo", "monitor", "monitor up")

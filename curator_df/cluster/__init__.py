@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start a cluster that keeps the budget, or verify one that is running."""
+"""Start a cluster that keeps the budget, or verify a running one."""

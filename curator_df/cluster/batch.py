@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job on a batch system (Slurm, PBS, LSF, SGE) asks for, computed from a budget for each job; no job is sent here."""
+"""Request of a job on a batch system (Slurm, PBS, LSF, SGE), computed from the budget of each job; no job is submitted here."""
 
 from __future__ import annotations
 
@@ -23,54 +23,54 @@ from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
 BatchSystem = Literal["slurm", "pbs", "lsf", "sge"]
-"""Batch systems that jobs can be sent to."""
+"""Batch systems to which jobs can be submitted."""
 WALLTIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 LEAVE_SHARE, MOST_LEAVE_SECONDS = 0.1, 300
-"""A worker leaves before its job's time is up: by a tenth of it, at most 5 minutes, and by as much again at random, so that
+"""Share, and maximum seconds, by which a worker leaves before its job's time is up; the same again is added at random, so that
 workers do not leave all at once."""
 LEAST_WALLTIME_SECONDS = 120
 SGE_MEMORY = re.compile("mem|ram", re.IGNORECASE)
-"""In the names of resources that are memory, such as ``h_vmem``, ``m_mem_free`` and ``ram``: each site has its own."""
+"""Pattern of resource names that are memory, such as ``h_vmem``, ``m_mem_free`` and ``ram``; each site has its own."""
 SGE_NO_GPU = re.compile("mem|ram|rt$|cpu$", re.IGNORECASE)
-"""In the names of those that cannot be GPUs: memory, ``h_rt`` and ``s_rt``, ``h_cpu``."""
+"""Pattern of resource names that cannot be GPUs: memory, ``h_rt`` and ``s_rt``, ``h_cpu``."""
 GPU_DIRECTIVES = {"slurm": "--gres=gpu:{}", "lsf": '-gpu "num={}"'}
-"""How jobs ask for GPUs; PBS has them in its ``select``, and at SGE each site has a name of its own."""
+"""Directives that request GPUs; PBS has them in its ``select``, and each SGE site has its own name."""
 SLURM_MEMORY = re.compile(r"--(mem|mem-per-cpu|mem-per-gpu)(?:[= ]\s*(\d+)([KMGT]?)B?)?$", re.IGNORECASE)
-"""How a Slurm job asks for memory, in MiB where no unit is given."""
+"""Directive that requests memory from Slurm, in MiB if no unit is given."""
 JOB_SHELL = "-S /bin/bash"
-"""Has PBS and SGE run the script in bash: they go by the user's or the queue's shell, not by its first line."""
+"""Directive that makes PBS and SGE run the script in bash: they use the user's or the queue's shell, not its first line."""
 JOB_SPILL_DIRECTORY = "${TMPDIR:-/tmp}"
-"""The job's own disk, as the shell of the job sees it."""
+"""Local disk of the job, in the syntax of its shell."""
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What each job is to be, and how many there are."""
+    """Request of each job, and the number of jobs."""
 
     system: BatchSystem
-    """Where jobs are sent."""
+    """Batch system."""
     layout: Layout
     """Processes, threads and bytes; ``allowed_bytes`` and ``cpus`` are those of one job."""
     least_jobs: int
-    """Jobs that there are at least."""
+    """Minimum number of jobs."""
     most_jobs: int
-    """Jobs that there are at most."""
+    """Maximum number of jobs."""
     queue: str | None
     """Partition or queue."""
     account: str | None
     """Account or project that is charged."""
     walltime_seconds: int
-    """How long a job may run."""
+    """Maximum run time of a job."""
     directives: tuple[str, ...]
     """Further lines for the head of the script, without their prefix."""
     prologue: tuple[str, ...]
-    """Lines of shell that run in the job before the worker."""
+    """Shell lines that run in the job before the worker."""
     interface: str | None
     """Network interface of scheduler and workers."""
     spill_directory: str
-    """Where workers spill to, as the job's shell sees it."""
+    """Folder to which workers spill, in the syntax of the job's shell."""
     job_directory: str
-    """Folder that all nodes see, for the jobs' logs and for temporary credentials."""
+    """Folder visible to all nodes, for the jobs' logs and for temporary credentials."""
     python: str
     """Python on the nodes."""
     gpus: int = 0
@@ -78,16 +78,16 @@ class JobRequest:
 
     @property
     def _megabytes(self) -> int:
-        """Memory of each job in MiB, rounded up: what batch systems call MB."""
+        """Memory of each job in MiB, rounded up, which batch systems call MB."""
         return -(-self.layout.allowed_bytes // (1 << 20))
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of dask-jobqueue's class."""
         layout = self.layout
-        # In MiB, where dask-jobqueue would round up to the next GiB.
+        # In MiB, because dask-jobqueue would round up to the next GiB.
         exact: dict[str, Any] = {"job_mem": f"{self._megabytes}M"} if self.system == "slurm" else {}
         if self.system == "slurm" and names_memory(self.directives):
-            # The configuration of dask-jobqueue, which the argument replaces, may name other lines.
+            # The configuration of dask-jobqueue, which the argument replaces, may have other lines.
             exact["job_directives_skip"] = ["--mem=", *dask.config.get("jobqueue.slurm.job-directives-skip", ())]
         return {
             **exact,
@@ -116,10 +116,10 @@ class JobRequest:
         return [JOB_SHELL, *lines] if self.system in {"pbs", "sge"} else lines  # of two -S, the last one counts
 
     def _reservation(self) -> list[str]:
-        """Return how LSF keeps the memory free for the job: its ``-M``, all that dask-jobqueue asks for, is a bound only."""
+        """Return the LSF reservation of the job's memory: ``-M``, which is all that dask-jobqueue requests, is only a limit."""
         if self.system != "lsf" or any("rusage[" in directive for directive in self.directives):
             return []
-        # With its unit, as without one ``-M`` may be in KB where this is in MB.
+        # With its unit, because without one ``-M`` may be in KB while this is in MB.
         return [f'-R "rusage[mem={self._megabytes}MB]"']
 
     def _pbs_resources(self) -> str:
@@ -133,15 +133,15 @@ class JobRequest:
         return [*self.prologue, *as_exports(settings, environment)]
 
     def _worker_arguments(self) -> list[str]:
-        # Of two --memory-limit the last one counts: dask-jobqueue's own is the job's memory, this one leaves room beside it.
+        # The last --memory-limit counts: dask-jobqueue's own is the job's memory; this one leaves space for other processes.
         limit = ["--memory-limit", f"{worker_memory_limit(self.layout)}B"]
         common = [*limit, "--preload", PRELOAD, "--dashboard-address", "127.0.0.1:0"]
-        if self.gpus:  # of two --nthreads, too, the last one counts
+        if self.gpus:  # the last --nthreads counts too
             return [*common, "--nthreads", "1", *gpu_options(self.layout.device_bytes)]
         return [*common, *lifetime(self.walltime_seconds)]
 
     def _walltime(self) -> str:
-        if self.system == "lsf":  # in whole minutes, no fewer than the worker is told
+        if self.system == "lsf":  # in whole minutes, rounded up
             hours, minutes = divmod(-(-self.walltime_seconds // 60), 60)
             return f"{hours}:{minutes:02}"
         minutes, seconds = divmod(self.walltime_seconds, 60)
@@ -150,7 +150,7 @@ class JobRequest:
 
 
 def lifetime(walltime_seconds: int) -> list[str]:
-    """Return the options with which a worker leaves in time before its job is ended.
+    """Return the options with which a worker leaves before its job is killed.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def lifetime(walltime_seconds: int) -> list[str]:
 
 
 def lifetime_settings(walltime_seconds: int) -> dict[str, str]:
-    """Return the same as Dask's settings, for dask-cuda's worker, which has no such options.
+    """Return `lifetime` as Dask's settings, for dask-cuda's worker, which has no such options.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def lifetime_settings(walltime_seconds: int) -> dict[str, str]:
 
 
 def read_walltime(walltime: str) -> int:
-    """Turn ``"HH:MM:SS"`` or ``"D-HH:MM:SS"`` into seconds.
+    """Convert ``"HH:MM:SS"`` or ``"D-HH:MM:SS"`` to seconds.
 
     Examples
     --------
@@ -186,12 +186,12 @@ def read_walltime(walltime: str) -> int:
     """
     found = WALLTIME.fullmatch(walltime) if isinstance(walltime, str) else None
     if found is None:
-        raise ParameterError(f"walltime={walltime!r} is not a time; write it like '04:00:00' or '1-00:00:00'")
+        raise ParameterError(f"walltime={walltime!r} is not a time. Write it as in '04:00:00' or '1-00:00:00'")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if total < LEAST_WALLTIME_SECONDS:
         raise ParameterError(
-            f"walltime={walltime!r} is less than {LEAST_WALLTIME_SECONDS} s: a job would end before its worker has worked"
+            f"walltime={walltime!r} is less than the minimum of {LEAST_WALLTIME_SECONDS} s, in which a worker can do no work"
         )
     return total
 
@@ -201,8 +201,8 @@ def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
     allowed_bytes = read_size("memory", memory)
     if allowed_bytes < (least_bytes := least_with_workers()):
         raise BudgetError(
-            f"memory={show_size(allowed_bytes)} of a job is under the floor of {show_size(least_bytes)}: a nanny and one "
-            f"worker process with its smallest task; allow at least memory={least_bytes:_}"
+            f"memory={show_size(allowed_bytes)} of a job is below the minimum of {show_size(least_bytes)}: a nanny and one "
+            f"worker process with its smallest task. Use at least memory={least_bytes:_}"
         )
     one = choose_layout(allowed_bytes, cpus=cpus)
     return dataclasses.replace(one, workers=one.workers * most_jobs, nodes=most_jobs)
@@ -213,16 +213,16 @@ def gpu_job_layout(
 ) -> Layout:
     """Return the layout of jobs with a worker process of one thread for each of their GPUs.
 
-    The nodes' GPUs cannot be seen from here, so ``device_memory`` has to be said.
+    The nodes' GPUs are not visible on this machine, so ``device_memory`` is required.
     """
     if device_memory is None:
         raise ParameterError(
-            f"gpus={gpus}: say with device_memory= how much may be allocated on each; the GPUs of the nodes cannot be seen "
-            "from here, and about 80 % of a GPU's memory leaves room for CUDA itself"
+            f"gpus={gpus}: set device_memory=, the bytes that may be allocated on each. The GPUs of the nodes are not visible "
+            "on this machine; about 80 % of a GPU's memory leaves space for CUDA itself"
         )
     if cpus < gpus:
         raise ParameterError(
-            f"gpus={gpus}, but cpus={cpus}: a job has a worker process for each GPU, and a CPU for each"
+            f"gpus={gpus}, but cpus={cpus}: a job needs a worker process and a CPU for each GPU. Use more cpus="
         )
     one = layout_of_workers(read_size("memory", memory), gpus, reason="one for each GPU of a job")
     return dataclasses.replace(
@@ -237,25 +237,29 @@ def gpu_job_layout(
 
 
 def read_gpus_of_job(gpus: int, device_memory: str | int | None) -> int:
-    """Check how many GPUs each job is to have."""
+    """Check the number of GPUs of each job."""
     if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0:
-        raise ParameterError(f"gpus={gpus!r} must be a number from 0 on: GPUs of each job")
+        raise ParameterError(f"gpus={gpus!r} must be the number of GPUs of each job, 0 or more")
     if not gpus and device_memory is not None:
-        raise ParameterError("device_memory= is of GPUs, and gpus=0 asks for none: say how many each job has")
+        raise ParameterError(
+            "device_memory= needs GPUs, but gpus=0 requests none. Set gpus=, the number of GPUs of each job"
+        )
     return gpus
 
 
 def read_jobs(jobs: int | tuple[int, int]) -> tuple[int, int]:
-    """Turn a number of jobs, or the least and the most, into both."""
+    """Convert a number of jobs, or the minimum and the maximum, to both."""
     numbers = jobs if isinstance(jobs, tuple | list) else (jobs, jobs)
     are_numbers = len(numbers) == 2 and all(isinstance(number, int) for number in numbers)
     if not are_numbers or not 0 <= numbers[0] <= numbers[1] or numbers[1] < 1:
-        raise ParameterError(f"jobs={jobs!r} must be a number from 1 on, or (least, most) with 0 <= least <= most")
+        raise ParameterError(
+            f"jobs={jobs!r} must be a number of 1 or more, or (minimum, maximum) with 0 <= minimum <= maximum"
+        )
     return numbers[0], numbers[1]
 
 
 def names_memory(directives: Sequence[str]) -> bool:
-    """Tell whether directives ask Slurm for memory in another way than by ``--mem=``, which some sites refuse.
+    """Return whether directives request memory from Slurm in another way than by ``--mem=``, which some sites refuse.
 
     Examples
     --------
@@ -266,7 +270,7 @@ def names_memory(directives: Sequence[str]) -> bool:
 
 
 def check_slurm(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str]) -> None:
-    """Check that the memory that directives ask Slurm for is no less than the budget of a job."""
+    """Check that the memory that directives request from Slurm is at least the budget of a job."""
     for directive in directives:
         found = SLURM_MEMORY.match(directive.strip())
         if found is None or found[2] is None or int(found[2]) == 0:  # 0: all memory of the node
@@ -276,13 +280,13 @@ def check_slurm(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[s
         if asked_bytes < allowed_bytes:
             least = -(-allowed_bytes // (max(number, 1) << 20))
             raise ParameterError(
-                f"directives={[directive]} asks Slurm for {show_size(asked_bytes)} in all, less than "
+                f"directives={[directive]} requests {show_size(asked_bytes)} in total from Slurm, less than "
                 f"memory={show_size(allowed_bytes)!r} of a job. Use --{found[1]}={least}M or a smaller memory="
             )
 
 
 def check_sge(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str]) -> None:
-    """Check that a job for SGE asks for memory, CPUs and GPUs in the words of its site: dask-jobqueue asks for none there."""
+    """Check that a job for SGE requests memory, CPUs and GPUs by the names of its site, which dask-jobqueue does not."""
     options = [directive.split() for directive in directives]
     asked = [name for option in options if option[:1] == ["-l"] for name in "".join(option[1:]).split(",")]
     has_memory = any(SGE_MEMORY.search(name.partition("=")[0]) for name in asked)
@@ -293,15 +297,15 @@ def check_sge(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str
     example = [f"-l mem_free={-(-allowed_bytes // (cpus << 20))}M", *[f"-pe smp {cpus}"] * (cpus > 1)]
     example += [f"-l gpu={gpus}"] * bool(gpus)
     raise ParameterError(
-        f"SGE has no name of its own for a job's memory, nor for cpus={cpus} on one node (a parallel environment), nor for "
-        f"GPUs: say with directives= how your site asks for them, such as directives={example}. Most sites count memory for "
+        f"SGE has no standard name for a job's memory, for cpus={cpus} on one node (a parallel environment), or for "
+        f"GPUs. Request them with directives= as your site does, for example directives={example}. Most sites count memory for "
         "each slot"
     )
 
 
 def _lines(name: str, lines: Sequence[str]) -> tuple[str, ...]:
     if isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
-        raise ParameterError(f"{name}={lines!r} must be a list of lines, such as {name}=[{str(lines)!r}]")
+        raise ParameterError(f"{name}={lines!r} must be a list of lines, for example {name}=[{str(lines)!r}]")
     return tuple(lines)
 
 
@@ -321,11 +325,11 @@ def request_jobs(
     device_memory: str | int | None = None,
     **names: str | None,
 ) -> JobRequest:
-    """Check what a user asks for, and compute what follows from it; ``names`` are queue, account and interface."""
+    """Check the user's request, and compute everything that follows; ``names`` are queue, account and interface."""
     if system not in get_args(BatchSystem):
-        raise ParameterError(f"system={system!r} is not one of {', '.join(map(repr, get_args(BatchSystem)))}")
+        raise ParameterError(f"system={system!r} must be one of {', '.join(map(repr, get_args(BatchSystem)))}")
     if isinstance(cpus, bool) or not isinstance(cpus, int) or cpus < 1:
-        raise ParameterError(f"cpus={cpus!r} must be a number from 1 on: CPUs of each job")
+        raise ParameterError(f"cpus={cpus!r} must be the number of CPUs of each job, 1 or more")
     directives, prologue = _lines("directives", directives), _lines("prologue", prologue)
     gpus = read_gpus_of_job(gpus, device_memory)
     if system == "slurm":

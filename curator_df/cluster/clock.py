@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that is set back must not hold up a run.
+"""Send Dask's buffered messages regularly, so that a clock that is set back does not stop a run.
 
-Dask gathers messages for some milliseconds, and tells by the clock of the day when they are to go (``BatchedSend``,
-distributed 2026.7.1; tornado's loop begins each wait by that clock too). Where it is set back just then, messages wait until
-it is as late again, and a run stands still. So what waits in a process is sent once a second whatever the clock says.
+Dask gathers messages for some milliseconds, and uses the time of day to decide when to send them (``BatchedSend``,
+distributed 2026.7.1; tornado's loop begins each wait by that clock too). If it is set back at that moment, messages wait until
+it is that late again, and a run hangs. So buffered messages of a process are sent once a second, regardless of the clock.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ LOOK_SECONDS = 1.0
 def send_what_waits(
     loop: asyncio.AbstractEventLoop, parts: Callable[[], Iterable[Any]], goes_on: Callable[[], bool]
 ) -> None:
-    """Send once a second what clients, schedulers and workers have gathered, from the thread of their loop.
+    """Send the buffered messages of clients, schedulers and workers once a second, from the thread of their loop.
 
     Parameters
     ----------
     loop : asyncio.AbstractEventLoop
-        That of the parts; its own clock only counts.
+        Event loop of the parts, whose clock is monotonic.
     parts : callable
-        Returns the clients, schedulers and workers of this process.
+        Function that returns the clients, schedulers and workers of this process.
     goes_on : callable
-        Whether they are still there.
+        Function that returns whether they still exist.
     """
 
     def look() -> None:
@@ -44,7 +44,7 @@ def send_what_waits(
 
 
 def streams_of(part: Any) -> Iterator[Any]:
-    """Yield what gathers messages in a client, a scheduler or a worker of Dask."""
+    """Yield the message buffers of a client, a scheduler or a worker of Dask."""
     for name in ("scheduler_comm", "batched_stream"):
         if (stream := getattr(part, name, None)) is not None:
             yield stream
@@ -53,9 +53,9 @@ def streams_of(part: Any) -> Iterator[Any]:
 
 
 def watch_streams(client: Any, cluster: Any = None) -> Callable[[], None]:
-    """Send what waits in the process of a client, and of what runs here of its cluster; return what ends that.
+    """Send buffered messages in the process of a client, and of the local parts of its cluster; return a function that stops it.
 
-    It also ends with the client.
+    It also stops when the client closes.
     """
     ended = threading.Event()
 

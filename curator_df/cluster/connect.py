@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Use a cluster that is running already, after checking that its workers' limits keep the budget."""
+"""Use a running cluster, after checking that its workers' limits keep the budget."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Connection:
         open_session(self._session)
 
     def _verify(self) -> None:
-        """Raise `BudgetError` if workers that came since then break the budget; there may be none between two runs."""
+        """Raise `BudgetError` if new workers break the budget; between two runs there may be none."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"] if self.client.status == "running" else {}
         for address, worker in workers.items():
             if error := self._limits.broken_by(address, worker["memory_limit"], worker["nthreads"]):
@@ -93,7 +93,7 @@ class Connection:
     def __repr__(self) -> str:
         return (
             f"connected to {self.client.scheduler.address}: {self.layout.workers} workers x {self.layout.threads} threads, "
-            f"{show_size(self.layout.work_bytes)} of work memory for each; {self.layout.reason}"
+            f"{show_size(self.layout.work_bytes)} of working memory for each; {self.layout.reason}"
             f"{'; ' * bool(self._gpus)}{self._gpus}"
         )
 
@@ -115,7 +115,7 @@ def connect(
         A client, a scheduler's address such as ``"tcp://127.0.0.1:8786"``, or the file written by
         ``dask scheduler --scheduler-file`` (its name ends in ``.json``).
     memory : str or int, optional
-        Bytes allowed on each node: the sum of its workers' limits, plus the client on this machine's node. By default
+        Budget of each node: the sum of its workers' limits, plus the client on this machine's node. By default
         the workers' own limits are used.
     device_memory : str or int, optional
         Bytes that may be allocated on each GPU: every worker has its own GPU, where RMM allocates no more. By default
@@ -142,7 +142,7 @@ def connect(
     NoClusterError
         If the scheduler file does not exist, nothing answers, or the cluster has no worker.
     ParameterError
-        If an argument is of no type that is taken, or workers are to be restarted, and one has no nanny to do so.
+        If an argument has a wrong type, or workers are to be restarted, but one has no nanny.
 
     Notes
     -----
@@ -152,7 +152,7 @@ def connect(
     found = None if workdir is None else path_of("connect", "workdir", workdir)
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
     if not isinstance(client_or_address, str | os.PathLike | Client):
-        raise ParameterError(f"connect: {client_or_address!r} is no Client, address or file of a scheduler")
+        raise ParameterError(f"connect: {client_or_address!r} is not a Client, an address or a scheduler file")
     if security is not None and not isinstance(security, Security):
         raise ParameterError(
             f"connect: security={security!r} must be a distributed.Security with the scheduler's own certificates"
@@ -189,43 +189,45 @@ def _require_nannies(workers: dict[str, dict[str, Any]], recycle_after: RecycleA
     alone = next((address for address, worker in workers.items() if not worker.get("nanny")), None)
     if recycle_after is not None and alone is not None:
         raise ParameterError(
-            f"connect: workers are to be started again after {recycle_after}, but {alone} has no nanny that does it; start it "
+            f"connect: workers should be restarted after {recycle_after}, but {alone} has no nanny to do it. Start it "
             "with --nanny, or leave recycle_after out"
         )
 
 
 def _client(address: str | os.PathLike[str], security: Security | None) -> Client:
-    """Return a client of the scheduler at an address or named in a file."""
+    """Return a client of the scheduler at an address or in a scheduler file."""
     place = os.fspath(address)
     is_file = place.endswith(".json")
     if is_file and not os.path.exists(place):
-        raise NoClusterError(f"{place} is not there: start the scheduler with dask scheduler --scheduler-file {place}")
+        raise NoClusterError(
+            f"{place} does not exist. Start the scheduler with dask scheduler --scheduler-file {place}"
+        )
     where = {"scheduler_file": place} if is_file else {"address": place}
     scheduler = dask.config.get("scheduler", None)
     try:
         return Client(**where, security=security)
-    # What is wrong with an address, a file or certificates comes as many types of error.
+    # Problems with an address, a file or certificates raise many types of errors.
     except (OSError, TypeError, ValueError, KeyError, RuntimeError, AssertionError) as exc:
-        reason = str(exc) or "what it says is not of a scheduler"
-    # A client that never began (distributed 2026.7.1) stays what Dask computes with, and blocks for ever the next one that
-    # starts if the collector finds it just then.
+        reason = str(exc) or "its answer is not that of a scheduler"
+    # A client that never started (distributed 2026.7.1) remains Dask's default client, and blocks the next one forever if the
+    # garbage collector finds it at that moment.
     dask.config.set(scheduler=scheduler)
     gc.collect()
     raise NoClusterError(f"no scheduler could be reached at {place}: {reason}")
 
 
 def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None) -> Layout:
-    """Return the layout that the workers' limits amount to, or raise naming the worker that breaks the budget."""
+    """Return the layout that follows from the workers' limits, or raise with the worker that breaks the budget."""
     if not workers:
-        raise NoClusterError("the cluster has no workers yet; wait for one with client.wait_for_workers(1)")
+        raise NoClusterError("the cluster has no workers yet. Wait for one with client.wait_for_workers(1)")
     nodes: dict[str, int] = {}
     for address, worker in workers.items():
         limit = worker["memory_limit"]
         if not limit:
-            raise BudgetError(f"worker {address} has no memory limit; start it with --memory-limit (or memory_limit=)")
+            raise BudgetError(f"worker {address} has no memory limit. Start it with --memory-limit (or memory_limit=)")
         if limit <= worker_rss_bytes():
             raise BudgetError(
-                f"worker {address} may hold {show_size(limit)}, but its imports alone take {show_size(worker_rss_bytes())}"
+                f"worker {address} has a limit of {show_size(limit)}, but its imports alone need {show_size(worker_rss_bytes())}"
             )
         nodes[worker["host"]] = nodes.get(worker["host"], 0) + limit
     fullest = max(nodes, key=lambda host: nodes[host])
@@ -233,8 +235,8 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
         on_node = {address: w["memory_limit"] for address, w in workers.items() if w["host"] == fullest}
         largest = max(on_node, key=lambda address: on_node[address])
         raise BudgetError(
-            f"the {len(on_node)} workers on {fullest} may hold {show_size(nodes[fullest])} and the client "
-            f"{show_size(CLIENT_RESERVED_BYTES)}: more than the {show_size(allowed_bytes)} allowed. The largest is {largest} "
+            f"the {len(on_node)} workers on {fullest} may use {show_size(nodes[fullest])} and the client "
+            f"{show_size(CLIENT_RESERVED_BYTES)}: more than the budget of {show_size(allowed_bytes)}. The largest is {largest} "
             f"with {show_size(on_node[largest])}"
         )
     return _layout(workers, nodes[fullest] + CLIENT_RESERVED_BYTES if allowed_bytes is None else allowed_bytes)
@@ -255,5 +257,5 @@ def _layout(workers: dict[str, dict[str, Any]], allowed_bytes: int) -> Layout:
         work_bytes=int(limit * (1 - MARGIN_FRACTION)) - worker_rss_bytes(),
         reason=f"the smallest worker's limit is {show_size(limit)}",
         nodes=len(workers) // most,
-        shares_work=False,  # nobody here may raise the limit of a worker
+        shares_work=False,  # this process cannot raise the limit of a worker
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers with a GPU each, on this machine, through dask-cuda: what of each GPU may be used, and who spills.
+"""Workers with a GPU each, on this machine, through dask-cuda: the usable memory of each GPU, and spilling.
 
 cuDF spills, and dask-cuda's own device limit is off: ``docs/decisions/0014-who-spills-from-the-gpu.md``.
 """
@@ -25,30 +25,30 @@ from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
 DEVICE_FRACTION = 0.8
-"""Share of a GPU's memory that ``device_memory=None`` takes; the rest is for CUDA's own context and for others."""
+"""Share of a GPU's memory that is the default of ``device_memory``; the rest is for CUDA's own context and other programs."""
 REQUIRED = ("dask_cuda", "cudf", "rmm", "pynvml")
-"""What GPU workers import (the gpu extra)."""
+"""Packages that GPU workers import (the gpu extra)."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """The GPUs that workers get, one each."""
+    """GPUs of the workers, one each."""
 
     names: tuple[str, ...]
-    """As in ``CUDA_VISIBLE_DEVICES``: numbers or UUIDs."""
+    """Names as in ``CUDA_VISIBLE_DEVICES``: numbers or UUIDs."""
     device_bytes: int
-    """Bytes that RMM may hand out on each."""
+    """Bytes that RMM may allocate on each."""
     total_bytes: int
-    """Memory of the smallest of them."""
+    """Memory of the smallest GPU."""
 
 
 def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None) -> Devices | None:
-    """Return the GPUs to use; None for none, which ``"auto"`` may find."""
+    """Return the GPUs to use; None for none, which is a possible result of ``"auto"``."""
     if gpus != "auto" and (isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0):
-        raise ParameterError(f"gpus={gpus!r} must be a number from 0 on, or 'auto'")
+        raise ParameterError(f"gpus={gpus!r} must be a number of 0 or more, or 'auto'")
     if gpus == 0:
         if device_memory is not None:
-            raise ParameterError("device_memory= is of GPUs, and gpus=0 asks for none: say gpus='auto' or how many")
+            raise ParameterError("device_memory= needs GPUs, but gpus=0 requests none. Use gpus='auto' or a number")
         return None
     names = visible_gpus()
     if names and gpus != "auto" and (missing := _missing()):
@@ -56,14 +56,14 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
     if why := _why_not(names):
         if gpus == "auto":
             return None
-        raise ParameterError(f"gpus={gpus}: {why}. Say gpus='auto' to use the CPU where there is no GPU, or gpus=0")
+        raise ParameterError(f"gpus={gpus}: {why}. Use gpus='auto' to use the CPU if there is no GPU, or gpus=0")
     if gpus != "auto" and gpus > len(names):
-        raise ParameterError(f"gpus={gpus}, but only {len(names)} are visible here ({', '.join(names)})")
+        raise ParameterError(f"gpus={gpus}, but only {len(names)} are visible ({', '.join(names)})")
     chosen = names if gpus == "auto" else names[:gpus]
     if device_memory is None and (slices := [name for name in chosen if name.startswith(SLICE)]):
         raise ParameterError(
-            f"{slices[0]} is a part of a GPU, and how much memory it has is not read here; say device_memory=, about "
-            f"{DEVICE_FRACTION:.0%} of what nvidia-smi lists for it"
+            f"{slices[0]} is a part of a GPU, whose memory size is unknown. Set device_memory=, about "
+            f"{DEVICE_FRACTION:.0%} of the memory that nvidia-smi lists"
         )
     total_bytes = _smallest(chosen)
     device_bytes = (
@@ -71,13 +71,13 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
     )
     if device_bytes > total_bytes:
         raise BudgetError(
-            f"device_memory={show_size(device_bytes)}, but the smallest GPU has {show_size(total_bytes)}; allow less"
+            f"device_memory={show_size(device_bytes)}, but the smallest GPU has {show_size(total_bytes)}. Use less"
         )
     return Devices(chosen, device_bytes, total_bytes)
 
 
 def describe_gpus(gpus: int | str, devices: Devices | None) -> str:
-    """Say which GPUs are used, or that there are none; empty where nobody asked."""
+    """Describe the GPUs that are used, or why there are none; empty if none were requested."""
     if devices is not None:
         share = f"{show_size(devices.device_bytes)} of {show_size(devices.total_bytes)} each"
         return f"{', '.join(devices.names)}: {share}; cuDF spills"
@@ -85,17 +85,19 @@ def describe_gpus(gpus: int | str, devices: Devices | None) -> str:
 
 
 def _smallest(names: tuple[str, ...]) -> int:
-    """Return the memory of the smallest of some GPUs; of all where one goes by its UUID, which is not read."""
+    """Return the memory of the smallest of some GPUs, or of all GPUs if one is given by its UUID, which is not read."""
     gpus = read_gpus()
     chosen = [gpu.total_bytes for gpu in gpus if str(gpu.index) in names]
     return min(chosen if len(chosen) == len(names) else [gpu.total_bytes for gpu in gpus])
 
 
 def _why_not(names: tuple[str, ...]) -> str:
-    """Say why none of these GPUs can be used; nothing where they can."""
+    """Explain why none of these GPUs can be used; empty if they can."""
     reasons = []
     if not names:
-        reasons.append("CUDA_VISIBLE_DEVICES shows none of the GPUs" if read_gpus() else "the driver lists no GPU here")
+        reasons.append(
+            "CUDA_VISIBLE_DEVICES hides all GPUs" if read_gpus() else "the driver finds no GPU on this machine"
+        )
     if missing := _missing():
         reasons.append(f"{', '.join(missing)} not installed (the gpu extra)")
     return ", and ".join(reasons)
@@ -115,7 +117,7 @@ def gpu_layout(
 ) -> Layout:
     """Return the layout of one worker with one thread for each GPU, or raise if the host's memory is too little.
 
-    The other CPUs, of so many or of all that are usable, are shared out among the workers.
+    The other CPUs, of ``cpus`` or of all usable ones, are distributed among the workers.
     """
     workers = len(devices.names)
     layout = layout_of_workers(
@@ -159,7 +161,7 @@ def start_gpu_workers(
 
 
 def gpu_arguments(device_bytes: int) -> dict[str, Any]:
-    """Return what dask-cuda is told of the memory of each GPU: cuDF spills its buffers, dask-cuda no keys."""
+    """Return dask-cuda's arguments for the memory of each GPU: cuDF spills its buffers, and dask-cuda spills no keys."""
     return {
         "device_memory_limit": None,
         "enable_cudf_spill": True,
@@ -170,7 +172,7 @@ def gpu_arguments(device_bytes: int) -> dict[str, Any]:
 
 
 def gpu_options(device_bytes: int) -> list[str]:
-    """Return the same as options of ``dask cuda worker``.
+    """Return the arguments of `gpu_arguments` as options of ``dask cuda worker``.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS between client, scheduler and workers: one argument, ``security=``."""
+"""Encrypt connections between client, scheduler and workers with TLS: one argument, ``security=``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from curator_df.errors import ParameterError
 
 
 def as_security(security: bool | Security) -> Security | None:
-    """Return what Dask takes: True is credentials made now, which end with this process; None is no TLS."""
+    """Return the value for Dask: True creates credentials that expire with this process; None disables TLS."""
     if isinstance(security, Security):
         if not security.require_encryption:
             raise ParameterError(
@@ -31,7 +31,7 @@ def as_security(security: bool | Security) -> Security | None:
 
 
 def _require_usable(security: Security) -> None:
-    """Raise `ParameterError` if the certificates that client, scheduler and workers are to have are missing or no such."""
+    """Raise `ParameterError` if the certificates of client, scheduler and workers are missing or invalid."""
     for role in ("client", "scheduler", "worker"):
         fields = security.get_tls_config_for_role(role)
         for name in ("ca_file", "cert", "key"):
@@ -39,12 +39,12 @@ def _require_usable(security: Security) -> None:
             content = fields[name]
             if content is None:
                 raise ParameterError(
-                    f"security= has no {field}, so nothing could be encrypted: name the certificates of client, scheduler and "
-                    "workers, or give security=True for new ones"
+                    f"security= has no {field}, so nothing could be encrypted. Set the certificates of client, scheduler and "
+                    "workers, or use security=True for new ones"
                 )
             if "\n" not in content and not os.path.isfile(content):  # otherwise it is the certificate itself
-                raise ParameterError(f"security=: there is no file {content!r}, which is named as {field}")
+                raise ParameterError(f"security=: the file {content!r}, set as {field}, does not exist")
         try:
             security.get_connection_args(role)
-        except (OSError, ValueError) as exc:  # what ssl raises is an OSError
+        except (OSError, ValueError) as exc:  # ssl raises OSError
             raise ParameterError(f"security=: the certificate and key of the {role} cannot be used: {exc}") from exc

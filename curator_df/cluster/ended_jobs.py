@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs have ended, in the words of the batch system's own command. Nothing is sent or cancelled here."""
+"""Find the jobs that have ended with the command of the batch system. No job is submitted or cancelled here."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 ANSWER_SECONDS = 30.0
-"""A command that takes longer has not answered."""
+"""Seconds after which a command counts as not answering."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """How a batch system is asked for jobs, and how its answer is read."""
+    """Query for jobs of a batch system, and the format of its answer."""
 
     command: tuple[str, ...]
-    """What is run, with the jobs' numbers at the end where it takes any."""
+    """Command to run, with the jobs' numbers at the end if it accepts any."""
     joined_by: str | None
-    """What stands between the numbers in one word; None where each is a word of its own, empty where all jobs are listed."""
+    """Separator of the numbers within one word; None for a word each, empty if all jobs are listed."""
     row: re.Pattern[str]
-    """A job's number and its state, in a line of the answer."""
+    """Pattern of a job's number and state in a line of the answer."""
     ended: re.Pattern[str]
-    """States of jobs that will not run (again)."""
+    """Pattern of the states of jobs that will not run (again)."""
     unknown: re.Pattern[str]
-    """What it says, though it then fails, of a number that it has forgotten."""
+    """Pattern of the message for a forgotten number, with which the command fails."""
 
 
 SLURM_ENDED = "BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT"
@@ -37,7 +37,7 @@ QUESTIONS = {
         ended=re.compile(SLURM_ENDED),
         unknown=re.compile("Invalid job id"),
     ),
-    # Job id, name, user, time, state, queue.
+    # Job ID, name, user, time, state, queue.
     "pbs": Question(
         ("qstat",),
         joined_by=None,
@@ -53,8 +53,8 @@ QUESTIONS = {
         ended=re.compile("DONE|EXIT"),
         unknown=re.compile("is not found"),
     ),
-    # job-ID prior name user state ...: of all jobs of the user that have not ended. A job that could not be started (its folder
-    # or its shell is not on the node) is kept in error, Eqw, until somebody clears it; one with a d is being deleted.
+    # job-ID prior name user state ...: all jobs of the user that have not ended. A job that could not be started (its folder or
+    # its shell is not on the node) is kept in error, Eqw, until somebody clears it; one with a d is being deleted.
     "sge": Question(
         ("qstat",),
         joined_by="",
@@ -66,19 +66,19 @@ QUESTIONS = {
 
 
 def ended_jobs(system: str, numbers: Collection[str]) -> dict[str, str]:
-    """Return which of these jobs have ended, and their states; none where the batch system does not answer.
+    """Return which of these jobs have ended, with their states; empty if the batch system does not answer.
 
     Parameters
     ----------
     system : str
-        The batch system, as `curator_df.cluster.batch.BatchSystem` names it.
+        The batch system, one of `curator_df.cluster.batch.BatchSystem`.
     numbers : collection of str
-        The jobs, by the numbers that it gave them.
+        Numbers of the jobs.
 
     Returns
     -------
     dict of str to str
-        The batch system's word for the state of each; empty for one that it has forgotten.
+        State of each job, in the batch system's terms; empty for a forgotten one.
     """
     question = QUESTIONS[system]
     named = (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep as many jobs of a batch system as there are to be: send others for those that ended, more for work, fewer without.
+"""Keep the requested number of jobs of a batch system: replace ended jobs, submit more for work, and end idle ones.
 
-Dask's own ``adapt`` counts worker processes, so it never finds out that a job of several has ended, nor that one ended before
-its worker came; and it ends a job in which one process is idle and another works.
+Dask's own ``adapt`` counts worker processes, so it never detects that a job of several has ended, nor that one ended before
+its worker connected; and it ends a job in which one process is idle while another works.
 """
 
 from __future__ import annotations
@@ -23,48 +23,49 @@ from curator_df.core.runner.session import WORKER_START_SECONDS
 
 LOG = logging.getLogger("curator_df.cluster")
 LOOK_SECONDS = 2.0
-"""How often it is looked whether there are as many jobs as there are to be."""
+"""Seconds between two checks of the number of jobs."""
 LOOKS_BEFORE_END = 15
-"""So often in a row there must be too many jobs before one is ended: half a minute."""
+"""Number of consecutive checks with too many jobs before one is ended: half a minute."""
 ASK_SECONDS = 15.0
-"""How often the batch system is asked about jobs without a worker, and how long after they were sent for the first time."""
+"""Seconds between two queries for jobs without a worker, and between their submission and the first query."""
 LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 5.0, 300.0
-"""How long nothing is sent after a job ended before a worker of it came: twice as long after each in a row."""
+"""Minimum and maximum seconds without a submission after a job ended before its worker connected; doubled for each consecutive
+one."""
 MOST_FRUITLESS = 5
-"""So often in a row jobs may end before a worker comes until it is said aloud."""
+"""Number of consecutive jobs that end before a worker connects until a warning is logged."""
 
 
 class JobKeeper:
-    """Sends jobs and looks after them, in the thread of the cluster's event loop."""
+    """Submits jobs and monitors them, in the thread of the cluster's event loop."""
 
     def __init__(self, cluster: Any, request: JobRequest) -> None:
         self._cluster, self._request = cluster, request
         self._numbers = itertools.count()
-        self._seen_at: dict[str, float] = {}  # when a job was sent, or a worker of it was there for the last time
+        self._seen_at: dict[str, float] = {}  # when a job was submitted, or last had a worker
         self._came: set[str] = set()  # jobs that have had a worker
-        self._states: dict[str, str] = {}  # what the batch system called those that had ended when it was asked last
+        self._states: dict[str, str] = {}  # states of ended jobs, from the last query
         self._ask_from = self._send_from = self._fruitless_at = -math.inf
         self._fruitless = self._looks_with_too_many = 0
         self._refusal = ""
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.problem = ""
-        """Why no job has brought a worker, once that was so several times in a row; empty otherwise."""
+        """Reason why no job has brought a worker, after several in a row; otherwise empty."""
 
     async def start(self) -> None:
-        """Send the least number of jobs, and look after them from now on.
+        """Submit the minimum number of jobs, and monitor them from now on.
 
         Raises
         ------
         RuntimeError
-            If the batch system refuses a job, with what it said.
+            If the batch system refuses a job; the message has its output.
         """
         self._add(self._request.least_jobs)
         await self._cluster._correct_state()
         self._task = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """Look no more. A look that goes on is waited for: a job that is just being sent could not be ended."""
+        """Stop monitoring. A check in progress is completed: a job that is just being submitted could not be ended."""
         self._stopped.set()
         if self._task is not None:
             await self._task
@@ -73,8 +74,8 @@ class JobKeeper:
         while not self._stopped.is_set() and self._cluster.status == Status.running:
             try:
                 await self._look(time.monotonic())
-            except Exception as exc:  # noqa: BLE001 - jobs have to be looked after again, whatever one look came to
-                LOG.warning("a look after the jobs failed: %r", exc)
+            except Exception as exc:  # noqa: BLE001 - jobs must be monitored further, whatever one check raised
+                LOG.warning("a check of the jobs failed: %r", exc)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), LOOK_SECONDS)
 
@@ -90,10 +91,10 @@ class JobKeeper:
         await self._scale(now)
 
     def _workers(self) -> dict[str, list[Any]]:
-        """Return what the scheduler knows of each job's workers; jobs without one are not in it."""
+        """Return the scheduler's workers of each job, without jobs that have none."""
         workers: dict[str, list[Any]] = {}
         for worker in self._cluster.scheduler.workers.values():
-            # Of several in a job, each has a number behind the name of the job.
+            # If a job has several workers, each name ends with a number.
             name = str(worker.name)
             job = name if name in self._cluster.worker_spec else name.rpartition("-")[0]
             if job in self._cluster.worker_spec:
@@ -101,7 +102,7 @@ class JobKeeper:
         return workers
 
     async def _gone(self, now: float) -> list[str]:
-        """Return the jobs that have ended, were not taken, or whose workers have been away for long."""
+        """Return the jobs that have ended, were refused, or whose workers have been away for long."""
         workers, there = self._workers(), self._cluster.workers
         quiet = {job: now - self._seen_at[job] for job in self._cluster.worker_spec if job not in workers}
         numbers = {job: there[job].job_id for job in quiet if job in there and there[job].job_id}
@@ -112,13 +113,13 @@ class JobKeeper:
             states = await asyncio.to_thread(ended_jobs, self._request.system, asked)
             self._states = {asked[number]: state for number, state in states.items()}
             ended = self._states.keys() - self._workers().keys()
-        # A nanny may start workers again. Then they are gone for good, though the batch system may not know it of the node.
+        # A nanny may restart workers. Otherwise they are gone for good, even if the batch system does not report it.
         lost = {job for job in self._came.intersection(quiet) if quiet[job] >= WORKER_START_SECONDS}
-        # Dask itself ends a job of one worker 15 s after that worker, and takes it out of `workers`.
+        # Dask itself ends a job with one worker 15 s after that worker, and removes it from `workers`.
         return [job for job in quiet if job in ended | lost or job not in numbers]
 
     def _count_fruitless(self, jobs: list[str], now: float) -> None:
-        """Wait longer each time that jobs ended before a worker came; those that were sent together count once."""
+        """Wait longer each time jobs end before a worker connects; jobs that were submitted together count once."""
         if not any(self._seen_at[job] > self._fruitless_at for job in jobs):
             return
         self._fruitless_at, self._fruitless = now, self._fruitless + 1
@@ -127,19 +128,19 @@ class JobKeeper:
             return
         numbers = {job: there.job_id for job in jobs if (there := self._cluster.workers.get(job)) and there.job_id}
         system, folder = self._request.system, self._request.job_directory
-        self.problem = f"{self._fruitless} times in a row, jobs of {system} came to nothing: "
+        self.problem = f"Jobs of {system} failed to start a worker {self._fruitless} times in a row: "
         if numbers:
             job, number = numbers.popitem()
-            state = f" ({system} has it as {self._states[job]})" if self._states.get(job) else ""
+            state = f" (state in {system}: {self._states[job]})" if self._states.get(job) else ""
             self.problem += f"job {number} ended before a worker of it had connected{state}. "
-            self.problem += f"What the jobs wrote is in {folder}"
+            self.problem += f"The output of the jobs is in {folder}"
         else:
-            self.problem += f"it did not take them, and said\n{self._refusal}"
+            self.problem += f"the batch system refused them with\n{self._refusal}"
         wait_seconds = self._send_from - now
-        LOG.warning("%s\nThe next is sent in %.0f s; workers that are there go on", self.problem, wait_seconds)
+        LOG.warning("%s\nThe next job is submitted in %.0f s. Connected workers continue", self.problem, wait_seconds)
 
     async def _scale(self, now: float) -> None:
-        """Send or end jobs, until there are as many as there are to be."""
+        """Submit or end jobs, until there are as many as requested."""
         too_many = len(self._cluster.worker_spec) - self._wanted_jobs()
         self._looks_with_too_many = self._looks_with_too_many + 1 if too_many > 0 else 0
         if self._looks_with_too_many >= LOOKS_BEFORE_END:
@@ -150,7 +151,7 @@ class JobKeeper:
             try:
                 await self._cluster._correct_state()
             except (RuntimeError, ValueError, OSError) as exc:
-                self._refusal = str(exc)  # the job has no number now: the next look finds it gone
+                self._refusal = str(exc)  # the job has no number: the next check finds it gone
 
     def _wanted_jobs(self) -> int:
         least, most = self._request.least_jobs, self._request.most_jobs
@@ -160,7 +161,7 @@ class JobKeeper:
         return int(min(max(-(-workers // self._request.layout.node_workers), least), most))
 
     def _idle_jobs(self) -> list[str]:
-        """Return jobs that still wait for the queue, the latest first, and then those in which no worker works."""
+        """Return jobs that still wait in the queue, the latest first, and then those with only idle workers."""
         workers = self._workers()
         waiting = [job for job in self._cluster.worker_spec if job not in workers]
         return waiting[::-1] + [job for job in workers if not any(worker.processing for worker in workers[job])]
@@ -173,14 +174,14 @@ class JobKeeper:
         self._forget(jobs)
 
     def _add(self, number: int) -> None:
-        # A new name for each: Dask still ends the job that a worker's name belongs to, 15 s after the worker went.
+        # A new name for each: Dask still ends the job of a worker's name 15 s after the worker left.
         for _ in range(number):
             job = self._cluster._new_worker_name(next(self._numbers))
             self._cluster.worker_spec[job] = self._cluster.new_spec
             self._seen_at[job] = time.monotonic()
 
     def _forget(self, jobs: list[str]) -> None:
-        """Take jobs out of those that are to be; `_correct_state` cancels them."""
+        """Remove jobs from the requested ones; `_correct_state` cancels them."""
         for job in jobs:
             del self._cluster.worker_spec[job], self._seen_at[job]
             self._came.discard(job)

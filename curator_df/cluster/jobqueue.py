@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is taken of dask-jobqueue: its classes of clusters and jobs, without what else it does to a process."""
+"""Use dask-jobqueue's classes of clusters and jobs, without its other effects on the process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from curator_df.errors import NoClusterError, ParameterError
 CLUSTERS = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
 """Classes of dask-jobqueue by batch system."""
 TAKEN_JOB = re.compile(r"^Your job (\d+) .*has been submitted", re.MULTILINE)
-"""What SGE says of a job that it has taken."""
+"""Message of SGE for an accepted job."""
 
 
 def cluster_class(system: str) -> Any:
-    """Import dask-jobqueue and return its class of clusters for a batch system; Ctrl-C stays what it was (`ends_silently`).
+    """Import dask-jobqueue and return its class of clusters for a batch system; Ctrl-C keeps its effect (`ends_silently`).
 
     Raises
     ------
@@ -29,14 +29,14 @@ def cluster_class(system: str) -> Any:
         If the import fails, as it does outside the main thread.
     """
     handler = signal.getsignal(signal.SIGINT)
-    if ends_silently(handler):  # the user's own import came first
+    if ends_silently(handler):  # the user had imported it before
         handler = signal.default_int_handler
     try:
         found = getattr(importlib.import_module("dask_jobqueue"), CLUSTERS[system])
     except ValueError as exc:  # it sets the handler while it is imported
         raise ParameterError(
-            f"dask-jobqueue cannot be imported here: {exc}. Make the cluster in the main thread, or import dask_jobqueue there "
-            "before"
+            f"dask-jobqueue cannot be imported here: {exc}. Create the cluster in the main thread, or import dask_jobqueue there "
+            "first"
         ) from exc
     if threading.current_thread() is threading.main_thread() and ends_silently(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, handler)
@@ -49,15 +49,15 @@ def require_commands(system: str, job_class: Any) -> None:
     missing = [command for command in commands if shutil.which(command) is None]
     if missing:
         raise NoClusterError(
-            f"{' and '.join(missing)} cannot be found on this machine, so no job of {system} can be submitted: run this on a "
+            f"{' and '.join(missing)} cannot be found on this machine, so no job of {system} can be submitted. Run this on a "
             "login node, or where the commands of the batch system are on PATH"
         )
 
 
 def withdrawing(job_class: Any) -> Any:
-    """Return dask-jobqueue's class of a job, of which none stays in the queue when its submission fails.
+    """Return dask-jobqueue's class of a job that leaves the queue if its submission fails.
 
-    SGE's ``qsub`` fails with a warning, such as that a user may use none of the queues, and takes the job all the same.
+    SGE's ``qsub`` fails with a warning, for example that a user may not use any queue, but accepts the job.
     """
 
     class WithdrawnJob(job_class):  # type: ignore[misc]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster whose workers are jobs of a batch system, each of which keeps a budget; through dask-jobqueue.
+"""Cluster whose workers are jobs of a batch system, each of which keeps a budget; through dask-jobqueue.
 
-The scheduler is in this process. For jobs that end (cancelled, preempted, out of time) others are sent (`job_keeper`); a
-range that one of them was working on runs again elsewhere.
+The scheduler is in this process. Jobs that end (cancelled, preempted, out of time) are replaced (`job_keeper`); their
+unfinished input splits run again elsewhere.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POLL_SECONDS = 0.2
 
 
 class JobCluster:
-    """A cluster whose workers are jobs of a batch system. Call `start` or use a ``with`` statement; `close` ends its jobs."""
+    """Cluster whose workers are jobs of a batch system. Call `start` or use a ``with`` statement; `close` ends its jobs."""
 
     def __init__(
         self, request: JobRequest, security: Security | None, *, queue_timeout: float, workdir: str | None
@@ -52,11 +52,11 @@ class JobCluster:
         try:
             Path(request.job_directory).mkdir(parents=True, exist_ok=True)
         except OSError as exc:
-            raise ParameterError(f"job_directory={request.job_directory!r} cannot be made: {exc}") from exc
+            raise ParameterError(f"job_directory={request.job_directory!r} cannot be created: {exc}") from exc
         # One address that the nodes can reach, not all of this machine's.
         listen = {} if request.interface is not None else {"host": get_ip()}
         made = cluster_class(request.system)
-        # A job that ends says little of the range it had: three times, as Dask has it by default.
+        # An ended job says little about its input split, so it may run three times, Dask's default.
         with dask.config.set({"distributed.scheduler.allowed-failures": 3}):
             self._jobs = made(
                 **request.arguments(),
@@ -75,7 +75,7 @@ class JobCluster:
             workdir=workdir,
             compile=NodeCompiler(self.client),
             workless_seconds=queue_timeout,
-            unstarted=f"no job was submitted to {request.system} yet: use the cluster in a with statement, or call its start()",
+            unstarted=f"no job was submitted to {request.system} yet. Use the cluster in a with statement, or call its start()",
         )
         self._session.at_close = keep_budget_of_dask(
             self._session,
@@ -87,13 +87,13 @@ class JobCluster:
 
     @property
     def job_script(self) -> str:
-        """The script of each job, as submitted; only the name of the worker differs."""
+        """Script of each job, as submitted; only the name of the worker differs."""
         return str(self._jobs.job_script())
 
     @property
     def dashboard_link(self) -> str:
         """Address of Dask's dashboard, on this machine only."""
-        # Dask would show this machine's address, though the dashboard is bound to the loopback interface.
+        # Dask would show this machine's address, although the dashboard is bound to the loopback interface.
         return re.sub("//[^:/]+", "//127.0.0.1", str(self._jobs.dashboard_link))
 
     def start(self) -> Self:
@@ -102,10 +102,10 @@ class JobCluster:
         Raises
         ------
         NoClusterError
-            If the commands of the batch system are not here, it refuses the job (the message includes its output), no job
+            If the commands of the batch system are not on this machine, it refuses the job (the message has its output), no job
             has started after ``queue_timeout`` seconds, or several in a row have ended before a worker connected.
         BudgetError
-            If the first workers have no GPU of their own, or a smaller one than ``device_memory``.
+            If the first workers share a GPU or have none, or one smaller than ``device_memory``.
 
         Notes
         -----
@@ -125,7 +125,7 @@ class JobCluster:
             self._jobs.sync(self._keeper.start)
         except (OSError, RuntimeError) as exc:
             raise NoClusterError(
-                f"{request.system} did not take the job:\n{exc}\nThe script was:\n{self.job_script}"
+                f"{request.system} refused the job:\n{exc}\nThe script was:\n{self.job_script}"
             ) from exc
         self._session.unstarted = ""
         if not request.least_jobs:
@@ -136,13 +136,13 @@ class JobCluster:
             verified_devices(self.client, self.layout.device_bytes)
 
     def _verify_first_devices(self, event: Event) -> None:
-        """Ask for GPUs when the first task is over, where no worker was there to be asked before; an error ends the run."""
+        """Check the GPUs after the first task, if no worker could be checked before; an error ends the run."""
         if not isinstance(event, TaskEnded) or not self.client.nthreads():
             return
         try:
             verified_devices(self.client, self.layout.device_bytes)
         except OSError:
-            return  # a worker left meanwhile: they are asked after the next task
+            return  # a worker left: check again after the next task
         self._session.watchers.remove(self._verify_first_devices)
 
     def _wait_for_worker(self) -> None:
@@ -153,7 +153,7 @@ class JobCluster:
             if time.monotonic() > deadline:
                 raise NoClusterError(
                     f"no job of {self.request.system} has started a worker within queue_timeout={self._queue_timeout:.0f} s. "
-                    f"The jobs' logs are in {self.request.job_directory}; jobs that wait for the queue need a longer timeout"
+                    f"The jobs' logs are in {self.request.job_directory}; jobs that wait in the queue need a longer timeout"
                 )
             time.sleep(POLL_SECONDS)
 
@@ -164,11 +164,11 @@ class JobCluster:
             self._jobs.sync(self._keeper.stop)
         self.client.close()
         for job in list(self._jobs._created):
-            job.status = Status.closed  # dask-jobqueue (0.9) never says so, and Dask asserts it once jobs are ended
+            job.status = Status.closed  # dask-jobqueue (0.9) never sets this, but Dask asserts it once jobs are ended
         self._jobs.close()
         for name, credentials in vars(self._jobs).items():
             if name.startswith("_job_") and hasattr(credentials, "close"):
-                credentials.close()  # which deletes the file; Dask leaves it until the cluster is garbage
+                credentials.close()  # deletes the file, which Dask leaves until garbage collection
 
     def __enter__(self) -> Self:
         return self.start()
@@ -182,9 +182,9 @@ class JobCluster:
         processes = f"{show_count(layout.node_workers, 'worker process')} x {show_count(layout.threads, 'thread')}"
         return [
             ("jobs", f"{least}{request.most_jobs} of {request.system}, {show_size(layout.allowed_bytes)} for each"),
-            ("layout", f"{processes} in a job, {show_size(layout.work_bytes)} of work memory for each process"),
+            ("layout", f"{processes} in a job, {show_size(layout.work_bytes)} of working memory for each process"),
             *(
-                [("gpus", f"{request.gpus} in a job: {show_size(layout.device_bytes)} of each; cuDF spills")]
+                [("gpus", f"{request.gpus} per job, {show_size(layout.device_bytes)} each; cuDF spills")]
                 * bool(request.gpus)
             ),
             ("why", layout.reason),
@@ -295,7 +295,9 @@ def job_cluster(
     """
     require_package("job_cluster", "dask_jobqueue", "jobqueue")
     if interface is not None and interface not in (known := sorted(psutil.net_if_addrs())):
-        raise ParameterError(f"interface={interface!r} is not one of this machine's: {', '.join(known)}")
+        raise ParameterError(
+            f"interface={interface!r} is not an interface of this machine. Use one of: {', '.join(known)}"
+        )
     request = request_jobs(
         system,
         memory=memory,
@@ -371,7 +373,7 @@ def slurm_cluster(
             receipt = cdf.write_parquet(docs, "/shared/clean/")
     """
     if "queue" in options:
-        raise ParameterError("slurm_cluster: queue= is partition= here")
+        raise ParameterError("slurm_cluster: use partition= instead of queue=")
     return job_cluster(
         "slurm",
         memory=memory,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster on this machine whose layout, limits and thresholds follow from one number of bytes.
+"""Cluster on this machine whose layout, limits and thresholds follow from one number of bytes.
 
 Everything is bound to the loopback interface. Each worker process gets a hard data limit (`curator_df.cluster.preload`);
-Dask's own thresholds lie just above it, so that an allocation fails, and the range is halved, before a nanny kills.
+Dask's own thresholds are just above it, so that an allocation fails, and the block is halved, before a nanny kills the worker.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ from curator_df.errors import BudgetError, CuratorError, NoClusterError, Paramet
 from curator_df.io.spool import spool_on
 
 CLIENT_THREADS = 8
-"""In process: threads whose stacks (address space, hardly touched) the limit leaves room for."""
+"""Number of threads in process for whose stacks (address space, hardly touched) the limit leaves space."""
 SPILL_SHARE_OF_FREE_DISK = 0.5
 """Share of the free space of the spill directory that all workers together may fill."""
 MOST_STARTS = 4
-"""Times that workers are started, each time in a smaller layout, until what they hold fits."""
+"""Maximum number of times that workers are started, each time in a smaller layout, until their memory fits."""
 
 
 class Cluster:
-    """A cluster on this machine that keeps a budget. Use it in a ``with`` statement, or call `close`."""
+    """Cluster on this machine that keeps a budget. Use it in a ``with`` statement, or call `close`."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Cluster:
         )
         open_session(self._session)
         if multiprocessing.parent_process() is not None:
-            # Where multiprocessing ends a child it waits for the workers, and calls nothing that Dask has registered for that.
+            # When multiprocessing ends a child, it waits for the workers, without calling Dask's exit handlers.
             self._at_exit = Finalize(None, self.close, exitpriority=100)
 
     def _start(self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None) -> None:
@@ -217,31 +217,31 @@ class Cluster:
             return cluster
 
     def _prepare(self) -> Held:
-        """Set the limits of all processes, and return what they hold."""
+        """Set the limits of all processes, and return the memory they hold."""
         layout = self.layout
         if layout.in_process:
             prepare_process()
             self._own_limit = resource.getrlimit(resource.RLIMIT_DATA)
         naps = self.client.map(time.sleep, [0.05] * layout.workers * layout.threads, pure=False)
-        wait(naps)  # so that every thread that will work exists
+        wait(naps)  # so that every worker thread exists
         del naps
         if self._devices is None:
-            # In this process the limit also binds the client: its journal, its bars, the threads that close the cluster.
+            # In this process the limit also applies to the client: journal, progress bars, threads that close the cluster.
             self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
         release_free_memory()
         require_threads()
         held = measure_held(() if layout.in_process else self.client.run(os.getpid).values()).plus(KERNEL_BYTES)
         self._session.client_bytes = status_bytes("RssAnon")
-        if layout.in_process:  # all that is reserved is for this process: it may grow into what it does not hold yet
+        if layout.in_process:  # the whole baseline is for this process, which may grow into the unused part
             own_bytes = layout.reserved_bytes - layout.library_bytes
             self._session.client_bytes += max(0, own_bytes - held.total_bytes - CLIENT_GROWTH_BYTES)
         return held
 
     def _revive(self) -> None:
-        """Make the cluster look for workers that are missing, and start them, unless some are starting.
+        """Make the cluster start missing workers, unless some are starting.
 
-        On a loaded machine that may take long, and a nanny that was closed meanwhile would wait for its worker without a limit:
-        the cluster could never start another one.
+        On a loaded machine that may take long, and a nanny closed during that time would wait for its worker without a limit:
+        the cluster could never start another worker.
         """
         if is_starting(self._local):
             return
@@ -254,7 +254,7 @@ class Cluster:
         return re.sub("//[^/]*?:(?=[0-9]+/)", f"//{in_brackets(self._host)}:", str(self._local.dashboard_link))
 
     def close(self) -> None:
-        """Stop the workers and delete their spilled data. In a process that was forked from this one nothing happens."""
+        """Stop the workers and delete their spilled data. In a process that was forked from this one, do nothing."""
         if self._pid != os.getpid():
             return
         if self._at_exit is not None:
@@ -296,7 +296,7 @@ class Cluster:
         ]
         return [
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
-            ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of work memory for each process"),
+            ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of working memory for each process"),
             ("why", layout.reason),
             ("wall", self._wall.says),
             *([("gpus", self._gpus)] if self._gpus else []),
@@ -335,10 +335,10 @@ def start_cluster(
     Parameters
     ----------
     memory : str or int, optional
-        Bytes allowed for the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
+        Budget of the whole process tree: this process, scheduler, nannies and workers; ``"4GB"`` is 4 x 10^9.
         Defaults to 60 % of the memory of the machine or its cgroup.
     cpus : int, optional
-        Maximum number of threads that work at a time; defaults to all usable CPUs. With GPUs there is one for each GPU
+        Maximum number of concurrent threads; defaults to all usable CPUs. With GPUs there is one for each GPU
         where blocks are on GPUs; while blocks stay on the host, a worker may use its share of these CPUs.
     gpus : int or "auto"
         GPUs to use, with one worker process for each; ``"auto"`` uses all GPUs, or the CPU if there is none, and the
@@ -350,9 +350,9 @@ def start_cluster(
         TLS between client, scheduler and workers: True creates credentials that expire with the cluster. Nothing
         listens beyond 127.0.0.1 (``::1`` where the machine has only IPv6) either way.
     protocol : "tcp" or "ucx"
-        Protocol between client, scheduler and workers. UCX (the ``ucx`` extra) takes NVLink between GPUs that have it. It
+        Protocol between client, scheduler and workers. UCX (the ``ucx`` extra) uses NVLink between GPUs that have it. It
         listens on all networks of this machine and has no TLS. No operator sends blocks between workers, so this is for
-        what else you compute on the cluster.
+        your own computations on the cluster.
     spill_directory : path, optional
         Where workers spill data that does not fit in memory. A subfolder is created there and deleted at the end, or at
         the next start if this process is killed. Defaults to the system's temporary directory.
@@ -364,7 +364,7 @@ def start_cluster(
         Port of Dask's dashboard on 127.0.0.1; 0 picks a free one, None disables the dashboard.
     recycle_after : str or int, optional
         Restart each worker after a number of tasks (``1000``), after a time (``"2h"``), or when it holds this much more
-        than after its first task (``"500MB"``). Workers restart one at a time, when no task runs, so no work is lost.
+        than after its first task (``"500MB"``). Workers restart one after the other, when no task runs, so no work is lost.
         By default a worker is restarted only if it is found to leak, which happens with any setting.
 
     Returns
@@ -379,8 +379,8 @@ def start_cluster(
         If ``memory`` is below the minimum, more than the machine has, or less than this process leaves available; or if
         ``device_memory`` is more than a GPU has.
     ParameterError
-        If ``gpus`` asks for more GPUs than there are, or ``protocol`` for what is not installed, has no TLS or
-        has nobody to talk to.
+        If ``gpus`` exceeds the number of GPUs, or ``protocol`` is not installed, has no TLS or
+        needs worker processes.
     NoClusterError
         If the worker processes do not start, for example in a script without ``if __name__ == "__main__":``.
 
@@ -396,15 +396,15 @@ def start_cluster(
     prepare_surroundings()
     devices, comm = choose_devices(gpus, device_memory), protocol_arguments(protocol, as_security(security))
     if devices is not None:
-        importlib.import_module("cudf")  # dask-cuda will; what it holds in this process is measured now
+        importlib.import_module("cudf")  # dask-cuda will import it; its memory in this process is measured now
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
-    if not has_session():  # beside another cluster: `refuse_beside_another`
+    if not has_session():  # for a second cluster see `refuse_beside_another`
         held_bytes += children_bytes(os.getpid())
     allowed_bytes, recycle = parse_memory(memory), read_recycle_after("start_cluster", recycle_after)
 
     def choose(baseline: Baseline | None) -> Layout:
-        held = held_bytes if baseline is None else 0  # of which a measured baseline is aware
+        held = held_bytes if baseline is None else 0  # a measured baseline includes it
         if devices is None:
             layout = choose_layout(allowed_bytes, cpus=cpus, held_bytes=held, baseline=baseline)
         else:
@@ -454,17 +454,17 @@ def _spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str
         int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
     )
     if spill_bytes > free_bytes:
-        raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has {show_size(free_bytes)} free")
+        raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has only {show_size(free_bytes)} free")
     return parent, spill_bytes
 
 
 def new_spill_folder(parent: str) -> SpillFolder:
-    """Make the folder of a session; raise `ParameterError` if nothing can be written to its parent."""
+    """Create the folder of a session; raise `ParameterError` if its parent is not writable."""
     try:
         return SpillFolder(parent)
     except OSError as exc:
         raise ParameterError(
-            f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Name a directory of yours that has free "
+            f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Use your own directory with free "
             "space with spill_directory=, or set TMPDIR to one"
         ) from exc
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker process does before its first task: import what tasks need, then set its hard data limit.
+"""Prepare a worker process before its first task: import what tasks need, then set its hard data limit.
 
-It also sees to it that a clock that is set back holds up nothing (`curator_df.cluster.clock`). Dask loads this as a worker
+It also prevents a clock that is set back from stopping messages (`curator_df.cluster.clock`). Dask loads this as a worker
 preload, so a worker that a nanny restarts gets its limit as well. The bytes come in the environment variable
 ``CURATOR_DF_WORK_BYTES``.
 
-Dask loads it as a preload of nannies as well: a nanny then ends its worker for the memory that counts
+Dask also loads it as a preload of nannies: a nanny then kills its worker for its counted memory
 (`curator_df.core.memory.peak.counted_bytes`), not for clean pages of the libraries and files that the worker maps.
 """
 
@@ -32,14 +32,14 @@ from curator_df.kernels.compile_cache import refuse_to_compile
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"
 
 OTHER_THREADS = 12
-"""Threads a worker starts after its first seconds: communication, spilling, pyarrow's pools."""
+"""Number of threads that a worker starts after its first seconds: communication, spilling, pyarrow's pools."""
 
 
 KERNEL_BYTES = 6_000_000
 """Room for the machine code of the kernels that tasks load: 1 MB each, about. Measured: 5 MB for six of them."""
 
 ROLLUP_SECONDS = 1.0
-"""How old may be what a nanny knows of its worker's shared memory; reading it takes milliseconds."""
+"""Maximum age in seconds of a nanny's reading of its worker's shared memory; reading it takes milliseconds."""
 
 
 def dask_setup(worker: Any) -> None:
@@ -49,8 +49,8 @@ def dask_setup(worker: Any) -> None:
         return
     prepare_process()
     if worker.nanny and threading.current_thread() is threading.main_thread():
-        # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the one that the
-        # user sees: it lets the workers be, or has their nannies end them.
+        # Ctrl-C in a terminal, and an interrupt in a notebook, reach all processes of the group. They are for the process that
+        # the user sees, which leaves the workers running, or has their nannies end them.
         signal.signal(signal.SIGINT, _let_be)
     if place := os.environ.get(CGROUP_VARIABLE):
         limit_bytes, _, cgroup = place.partition(" ")
@@ -67,17 +67,17 @@ def dask_setup(worker: Any) -> None:
 
 
 def _let_be(number: int, frame: Any) -> None:
-    """Do nothing about a signal: unlike one that is ignored, it ends the programs that steps start."""
+    """Do nothing about a signal: unlike an ignored signal, it ends the programs that steps start."""
 
 
 def dask_teardown(worker: Any) -> None:
-    """Let go of what this process holds when it ends in good order, as one that is started again does."""
+    """Release the resources of this process when it ends normally, as a restarted one does."""
     if not isinstance(worker, Nanny):
         release_held()
 
 
 def end_for_counted_memory(nanny: Any) -> None:
-    """Make a nanny look at the counted memory of its worker before Dask looks at the resident memory, and may end it."""
+    """Make a nanny check the counted memory of its worker before Dask checks the resident memory, and might kill it."""
     manager, callback = nanny.memory_manager, nanny.periodic_callbacks.get("memory_monitor")
     others_bytes, due = 0, 0.0
 
@@ -93,7 +93,7 @@ def end_for_counted_memory(nanny: Any) -> None:
             note_end_by_nanny(nanny.pid, private + others_bytes, int(limit))
             manager.memory_monitor(nanny)
 
-    if callback is not None:  # none where there is no limit
+    if callback is not None:  # None if there is no limit
         callback.callback = look
 
 
@@ -117,7 +117,7 @@ def prepare_process() -> None:
 def tighten_limit(work_bytes: int, threads: int = 0) -> int:
     """Set the data limit anew once all threads run: from then on all of it is for work, and for the code of kernels."""
     release_free_memory()
-    if not threads:  # a process of our own: in the user's there may be cycles that are to go
+    if not threads:  # in a separate process; the user's process may have garbage cycles to collect
         # Modules stay: one collection that walks them took 0.2 s on a busy machine, one that does not under 1 ms.
         gc.freeze()
     weigh_idle()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scheduler and workers of a cluster on this machine talk in: TCP, or UCX, which takes NVLink where GPUs have it."""
+"""Protocol between scheduler and workers of a cluster on this machine: TCP, or UCX, which uses NVLink if GPUs have it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from curator_df.errors import ParameterError
 
 PROTOCOLS = ("tcp", "ucx")
 UCX_REMARK = "UCX, which listens on every network of this machine and has no TLS"
-"""distributed-ucxx 0.52 gives its listener no address, so it takes them all."""
+"""Warning about UCX: distributed-ucxx 0.52 gives its listener no address, so it listens on all of them."""
 
 
 def protocol_arguments(protocol: str, security: Security | None) -> dict[str, Any]:
-    """Return what Dask's and dask-cuda's clusters are told of the protocol.
+    """Return the arguments of Dask's and dask-cuda's clusters for the protocol.
 
-    Nothing of single transports: where none is named, UCX takes the best that both sides have, NVLink among them.
+    Single transports are not set: by default UCX uses the best that both sides have, NVLink included.
 
     Raises
     ------
     ParameterError
-        If there is no such protocol, or TLS is asked for, which UCX does not have.
+        If the protocol is unknown, or TLS is requested, which UCX does not have.
     MissingExtraError
         If the package of the protocol is not installed.
     """
@@ -34,15 +34,15 @@ def protocol_arguments(protocol: str, security: Security | None) -> dict[str, An
     if protocol == "tcp":
         return {"security": security}
     if security is not None:
-        raise ParameterError("protocol='ucx' has no TLS: leave security= out, on a network that you trust, or take TCP")
+        raise ParameterError("protocol='ucx' has no TLS. Leave security= out on a trusted network, or use TCP")
     require_package("protocol='ucx'", "distributed_ucxx", "ucx")
     return {"protocol": protocol}
 
 
 def require_processes_for(protocol: str, layout: Layout) -> None:
-    """Raise if workers are to talk by UCX, and the layout has none that are processes of their own."""
+    """Raise if workers should communicate by UCX, but the layout has no worker processes."""
     if protocol != "tcp" and layout.in_process:
         raise ParameterError(
-            f"protocol={protocol!r} is for worker processes, and memory={show_size(layout.allowed_bytes)} leaves room for "
-            "threads of this process only: allow more, or leave protocol= out"
+            f"protocol={protocol!r} is for worker processes, but memory={show_size(layout.allowed_bytes)} is enough only for "
+            "threads of this process. Use a larger memory=, or leave protocol= out"
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every worker process of ours is told, wherever it is started: Dask's settings, the environment, its memory limit.
+"""Settings of every worker process that curator_df starts: Dask's settings, the environment, its memory limit.
 
-`start_cluster` hands these over as they are; a job on a batch system gets them as lines of its script (`as_exports`).
+`start_cluster` passes these directly; a job on a batch system gets them as lines of its script (`as_exports`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from curator_df.core.memory.wall import WALL_VARIABLE, Wall
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95
 RESULTS_FRACTION = 0.3
-"""Share of a worker's working memory that results of Dask's own tasks may take before the oldest are spilled."""
+"""Share of a worker's working memory that results of Dask's own tasks may use before the oldest are spilled."""
 SHUFFLE_BUFFERS_PER_WORK = 16
-"""Part of a worker's working memory that each of the two buffers of Dask's P2P shuffle takes: one sixteenth."""
+"""Divisor of a worker's working memory for each of the two buffers of Dask's P2P shuffle: one sixteenth."""
 LOG_MESSAGES = 50
 """Messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default. The first
 messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
@@ -33,22 +33,22 @@ def worker_environment(layout: Layout, wall: Wall | None = None) -> dict[str, st
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "OMP_NUM_THREADS": "1",
         "MALLOC_ARENA_MAX": "2",
-        # Buffers come from the system and go back to it (`give_back_large_buffers`): in pages of 2 MB where the machine has
-        # them for those who ask, which are faster to get. Read by glibc from 2.35 on, when a process starts.
+        # Buffers come from the system and are returned to it (`give_back_large_buffers`), in faster pages of 2 MB if the machine
+        # offers them on request. Read by glibc from 2.35 on, when a process starts.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
 
 
 def worker_memory_limit(layout: Layout) -> int:
-    """Return Dask's limit for a worker: the data limit must bind first, so it is what that allows, over `TERMINATE_FRACTION`."""
+    """Return Dask's limit for a worker: the data limit must apply first, so it is that limit divided by `TERMINATE_FRACTION`."""
     return int((worker_rss_bytes() + layout.work_bytes) / TERMINATE_FRACTION)
 
 
 def worker_settings(layout: Layout, spill_bytes: int | None = None) -> dict[str, Any]:
-    """Return Dask's settings for a worker that may spill so many bytes; None is without a limit."""
+    """Return Dask's settings for a worker that may spill ``spill_bytes``; None means no limit."""
     shuffle_bytes = layout.work_bytes // SHUFFLE_BUFFERS_PER_WORK
     return {
-        # Of Dask's own limit, which covers what an idle worker holds, too: results are spilled while a task still has room.
+        # Fraction of Dask's own limit, which includes an idle worker's memory: results are spilled while a task still has room.
         "distributed.worker.memory.target": RESULTS_FRACTION * layout.work_bytes / worker_memory_limit(layout),
         "distributed.worker.memory.spill": 0.7,
         # Tasks keep no results and their memory is planned, so a full worker is a busy one, not one to be paused:
@@ -56,7 +56,7 @@ def worker_settings(layout: Layout, spill_bytes: int | None = None) -> dict[str,
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": TERMINATE_FRACTION,
         "distributed.worker.memory.max-spill": spill_bytes or False,
-        # By default 1 GiB and 100 MiB in each worker, whatever its memory is.
+        # Dask's defaults are 1 GiB and 100 MiB in each worker, regardless of its memory.
         "distributed.p2p.comm.buffer": shuffle_bytes,
         "distributed.p2p.storage.buffer": shuffle_bytes,
         "distributed.nanny.preload": [PRELOAD],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a session for what workers spill: its own, gone at the end, and after a crash gone at the next start.
+"""Folder of a session for spilled data, deleted at the end, or after a crash at the next start.
 
-A lock in it is held as long as its process lives, however that ends. A folder whose lock is free was left behind.
+A lock in it is held as long as its process lives, regardless of how it ends. A folder with a free lock was left behind.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ LOCK = "session.lock"
 
 
 class SpillFolder:
-    """A new folder below ``parent``; folders of processes of this machine that ended without deleting theirs go."""
+    """New folder below ``parent``; folders of this machine's processes that ended without deleting theirs are deleted."""
 
     def __init__(self, parent: str) -> None:
         delete_left_behind(parent)
         self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
         self._lock: Any = open(f"{self.path}/{LOCK}-new", "w")  # noqa: SIM115
-        with contextlib.suppress(OSError):  # a file system without locks: then nobody deletes what is left either
+        with contextlib.suppress(OSError):  # a file system without locks, on which leftovers are never deleted
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock.write(socket.gethostname())
             self._lock.flush()
-            os.rename(self._lock.name, f"{self.path}/{LOCK}")  # so that it is never seen before it is held
+            os.rename(self._lock.name, f"{self.path}/{LOCK}")  # so that it is never visible before it is held
 
     def delete(self) -> None:
-        """Delete the folder and what is in it."""
+        """Delete the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
@@ -74,10 +74,10 @@ class WorkingFolder:
 
 
 def delete_left_behind(parent: str) -> list[str]:
-    """Delete the folders that ended processes of this machine left; return their paths."""
+    """Delete the folders left by ended processes of this machine; return their paths."""
     deleted = []
     for lock in Path(parent).glob(f"{PREFIX}*/{LOCK}"):
-        # Another's folder, or one that goes just now.
+        # A folder of another user, or one that is being deleted.
         with contextlib.suppress(OSError), open(lock) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file.read() == socket.gethostname():

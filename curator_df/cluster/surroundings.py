@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of this process and its surroundings keeps a cluster from starting: it is looked for at the door, and named.
+"""Check this process and its environment for obstacles to a cluster before the start, and name them.
 
-Afterwards it would be a worker that never comes, an empty error, or a file of ours in the place of a standard stream.
+Otherwise the result would be a worker that never connects, an empty error, or a file in place of a standard stream.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
 LOG = logging.getLogger("curator_df.cluster")
 NO_HOME = "/nonexistent"
-"""As Debian has it for users without one. A folder that others may write to could hold settings of theirs."""
+"""Home folder of users without one, as in Debian. A folder that others can write to could contain their settings."""
 ADDRESS_SPACE_BYTES = 8_000_000_000
-"""What a process maps at most by the time it works (stacks of threads, arenas, libraries); hardly any of it is touched."""
+"""Maximum bytes that a process maps before it works (stacks of threads, arenas, libraries), hardly any of which are touched."""
 OPEN_FILES = 256
 """A client with a few workers has up to 60 open files, and 8 more for each worker."""
 THREADS_OF_RUN = 4
@@ -42,16 +42,16 @@ REFUSALS = (
 )
 """Words of errors that a limit of the shell may have caused."""
 THREADS = 64
-"""Threads and processes of a client with one worker."""
+"""Number of threads and processes of a client with one worker."""
 
 
 def prepare_surroundings() -> None:
-    """Raise if no cluster can start in this process; see to it that its standard streams are taken by something.
+    """Raise if no cluster can start in this process; make sure that its standard streams are open.
 
     Raises
     ------
     NoClusterError
-        The working directory is gone.
+        If the working directory was deleted.
     """
     try:
         os.getcwd()
@@ -62,15 +62,13 @@ def prepare_surroundings() -> None:
         ) from exc
     try:
         Path.home()
-    except RuntimeError:  # no HOME, and a user of whom the system knows nothing: Bokeh, for one, needs an answer
+    except RuntimeError:  # no HOME, and a user unknown to the system: Bokeh, for example, needs one
         os.environ["HOME"] = NO_HOME
         LOG.info("this user has no home folder; HOME is %s in this process and its workers", NO_HOME)
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
-        except (
-            OSError
-        ):  # closed, as by 2>&-: the next file or connection would take its number, and get what is printed
+        except OSError:  # closed, as by 2>&-: the next file or connection would get its number, and the printed output
             os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(descriptor, True)
 
@@ -115,15 +113,15 @@ def dashboard_at(host: str, port: int) -> Any:
 
 
 def require_importable_program() -> None:
-    """Raise `NoClusterError` if worker processes could not import the program, or may not be started.
+    """Raise `NoClusterError` if worker processes could not import the program, or cannot be started.
 
     Python starts a worker process by importing the file of the program that starts it.
     """
     if multiprocessing.current_process().daemon:
         raise NoClusterError(
-            "This process is a daemonic child of multiprocessing (a worker of a Pool is one), and Python lets it start no "
-            "processes, so it can have no workers. Start the cluster in the main process, start this one with daemon=False, or "
-            "give it less memory: with memory='500MB' the work is done by threads of this process"
+            "This process is a daemonic child of multiprocessing (such as a worker of a Pool), and Python does not let it start "
+            "processes, so it cannot have workers. Start the cluster in the main process, start this one with daemon=False, or "
+            "give it less memory: with memory='500MB', threads of this process do the work"
         )
     main: Any = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
@@ -136,39 +134,39 @@ def require_importable_program() -> None:
             'python -c "$(cat script.py)"'
         )
     raise NoClusterError(
-        f"The file of this program, {path!r}, does not exist any more, and worker processes import it. Run the program again "
-        "from a file that stays where it is"
+        f"The file of this program, {path!r}, no longer exists, but worker processes import it. Run the program again "
+        "from a permanent file"
     )
 
 
 def temporary_directory() -> str:
-    """Return the system's directory for temporary files; raise `ParameterError` if there is none that can be used."""
+    """Return the system's directory for temporary files; raise `ParameterError` if none can be used."""
     try:
         found = tempfile.gettempdir()
     except FileNotFoundError as exc:
         named = os.environ.get("TMPDIR")
-        said = f"TMPDIR={named!r} and /tmp" if named else "/tmp"  # noqa: S108 - it is named, not used
+        said = f"TMPDIR={named!r} and /tmp" if named else "/tmp"  # noqa: S108 - only named, not used
         raise ParameterError(
             f"No directory for temporary files can be written to ({said} and others were tried): they are missing, read-only, "
-            "full, or another user's. Set TMPDIR to a directory of yours with free space, or start_cluster(spill_directory=...) "
+            "full, or another user's. Set TMPDIR to your own directory with free space, or start_cluster(spill_directory=...) "
             "as well"
         ) from exc
     return found
 
 
 def limits_in_force() -> str:
-    """Return which limits of this shell are so low that processes or threads may not start, in words; empty for none."""
+    """Describe the limits of this shell that are so low that processes or threads may not start; empty if there are none."""
     found = []
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY and address_space < ADDRESS_SPACE_BYTES:
         found.append(
-            f"ulimit -v allows {address_space // 1024:,} kB of address space, and a process here takes up to "
-            f"{ADDRESS_SPACE_BYTES // 1024:,} kB of it (hardly any of it is used): set ulimit -v unlimited, memory= bounds "
-            "what is used"
+            f"ulimit -v allows {address_space // 1024:,} kB of address space, but a process of curator_df needs up to "
+            f"{ADDRESS_SPACE_BYTES // 1024:,} kB of it (hardly any of it is used). Set ulimit -v unlimited; memory= limits "
+            "the memory in use"
         )
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < OPEN_FILES:
-        found.append(f"ulimit -n allows {files:,} open files: set ulimit -n 4096")
+        found.append(f"ulimit -n allows {files:,} open files. Set ulimit -n 4096")
     if threads := thread_limit(THREADS):
         found.append(threads)
     return "; ".join(found)
@@ -194,7 +192,7 @@ def require_threads() -> None:
 
 
 def start_failure(exc: BaseException) -> Exception | None:
-    """Return the error that names what kept Dask from starting a cluster; None if that is not known."""
+    """Return the error for the cause that kept Dask from starting a cluster, or None if it is unknown."""
     said: list[str] = []
     one: BaseException | None = exc
     while one is not None and len(said) < 8:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the workers of a cluster say of their GPUs, and whether a plan may count on it. Nothing here starts a worker.
+"""GPUs that the workers of a cluster report, and whether a plan can count on them. No worker is started here.
 
-See `curator_df.cluster.cuda` for what our own are started with, and ``docs/decisions/0014-who-spills-from-the-gpu.md``.
+See `curator_df.cluster.cuda` for the options of curator_df's own workers, and
+``docs/decisions/0014-who-spills-from-the-gpu.md``.
 """
 
 from __future__ import annotations
@@ -21,43 +22,43 @@ from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 
 HOW_TO_START = "dask cuda worker --rmm-async --rmm-maximum-pool-size BYTES --enable-cudf-spill --device-memory-limit 0"
-"""A worker that passes."""
+"""Command that starts a worker that passes the checks."""
 
 
 @dataclass(frozen=True)
 class WorkerDevice:
-    """The GPU of a worker, as the worker sees it."""
+    """GPU of a worker, as the worker sees it."""
 
     name: str
-    """The first of its ``CUDA_VISIBLE_DEVICES``; empty where that is not set."""
+    """Name of the GPU, the first of its ``CUDA_VISIBLE_DEVICES``; empty if that is not set."""
     total_bytes: int
-    """Memory of the GPU; of the smallest one there where the name is not a number."""
+    """Memory of the GPU; that of the machine's smallest one if the name is not a number."""
     limit_bytes: int | None
-    """What RMM hands out at most; None where nothing bounds it."""
+    """Maximum bytes that RMM allocates; None if there is no limit."""
     cudf_spills: bool
     """Whether cuDF spills its buffers to the host."""
     dask_cuda_spills: bool
     """Whether dask-cuda spills results of tasks to the host."""
     cpus: int = 1
-    """CPUs that its process may use, those of other workers among them."""
+    """CPUs that its process may use, shared with other workers."""
     uuid: str = ""
-    """Of the GPU, where NVML says it: jobs and containers of one machine may each call another GPU 0."""
+    """Identifier of the GPU, if NVML reports it: jobs and containers of one machine may each call another GPU 0."""
 
 
 @dataclass(frozen=True)
 class FoundDevices:
-    """What all workers together amount to."""
+    """GPUs of all workers together."""
 
     device_bytes: int
-    """Bytes that RMM hands out at most, of the worker with least; 0 where a plan cannot count on GPUs."""
+    """Minimum over the workers of the bytes that RMM allocates at most; 0 if a plan cannot count on GPUs."""
     said: str
-    """In words; empty where no worker has a GPU."""
+    """Description; empty if no worker has a GPU."""
     cpus: int = 1
-    """CPUs of each worker, of the one with fewest, where those of a host share what each may use."""
+    """Minimum over the workers of the CPUs of each, shared by the workers of a host."""
 
 
 def read_worker_device(dask_worker: Any) -> WorkerDevice | None:
-    """Return what this worker process has (called on it by Dask); None without a GPU."""
+    """Return the GPU of this worker process (called on it by Dask); None without a GPU."""
     gpus = read_gpus()
     name = os.environ.get("CUDA_VISIBLE_DEVICES", "0" if gpus else "").partition(",")[0].strip()
     if not gpus or not name:
@@ -69,7 +70,7 @@ def read_worker_device(dask_worker: Any) -> WorkerDevice | None:
         total_bytes=min(mine or [gpu.total_bytes for gpu in gpus]),
         limit_bytes=_limit_bytes(),
         cudf_spills=cudf is not None and bool(cudf.get_option("spill")),
-        # A zict buffer over a dict, where dask-cuda has a limit; the dict alone where it has none.
+        # A zict buffer over a dict if dask-cuda has a limit; otherwise only the dict.
         dask_cuda_spills=hasattr(getattr(dask_worker.data, "device_buffer", None), "fast"),
         cpus=usable_cpus(),
         uuid=uuid_of(name),
@@ -77,7 +78,7 @@ def read_worker_device(dask_worker: Any) -> WorkerDevice | None:
 
 
 def _limit_bytes() -> int | None:
-    """Return the least limit of RMM's adaptors, which wrap each other; None without RMM or a limit."""
+    """Return the smallest limit of RMM's adaptors, which wrap each other; None without RMM or a limit."""
     rmm = sys.modules.get("rmm")
     resource: Any = None if rmm is None else rmm.mr.get_current_device_resource()
     limits = []
@@ -89,10 +90,10 @@ def _limit_bytes() -> int | None:
 
 
 def verified_devices(client: Client, allowed_bytes: int | None) -> FoundDevices:
-    """Ask all workers of a client's cluster for their GPUs, and `verify_devices`.
+    """Query all workers of a client's cluster for their GPUs, and `verify_devices`.
 
-    Where no bytes are given, workers are asked only if one told Dask of a GPU when it started: the question imports this
-    package, which a worker that runs something else may have no room for.
+    Without ``allowed_bytes``, workers are queried only if one reported a GPU to Dask at its start: the query imports this
+    package, for which a worker that runs other code may have no memory.
     """
     workers = client.scheduler_info(n_workers=-1)["workers"]
     if allowed_bytes is None and not any("gpu" in worker for worker in workers.values()):
@@ -104,17 +105,17 @@ def verified_devices(client: Client, allowed_bytes: int | None) -> FoundDevices:
 def verify_devices(
     found: Mapping[str, WorkerDevice | None], hosts: Mapping[str, str], allowed_bytes: int | None
 ) -> FoundDevices:
-    """Return what a plan may count on of each worker's GPU.
+    """Return the part of each worker's GPU on which a plan can count.
 
     Parameters
     ----------
     found : mapping of str to WorkerDevice or None
-        What each worker has, by its address.
+        GPU of each worker, by its address.
     hosts : mapping of str to str
         The host of each worker, by its address.
     allowed_bytes : int, optional
-        Bytes allowed on each GPU: workers that do not keep them, or have no GPU, are then an error. By default a cluster
-        with such workers is one without GPUs, and says why.
+        Budget of each GPU: workers that do not keep it, or have no GPU, are then an error. By default a cluster
+        with such workers counts as one without GPUs, with the reason.
 
     Raises
     ------
@@ -137,27 +138,27 @@ def verify_devices(
 
 
 def _problem(found: Mapping[str, WorkerDevice | None], hosts: Mapping[str, str], allowed_bytes: int | None) -> str:
-    """Return what is wrong with the first worker that is not as it should be; empty if all are."""
+    """Describe the problem of the first invalid worker; empty if all are valid."""
     seen: dict[tuple[str, str], str] = {}
     for address, device in found.items():
         if device is None:
-            return f"worker {address} has no GPU; start all of them with {HOW_TO_START}"
+            return f"worker {address} has no GPU. Start all workers with {HOW_TO_START}"
         if wrong := _wrong(device, allowed_bytes):
             return f"worker {address} {wrong}"
         other = seen.setdefault((hosts[address], device.uuid or device.name), address)
         if other != address:
-            return f"workers {other} and {address} share GPU {device.name} of {hosts[address]}; start one for each GPU"
+            return f"workers {other} and {address} share GPU {device.name} of {hosts[address]}. Start one for each GPU"
     return ""
 
 
 def _wrong(device: WorkerDevice, allowed_bytes: int | None) -> str:
     if device.limit_bytes is None:
-        return f"has no bound on what RMM hands out; start it with {HOW_TO_START}"
+        return f"has no limit on RMM's allocations. Start it with {HOW_TO_START}"
     if device.limit_bytes > device.total_bytes:
-        return f"may hand out {show_size(device.limit_bytes)}, but its GPU has {show_size(device.total_bytes)}"
+        return f"may allocate {show_size(device.limit_bytes)}, but its GPU has {show_size(device.total_bytes)}"
     if allowed_bytes is not None and device.limit_bytes > allowed_bytes:
-        start = f"start it with --rmm-maximum-pool-size {allowed_bytes}"
-        return f"may hand out {show_size(device.limit_bytes)}, which is more; {start}"
+        start = f"Start it with --rmm-maximum-pool-size {allowed_bytes}"
+        return f"may allocate {show_size(device.limit_bytes)}, which is more. {start}"
     if device.cudf_spills and device.dask_cuda_spills:
-        return "spills twice, by cuDF and by dask-cuda's limit; start it with --device-memory-limit 0"
+        return "spills twice, by cuDF and by dask-cuda's limit. Start it with --device-memory-limit 0"
     return ""

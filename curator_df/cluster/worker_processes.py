@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker processes of this one: how many live, waiting until they are there, and ending them."""
+"""Count the worker processes of this process, wait until they are connected, and end them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ START_SECONDS = 120
 SILENT_SECONDS = 60
 """How long start-up may take without a single living worker process."""
 CLOSE_SECONDS = 15
-"""How long they may take to end before they are killed."""
+"""Seconds that workers may take to end before they are killed."""
 MAIN_GUARD = (
-    "In a script, start_cluster must stand below \"if __name__ == '__main__':\", because worker processes import the script "
-    "that starts them; in a notebook or with memory so small that no worker process is started it need not"
+    "In a script, start_cluster must be below \"if __name__ == '__main__':\", because worker processes import the script "
+    "that starts them. This is not needed in a notebook, or with so little memory that no worker process is started"
 )
 
 SYSTEM_REFUSES = (
@@ -69,16 +69,16 @@ class EndingNanny(Nanny):  # type: ignore[misc] # Dask's classes have no types
 
 
 def worker_processes() -> int:
-    """Count the living worker processes, by their command line: asking multiprocessing would reap them."""
+    """Count the living worker processes by their command line, because multiprocessing would reap them."""
     count = 0
     for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended during the check
             count += child.status() != psutil.STATUS_ZOMBIE and "--multiprocessing-fork" in child.cmdline()
     return count
 
 
 def is_starting(cluster: LocalCluster) -> bool:
-    """Tell whether a nanny waits for a worker process that it has started, and which lives."""
+    """Return whether a nanny waits for a worker process that it has started, and which is alive."""
     processes = [found for nanny in cluster.workers.values() if (found := getattr(nanny, "process", None)) is not None]
     return any(
         there.status == Status.starting and there.process is not None and there.process.is_alive()
@@ -89,7 +89,7 @@ def is_starting(cluster: LocalCluster) -> bool:
 def close_or_kill(cluster: LocalCluster) -> None:
     """Close a cluster; kill the workers of one that does not end.
 
-    A nanny (distributed 2026.7.1) that is closed while it starts its worker again waits for it without a limit.
+    A nanny (distributed 2026.7.1) that is closed while it restarts its worker waits for it without a limit.
     """
     ended = False
     with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
@@ -125,7 +125,7 @@ def _kill_workers(cluster: LocalCluster) -> None:
 
 @contextlib.contextmanager
 def suppressed_end_of_loop() -> Iterator[None]:
-    """Go on where the loop of Dask's thread has ended: nothing can be closed through it any more."""
+    """Continue if the loop of Dask's thread has ended, in which case nothing can be closed through it any more."""
     try:
         yield
     except RuntimeError as exc:

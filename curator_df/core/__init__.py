@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every operator stands on: columns, backends, the budget, programs, plans, the runner. Names no text concept."""
+"""Foundation of every operator: columns, backends, budget, programs, plans and the runner. Names no text concept."""

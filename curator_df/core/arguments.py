@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the types of arguments, and of closed choices. Ranges are for each operator to check; columns: see `columns`."""
+"""Checks of argument types and closed choices. Each operator checks its own value ranges; for columns see `columns`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pandas or cuDF: the one place that knows which kind of block this is.
+"""Detection of a block's backend, pandas or cuDF, for all other modules.
 
-It decides by the module of the block's type, so that RAPIDS is never imported where nobody uses it.
+The module of the block's type decides, so RAPIDS is never imported unless it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pandas as pd
 from curator_df.errors import UnsupportedBackendError
 
 Backend = Literal["pandas", "cudf"]
-"""Kinds of blocks there are."""
+"""Supported kinds of blocks."""
 
 
 def backend_of(block: Any) -> Backend:
@@ -36,7 +36,7 @@ def backend_of(block: Any) -> Backend:
 
 
 def require_backend(block: Any, operator: str, *supported: Backend, because: str) -> None:
-    """Raise `UnsupportedBackendError` unless the block is of one of these backends; the clause ``because`` says why."""
+    """Raise `UnsupportedBackendError` unless the block has one of these backends; the clause ``because`` gives the reason."""
     backend = backend_of(block)
     if backend not in supported:
         raise UnsupportedBackendError(
@@ -46,10 +46,10 @@ def require_backend(block: Any, operator: str, *supported: Backend, because: str
 
 
 def is_on_device(block: Any) -> bool:
-    """Tell whether a block is in the memory of a GPU; what is no DataFrame at all is not."""
+    """Return whether a block is a cuDF object in GPU memory."""
     return type(block).__module__.partition(".")[0] == "cudf"
 
 
 def integer_column(block: Any, numbers: npt.NDArray[np.int64]) -> Any:
-    """Return integers as a column of this kind of block: ``Int64``, as the readers have it, or cuDF's int64."""
+    """Return integers as a column for this kind of block: ``Int64``, as the readers produce it, or cuDF's int64."""
     return pd.array(numbers, dtype="Int64") if backend_of(block) == "pandas" else numbers

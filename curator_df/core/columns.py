@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of column names and types at the door of an operator, with errors that list what there is."""
+"""Checks of column names and types when an operator is called, with errors that list the available columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask.dataframe.dask_expr import FrameBase
 from curator_df.errors import ColumnError, ExpressionError, ParameterError, SchemaError
 
 MOST_LISTED = 20
-"""Columns that an error lists."""
+"""Maximum number of columns that an error lists."""
 
 
 def require_table(df: Any, operator: str) -> None:
@@ -33,14 +33,14 @@ def require_table(df: Any, operator: str) -> None:
     if isinstance(df, FrameBase) and df.ndim == 1:
         advice = f" (df[[{df.name!r}]], with two brackets, is a DataFrame)"
     elif isinstance(df, pd.DataFrame):
-        advice = " of pandas; dask.dataframe.from_pandas(df, npartitions=1) makes a Dask DataFrame of it"
+        advice = " of pandas; convert it with dask.dataframe.from_pandas(df, npartitions=1)"
     raise ExpressionError(
         f"{operator} expected a Dask DataFrame, as read_jsonl or read_parquet return it; got {type(df).__name__}{advice}"
     )
 
 
 def require_columns(df: Any, operator: str, *names: str) -> None:
-    """Raise `ColumnError` unless every name is that of one column of ``df``.
+    """Raise `ColumnError` unless ``df`` has exactly one column of every name.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def require_columns(df: Any, operator: str, *names: str) -> None:
 
 
 def require_names(columns: list[Any], operator: str, *names: str) -> None:
-    """Raise `ColumnError` unless every name is that of one of these columns."""
+    """Raise `ColumnError` unless exactly one of these columns has every name."""
     for name in names:
         if not isinstance(name, Hashable):
             raise ParameterError(f"{operator}: {name!r} must be the name of one column, not a {type(name).__name__}")
@@ -69,12 +69,12 @@ def require_names(columns: list[Any], operator: str, *names: str) -> None:
     for name in names:
         if columns.count(name) > 1:
             raise ColumnError(
-                f"{operator} cannot tell apart the {columns.count(name)} columns named {name!r}; rename or drop all but one"
+                f"{operator} cannot distinguish the {columns.count(name)} columns named {name!r}. Rename or drop all but one"
             )
 
 
 def require_text(df: Any, operator: str, name: str, *, parameter: str = "text") -> None:
-    """Raise unless ``name``, the value of a parameter, is a column of strings."""
+    """Raise an error unless ``name``, the value of a parameter, is a column of strings."""
     require_table(df, operator)
     if not isinstance(name, str):
         raise ParameterError(
@@ -90,16 +90,16 @@ def require_text(df: Any, operator: str, name: str, *, parameter: str = "text") 
 
 
 def refuse_columns(df: Any, operator: str, *names: str, parameter: str | None = "into") -> None:
-    """Raise `ColumnError` if a column to be added is there already: operators never overwrite.
+    """Raise `ColumnError` if a new column already exists: operators never overwrite columns.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
     operator : str
     *names : str
-        New columns.
+        Names of the new columns.
     parameter : str or None
-        The parameter that names them; None where their names are given.
+        Parameter that names them; None if their names are fixed.
     """
     require_table(df, operator)
     for name in names:
@@ -121,21 +121,21 @@ def choose(operator: str, parameter: str, value: Any, choices: Any) -> None:
 
 
 def is_text(dtype: Any) -> bool:
-    """Tell whether a dtype holds strings, on pandas or cuDF."""
+    """Return whether a dtype holds strings, in pandas or cuDF."""
     if isinstance(dtype, pd.ArrowDtype):
         return bool(pa.types.is_string(dtype.pyarrow_dtype) or pa.types.is_large_string(dtype.pyarrow_dtype))
     return isinstance(dtype, pd.StringDtype) or getattr(dtype, "kind", "") == "O"
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Return names of columns for a message, not thousands of them."""
+    """Return column names for a message, truncated after `MOST_LISTED`."""
     every = list(names)
     more = f" and {len(every) - MOST_LISTED:,} more" if len(every) > MOST_LISTED else ""
     return (", ".join(map(repr, every[:MOST_LISTED])) or "no columns") + more
 
 
 def _nearest_first(missing: Iterable[Any], columns: list[Any]) -> list[Any]:
-    """Return the columns of a table; of many, those that may have been meant come first."""
+    """Return the columns of a table; if there are many, those most similar to the missing ones come first."""
     if len(columns) <= MOST_LISTED:
         return columns
     names = {str(column): column for column in columns}

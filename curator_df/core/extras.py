@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optional packages: the command that installs the extra they are in, from where curator_df itself was installed."""
+"""Checks for optional packages, and the command that installs the extra of a missing one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def require_package(needed_by: str, package: str, extra: str) -> None:
     Parameters
     ----------
     needed_by : str
-        The part of curator_df that needs it, as the user wrote it: ``"remove_html"``, ``"words='icu'"``.
+        Part of curator_df that needs the package, as the user wrote it: ``"remove_html"``, ``"words='icu'"``.
     package : str
-        Name under which it is imported.
+        Name under which the package is imported.
     extra : str
         Extra of curator_df that installs it.
     """
@@ -44,7 +44,7 @@ def missing_extra(needed_by: str, package: str, extra: str) -> MissingExtraError
     >>> print(missing_extra("remove_html", "resiliparse", "html"))
     remove_html needs the package resiliparse, which is not installed. Install it with: ...pip install ...[html]...
     """
-    shown = package.replace("_", "-")  # pip takes both for the same
+    shown = package.replace("_", "-")  # pip treats both as the same name
     return MissingExtraError(
         f"{needed_by} needs the package {shown}, which is not installed. Install it with: {install_command(extra)}",
         name=package,
@@ -71,7 +71,7 @@ def _arguments(extra: str) -> str:
     direct_url = None if recorded is None else json.loads(recorded)
     if direct_url is not None:
         place = urlsplit(direct_url["url"])
-        if place.scheme == "file" and not Path(unquote(place.path)).exists():  # the wheel or folder is gone by now
+        if place.scheme == "file" and not Path(unquote(place.path)).exists():  # the wheel or folder was deleted
             return packages_of(extra, installed.requires or [])
     return requirement_of(extra, direct_url)
 
@@ -84,7 +84,7 @@ def requirement_of(extra: str, direct_url: Mapping[str, Any] | None) -> str:
     extra : str
         Name of the extra.
     direct_url : mapping, optional
-        The ``direct_url.json`` that the installer recorded (PEP 610); None if curator_df came from an index.
+        The ``direct_url.json`` that the installer recorded (PEP 610); None if curator_df was installed from an index.
 
     Examples
     --------

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A digest of values and functions that is the same in every process and on every machine.
 
-Resume compares programs by it. Dask's own tokens are not enough: those of a function typed in a notebook include the
-file name and line of its cell, which change when the cell is run again.
+Resume compares programs by this digest. Dask's own tokens do not suffice: the token of a function typed in a notebook includes
+the file name and line of its cell, which change when the cell is run again.
 
-A function that travels by value, such as one of a notebook, is what it does with the values of the globals that it uses, down to
-the helpers that it calls. One that workers import is its module and its code; one of curator_df counts as that of the package,
-so that a module which moves inside it does not make a run another one.
+A function that is pickled by value, such as one from a notebook, is identified by its code, by the values of the globals that it
+uses, and by the functions that it calls. An importable function is identified by its module and its code. For a function of
+curator_df, the package name replaces the module, so moving a module inside curator_df does not change the identity of a run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dask._task_spec import DataNode, GraphNode
 from dask.base import tokenize
 
 _DATA = (np.ndarray, np.generic, pd.DataFrame, pd.Series, pd.Index)
-"""Dask's token of these is one of their content, though it does not promise so for every dtype."""
+"""Types whose Dask token depends on their content, although Dask does not guarantee that for every dtype."""
 _PACKAGE = __name__.partition(".")[0]
 _Seen = dict[int, int]
-"""Places of functions, classes and containers that are being fed, or were, by their ids."""
+"""Position, by ``id``, of each function, class and container that has been added to the digest."""
 
 
 def fingerprint(*values: Any) -> str:
@@ -73,7 +73,7 @@ def _feed(digest: Any, value: Any, seen: _Seen) -> None:
 
 
 def _feed_value(digest: Any, value: Any, seen: _Seen) -> None:
-    """Feed what cannot be called."""
+    """Add a value that is not callable to the digest."""
     if dataclasses.is_dataclass(value):
         _feed(digest, _fields(value), seen)
     elif isinstance(value, DataNode):
@@ -89,7 +89,7 @@ def _feed_value(digest: Any, value: Any, seen: _Seen) -> None:
 
 
 def _feed_once(digest: Any, value: Any, seen: _Seen, feed: Callable[[Any, Any, _Seen], None]) -> None:
-    """Feed what may hold itself: where it comes again inside itself, its place says so."""
+    """Add a value that may contain itself; a repeated occurrence is replaced by its position."""
     if id(value) in seen:
         digest.update(f"again {seen[id(value)]}".encode())
         return
@@ -97,7 +97,7 @@ def _feed_once(digest: Any, value: Any, seen: _Seen, feed: Callable[[Any, Any, _
     try:
         feed(digest, value, seen)
     finally:
-        if isinstance(value, (list, tuple, set, frozenset, Mapping)):  # it may go soon, and its id be that of another
+        if isinstance(value, (list, tuple, set, frozenset, Mapping)):  # its id may be reused
             del seen[id(value)]
 
 
@@ -119,7 +119,7 @@ def _feed_items(digest: Any, value: Any, seen: _Seen) -> None:
 
 
 def _alone(value: Any, seen: _Seen) -> str:
-    """Return the digest of a value, whatever is fed beside it."""
+    """Return the digest of one value, independent of the values around it."""
     digest = hashlib.blake2b(digest_size=16)
     _feed(digest, value, dict(seen))
     return digest.hexdigest()
@@ -150,7 +150,7 @@ def _feed_function(digest: Any, function: types.FunctionType, seen: _Seen) -> No
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents
-        except ValueError:  # nothing was put into it yet
+        except ValueError:  # the closure cell is still empty
             digest.update(b"empty")
             continue
         _feed(digest, content, seen)
@@ -162,7 +162,7 @@ def _feed_function(digest: Any, function: types.FunctionType, seen: _Seen) -> No
 
 
 def _feed_global(digest: Any, value: Any, seen: _Seen) -> None:
-    """Feed the value of a global; one that cannot be told from others, such as an open file, is its type."""
+    """Add the value of a global; an object that cannot be pickled, such as an open file, is represented by its type."""
     inner = hashlib.blake2b(digest_size=16)
     try:
         _feed(inner, value, seen)
@@ -172,7 +172,7 @@ def _feed_global(digest: Any, value: Any, seen: _Seen) -> None:
 
 
 def _feed_class(digest: Any, kind: type, seen: _Seen) -> None:
-    """Feed a class that travels by value: what it inherits, its methods and constants."""
+    """Add a class that is pickled by value: its base classes, methods and constants."""
     _feed(digest, (kind.__qualname__, kind.__bases__), seen)
     for name, value in sorted(vars(kind).items()):
         inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
@@ -186,19 +186,19 @@ def _feed_object(digest: Any, value: Any, seen: _Seen) -> None:
 
 
 def _is_plain_object(value: Any) -> bool:
-    """Tell whether something is an object of a class that travels by value, and is all that its attributes say."""
+    """Return whether an object's class is pickled by value, and its attributes describe it completely."""
     kind = type(value)
     return _travels_by_value(kind) and hasattr(value, "__dict__") and not hasattr(kind, "__dask_tokenize__")
 
 
 def _feed_code(digest: Any, code: types.CodeType, seen: _Seen) -> None:
-    """Take what a function does (names, constants, instructions), not where it was typed."""
+    """Add the names, constants and instructions of a function, but not its file and line."""
     _feed(digest, (code.co_code, code.co_names, code.co_varnames, code.co_freevars), seen)
     _feed(digest, tuple(code.co_consts), seen)
 
 
 def _globals_used(code: types.CodeType) -> list[str]:
-    """Return the names of globals that code reads; not of those that it sets itself, which are no settings but state."""
+    """Return the names of the globals that code reads. Globals that it also sets are state, not settings, and are left out."""
     read, own = set[str](), set[str]()
     waiting = [code]
     while waiting:
@@ -213,16 +213,16 @@ def _globals_used(code: types.CodeType) -> list[str]:
 
 
 def _home(function: Any) -> str:
-    """Return where a function or class comes from: for a function of curator_df the package alone, for a notebook's nothing."""
+    """Return the module of a function or class: only the package for functions of curator_df, nothing for a notebook's."""
     module = function.__module__ or ""
     if module == "__main__":
         return ""
-    # Its name and its code tell it from the others of the package; of a class only the name is fed.
+    # Its name and code distinguish it within the package. For a class, only the name is added, so the module stays.
     return _PACKAGE if module.partition(".")[0] == _PACKAGE and isinstance(function, types.FunctionType) else module
 
 
 def _travels_by_value(value: Any) -> bool:
-    """Tell whether cloudpickle sends a function or class as it is, because workers cannot import it by its name."""
+    """Return whether cloudpickle sends a function or class by value because workers cannot import it by name."""
     name = value.__module__ or ""
     if name.partition(".")[0] in (_PACKAGE, "builtins"):
         return False

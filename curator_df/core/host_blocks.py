@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of pandas out of Arrow tables, and out of blocks that are on a GPU: which type a column has on the host."""
+"""Conversion of Arrow tables and GPU blocks to pandas blocks, with the host type of each column."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from curator_df.core.backend import is_on_device
 
-# Numbers as pandas' nullable types, not as int64[pyarrow]: those lack operations that users write (``n % 2`` raises).
+# Numbers get pandas' nullable types. int64[pyarrow] lacks operations that users write: ``n % 2`` raises an error.
 NUMBER_DTYPES = {
     pa.bool_(): pd.BooleanDtype(),
     pa.int8(): pd.Int8Dtype(),
@@ -28,18 +28,18 @@ NUMBER_DTYPES = {
 
 
 def block_dtype(kind: pa.DataType) -> Any:
-    """Return the pandas type of an Arrow column: text, nullable numbers, everything else as it is."""
+    """Return the pandas type of an Arrow column: text, nullable numbers, and Arrow types for all others."""
     if pa.types.is_large_string(kind) or pa.types.is_string(kind):
         return pd.StringDtype("pyarrow")
     return NUMBER_DTYPES.get(kind) or pd.ArrowDtype(kind)
 
 
 def host_block(block: Any) -> Any:
-    """Return a block as pandas has it, with the types of the readers; one of pandas is returned as it is.
+    """Return a block as pandas, with the column types of the readers; a pandas block is returned unchanged.
 
     Notes
     -----
-    From a GPU this is a copy of all columns, and of the index, to the host.
+    For a GPU block, all columns and the index are copied to the host.
     """
     if not is_on_device(block):
         return block
@@ -53,7 +53,7 @@ def host_block(block: Any) -> Any:
 
 
 def pandas_block(table: pa.Table) -> pd.DataFrame:
-    """Return an Arrow table as pandas has it. A NaN stays a NaN, of which pandas makes a null by itself."""
+    """Convert an Arrow table to pandas. NaN stays NaN, although pandas alone would turn it into a null."""
     block: pd.DataFrame = table.to_pandas(types_mapper=block_dtype, use_threads=False, ignore_metadata=True)
     for place, column in enumerate(table.columns):
         if (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)) and pc.any(pc.is_nan(column)).as_py():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Percentiles of pandas' nullable numbers, which Dask 2026.7 cannot compute: ``describe`` and ``quantile`` need them.
 
-Dask asks NumPy whether the column's type is a number, and NumPy does not know ``Int64``. `percentile_lookup` is the dispatch
-that Dask has for kinds of columns; importing this module registers the one for pandas, also in worker processes.
+Dask asks NumPy whether the column type is a number, and NumPy does not know ``Int64``. `percentile_lookup` is Dask's dispatch by
+kind of column. Importing this module registers an implementation for pandas, in worker processes too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _of_numpy_types = percentile_lookup.dispatch(pd.Series)
 
 @percentile_lookup.register((pd.Series, pd.Index))  # type: ignore[untyped-decorator]
 def percentile(column: Any, q: Any, interpolation: str = "linear") -> Any:
-    """Return percentiles of a column without its nulls, and how many values it has, as Dask merges them."""
+    """Return the percentiles of a column without its nulls, and the number of values, in the form that Dask merges."""
     if is_extension_array_dtype(column.dtype) and is_numeric_dtype(column.dtype) and not is_bool_dtype(column.dtype):
         values = column.dropna()
         column = pd.Series(values.to_numpy(values.dtype.numpy_dtype))

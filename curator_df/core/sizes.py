@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes as users write and read them: ``"256MB"`` is 256,000,000, as Dask parses it."""
+"""Conversion between bytes and sizes as users write them: ``"256MB"`` is 256,000,000, as in Dask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from curator_df.errors import ParameterError
 
 
 def read_size(parameter: str, value: str | int) -> int:
-    """Turn the user's words into bytes.
+    """Convert a size that the user wrote to bytes.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def read_size(parameter: str, value: str | int) -> int:
 
 
 def show_size(size_bytes: float) -> str:
-    """Show bytes in the unit in which users write them.
+    """Format bytes with the unit that users write.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def show_count(count: int, noun: str) -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """Show seconds in the units in which users say them.
+    """Format a duration with the units that users expect.
 
     Examples
     --------

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges and blocks out of files, files out of blocks."""
+"""Read input splits and blocks from files, and write blocks to files."""

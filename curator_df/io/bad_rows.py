@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that cannot be read: a warning that counts them without the runner, and those of Parquet with text that is not UTF-8.
+"""Rows that cannot be read: a warning that counts them outside a run, and detection of Parquet text that is not UTF-8.
 
-Arrow does not check the text of a Parquet file, and what is not UTF-8 ends a later step with an error that names no row.
+Arrow does not check the text of a Parquet file, and invalid UTF-8 makes a later step fail with an error without a row.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError
 
 SHOWN_BYTES = 60
-"""Of a text that is not UTF-8, in an error."""
+"""Maximum number of bytes of an invalid text that an error shows."""
 
 
 class WarnOfBadRows:
-    """Counts bad rows; `warn` tells of them once.
+    """Counter of bad rows; `warn` reports them once.
 
     Parameters
     ----------
     has_lines : bool
-        Whether the files have lines; otherwise their rows are numbered.
+        Whether the files have lines; otherwise rows are numbered.
     """
 
     def __init__(self, *, has_lines: bool = True) -> None:
@@ -40,7 +40,7 @@ class WarnOfBadRows:
         self._first = self._first or row
 
     def warn(self) -> None:
-        """Warn if there was any."""
+        """Warn if there were any bad rows."""
         if self._first is not None:
             row = self._first
             where = f"line {row.line:,} (byte {row.offset:,})" if row.line else f"byte {row.offset:,}"
@@ -80,7 +80,7 @@ def without_bad_texts(
     first : int
         Number of the first row in it, from 0.
     on_bad_row : callable, optional
-        Takes each bad row; without it the first one raises `BadRowError`.
+        Function that receives each bad row; without it, the first one raises `BadRowError`.
     """
     bad: dict[int, tuple[str, str]] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
@@ -110,7 +110,7 @@ def without_bad_texts(
 
 def _bad_row(table: pa.Table, path: str, first: int, place: int, name: str, reason: str) -> BadRow:
     raw = next(_not_utf8(table[name].slice(place, 1).combine_chunks()), b"")
-    return BadRow(path, first + place + 1, first + place, f"the column {name!r} holds {reason}", raw)
+    return BadRow(path, first + place + 1, first + place, f"the column {name!r} has {reason}", raw)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -118,7 +118,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def has_text(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type holds text, alone or in lists, structs and maps."""
+    """Return whether a column of this type holds text, alone or in lists, structs and maps."""
     if isinstance(kind, pa.BaseExtensionType):
         return has_text(kind.storage_type)
     if pa.types.is_dictionary(kind):
@@ -137,7 +137,7 @@ def _is_valid_text(array: pa.Array) -> bool:
 
 
 def _is_ascii(array: pa.Array) -> bool:
-    """Tell whether the bytes of all texts are below 128: 80 GB/s, and Arrow's own check 20 GB/s."""
+    """Return whether the bytes of all texts are below 128: 80 GB/s, compared with 20 GB/s of Arrow's own check."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return True
@@ -147,11 +147,11 @@ def _is_ascii(array: pa.Array) -> bool:
 
 
 def _bad_places(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
-    """Yield the places of rows that Arrow does not accept, found by halving, and what they hold."""
+    """Yield the positions of rows that Arrow does not accept, found by halving, and their contents."""
     pending = [(0, len(column))]
     while pending:
         start, stop = pending.pop()
-        # Not a slice: Arrow checks all that a list or struct was cut from.
+        # Not a slice, because Arrow checks the whole parent of a list or struct.
         part = column.take(pa.array(range(start, stop), pa.int64()))
         try:
             part.validate(full=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks as files: their texts item by item, and what identifies them.
+"""Benchmarks as files: their texts item by item, and their identity.
 
-A file is JSON Lines, Parquet, or plain text with an item on each line; the first and the last may be compressed. Every
+A file is JSON Lines, Parquet, or plain text with an item on each line; JSON Lines and text may be compressed. Every
 string of a row counts, also in its lists and objects.
 """
 
@@ -25,7 +25,7 @@ from curator_df.kernels.ngram_table import NgramTable, count_ngrams, make_table,
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 LONGEST_LINE_BYTES = 64_000_000
-"""An item of a benchmark that is longer is not an item."""
+"""Maximum length of an item of a benchmark, in bytes."""
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
 """Files, directories, globs or URLs; or a name for each."""
@@ -33,43 +33,43 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str,
 
 @dataclass(frozen=True)
 class BenchmarkFile:
-    """One file of a benchmark."""
+    """File of a benchmark."""
 
     name: str
-    """What matches are reported under."""
+    """Name under which matches are reported."""
     digest: str
-    """BLAKE2b of its texts and the numbers of their items."""
+    """Digest (BLAKE2b) of its texts and the numbers of their items."""
     path: str = field(metadata={"identity": False})
-    """Where it is."""
+    """Path of the file."""
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """The texts that must not be in a corpus, as files that workers read again, and how they are compared."""
+    """Texts that must not be in a corpus, as files that workers read again, and the comparison settings."""
 
     files: tuple[BenchmarkFile, ...]
-    """In order."""
+    """Files, in order."""
     columns: tuple[str, ...]
     """Columns whose texts count; empty for all."""
     ngram_size: int
-    """Words of an n-gram."""
+    """Number of words of an n-gram."""
     min_ngram_size: int
-    """Words from which on a shorter text is one n-gram."""
+    """Minimum number of words of a shorter text, which is then one n-gram."""
     ngrams: int = field(metadata={"identity": False})
-    """How many there are, or more."""
+    """Upper bound of the number of n-grams."""
     texts: int = field(metadata={"identity": False})
-    """How many there are."""
+    """Number of texts."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, metadata={"identity": False}, repr=False)
-    """For fsspec."""
+    """Options for fsspec."""
 
     @property
     def table_bytes(self) -> int:
-        """What their table holds in each worker."""
+        """Size of their table in each worker, in bytes."""
         return table_bytes(self.ngrams, self.texts)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What a table is known by."""
+        """Key of their table."""
         return self.files, self.columns, self.ngram_size, self.min_ngram_size
 
     def table(self) -> NgramTable:
@@ -78,7 +78,7 @@ class Benchmarks:
         Raises
         ------
         InputError
-            If a file has other texts than when it was named.
+            If a file has other texts than when the step was made.
         """
         return make_table(
             self._all_texts(), ngrams=self.ngrams, count=self.texts, size=self.ngram_size, least=self.min_ngram_size
@@ -97,7 +97,7 @@ class Benchmarks:
                 yield number, item, text
             if digest.value != file.digest:
                 raise InputError(
-                    f"the benchmark {file.path!r} has other texts than when the step was made; make it again, and write to a "
+                    f"the benchmark {file.path!r} has other texts than when the step was made. Make it again, and write to a "
                     "new output"
                 )
 
@@ -110,7 +110,7 @@ def find_benchmarks(
     min_ngram_size: int,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Benchmarks:
-    """Read benchmarks once, to know what is in them and how large their table will be."""
+    """Read benchmarks once, to determine their contents and the size of their table."""
     options = dict(storage_options or {})
     named = _named(paths, options)
     files, ngrams, texts = [], 0, 0
@@ -135,8 +135,10 @@ def item_texts(
         if columns and isinstance(row, dict):
             if missing := [name for name in columns if name not in row]:
                 listed = ", ".join(map(repr, row))
-                raise ColumnError(f"row {number} of the benchmark {path!r} has no {missing[0]!r}; it has: {listed}")
-            row = [row[name] for name in columns]  # noqa: PLW2901 - from here on only these
+                raise ColumnError(
+                    f"row {number} of the benchmark {path!r} has no column {missing[0]!r}. It has: {listed}"
+                )
+            row = [row[name] for name in columns]  # noqa: PLW2901 - only these are used below
         yield from ((number, text) for text in _strings(row))
 
 
@@ -160,7 +162,7 @@ def _named(paths: Paths, options: dict[str, Any]) -> list[tuple[str, str]]:
         listed = list_files(entry, suffixes=_suffixes(), storage_options=options).paths
         named += [(name or _name_of(path), path) for path in listed]
     if not named:
-        raise ParameterError("benchmarks is empty; name at least one file")
+        raise ParameterError("benchmarks is empty. Pass at least one file")
     return named
 
 
@@ -186,7 +188,7 @@ def _line_rows(path: str, storage_options: Mapping[str, Any] | None) -> Iterator
         while line := lines.readline(LONGEST_LINE_BYTES + 1):
             if len(line) > LONGEST_LINE_BYTES:
                 raise BadRowError(
-                    f"line {number + 1} of the benchmark {path!r} is longer than 64 MB; it is not a benchmark"
+                    f"line {number + 1} of the benchmark {path!r} is longer than 64 MB. Check that it is a benchmark"
                 )
             if line.strip():
                 yield number, _parsed(line, path, number) if plain.endswith(JSON_SUFFIXES) else _decoded(line)
@@ -197,7 +199,7 @@ def _parsed(line: bytes, path: str, number: int) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as exc:
-        raise BadRowError(f"line {number + 1} of the benchmark {path!r} is no JSON: {exc}") from exc
+        raise BadRowError(f"line {number + 1} of the benchmark {path!r} is not JSON: {exc}") from exc
 
 
 def _decoded(line: bytes) -> str:
@@ -232,7 +234,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 class _Readable(io.RawIOBase):
-    """A stream of bytes with the face that `io.BufferedReader` wants."""
+    """Stream of bytes with the interface that `io.BufferedReader` needs."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream

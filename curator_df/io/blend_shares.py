@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often rows are taken where `blend` is told shares of the output: a pass that counts rows, and the arithmetic."""
+"""Epochs of rows for shares of the output in `blend`: a pass that counts rows, and the arithmetic."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from curator_df.io.shuffle_sink import kinds_of
 
 @dataclass(frozen=True)
 class Shares:
-    """What part of the output each table, or kind of rows, is to be."""
+    """Shares of the output of each table, or kind of rows."""
 
     weights: Mapping[Any, float]
-    """By name; they need not add up to 1."""
+    """Shares by name; they need not add up to 1."""
     rows: int | None
-    """About how many the output is to have; None for as many as there are without taking one twice."""
+    """Approximate number of rows of the output; None for as many as possible without taking a row twice."""
 
     def epochs(self, counted: Mapping[Any, int]) -> dict[Any, float]:
-        """Return how often rows are taken, from the number of rows of each name.
+        """Return how often rows are taken, given the number of rows of each name.
 
         Raises
         ------
         ParameterError
-            If there are no rows of a name that is to have a share.
+            If a name with a share has no rows.
 
         Examples
         --------
@@ -46,7 +46,7 @@ class Shares:
         for name, weight in self.weights.items():
             if weight and not counted[name]:
                 raise ParameterError(
-                    f"blend: weights= gives a share of the rows to {name!r}, which has none; leave it out, or give it 0"
+                    f"blend: weights= gives a share to {name!r}, which has no rows. Remove it, or set it to 0"
                 )
         density = {name: weight / counted[name] if weight else 0.0 for name, weight in self.weights.items()}
         if self.rows is None:
@@ -58,24 +58,24 @@ class Shares:
 
 @dataclass(frozen=True)
 class KindSink(StageSink):
-    """The end of a pass that counts the rows of each kind."""
+    """Sink of a pass that counts the rows of each kind."""
 
     folder: Folder
-    """Where the journal is."""
+    """Folder of the journal."""
     column: str | None
-    """Holds the kinds; None to count all rows as one kind."""
+    """Column of the kinds; None to count all rows as one kind."""
     names: tuple[Any, ...]
-    """The kinds."""
+    """Names of the kinds."""
     writer_factor: float = 3.0
-    """Peak extra bytes as a multiple of the block's: 25 to 30 a row (measured), of rows of 9 bytes where a kind is one byte."""
+    """Memory multiplier of the writer: 25 to 30 bytes a row (measured), for rows of 9 bytes where a kind is one byte."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is counted."""
+        """Digest of the counted column and names."""
         return fingerprint("kinds", self.column, self.names)
 
-    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKinds:  # noqa: ARG002 - the face of a sink
-        """Start a range."""
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKinds:  # noqa: ARG002 - the interface of a sink
+        """Start an input split."""
         return _RangeKinds(self)
 
 
@@ -103,9 +103,9 @@ class _RangeKinds:
 
 
 def count_kinds(df: Any, folder: Folder, column: str | None, names: Sequence[Any], **how: Any) -> dict[Any, int]:
-    """Run a table through and return the rows of each name; without a column all rows are those of the one name.
+    """Run a table and return the number of rows of each name; without a column all rows have the single name.
 
-    Only the column is read, of a table that comes from Parquet as it is; without one a column that holds no text.
+    For an unchanged table from Parquet, only this column is read; without a column, one that holds no text.
     """
     light = [name for name, dtype in df.dtypes.items() if not is_text(dtype)] or list(df.columns)
     run(df[[column or light[0]]], KindSink(folder, column, tuple(names)), on_existing="resume", **how)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks of JSON lines into blocks: scan, parse, set bad lines aside, address, convert."""
+"""Convert chunks of JSON lines to blocks: scan, parse, quarantine bad lines, add row IDs, convert."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ from curator_df.io.text_field import TextField
 from curator_df.io.whole_numbers import rounded_rows
 
 LINE_BYTES = 48
-"""Bytes held for each line while it is found and addressed."""
+"""Bytes held for each line while its bounds and row ID are determined."""
 VALUE_BYTES = 9
-"""Bytes held for each value besides its text: an offset or a number, and a bit."""
+"""Bytes held for each value in addition to its text: an offset or a number, and a bit."""
 LINES_AT_ONCE = 4096
-"""Lines whose places are held as Python numbers (72 bytes a line) at once."""
+"""Number of lines whose positions are held as Python numbers (72 bytes a line) at once."""
 RETURN = 13
-"""White space in JSON, and the end of a line to pyarrow.json, but not to us."""
+"""Carriage return: white space in JSON, and a line end only to pyarrow.json."""
 LINES_FACTOR = 1
-"""What is held for the lines of a block besides their text, at most, as a multiple of the block."""
+"""Maximum memory for the lines of a block in addition to their text, as a multiple of the block."""
 
 
 @dataclass(frozen=True)
 class ChunkReader:
-    """Makes blocks of the chunks of one range."""
+    """Converter of the chunks of one input split to blocks."""
 
     source: Any
-    """The `JsonlSource`."""
+    """Source, a `JsonlSource`."""
     largest_row_bytes: int | None
-    """A longer line raises."""
+    """Maximum bytes of a line; a longer one raises."""
     on_bad_row: Callable[[BadRow], None] | None
-    """Takes rows that cannot be read; without it they raise."""
+    """Function that receives rows that cannot be read; without it they raise."""
     on_long_row: Callable[[OversizeRowError], None] | None = None
-    """Takes the errors of longer lines, which are then left out; without it they raise."""
+    """Function that receives the errors of longer lines, which are then skipped; without it they raise."""
     wanted: npt.NDArray[np.int64] | None = None
-    """Ascending addresses: other lines are passed over."""
+    """Row IDs to read, in ascending order; other lines are skipped."""
     text_field: TextField = field(default_factory=TextField)
-    """Takes the text that is most of the lines."""
+    """Extractor of the text that is most of the lines."""
 
     def blocks(self, chunk: Chunk, block_bytes: int) -> Iterator[pd.DataFrame]:
-        """Make the blocks of a chunk: one, unless its lines are so short that what is held for each outweighs them."""
+        """Make the blocks of a chunk: one, unless its lines are so short that their overhead exceeds their text."""
         segments = chunk.segments
         most_lines = max(1, LINES_FACTOR * block_bytes // self._line_bytes(segments[0].file))
         data = chunk.take()
@@ -75,7 +75,7 @@ class ChunkReader:
             held = [line_ends, data[start:stop]]
             del line_ends
             if stop == end:
-                del data  # the last part alone decides how long the buffer lives
+                del data  # only the last part determines the lifetime of the buffer
             block = self._block(held, segments_between(segments, start, stop))
             if len(block):
                 yield block
@@ -83,13 +83,13 @@ class ChunkReader:
             start = stop
 
     def _line_bytes(self, file: int) -> int:
-        """Return the bytes held for each line besides its text; ``source_file`` alone can outweigh short lines."""
+        """Return the bytes held for each line in addition to its text; ``source_file`` alone can exceed short lines."""
         source = self.source
         path_bytes = len(source.listing.paths[file]) if {*source.source_columns} - {"source_line"} else 0
         return LINE_BYTES + VALUE_BYTES * (len(source.schema) + len(source.source_columns)) + path_bytes
 
     def _block(self, held: list[Any], segments: list[Segment]) -> pd.DataFrame:
-        """Make the block of a part of a chunk, which is the last in ``held``, after where its lines end."""
+        """Make the block of a part of a chunk, the last element of ``held``, after the positions of its line ends."""
         data = held.pop()
         lines, no_rows = scan_lines(data, held.pop())
         _break_blanks(data, lines)
@@ -140,7 +140,7 @@ class ChunkReader:
         return parse_lines(data, lines, schema, **how), lines
 
     def _without_rounded(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
-        """Leave out rows with a whole number that lost digits, after telling of them."""
+        """Drop rows with a whole number that lost digits, after reporting them."""
         is_good: npt.NDArray[np.bool_] | None = None
         for number, reason, column in rounded_rows(table, data, lines, self.source.inferred):
             self._bad_line(data, lines, number, Failure("type", reason, column), place)
@@ -159,7 +159,7 @@ class ChunkReader:
         self.on_bad_row(row)
 
     def _long_lines(self, lines: Lines, place: _Places) -> list[int]:
-        """Return the numbers of lines that are too long, after telling of them."""
+        """Return the numbers of lines that are too long, after reporting them."""
         limit = min(self.largest_row_bytes or LARGEST_LINE_BYTES, LARGEST_LINE_BYTES)
         lengths = lines.stops - lines.starts
         if not len(lengths) or lengths.max() <= limit:
@@ -175,7 +175,7 @@ class ChunkReader:
 
 
 class _Places:
-    """Where the lines of a chunk lie in their files."""
+    """Positions of the lines of a chunk in their files."""
 
     def __init__(self, source: Any, segments: list[Segment], data: Bytes) -> None:
         self._source, self._segments, self._data = source, segments, data
@@ -184,16 +184,18 @@ class _Places:
         self._offsets = np.array([segment.offset for segment in segments], np.int64)
 
     def forget(self) -> None:
-        """Let go of the chunk's bytes."""
+        """Release the chunk's bytes."""
         self._data = np.empty(0, np.uint8)
 
     def addresses(self, lines: Lines) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the address and the file number of each line."""
+        """Return the row ID and the file number of each line."""
         segment = np.searchsorted(self._positions, lines.starts, side="right") - 1
         offsets = lines.starts - self._positions[segment] + self._offsets[segment]
         if len(offsets) and offsets.max() >= LARGEST_OFFSET:
             path = self._source.listing.paths[self._files[-1]]
-            raise ParameterError(f"{path!r} has more than {LARGEST_OFFSET:,} decompressed bytes; split it")
+            raise ParameterError(
+                f"{path!r} has more than the maximum of {LARGEST_OFFSET:,} decompressed bytes. Split the file"
+            )
         files = self._files[segment]
         return (files << OFFSET_BITS) + offsets, files
 
@@ -215,7 +217,7 @@ class _Places:
 
     @functools.cached_property
     def _newlines_before(self) -> npt.NDArray[np.int64]:
-        """Line ends before each segment, and in all."""
+        """Count the line ends before each segment, and in total."""
         bounds = [*self._positions.tolist(), len(self._data)]
         counts = [count_newlines(self._data[start:stop]) for start, stop in itertools.pairwise(bounds)]
         return np.concatenate(([0], np.cumsum(counts)))
@@ -244,7 +246,7 @@ def segments_between(segments: list[Segment], start: int, stop: int) -> list[Seg
 
 
 def _break_blanks(data: Bytes, lines: Lines) -> None:
-    """Put carriage returns in place of much white space between lines: pyarrow.json ends no block within a run of spaces."""
+    """Insert carriage returns into long white space between lines, because pyarrow.json ends no block within a run of spaces."""
     bounds = np.concatenate(([0], lines.stops)), np.concatenate((lines.starts, [len(data)]))
     for place in np.flatnonzero(bounds[1] - bounds[0] > LONG_BLANK).tolist():
         for start in range(bounds[0][place], bounds[1][place], WINDOW_BYTES):
@@ -253,7 +255,7 @@ def _break_blanks(data: Bytes, lines: Lines) -> None:
 
 
 def _blank(data: Bytes, lines: Lines) -> None:
-    """Blank lines that are to have no row."""
+    """Blank out lines that must not produce a row."""
     for low in range(0, len(lines), LINES_AT_ONCE):
         some = slice(low, low + LINES_AT_ONCE)
         for start, stop in zip(lines.starts[some].tolist(), lines.stops[some].tolist(), strict=True):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encoding of a page by the rules of the HTML and Encoding Standards, and its bytes as UTF-8.
 
-The encoding is that of a byte order mark, else the one that the HTTP header names, else the one that the page declares, else
+The encoding is that of a byte order mark, else the one in the HTTP header, else the one that the page declares, else
 UTF-8 if the page is valid UTF-8, else windows-1252. Nothing is guessed from letters. Labels and codecs are those of the
 package `webencodings`.
 
-A page declares its encoding in the first ``meta`` element that names a known one, wherever it is: a browser decodes the page
+A page declares its encoding in the first ``meta`` element with a known one, at any position: a browser decodes the page
 again when it finds one late. Comments, scripts and other raw text hold no elements. Without such an element, the standard's
 prescan of the first 1,024 bytes and the XML declaration count.
 """
@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 PRESCAN_BYTES = 1024
-"""Bytes that the standard's prescan looks at."""
+"""Number of bytes that the standard's prescan reads."""
 PIECE_BYTES = 1 << 20
-"""Bytes decoded at once."""
+"""Number of bytes decoded at once."""
 NEAR_BYTES = 4096
-"""Bytes after the first ``meta`` that are searched for ``charset`` before the whole page is."""
+"""Number of bytes after the first ``meta`` that are searched for ``charset`` before the whole page is."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 _XML_UTF_16 = ((b"<\0?\0x\0", "utf-16le"), (b"\0<\0?\0x", "utf-16be"))
 _DECLARED = {"utf-16le": "utf-8", "utf-16be": "utf-8", "x-user-defined": "windows-1252"}
-"""Encoding that a page declares in ASCII bytes -> the one that it can only be in."""
+"""Replacements for encodings that cannot be declared in ASCII bytes."""
 _CODECS = {"gbk": "gb18030"}
-"""Encodings whose decoder is that of another one by the Encoding Standard."""
+"""Encodings whose decoder is that of another one, by the Encoding Standard."""
 _PARAMETER = re.compile(r"(?:^|[;,\s])charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
 _META = re.compile(rb"<[mM][eE][tT][aA][\t\n\f\r /]")
 _TAG_NAME = re.compile(rb"[A-Za-z][^\t\n\f\r />]*")
@@ -42,7 +42,7 @@ _VALUE = (
 )
 _ATTRIBUTE = re.compile(rb"[\t\n\f\r /]*+(?:>|(%b)(?:%b)?+)" % (_NAME, _VALUE))
 _ATTRIBUTES = re.compile(rb"(?:[\t\n\f\r /]*+%b(?:%b)?+)*+[\t\n\f\r /]*+>" % (_NAME, _VALUE))
-"""All attributes of a tag, to its end."""
+"""Pattern of all attributes of a tag, to its end."""
 _COMMENT_END = re.compile(rb"--!?>")
 _CONTENT = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r ]*(.*)", re.IGNORECASE | re.DOTALL)
 _CONTENT_VALUE = re.compile(r"\"([^\"]*)\"|'([^']*)'|([^\"'\t\n\f\r ;][^\t\n\f\r ;]*)")
@@ -51,12 +51,12 @@ RAW_TEXT = {
     name: re.compile(b"</" + b"".join(b"[%c%c]" % (byte, byte - 32) for byte in name) + rb"[\t\n\f\r />]")
     for name in (b"script", b"style", b"title", b"textarea", b"xmp", b"iframe", b"noembed", b"noframes")
 }
-"""Elements that hold text alone, and where each ends."""
+"""Elements that contain only text, with the pattern of their end."""
 
 
 @functools.lru_cache(maxsize=1024)
 def encoding_of(label: str) -> str | None:
-    """Return the name of the encoding that a label means in HTML; None if it means none.
+    """Return the name of the encoding for a label in HTML; None if the label is unknown.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def encoding_of(label: str) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def charset_of(content_type: str) -> str | None:
-    """Return the charset that a ``Content-Type`` names, as it is written.
+    """Return the charset in a ``Content-Type``, unchanged.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def page_encoding(body: bytes, charset: str | None) -> str:
 
 
 def declared_encoding(body: bytes) -> str | None:
-    """Return the encoding that a page declares; None if it declares none that is known."""
+    """Return the encoding that a page declares; None if it declares no known one."""
     for beginning, name in _XML_UTF_16:
         if body.startswith(beginning):
             return name
@@ -131,7 +131,7 @@ def utf8_pieces(body: bytes, encoding: str) -> Iterator[bytes]:
 
     name = encoding_of(encoding) or encoding
     skipped = next((len(mark) for mark, _ in _MARKS if body.startswith(mark)), 0)
-    if name == "replacement":  # of encodings that browsers refuse, a page is one U+FFFD
+    if name == "replacement":  # in encodings that browsers refuse, a page is one U+FFFD
         if body:
             yield "\ufffd".encode()
         return
@@ -146,7 +146,7 @@ def utf8_pieces(body: bytes, encoding: str) -> Iterator[bytes]:
 
 
 def _from_elements(body: bytes, first: int) -> str | None:
-    """Return the encoding of the first ``meta`` element that names one, as a parser finds it in the whole page."""
+    """Return the encoding of the first ``meta`` element that has one, as a parser finds it in the whole page."""
     found, upcoming = None, first
     at = body.find(b"<")
     while found is None and at >= 0:
@@ -176,7 +176,7 @@ def _from_elements(body: bytes, first: int) -> str | None:
 
 
 def _after_text(body: bytes, at: int, element: bytes) -> int:
-    """Return where markup goes on after a start tag that ends at a byte; -1 if it does not."""
+    """Return the position at which markup continues after a start tag that ends at a byte; -1 if it does not."""
     if at < 0 or element == b"plaintext":
         return -1
     if element not in RAW_TEXT:
@@ -194,7 +194,7 @@ def _after_comment(body: bytes, at: int) -> int:
 
 
 def _from_prescan(beginning: bytes) -> str | None:
-    """Prescan a byte stream to determine its encoding, as the HTML Standard has it; it knows no scripts.
+    """Prescan a byte stream to determine its encoding, by the HTML Standard, which ignores scripts.
 
     References
     ----------
@@ -220,7 +220,7 @@ def _from_prescan(beginning: bytes) -> str | None:
 
 
 def _from_xml(beginning: bytes) -> str | None:
-    """Get an XML encoding, as the HTML Standard has it."""
+    """Return an XML encoding, by the HTML Standard."""
     found = _XML.match(beginning)
     return None if found is None else _declared((found.group(1) or found.group(2) or b"").decode("latin-1"))
 
@@ -237,7 +237,7 @@ def _after_tag(data: bytes, at: int) -> int:
 
 
 def _read_meta(data: bytes, at: int, encoding: Callable[[dict[bytes, str]], str | None]) -> tuple[str | None, int]:
-    """Return the encoding that the attributes of a tag name, and the byte after the tag: -1 if it does not end."""
+    """Return the encoding in the attributes of a tag, and the byte after the tag: -1 if it does not end."""
     attributes: dict[bytes, str] = {}
     while True:
         found = _ATTRIBUTE.match(data, at)
@@ -260,7 +260,7 @@ def _of_element(attributes: dict[bytes, str]) -> str | None:
 
 
 def _of_prescan(attributes: dict[bytes, str]) -> str | None:
-    """Return the encoding of what the prescan takes for a ``meta`` element; its attributes count in their order."""
+    """Return the encoding of a ``meta`` element found by the prescan; its attributes count in their order."""
     named, needs_pragma = None, False
     for name, value in attributes.items():
         if name == b"charset":
@@ -271,14 +271,14 @@ def _of_prescan(attributes: dict[bytes, str]) -> str | None:
 
 
 def _of_content(content: str) -> str | None:
-    """Extract a character encoding from a ``content`` attribute, as the HTML Standard has it."""
+    """Extract a character encoding from a ``content`` attribute, by the HTML Standard."""
     found = _CONTENT.search(content)
     value = _CONTENT_VALUE.match(found.group(1)) if found else None
     return None if value is None else _declared(value.group(1) or value.group(2) or value.group(3) or "")
 
 
 def _is_utf8(body: bytes, *, final: bool = False) -> bool:
-    """Tell whether bytes are UTF-8; unless they are final, they may end in the middle of a character, as a cut page does."""
+    """Return whether bytes are UTF-8; unless they are final, they may end within a character, like a truncated page."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     view = memoryview(body)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute a table once and go on from its files: `checkpoint`, and `read_receipt` for what a finished run said."""
+"""Compute a table once and continue from its files: `checkpoint`, and `read_receipt` for the receipt of a finished run."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def read_receipt(source: Any, *, storage_options: dict[str, Any] | None = None) 
         folder = Folder(os.fspath(source).rstrip("/") or "/", storage_options or {})
     name = f"{JOURNAL_FOLDER}/receipt.json"
     if not folder.exists(name):
-        raise InputError(f"{folder.url} holds no receipt: no run of curator_df was completed there")
+        raise InputError(f"{folder.url} has no receipt: no run of curator_df was completed there")
     try:
         return Receipt.from_json(json.loads(folder.read(name)))
     except (ValueError, TypeError, KeyError) as exc:
@@ -131,13 +131,15 @@ def folder_of(df: Any) -> Folder:
     Raises
     ------
     InputError
-        If its files lie in several folders.
+        If its files are in several folders.
     """
     source: Any = origin_of(df).source
     listing = source.listing
     folders = {_above_partitions(posixpath.dirname(path)) for path in listing.paths}
     if len(folders) > 1:
-        raise InputError(f"the table was read from {len(folders):,} folders, of which none is the output of one run")
+        raise InputError(
+            f"the table was read from {len(folders):,} folders, not from the output of a single run. Read one output folder"
+        )
     return Folder(folders.pop(), listing.storage_options)
 
 

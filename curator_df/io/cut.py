@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files cut into ranges, by sizes alone: large ones split, small ones grouped. All of it is a few numpy calls."""
+"""Cut files into input splits, by sizes alone: large files are split, small ones grouped. All of it is a few numpy calls."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from curator_df.core.ranges.source import Ranges
 from curator_df.errors import ParameterError
 
 COMPRESSION_RATIO = 4
-"""Decompressed bytes taken for each byte of a compressed file, which is never read to find out: gzip and zstd make
-prose about 2.9 times smaller, and web text with its mark-up up to 4."""
+"""Assumed decompressed bytes for each byte of a compressed file, which is never read to find out: gzip and zstd make prose
+about 2.9 times smaller, and web text with its markup up to 4."""
 SMALLEST_FILE_BYTES = 4096
-"""What a file counts at least when small ones are grouped: opening one costs as much as reading that."""
+"""Minimum bytes that a file counts when small ones are grouped: opening one costs as much as reading that."""
 
 Sizes = npt.NDArray[np.int64]
 
 
 def cut_bytes(sizes: Sizes, compressed: npt.NDArray[np.bool_], piece_bytes: int) -> Ranges:
-    """Cut files into ranges of about ``piece_bytes`` decompressed bytes.
+    """Cut files into input splits of about ``piece_bytes`` decompressed bytes.
 
     Parameters
     ----------
     sizes : ndarray of int64
-        Bytes of each file as it lies on disk.
+        Size of each file on disk.
     compressed : ndarray of bool
-        Files that cannot be split; each counts `COMPRESSION_RATIO` times its size.
+        Whether files cannot be split; each such file counts `COMPRESSION_RATIO` times its size.
     piece_bytes : int
-        Bytes of a range. A plain file that is larger is split evenly; files that are smaller share a range.
+        Bytes of an input split. A larger plain file is split evenly; smaller files share an input split.
 
     Examples
     --------
@@ -45,29 +45,29 @@ def cut_bytes(sizes: Sizes, compressed: npt.NDArray[np.bool_], piece_bytes: int)
 
 
 def check_piece(piece_bytes: int) -> None:
-    """Refuse ranges of nothing."""
+    """Raise for input splits without bytes."""
     if piece_bytes < 1:
-        raise ParameterError(f"ranges of {piece_bytes} bytes: at least 1 is needed")
+        raise ParameterError(f"input splits of {piece_bytes} bytes are not possible: the minimum is 1")
 
 
 def cut_units(lengths: Sizes, pieces: Sizes, costs: Sizes, piece_bytes: int) -> Ranges:
-    """Cut consecutive units (files) into ranges, given into how many pieces each is split and what it costs.
+    """Cut consecutive units (files) into input splits, given the number of pieces and the cost of each.
 
     Parameters
     ----------
     lengths : ndarray of int64
-        Length of each unit, in the measure of a range's ``start`` and ``stop``.
+        Length of each unit, in the measure of an input split's ``start`` and ``stop``.
     pieces : ndarray of int64
-        Into how many ranges a unit is split; 1 for a unit that may share a range.
+        Number of input splits of each unit; 1 for a unit that may share one.
     costs : ndarray of int64
         Bytes that a unit counts when units are grouped.
     piece_bytes : int
-        Bytes of a range.
+        Bytes of an input split.
     """
     if not len(lengths):
         return Ranges(np.empty((0, 4), np.int64))
     shares = (pieces == 1) & (costs < piece_bytes)
-    # Costs are summed from the last unit that shares no range, and a new group begins at each multiple of a piece.
+    # Costs are summed from the last unit with its own input split, and a new group begins at each multiple of a piece.
     before = np.concatenate(([0], np.cumsum(np.where(shares, costs, 0))[:-1]))
     groups = before // piece_bytes
     begins = np.ones(len(lengths), np.bool_)
@@ -85,7 +85,7 @@ def cut_units(lengths: Sizes, pieces: Sizes, costs: Sizes, piece_bytes: int) -> 
 
 
 def cut_files(lengths: Sizes, files_per_range: int) -> Ranges:
-    """Put so many whole files into each range.
+    """Put ``files_per_range`` whole files into each input split.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that are in the names of folders, ``lang=en/``, and not in the files below them, as ``partition_on=`` writes them.
+"""Columns in the names of folders, ``lang=en/``, and not in the files below them, as ``partition_on=`` writes them.
 
-Only folders below what the user named count, as in pyarrow and Spark: with ``read_parquet("out/lang=en")`` there are none.
+Only folders below the given path count, as in pyarrow and Spark: with ``read_parquet("out/lang=en")`` there are none.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from curator_df.errors import ColumnError
 from curator_df.io.listing import Listing
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Folder name of a null value, as Hive, Spark, pyarrow and Dask know it."""
+"""Folder name of a null value in Hive, Spark, pyarrow and Dask."""
 SOURCE_COLUMNS = {"source_file": pa.large_string(), "source_line": pa.int64()}
-"""What ``add_source=True`` adds."""
+"""Columns that ``add_source=True`` adds."""
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -37,14 +37,14 @@ def folder_columns(listing: Listing, in_files: Collection[str]) -> tuple[str, ..
     clashing = next((name for name in beside if name in SOURCE_COLUMNS), None)
     if clashing is not None:
         raise ColumnError(
-            f"the folders of {listing.paths[0]!r} name a column {clashing!r}, which is what add_source=True adds; rename the "
-            "folders, or name the files one by one"
+            f"the folder names of {listing.paths[0]!r} have a column {clashing!r}, which add_source=True also adds. Rename the "
+            "folders, or pass the files one by one"
         )
     return beside
 
 
 def beside_files(listing: Listing, in_files: Collection[str], columns: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the ``columns`` that the user named without those in the names of folders, and the latter; all of them for None."""
+    """Return the user's ``columns`` without those in folder names, and the latter; all of them for None."""
     found = folder_columns(listing, in_files)
     if columns is None or not found:
         return columns, found

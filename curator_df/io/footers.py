@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet footers: the schema of many files from a few of them, and where their row groups lie."""
+"""Parquet footers: the schema of many files from a few of them, and the positions of their row groups."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from curator_df.io.schema import TEXT
 from curator_df.io.streams import open_file
 
 ALL_FOOTERS = 64
-"""Up to so many files every footer is read at the door; of more files, `SPREAD_FOOTERS` of them."""
+"""Number of files up to which every footer is read first; for more files, `SPREAD_FOOTERS` of them are."""
 SPREAD_FOOTERS = 16
 READ_BYTES = 1 << 18
 """Bytes of a column read at once."""
 BUFFERS_BYTES = 64_000_000
-"""Bytes of all columns that are read together: with more than 244 of them less of each is read at once."""
+"""Bytes of all columns read together: with more than 244 columns, less of each is read at once."""
 LEAST_READ_BYTES = 4096
 READ_ROWS = 128
-"""Rows of a column read at once to see whether it is damaged."""
+"""Rows of a column read at once to check whether it is damaged."""
 
 
 class Chunk(NamedTuple):
-    """One column chunk of a row group: the values of one leaf column."""
+    """Column chunk of a row group: the values of one leaf column."""
 
     column: str
     """Column of the table that the chunk belongs to."""
     place: int
     """Number of the leaf column, from 0."""
     metadata: Any
-    """Its `pyarrow.parquet.ColumnChunkMetaData`."""
+    """Metadata of the chunk, a `pyarrow.parquet.ColumnChunkMetaData`."""
 
 
 @contextmanager
@@ -63,11 +63,11 @@ def open_parquet(
     number : int
         Number of the file.
     names : sequence of str, optional
-        Columns of the table that are read; the footer alone without them.
+        Columns of the table that are read; without them only the footer.
     dictionaries : sequence of str
         Columns of text to read as dictionaries.
     metadata : pyarrow.parquet.FileMetaData, optional
-        The footer, if it was read before.
+        Footer, if it was read before.
     """
     path = listing.paths[number]
     with open_file(path, listing.storage_options, listed=listing.listed(path)) as file, damage_of(path):
@@ -100,7 +100,7 @@ def _opened(
 
 @contextmanager
 def damage_of(path: str, where: str = "") -> Iterator[None]:
-    """Turn what pyarrow raises about a file into `CorruptFileError`; ``where`` names a part of the file."""
+    """Convert pyarrow's exceptions for a file to `CorruptFileError`; ``where`` describes a part of the file."""
     try:
         yield
     except (CuratorError, MemoryError, pa.ArrowCancelled):
@@ -112,13 +112,13 @@ def damage_of(path: str, where: str = "") -> Iterator[None]:
         ) from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
         raise CorruptFileError(
-            f"{path!r}{where} is not a readable Parquet file: {exc}. Fetch it again, or leave it out"
+            f"{path!r}{where} is not a readable Parquet file: {exc}. Download it again, or leave it out"
         ) from exc
 
 
 @contextmanager
 def damage_of_column(path: str, file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[None]:
-    """Turn what pyarrow raises about a row group into `CorruptFileError` that names the column, if it is one."""
+    """Convert pyarrow's exceptions for a row group to `CorruptFileError` with the column, if one is the cause."""
     try:
         yield
     except (CuratorError, MemoryError, pa.ArrowCancelled):
@@ -131,7 +131,7 @@ def damage_of_column(path: str, file: pq.ParquetFile, group: int, names: Sequenc
 
 
 def _is_damaged(file: pq.ParquetFile, group: int, name: str) -> bool:
-    """Tell whether a column of a row group cannot be read, or has not the rows that the footer says."""
+    """Return whether a column of a row group cannot be read, or does not have the number of rows in the footer."""
     try:
         batches = file.iter_batches(READ_ROWS, row_groups=[group], columns=[name], use_threads=False)
         rows = sum(len(batch) for batch in batches)
@@ -162,11 +162,11 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
 
 
 class _PageWantedError(Exception):
-    """The reader of a row group accepts the footer, and asks for the first page."""
+    """Signal that the reader of a row group accepts the footer, and requests the first page."""
 
 
 class _NoPages(io.RawIOBase):
-    """A large file that ends an attempt to read from it."""
+    """Large file object that stops any attempt to read from it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,8 +192,8 @@ class _NoPages(io.RawIOBase):
 def column_chunks(file: pq.ParquetFile, group: int, names: Sequence[str]) -> list[Chunk]:
     """Return the column chunks of a row group that belong to some columns of the table.
 
-    pyarrow's ``RowGroupMetaData.column()`` ends the process where the footer of a chunk is damaged or encrypted, since it
-    passes C++ exceptions on to nobody. Its reader raises them, so that the reader looks at the chunks first; it reads no
+    pyarrow's ``RowGroupMetaData.column()`` crashes the process if the footer of a chunk is damaged or encrypted, since it
+    does not translate C++ exceptions. Its reader raises them, so the reader checks the chunks first; it reads no
     page for that.
     """
     if not names:
@@ -225,8 +225,8 @@ def leaves(schema: pq.ParquetSchema, names: Sequence[str]) -> list[tuple[int, st
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of a Parquet column in blocks.
 
-    Dictionaries are decoded, text has 64-bit offsets, and inside of lists, structs and maps an extension type (UUID, JSON) is
-    the type that stores it, since neither pandas nor Arrow's own functions take it there.
+    Dictionaries are decoded, text has 64-bit offsets, and inside lists, structs and maps an extension type (UUID, JSON) is
+    the type that stores it, since neither pandas nor Arrow's own functions accept it there.
 
     Examples
     --------
@@ -245,7 +245,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _inner_type(kind: pa.DataType, *, is_final: bool = False) -> pa.DataType:
-    """Return the type that values inside of a column have in blocks, when all files have been seen or before."""
+    """Return the type that values inside a column have in blocks, before or after all files have been read."""
 
     def inner(field: pa.Field) -> pa.Field:
         return field.with_type(_inner_type(field.type, is_final=is_final))
@@ -256,7 +256,7 @@ def _inner_type(kind: pa.DataType, *, is_final: bool = False) -> pa.DataType:
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _inner_type(kind.value_type, is_final=is_final)
     if not kind.num_fields:
-        # Text for what is only ever null: pyarrow 26 joins lists of structs with nulls to an array that is not valid.
+        # Text for values that are always null: pyarrow 26 joins lists of structs with nulls to an invalid array.
         as_text = {"string_view"} | ({"null"} if is_final else set())
         return pa.string() if str(kind) in as_text else pa.binary() if types.is_binary_view(kind) else kind
     if types.is_map(kind):
@@ -267,7 +267,7 @@ def _inner_type(kind: pa.DataType, *, is_final: bool = False) -> pa.DataType:
     return _NESTED[str(kind).partition("<")[0]](fields)
 
 
-# Views stay: of a cast of one to a list, pyarrow 26 makes an array that is not valid.
+# Views are kept, because pyarrow 26 casts one to a list as an invalid array.
 _NESTED: dict[str, Callable[[list[pa.Field]], pa.DataType]] = {
     "struct": pa.struct,
     "list": lambda fields: pa.list_(fields[0]),
@@ -278,12 +278,12 @@ _NESTED: dict[str, Callable[[list[pa.Field]], pa.DataType]] = {
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a file's schema as blocks have it."""
+    """Return a file's schema in the form of blocks."""
     return pa.schema([pa.field(item.name, plain_type(item.type)) for item in schema])
 
 
 def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type that holds values of both without loss; raise ``TypeError`` when there is none."""
+    """Return the type that holds values of both without loss; raise ``TypeError`` if there is none."""
     fields = [pa.schema([pa.field("column", kind)]) for kind in (one, other)]
     try:
         kind = pa.unify_schemas(fields, promote_options="permissive").field(0).type
@@ -298,7 +298,7 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
     Returns
     -------
     pyarrow.Schema
-        Columns as they are in blocks.
+        Columns of blocks.
     dict of str to int
         File number from which the type of each column came.
     """
@@ -311,7 +311,7 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
         (twice, times), *_ = [*Counter(schema.names).most_common(1), ("", 0)]
         if times > 1:
             raise SchemaError(
-                f"{listing.paths[number]!r} has {times} columns named {twice!r}, and a table can have one; write the file "
+                f"{listing.paths[number]!r} has {times} columns named {twice!r}, but a table can have only one. Write the file "
                 "again with other names"
             )
         for item in schema:
@@ -325,7 +325,7 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
                 origins[item.name] = number
     for name, kind in given.items():
         types.setdefault(name, kind)
-    # A column that is null in every file stays what it is.
+    # A column that is null in every file keeps its type.
     final = {
         name: _inner_type(kind, is_final=True) if kind.num_fields and name not in given else kind
         for name, kind in types.items()
@@ -338,8 +338,8 @@ def type_change(
 ) -> SchemaError:
     """Make the error for a column whose type changes between files."""
     return SchemaError(
-        f"the column {name!r} holds {before} in {listing.paths[first]!r} and {kind} in {listing.paths[number]!r}; say "
-        f"which it is to be with dtype={{{name!r}: ...}}, or leave it out with columns="
+        f"the column {name!r} has the type {before} in {listing.paths[first]!r} and {kind} in {listing.paths[number]!r}. Choose "
+        f"one with dtype={{{name!r}: ...}}, or leave it out with columns="
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names for what a file or a line holds where it is not what its reader takes, with the way out, judged by its bytes."""
+"""Recognize other formats in files and lines that a reader cannot read, by their bytes, with advice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 HEAD_BYTES = 512
-"""First bytes of a file that tell its format: the mark of a tar archive is the last to come."""
+"""Number of first bytes of a file that identify its format: the mark of a tar archive is the last one."""
 WIDE_SHARE = 0.2
 """Share of NUL bytes above which text is in an encoding of two or four bytes a character."""
 _BOMS = {
@@ -22,25 +22,25 @@ _OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x
 
 @dataclass(frozen=True)
 class _Format:
-    """A format that other programs write."""
+    """Format that other programs write."""
 
     mark: bytes
-    """Bytes by which it is known."""
+    """Bytes that identify it."""
     name: str
-    """In words."""
+    """Name of the format."""
     way_out: str
-    """What to do with such a file."""
+    """Advice for such a file."""
     at: int = 0
-    """Where the bytes are."""
+    """Position of the bytes."""
 
     @property
     def may_be_text(self) -> bool:
-        """Whether a text can begin so."""
+        """Whether a text can begin with these bytes."""
         return not self.at and self.mark.isascii() and self.mark.decode().isprintable()
 
 
-_RENAME = "let its name end in {}"
-_UNPACK = "unpack it and read the files in it"
+_RENAME = "rename it so that its name ends in {}"
+_UNPACK = "unpack it and read the unpacked files"
 _FORMATS = (
     _Format(b"\x1f\x8b", "gzip data", _RENAME.format(".gz")),
     _Format(b"\x28\xb5\x2f\xfd", "zstd data", _RENAME.format(".zst")),
@@ -51,12 +51,16 @@ _FORMATS = (
     _Format(b"7z\xbc\xaf\x27\x1c", "a 7z archive", f"{_UNPACK} (7z x)"),
     _Format(b"Rar!\x1a\x07", "a RAR archive", f"{_UNPACK} (unrar x)"),
     _Format(b"ustar", "a tar archive", f"{_UNPACK} (tar -xf)", at=257),
-    _Format(b"\x04\x22\x4d\x18", "LZ4 data", "compress it otherwise (lz4 -dc old.lz4 | zstd -o new.jsonl.zst)"),
-    _Format(b"\x02\x21\x4c\x18", "LZ4 data", "compress it otherwise (lz4 -dc old.lz4 | zstd -o new.jsonl.zst)"),
+    _Format(b"\x04\x22\x4d\x18", "LZ4 data", "compress it in another format (lz4 -dc old.lz4 | zstd -o new.jsonl.zst)"),
+    _Format(b"\x02\x21\x4c\x18", "LZ4 data", "compress it in another format (lz4 -dc old.lz4 | zstd -o new.jsonl.zst)"),
     _Format(
-        b"\xff\x06\x00\x00sNaPpY", "Snappy data", "compress it otherwise (snzip -dc old.sz | zstd -o new.jsonl.zst)"
+        b"\xff\x06\x00\x00sNaPpY",
+        "Snappy data",
+        "compress it in another format (snzip -dc old.sz | zstd -o new.jsonl.zst)",
     ),
-    _Format(b"\x1f\x9d", "data of compress", "compress it otherwise (uncompress -c old.Z | zstd -o new.jsonl.zst)"),
+    _Format(
+        b"\x1f\x9d", "data of compress", "compress it in another format (uncompress -c old.Z | zstd -o new.jsonl.zst)"
+    ),
     _Format(b"PAR1", "Parquet", "read it with read_parquet"),
     _Format(b"ARROW1", "Arrow IPC (Feather)", "write it as Parquet and read it with read_parquet"),
     _Format(b"ORC", "ORC", "write it as Parquet and read it with read_parquet"),
@@ -70,26 +74,26 @@ _FORMATS = (
     _Format(
         b"version https://git-lfs.github.com/spec/",
         "a pointer of Git LFS, not the data",
-        "fetch the data (git lfs pull)",
+        "download the data (git lfs pull)",
     ),
-    _Format(b"<!DOCTYPE", "an HTML page, as a server answers with in place of a file", "fetch the file again"),
-    _Format(b"<html", "an HTML page, as a server answers with in place of a file", "fetch the file again"),
+    _Format(b"<!DOCTYPE", "an HTML page, which a server sent instead of a file", "download the file again"),
+    _Format(b"<html", "an HTML page, which a server sent instead of a file", "download the file again"),
 )
 _NAMES = {".snappy": "Snappy data", ".sz": "Snappy data", ".br": "Brotli data", ".lzo": "LZO data", ".lz4": "LZ4 data"}
-"""Formats without a mark that all of their writers set, by the end of the name."""
+"""Formats without a mark that all of their writers set, by file name extension."""
 
 
 def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None:
-    """Name the format of a file that is neither JSON nor plain text, and say what to do; None if it is not known.
+    """Return the format of a file that is neither JSON nor plain text, with advice; None if it is unknown.
 
     Parameters
     ----------
     head : bytes
         First bytes of the file, decompressed if its name says that it is compressed.
     path : str
-        Its path or URL: some formats are known by the end of the name alone.
+        Its path or URL: some formats are identified only by the end of the name.
     is_text : bool
-        Pass over marks with which a text can begin.
+        Whether to ignore marks with which a text can begin.
 
     Examples
     --------
@@ -100,11 +104,11 @@ def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None
         if head.startswith(known.mark, known.at) and not (is_text and known.may_be_text):
             return f"{known.name} by its first bytes; {known.way_out}"
     name = next((name for suffix, name in _NAMES.items() if path.lower().endswith(suffix)), None)
-    return None if name is None else f"{name} by its name; compress it otherwise, with gzip or zstd"
+    return None if name is None else f"{name} by its name; compress it with gzip or zstd instead"
 
 
 def wide_encoding(data: bytes, *, is_first: bool = True) -> str | None:
-    """Name the encoding of text of which each character has two or four bytes; None if it is another.
+    """Return the encoding of text with two or four bytes for each character; None for other encodings.
 
     Parameters
     ----------
@@ -134,7 +138,7 @@ def _is_every_character_wide(raw: bytes) -> bool:
 
 
 def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
-    """Say why a line is not one JSON object, as far as its bytes tell.
+    """Explain why a line is not one JSON object, as far as its bytes show.
 
     Parameters
     ----------
@@ -143,7 +147,7 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
     path : str
         Its file.
     is_first : bool
-        Whether the file begins with it, so that it tells what the file is.
+        Whether the file begins with it, so that it identifies the file.
     """
     found = other_format(raw, path) if is_first else None
     if found is not None:
@@ -153,9 +157,9 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
         return "it holds NUL bytes among its characters, which a crash while it was written leaves behind"
     if encoding is not None:
         convert = f"iconv -f {encoding} -t UTF-8 old.jsonl > new.jsonl"
-        return f"the file is {encoding}, and JSON lines are UTF-8; convert it ({convert})"
+        return f"the file is {encoding}, but JSON Lines must be UTF-8; convert it ({convert})"
     if not raw.strip(b"\0 \t\r"):
-        return "it holds only NUL bytes, which a crash while it was written leaves behind"
+        return "it has only NUL bytes, as after a crash while it was written"
     try:
         raw.decode()
     except UnicodeDecodeError as exc:
@@ -167,39 +171,37 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
 
 
 def _shape(raw: bytes, is_first: bool) -> str:
-    """Say of what other shape a line is that is UTF-8."""
+    """Describe the shape of a UTF-8 line that is not a JSON object."""
     text = raw.strip(b" \t\r")
     begins, ends = text.startswith(b"{"), text.endswith(b"}")
     goes_on = (
-        "the file begins with a JSON object that goes on over several lines"
-        if is_first
-        else "the object does not end on it"
+        "the file begins with a JSON object that spans several lines" if is_first else "the object does not end on it"
     )
     array = "the file is a JSON array" if is_first else "it is a JSON array"
     shapes = (
         (
             text.startswith(b"\xef\xbb\xbf"),
-            ", as a byte order mark comes first; one inside a file is left where files with a mark were joined",
+            ", because a byte order mark precedes it; such a mark inside a file remains after joining files",
         ),
         (
             text.startswith(b"\x1e"),
-            ", as a record separator (0x1E) comes first; remove them (tr -d '\\036' < old.jsonl > new.jsonl)",
+            ", because a record separator (0x1E) precedes it; remove them (tr -d '\\036' < old.jsonl > new.jsonl)",
         ),
         (
             _OBJECTS_APART_BY_CR.search(text) is not None,
-            ": lines of the file end in CR alone; write them with LF (tr '\\r' '\\n' < old.jsonl > new.jsonl)",
+            ": lines of the file end in only CR; convert them to LF (tr '\\r' '\\n' < old.jsonl > new.jsonl)",
         ),
         (
             _OBJECTS_APART_BY_SEPARATOR.search(text) is not None,
-            ": only LF ends a line, and another separator (such as U+2028) stands between objects",
+            ": only LF ends a line, but another separator (such as U+2028) is between objects",
         ),
         (
             text.startswith(b"["),
-            f": {array}; write its elements on lines of their own (jq -c '.[]' old.json > new.jsonl)",
+            f": {array}; write each element on its own line (jq -c '.[]' old.json > new.jsonl)",
         ),
         (
             begins and text.endswith(b"},"),
-            ": it ends in a comma, like an element of a JSON array; write it without (jq -c '.[]' old.json > new.jsonl)",
+            ": it ends in a comma, like an element of a JSON array; remove the comma (jq -c '.[]' old.json > new.jsonl)",
         ),
         (
             begins and not ends,
@@ -207,7 +209,7 @@ def _shape(raw: bytes, is_first: bool) -> str:
         ),
         (
             text.startswith(b"{'"),
-            ": it is a dict as Python shows it, not JSON; write rows with json.dumps",
+            ": it is the repr of a Python dict, not JSON; write rows with json.dumps",
         ),
     )
     return next((words for is_so, words in shapes if is_so), "")

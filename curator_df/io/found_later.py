@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a listing would find a file that is not there yet: what is written must not become the next run's input."""
+"""Check whether a listing would find a file that does not exist yet: output must not become the next run's input."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MAGIC = re.compile(r"[*?\[]")
 
 
 def finds(entry: str, path: str, suffixes: tuple[str, ...]) -> bool:
-    """Tell whether an entry would find a file that is not there yet, as `listing.list_files` looks for it.
+    """Return whether an entry would find a file that does not exist yet, by the rules of `listing.list_files`.
 
     Parameters
     ----------
     entry : str
-        Absolute directory or pattern, or a URL as its file system writes it.
+        Absolute directory or pattern, or a URL in its file system's form.
     path : str
         Absolute path without links, or such a URL.
     suffixes : tuple of str
-        What files found in a directory must end in; all files when empty.
+        Required endings of files found in a directory; all files if empty.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def finds(entry: str, path: str, suffixes: tuple[str, ...]) -> bool:
 
 
 def _fits(pattern: list[str], below: list[str], suffixes: tuple[str, ...], *, walks: bool) -> bool:
-    """Tell whether a pattern's parts match those of a path; what is left of the path is in a directory that is walked."""
+    """Return whether a pattern's parts match those of a path; the rest of the path is in a directory that is walked."""
     if not pattern:
         hidden = any(name[:1] in (".", "_") for name in below)
         return not below or (walks and not hidden and (not suffixes or below[-1].lower().endswith(suffixes)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow tables into the DataFrames that blocks are: exact types, strings without a copy, addresses in the index."""
+"""Convert Arrow tables to the DataFrames of blocks: exact types, strings without a copy, row IDs in the index."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from curator_df.io.folder_columns import SOURCE_COLUMNS, folder_values
 from curator_df.io.listing import Listing
 
 FEW_BYTES = 64
-"""By which buffers may be longer than what is used of them, which does not count the last offset."""
+"""Number of bytes by which buffers may exceed the used part, without the last offset."""
 MOST_COLUMNS = 20_000
-"""Columns of a table: each takes about 0.2 ms and 10 kB whatever it holds, for every block and in every step."""
+"""Maximum number of columns of a table: each takes about 0.2 ms and 10 kB regardless of its content, for every block and in
+every step."""
 LARGEST_OFFSET = 1 << OFFSET_BITS
 MOST_FILES = 1 << (63 - OFFSET_BITS)
 
 
 def to_block(table: pa.Table, addresses: npt.NDArray[np.int64]) -> pd.DataFrame:
-    """Make a block of a table whose columns are in one piece; nothing is copied.
+    """Make a block of a table with contiguous columns, without copying.
 
     Parameters
     ----------
     table : pyarrow.Table
         Columns of the block.
     addresses : ndarray of int64
-        Address of each row.
+        Row ID of each row.
 
     Returns
     -------
     pandas.DataFrame
-        Its index is named ``address``.
+        Block with an index named ``address``.
     """
     index = pd.Index(addresses, dtype="int64", name=ADDRESS)
     if not table.num_columns:
@@ -64,7 +65,7 @@ def _empty_block(schema: pa.Schema) -> pd.DataFrame:
 def in_one_piece(schema: pa.Schema, columns: list[pa.ChunkedArray]) -> pa.Table:
     """Join the pieces of each column, one column after the other, so that only one of them is held twice.
 
-    ``columns`` is emptied; the caller must not hold them in another place.
+    ``columns`` is emptied; the caller must not hold other references to them.
     """
     columns.reverse()
     joined = []
@@ -90,9 +91,9 @@ def with_source(
     table : pyarrow.Table
         Rows of a block.
     wanted : sequence of str
-        Which of the two columns, and columns in the names of folders (`folder_columns`).
+        Names of the columns to add, including those in folder names (`folder_columns`).
     files : ndarray of int64
-        File number of each row, not falling.
+        File number of each row, in ascending order.
     numbers : ndarray of int64, optional
         Line (or row) number of each row, from 1; needed for ``source_line``.
     listing : Listing
@@ -118,13 +119,13 @@ def source_fields(names: Sequence[str]) -> list[pa.Field]:
 
 
 def schema_with_source(schema: pa.Schema, add_source: bool, reader: str) -> pa.Schema:
-    """Return the schema of blocks; refuse to overwrite columns of the files."""
+    """Return the schema of blocks; raise if columns of the files would be overwritten."""
     if not add_source:
         return schema
     clashing = [name for name in SOURCE_COLUMNS if name in schema.names]
     if clashing:
         raise ColumnError(
-            f"{reader}: add_source=True would overwrite {clashing[0]!r}, which is in the files; leave it out with "
+            f"{reader}: add_source=True would overwrite the column {clashing[0]!r} of the files. Leave that column out with "
             "columns="
         )
     return pa.schema([*schema, *(pa.field(name, kind) for name, kind in SOURCE_COLUMNS.items())])
@@ -137,32 +138,34 @@ def chosen_columns(schema: pa.Schema, columns: Any, reader: str, way_out: str = 
     missing = [name for name in chosen if name not in names]
     if missing:
         listed = ", ".join(repr(name) for name in schema.names) or "no columns"
-        raise ColumnError(f"{reader}: columns= names {missing[0]!r}; the files have: {listed}{way_out}")
+        raise ColumnError(
+            f"{reader}: columns= has {missing[0]!r}, which is not in the files. They have: {listed}{way_out}"
+        )
     if len(chosen) > MOST_COLUMNS:
         raise SchemaError(
-            f"{reader}: {len(chosen):,} columns, and a table can have {MOST_COLUMNS:,}; name those that you need with columns="
+            f"{reader}: the files have {len(chosen):,} columns, but a table can have {MOST_COLUMNS:,}. Choose some with columns="
         )
     if len(set(chosen)) != len(chosen):
-        raise ParameterError(f"{reader}: columns= names a column twice: {chosen}")
+        raise ParameterError(f"{reader}: columns= has a column twice: {chosen}")
     return chosen
 
 
 def check_address_space(listing: Listing, reader: str) -> None:
-    """Refuse input whose rows cannot all have an address."""
+    """Raise if the input is too large for row IDs."""
     if len(listing) > MOST_FILES:
         raise ParameterError(
-            f"{reader}: {len(listing):,} files, and a table takes {MOST_FILES:,} at most; read it as several tables"
+            f"{reader}: the input has {len(listing):,} files, but a table can have {MOST_FILES:,}. Read it as several tables"
         )
     if len(listing) and listing.sizes.max() > LARGEST_OFFSET:
         path = listing.paths[int(listing.sizes.argmax())]
         raise ParameterError(
-            f"{reader}: {path!r} has {listing.sizes.max():,} bytes, and a file may have {LARGEST_OFFSET:,} at most; "
-            "split it"
+            f"{reader}: {path!r} has {listing.sizes.max():,} bytes, but a file can have {LARGEST_OFFSET:,} at most. "
+            "Split the file"
         )
 
 
 def are_among(addresses: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell which addresses are among others; both ascend.
+    """Return which row IDs are among others; both are in ascending order.
 
     Examples
     --------

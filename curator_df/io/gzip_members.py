@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a gzip file: read one after the other, and found from any byte of the file.
+"""Members of a gzip file: read one after the other, or found from any byte of the file.
 
-A gzip file is members that follow each other, each with a checksum of its own. Where every record is a member, as in
+A gzip file consists of consecutive members, each with its own checksum. If every record is a member, as in
 crawls, reading can begin at any of them. Three bytes that look like the beginning of a member prove nothing: a page may be
-a gzip file itself, which a packer copies as it is. So a beginning counts when the members from there on are whole and hold
+a gzip file itself, which a packer copies unchanged. So a beginning counts if the members from there on are complete and hold
 records, for longer than what a packer copies at once.
 """
 
@@ -16,11 +16,12 @@ from curator_df.io.streams import OUTPUT_BYTES, passed_over
 
 MAGIC = b"\x1f\x8b\x08"
 BEGINNING = b"WARC/"
-"""What a record begins with."""
+"""Beginning of a record."""
 READ_BYTES = 1 << 14
-"""Compressed bytes asked of the file at once. zlib hands back a copy of those after a member, which are many of small ones."""
+"""Compressed bytes read from the file at once. zlib returns a copy of those after a member, which are many for small ones."""
 COPIED_BYTES = 1 << 16
-"""A stored block of deflate has 65,535 bytes at most: members in a row that take more lie in none."""
+"""Bytes longer than a stored block of deflate (65,535 bytes at most), which therefore cannot contain consecutive members of
+this size."""
 
 
 class Damage(Exception):  # noqa: N818 - never seen by users
@@ -33,16 +34,16 @@ class Damage(Exception):  # noqa: N818 - never seen by users
 
 
 class MemberPieces:
-    """Decompressed pieces of a file from one member on; none holds bytes of two members.
+    """Decompressed pieces of a file from one member on; no piece has bytes of two members.
 
     Parameters
     ----------
     file : file object
-        Opened for reading bytes; it can seek.
+        File opened for reading bytes, seekable.
     start : int
         Byte at which a member begins.
     file_bytes : int
-        Size of the file as it lies on disk.
+        Size of the file on disk.
     """
 
     def __init__(self, file: Any, start: int, file_bytes: int) -> None:
@@ -50,7 +51,7 @@ class MemberPieces:
         self.restart(start)
 
     def restart(self, start: int) -> None:
-        """Go on with the member that begins at a byte."""
+        """Continue with the member that begins at a byte."""
         self.file.seek(start)
         self._data, self._read_to = b"", start
         self._inflate: Any = None
@@ -72,7 +73,7 @@ class MemberPieces:
         Raises
         ------
         Damage
-            A member is not whole, or is none.
+            If a member is incomplete or invalid.
         """
         self.begins = False
         piece: bytes = b""
@@ -109,22 +110,22 @@ class MemberPieces:
 
 
 def find_member(file: Any, start: int, stop: int, *, proof_bytes: int = COPIED_BYTES) -> int | None:
-    """Find the first byte in ``[start, stop)`` at which a member with a record begins, and is proved to.
+    """Find the first byte in ``[start, stop)`` at which a member with a record provably begins.
 
     Parameters
     ----------
     file : file object
         A gzip file; its position changes.
     start, stop : int
-        Bytes of the file as it lies on disk.
+        Bytes of the file on disk.
     proof_bytes : int
-        Members that follow each other from there on are whole, and begin with a record, for so many bytes, or up to the end
-        of the file. 1 is the first of them.
+        Bytes for which the members from there on must be complete and begin with a record, unless they reach the end
+        of the file. With 1, only the first one is checked.
 
     Returns
     -------
     int or None
-        The byte. It depends on ``start`` and on the file alone.
+        Byte, which depends only on ``start`` and the file.
     """
     window: bytes = b""
     begins = start

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP responses as crawls store them: status, headers, and the body without its transfer and content codings.
+"""HTTP responses in crawls: status, headers, and the body without its transfer and content codings.
 
-Crawlers often store a body decoded and keep the header that names its coding. So a body that is not in the named coding is
-taken unchanged (`Body.note` says so), and a coding that is unknown is ignored. A compressed body that ends early gives what
-could be decoded. Data that begins as the coding does and is damaged later raises `BodyError`.
+Crawlers often store a decoded body and keep the header with its coding. So a body that is not in that coding is
+used unchanged (recorded in `Body.note`), and an unknown coding is ignored. A compressed body that ends early gives what
+could be decoded. Data that begins like the coding and is damaged later raises `BodyError`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from curator_df.io.streams import Gzip
 from curator_df.io.zstd_frames import STEP_BYTES as ZSTD_STEP_BYTES
 
 PIECE_BYTES = 1 << 20
-"""Most decoded bytes made at once; zstd and brotli may make several times that."""
+"""Maximum decoded bytes made at once; zstd and brotli may make several times that."""
 STEP_BYTES = 1 << 16
-"""Compressed bytes given to a decoder at once."""
+"""Compressed bytes passed to a decoder at once."""
 ZSTD_WINDOW_BYTES = 1 << 23
 """Largest window of a zstd body, by RFC 9659."""
 TRUNCATED, NOT_DECODED = "truncated", "not_decoded"
-"""Notes: the body is shorter than the message says; it is not in a coding that the header names, and is taken unchanged."""
+"""Notes: the body is shorter than the message specifies; it is not in a coding of the header, and is used unchanged."""
 _STATUS = re.compile(r"(?:HTTP/[0-9.]+|ICY)[ \t]+([0-9]{3})(?![^ \t])", re.IGNORECASE)
 _BEGINNING = re.compile(rb"HTTP/[0-9]|ICY[ \t]", re.IGNORECASE)
 _FIRST_LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -32,7 +32,7 @@ _FOLDED = re.compile(r"\n[ \t]+")
 _FIELD = re.compile(r"[!-9;-~]+[ \t]*:")
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]{0,4000})?\r?\n")
 _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f]")
-"""Bytes that text does not have, by the MIME Sniffing Standard."""
+"""Bytes that do not occur in text, by the MIME Sniffing Standard."""
 SNIFFED_BYTES = 512
 LONGEST_CHUNK_HEADER = 4096
 _IGNORED = frozenset({"", "identity", "none"})
@@ -41,11 +41,11 @@ _JOINED = ("content-encoding", "transfer-encoding")
 
 
 class BodyError(Exception):
-    """A body is damaged, or has no header."""
+    """Error of a body that is damaged, or has no header."""
 
 
 class LongPage(Exception):  # noqa: N818 - never seen by users
-    """A text has more bytes than may be held."""
+    """Signal of a text with more bytes than may be held."""
 
     def __init__(self, text_bytes: int) -> None:
         super().__init__(text_bytes)
@@ -53,15 +53,15 @@ class LongPage(Exception):  # noqa: N818 - never seen by users
 
 
 class _Ends(Exception):  # noqa: N818 - never seen by users
-    """The data of a coding ends early."""
+    """Signal that the data of a coding ends early."""
 
 
 class _Differs(Exception):  # noqa: N818 - never seen by users
-    """The data is not in the coding."""
+    """Signal that the data is not in the coding."""
 
 
 class _Damaged(Exception):  # noqa: N818 - never seen by users
-    """The data is damaged, or not in the coding."""
+    """Signal that the data is damaged, or not in the coding."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Message:
     status: int | None
     """Status code; None if there is none."""
     fields: dict[str, str]
-    """Values by name in small letters; of a name that comes twice the first, or both for a list."""
+    """Values by lower-case name; for a repeated name the first value, or all of a list."""
     body_start: int
     """Byte at which the body begins."""
     is_whole: bool
@@ -86,21 +86,21 @@ class Message:
 
 @dataclass(frozen=True)
 class Body:
-    """A body without its codings."""
+    """Body without its codings."""
 
     pieces: list[Any]
-    """Its bytes, as `bytes` or `memoryview`."""
+    """Bytes of the body, as `bytes` or `memoryview`."""
     note: str | None
-    """What is to be counted of it: `TRUNCATED`, `NOT_DECODED` or nothing."""
+    """Note to be counted: `TRUNCATED`, `NOT_DECODED` or None."""
 
 
 def read_message(data: bytes, start: int) -> Message:
-    """Read the header of a response; informational responses before it (``100 Continue``) are passed over.
+    """Read the header of a response; informational responses before it (``100 Continue``) are skipped.
 
     Raises
     ------
     BodyError
-        There is no header, or it does not end.
+        If there is no header, or it does not end.
     """
     while True:
         if not _BEGINNING.match(data, start):
@@ -127,16 +127,16 @@ def read_body(message: Message, data: bytes, most_bytes: int | None) -> Body:
     Parameters
     ----------
     message : Message
-        Its header.
+        Header of the message.
     data : bytes
-        What `read_message` read.
+        Data that `read_message` read.
     most_bytes : int, optional
         Decoding stops when the body has more bytes than this.
 
     Raises
     ------
     BodyError
-        The body is in the coding that its header names, and is damaged.
+        If the body is in the coding of its header, and is damaged.
     """
     pieces: list[Any] = [memoryview(data)[message.body_start :]]
     codings, note = message.codings, None
@@ -153,16 +153,16 @@ def read_body(message: Message, data: bytes, most_bytes: int | None) -> Body:
 
 
 def _is_longer(length: str, body_bytes: int) -> bool:
-    """Tell whether a Content-Length is that of more than so many bytes; what is no number says nothing."""
+    """Return whether a Content-Length exceeds ``body_bytes``; False for an invalid one."""
     return length.isascii() and length.isdigit() and len(length) < 16 and int(length) > body_bytes
 
 
 def _header_end(data: bytes, start: int) -> tuple[int, int]:
-    """Return where the lines of a header end, and where the body begins: -1 where no empty line follows."""
+    """Return the end of the lines of a header, and the beginning of the body: -1 if no empty line follows."""
     first = _FIRST_LINE_END.search(data, start)
     if first is None:
         return len(data), -1
-    if first.group() == b"\r" and data[first.end() : first.end() + 1] != b"\r":  # as some old servers wrote lines
+    if first.group() == b"\r" and data[first.end() : first.end() + 1] != b"\r":  # line ends of some old servers
         end = data.find(b"\r\r", start)
         return (end, end + 2) if end >= 0 else (len(data), -1)
     end = data.find(b"\n\r\n", start)
@@ -205,7 +205,7 @@ def _without(coding: str, body: Any, most_bytes: int | None) -> tuple[list[Any],
             if most_bytes is not None and held_bytes > most_bytes:
                 raise LongPage(held_bytes)
     except _Ends:
-        # Where data of a coding may begin with any byte, text is not taken for its beginning.
+        # If data of a coding may begin with any byte, text is not regarded as its beginning.
         note = NOT_DECODED if beginning is None and _is_text(body) else TRUNCATED
     except _Differs:
         note = NOT_DECODED
@@ -270,7 +270,7 @@ def _zstd(body: Any) -> Iterator[bytes]:
 
 
 class _Frame:
-    """One zstd frame, with the interface of `streams.Gzip`."""
+    """Frame of zstd, with the interface of `streams.Gzip`."""
 
     needs_input = True
 
@@ -286,12 +286,12 @@ class _Frame:
         return bytes(self._frame.unused_data)
 
     def decompress(self, data: Any, max_length: int) -> bytes:
-        del max_length  # it cannot be bounded, so steps are short
+        del max_length  # the output cannot be bounded, so steps are short
         return bytes(self._frame.decompress(data))
 
 
 def _members(body: Any, new: Callable[[], Any], step_bytes: int, magic: re.Pattern[bytes] | None) -> Iterator[bytes]:
-    """Decompress members that follow each other; other data after them is ignored, as browsers do."""
+    """Decompress consecutive members; other data after them is ignored, as browsers do."""
     import zstandard
 
     at = 0
@@ -320,14 +320,14 @@ def _brotli(body: Any) -> Iterator[bytes]:
         step = body[at : at + step_bytes]
         if not step:
             while piece := decoder.process(b"", output_buffer_limit=PIECE_BYTES):
-                yield piece  # which the decoder still held
+                yield piece  # output that the decoder still held
             raise _Ends
         try:
             piece = decoder.process(step, output_buffer_limit=PIECE_BYTES)
         except brotli.error as exc:
             if step_bytes == 1:
                 raise _Damaged(str(exc)) from exc
-            # The data may end in this step, which the library takes for an error: it is given byte by byte.
+            # The data may end in this step, which the library regards as an error, so it is passed byte by byte.
             decoder, step_bytes = _brotli_at(body, at), 1
             continue
         at += len(step)
@@ -337,7 +337,7 @@ def _brotli(body: Any) -> Iterator[bytes]:
 
 
 def _brotli_at(body: Any, at: int) -> Any:
-    """Return a decoder that has taken the bytes of a body before one."""
+    """Return a decoder that has processed the bytes of a body before one."""
     import brotli
 
     decoder = brotli.Decompressor()
@@ -357,4 +357,4 @@ _DECODERS: dict[str, tuple[re.Pattern[bytes] | None, Callable[[Any], Iterator[An
     "br": (None, _brotli),
     "zstd": (_ZSTD, _zstd),
 }
-"""Codings -> what their data begins with, where that is fixed, and their decoder."""
+"""Beginnings, if fixed, and decoders of the data of codings."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON lines as a lazy table: `read_jsonl`, and the source behind it.
+"""JSON Lines as a lazy table: `read_jsonl`, and its source.
 
-What one line holds is decided in `scan` and `parse`; what a column holds, in `schema`; where lines begin, in `lines`.
+`scan` and `parse` decide what a line contains, `schema` what a column contains, and `lines` where lines begin.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ OnBadRows = Literal["error", "quarantine"]
 SUFFIXES = tuple(
     plain + packed for plain in (".jsonl", ".ndjson", ".json", ".jsonlines") for packed in ("", *COMPRESSED_SUFFIXES)
 )
-"""What files found in a directory must end in."""
+"""Required endings of files found in a directory."""
 HEAD_FILES = 16
-"""Files whose first lines are read to learn the columns."""
+"""Number of files whose first lines are read to determine the columns."""
 HEAD_BYTES = 1_000_000
-"""Decompressed bytes read of each."""
+"""Number of decompressed bytes read from each."""
 READER_FACTOR = 3.1
-r"""Peak bytes while a block is made, per byte of the block's text. Measured in a fresh process (VmHWM, 32 MB blocks,
+r"""Memory multiplier of the reader, per byte of the block's text. Measured in a fresh process (VmHWM, 32 MB blocks,
 system memory pool): prose 2.0 (one file and gzip; 16 files 1.3), one-letter words in rows of 70 bytes 2.5, CJK as
 \uXXXX 1.5, rows ``{}`` 1.9 and with ``add_source`` 2.4. A row longer than a block is parsed in one piece and needs
 most, in its own bytes: 200 MB of ASCII 2.9, of CJK 3.0, of CJK as \uXXXX 2.0, with emoji 3.0. (orjson and then Arrow:
@@ -64,18 +64,18 @@ NEWLINE = b"\n"
 
 @dataclass(frozen=True)
 class JsonlSource:
-    """JSON lines in files, as the runner reads them. Made by `read_jsonl`."""
+    """Source of JSON lines in files, for the runner. Made by `read_jsonl`."""
 
     listing: Listing
-    """The files."""
+    """Files of the input."""
     schema: pa.Schema
     """Columns read from the files, in order."""
     selects: bool
-    """Whether columns were chosen: other fields are then passed over. Otherwise a new field is an error."""
+    """Whether columns were chosen: other fields are then ignored. Otherwise a new field is an error."""
     source_columns: tuple[str, ...]
-    """Which of ``source_file`` and ``source_line`` are added, and columns in the names of folders."""
+    """Names of the columns to add: ``source_file``, ``source_line``, and columns in folder names."""
     quarantines: bool
-    """Whether bad rows are set aside instead of raising."""
+    """Whether bad rows are quarantined instead of raising."""
     given: tuple[str, ...]
     """Columns whose type the user gave."""
     origins: Mapping[str, int]
@@ -98,24 +98,24 @@ class JsonlSource:
 
     @property
     def as_text(self) -> tuple[str, ...]:
-        """Columns in which numbers and booleans are read as text: those that the user asked to be text."""
+        """Columns in which numbers and booleans are read as text: those with the requested type text."""
         return tuple(field.name for field in self.schema if field.name in self.given and field.type == TEXT)
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        """Parameters of the reader, shown in an error if they differ from those of the run to resume."""
         columns = {f"column {field.name!r}": str(field.type) for field in self.schema}
         on_bad_rows = "quarantine" if self.quarantines else "error"
         return {**columns, "add_source": self.source_columns, "dtype": self.as_text, "on_bad_rows": on_bad_rows}
 
     @property
     def inferred(self) -> frozenset[str]:
-        """Columns whose type was found in the first lines."""
+        """Columns whose type was inferred from the first lines."""
         return frozenset(self.schema.names) - frozenset(self.given)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the listing and of what is read from it."""
+        """Digest of the listing and of the columns read from it."""
         return fingerprint(
             "jsonl",
             self.listing.fingerprint,
@@ -128,12 +128,12 @@ class JsonlSource:
 
     @property
     def input_bytes(self) -> int:
-        """Size of all files as they lie on disk."""
+        """Size of all files on disk."""
         return self.listing.total_bytes
 
     @property
     def text_bytes(self) -> int:
-        """About the bytes of all files when decompressed, without reading them."""
+        """Approximate decompressed size of all files, without reading them."""
         factors = np.where(_compressed(self.listing.paths), cut.COMPRESSION_RATIO, 1)
         return int((self.listing.sizes * factors).sum())
 
@@ -147,24 +147,24 @@ class JsonlSource:
 
     @property
     def reader_factor(self) -> float:
-        """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
+        """Memory multiplier: peak bytes while a block is made, the block included, as a multiple of its ``block_bytes``."""
         return READER_FACTOR
 
     @property
     def reader_fixed_bytes(self) -> int:
-        """Nothing is held beside blocks."""
+        """Bytes held in addition to blocks, always 0."""
         return 0
 
     def cut(self, piece_bytes: int) -> Ranges:
-        """Cut the input into ranges of about ``piece_bytes`` decompressed bytes, by file sizes alone."""
+        """Cut the input into input splits of about ``piece_bytes`` decompressed bytes, by file sizes alone."""
         return cut.cut_bytes(self.listing.sizes, _compressed(self.listing.paths), piece_bytes)
 
     def cut_files(self, files_per_range: int) -> Ranges:
-        """Cut the input into ranges of so many whole files."""
+        """Cut the input into input splits of ``files_per_range`` whole files."""
         return cut.cut_files(self.listing.sizes, files_per_range)
 
     def select(self, columns: Sequence[str]) -> JsonlSource:
-        """Return the same source reading only these columns; other fields are then passed over."""
+        """Return this source with only these columns; other fields are then ignored."""
         chosen = [name for name in columns if name not in self.source_columns]
         return replace(
             self,
@@ -183,7 +183,7 @@ class JsonlSource:
         on_long_row: Callable[[OversizeRowError], None] | None = None,
         wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[pd.DataFrame]:
-        """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
+        """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 
         Notes
         -----
@@ -209,7 +209,7 @@ class JsonlSource:
             for chunk in chunks:
                 yield from reader.blocks(chunk, block_bytes)
         except (BadRowError, SchemaError) as exc:
-            chunks.throw(exc)  # to where the file is open: if it changed, that is the error
+            chunks.throw(exc)  # into the code that holds the file open: if the file changed, that is the error
             raise
         report(trailing, reader.on_bad_row)
         if warning is not None:
@@ -225,29 +225,29 @@ class JsonlSource:
         )
 
     def failure_error(self, row: BadRow, failure: Failure) -> Exception:
-        """Make the error for a line that has no row."""
+        """Make the error for a line without a row."""
         where = f"{row.path!r}, line {row.line:,} (byte {row.offset:,})"
         shown = f"It begins {row.raw[:SHOWN_BYTES]!r}."
         if failure.kind == "unknown":
             return SchemaError(
                 f"{where}: {failure.reason}, which come from the first lines of up to {HEAD_FILES} files. {shown} "
-                f"Name it with dtype={{{shorten(failure.column)!r}: ...}}, or name the columns to read with columns=; other "
-                "fields are then passed over"
+                f"Add it with dtype={{{shorten(failure.column)!r}: ...}}, or choose the columns to read with columns=; other "
+                "fields are then ignored"
             )
         if failure.kind == "deep":
             return SchemaError(
-                f"{where}: {failure.reason}. {shown} Leave it out by naming the columns to read with columns=, or set such "
-                "rows aside with on_bad_rows='quarantine'"
+                f"{where}: {failure.reason}. {shown} Leave it out by choosing other columns with columns=, or quarantine such "
+                "rows with on_bad_rows='quarantine'"
             )
         if failure.kind == "type" and failure.column not in self.given and failure.column in self.origins:
             origin = self.listing.paths[self.origins[failure.column]]
             return SchemaError(
-                f"{where}: {failure.reason}. The type was taken from {origin!r}. {shown} Say which it is with "
-                f"dtype={{{shorten(failure.column)!r}: ...}}, leave the column out with columns=, or set such rows aside with "
+                f"{where}: {failure.reason}. The type was inferred from {origin!r}. {shown} Set it with "
+                f"dtype={{{shorten(failure.column)!r}: ...}}, leave the column out with columns=, or quarantine such rows with "
                 "on_bad_rows='quarantine'"
             )
         return BadRowError(
-            f"{where}: {failure.reason.rstrip('.')}. {shown} Set such rows aside with on_bad_rows='quarantine'"
+            f"{where}: {failure.reason.rstrip('.')}. {shown} Quarantine such rows with on_bad_rows='quarantine'"
         )
 
     def _parts(self, piece: Range) -> Iterator[Part]:
@@ -284,7 +284,7 @@ def read_jsonl(
         Columns to read; other fields are ignored. Default: every field in the first lines of up to 16 files.
     dtype : mapping of str to str or pyarrow.DataType, optional
         Types of columns, instead of the inferred ones. Also adds columns that the first lines do not have. Under
-        ``"string"`` numbers and booleans are read as they are written: ``{"id": 5}`` and ``{"id": "b5"}`` go together.
+        ``"string"`` numbers and booleans are read literally: ``{"id": 5}`` and ``{"id": "b5"}`` are compatible.
         Any other value of another JSON type is a bad row. Under ``"float64"`` whole numbers beyond 2^53 are rounded.
     blocksize : int or str, optional
         Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A compressed file is never split.
@@ -333,8 +333,8 @@ def read_jsonl(
     reads the first 1 MB of up to 16 files.
 
     Fields inside objects are checked like columns, but unknown ones are ignored when ``columns`` is given. A whole
-    number that a column of float64 cannot hold exactly makes a bad row, unless ``dtype`` asked for that type. NaN and
-    Infinity, which are no JSON, are read as they are. A column whose values nest more than 100 levels deep is an error.
+    number that a column of float64 cannot hold exactly makes a bad row, unless ``dtype`` requests that type. NaN and
+    Infinity, which are not JSON, are accepted. A column whose values nest more than 100 levels deep is an error.
 
     Examples
     --------
@@ -349,7 +349,7 @@ def read_jsonl(
     """
     require_gpu("read_jsonl", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_jsonl")
@@ -362,7 +362,7 @@ def read_jsonl(
     )
     selects = columns is not None
     columns, in_folders = beside_files(listing, schema.names, columns)
-    later = "; a column that comes later needs its type in dtype="
+    later = ". Set the type of a column that occurs later with dtype="
     if not schema.names and columns:
         later = f": {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"
     chosen = chosen_columns(schema, columns, "read_jsonl", later)
@@ -392,12 +392,12 @@ def find_schema(
 ) -> tuple[pa.Schema, dict[str, int]]:
     """Find the columns and their types from the first lines of files spread over the listing.
 
-    Nothing is read when the user gave the type of every column to be read.
+    Nothing is read if the user gave the type of every column to be read.
 
     Returns
     -------
     pyarrow.Schema
-        Columns as they are in blocks.
+        Columns of blocks.
     dict of str to int
         File number from which the type of each column came.
     """
@@ -423,14 +423,14 @@ def _require_names(
     heads: Sequence[tuple[int, bytes]],
     given: Mapping[str, pa.DataType],
 ) -> None:
-    """Raise if the first row of a file is so long that not even the name of its first field was read, and no other tells."""
+    """Raise if the first row of a file is so long that its first field name was not read completely, and no other row helps."""
     if given or any(row for _, found in rows for _, row in found):
         return
     for number, head in heads:
         if len(head) == HEAD_BYTES and NEWLINE not in head and head.lstrip().startswith(b"{"):
             raise SchemaError(
-                f"{listing.paths[number]!r}, line 1 (byte 0): no field of the row begins and ends its name within the first "
-                f"{HEAD_BYTES:,} bytes. It begins {head[:SHOWN_BYTES]!r}. Name the columns to read with columns= and their "
+                f"{listing.paths[number]!r}, line 1 (byte 0): no field name of the row is complete within the first "
+                f"{HEAD_BYTES:,} bytes. It begins {head[:SHOWN_BYTES]!r}. Set the columns to read with columns= and their "
                 "types with dtype="
             )
 
@@ -465,7 +465,7 @@ def _head(listing: Listing, number: int, quarantines: bool) -> bytes:
 
 
 def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) -> None:
-    """Raise if there is something in the files and none of it is a row; blank files are an empty table."""
+    """Raise if the files are not blank, but contain no row; blank files are an empty table."""
     for number, head in heads:
         text = head.lstrip()
         if text:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell by their names which reader a set of files is for."""
+"""Choose the reader for a set of files by their names."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from curator_df.io.warc import SUFFIXES as WARC_SUFFIXES
 
 
 def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Return True if all files are Parquet, False if none is.
+    """Return True if all files are Parquet, False if no file is.
 
     Raises
     ------
     ParameterError
-        If some are and some are not, or some are WARC files.
+        If the kinds are mixed, or some are WARC files.
     InputError
-        If there is no file.
+        If no file is found.
     """
     listing = list_files(paths, suffixes=(*JSONL_SUFFIXES, *PARQUET_SUFFIXES), storage_options=storage_options)
     if crawls := sum(name.lower().endswith(WARC_SUFFIXES) for name in listing.paths):
         files = show_count(crawls, "WARC file")
         raise ParameterError(
-            f"{paths if isinstance(paths, str) else 'paths='} holds {files}, and only JSON Lines and Parquet files can be "
+            f"{paths if isinstance(paths, str) else 'paths='} has {files}, but only JSON Lines and Parquet files can be "
             "processed this way. Read web crawls in Python with curator_df.read_warc(), and write the pages with write_jsonl()"
         )
     parquet = [name.lower().endswith(PARQUET_SUFFIXES) for name in listing.paths]
@@ -39,7 +39,7 @@ def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None
             else ("paths=", "corpus/**/*.parquet")
         )
         raise ParameterError(
-            f"{said} holds {sum(parquet):,} Parquet files and {len(parquet) - sum(parquet):,} others; name one kind, as in "
+            f"{said} has {sum(parquet):,} Parquet files and {len(parquet) - sum(parquet):,} others. Choose one kind, as in "
             f"{example!r}"
         )
     return all(parquet)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Line numbers of places in the middle of files: counted once in a process, then from the nearest place known."""
+"""Line numbers of positions in files: counted once in a process, then from the nearest known position."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from curator_df.io.lines import count_lines
 
 MOST_FILES = 256
-"""Files whose places are remembered; the one that was first noted is forgotten first."""
+"""Maximum number of files whose positions are remembered; the oldest is forgotten first."""
 
 _known: dict[tuple[str, int], tuple[list[int], list[int]]] = {}
 _lock = threading.Lock()
 
 
 def note_lines(path: str, stamp: int, offset: int, lines: int) -> None:
-    """Remember that so many line ends come before an offset, at which a line begins."""
+    """Remember that ``lines`` line ends precede an offset, at which a line begins."""
     with _lock:
         if (path, stamp) not in _known and len(_known) >= MOST_FILES:
             del _known[next(iter(_known))]
@@ -29,18 +29,18 @@ def note_lines(path: str, stamp: int, offset: int, lines: int) -> None:
 
 
 def lines_before(path: str, stamp: int, offset: int, open_part: Any) -> int:
-    """Return how many line ends come before an offset, reading only from the nearest place known.
+    """Return how many line ends precede an offset, reading only from the nearest known position.
 
     Parameters
     ----------
     path : str
-        File.
+        Path of the file.
     stamp : int
-        Its stamp in the listing: a file that changed is counted anew.
+        Stamp of the file in the listing: a changed file is counted again.
     offset : int
         Offset in the decompressed file.
     open_part : callable
-        Path -> context manager of a `ByteStream`.
+        Function from a path to a context manager of a `ByteStream`.
     """
     start, lines = 0, 0
     with _lock:

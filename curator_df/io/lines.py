@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Byte streams cut into chunks of whole lines.
+r"""Split byte streams into chunks of whole lines.
 
 Lines end in ``\n`` only: U+2028, U+0085, vertical tabs and form feeds belong to the text. A part of a file owns the
-lines that *begin* in it, so parts that touch share no line and miss none.
+lines that *begin* in it, so adjacent parts neither share nor miss a line.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from curator_df.io.streams import ByteStream, is_compressed
 Bytes = npt.NDArray[np.uint8]
 NEWLINE = 10
 WINDOW_BYTES = 1 << 18
-"""Bytes looked at in one numpy call: the mask of 256 KiB stays in the cache (3 GB/s) and is no copy of the chunk."""
+"""Bytes processed in one numpy call: the mask of 256 KiB stays in the cache (3 GB/s) and is not a copy of the chunk."""
 FEW_LINES = 512
-"""Line ends of such a window that are searched for one by one."""
+"""Maximum number of line ends of such a window that are searched for one by one."""
 STEP_BYTES = 1 << 22
-"""Most bytes by which the buffer of a long line grows at once."""
+"""Maximum number of bytes by which the buffer of a long line grows at once."""
 UTF8_BOM = b"\xef\xbb\xbf"
 SPACE = 32
 
 
 @dataclass(frozen=True)
 class Part:
-    """Lines of one file that belong to a range."""
+    """Lines of one file that belong to an input split."""
 
     file: int
     """Number of the file in the listing."""
     path: str
-    """Its path or URL."""
+    """Path or URL of the file."""
     start: int
-    """Lines that begin at this byte or after it..."""
+    """First byte at which an owned line may begin."""
     stop: int | None
-    """...and before this one; None: to the end of a compressed file."""
+    """End of the bytes at which owned lines may begin; None for the end of a compressed file."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Where the bytes of one file lie in a chunk."""
+    """Position of the bytes of one file in a chunk."""
 
     file: int
     """Number of the file in the listing."""
     position: int
     """First byte in the chunk."""
     offset: int
-    """The same byte in the decompressed file; a line begins there."""
+    """Offset of that byte in the decompressed file, at which a line begins."""
 
 
 class Chunk:
@@ -63,15 +63,15 @@ class Chunk:
         self._data: Bytes | None = data
 
     def take(self) -> Bytes:
-        """Hand over the buffer: the chunk forgets it, so that the caller alone decides when it is freed."""
+        """Return the buffer and release it, so that only the caller determines its lifetime."""
         data, self._data = self._data, None
         if data is None:
-            raise RuntimeError("the buffer of this chunk was taken before")
+            raise RuntimeError("the buffer of this chunk has already been taken")
         return data
 
 
 class OwnedLines:
-    """The lines of a stream that begin in ``[start, stop)``, as bytes."""
+    """Lines of a stream that begin in ``[start, stop)``, as bytes."""
 
     def __init__(self, stream: ByteStream, part: Part) -> None:
         self._stream, self._part = stream, part
@@ -84,7 +84,7 @@ class OwnedLines:
             self._skip_line()
 
     def _skip_line(self) -> None:
-        """Pass over the rest of the line that begins before this part, but never past the part's end."""
+        """Skip the rest of the line that begins before this part, but never beyond the part's end."""
         self.offset -= 1
         last = self._part.stop
         buffer = np.empty(WINDOW_BYTES, np.uint8)
@@ -102,7 +102,7 @@ class OwnedLines:
         self._done = True
 
     def readinto(self, view: Bytes) -> int:
-        """Fill the beginning of ``view`` with bytes of owned lines; return how many, 0 when there are no more."""
+        """Fill the beginning of ``view`` with bytes of owned lines; return their number, 0 at the end."""
         if self._done:
             return 0
         stop = self._part.stop
@@ -112,11 +112,11 @@ class OwnedLines:
             self._done = stop is not None and self.offset + count >= stop and bool(view[count - 1] == NEWLINE)
             if not count and stop is not None:
                 raise CorruptFileError(
-                    f"{self._part.path!r} ends at byte {self.offset:,}; it was at least {stop:,} bytes long when it "
-                    "was listed. It was cut or replaced meanwhile: list the input again"
+                    f"{self._part.path!r} ends at byte {self.offset:,}; it had at least {stop:,} bytes when it "
+                    "was listed. It was truncated or replaced. List the input again"
                 )
         else:
-            # The last owned line goes on after stop: take bytes up to its end only.
+            # The last owned line continues after stop: use only the bytes up to its end.
             count = self._fill(view[:WINDOW_BYTES])
             end = first_newline(view[:count])
             self._done = end is not None or not count
@@ -125,7 +125,7 @@ class OwnedLines:
         return count
 
     def give_back(self, rest: Bytes) -> None:
-        """Take back the last bytes that were read: they are read again."""
+        """Return the last bytes that were read, so that they are read again."""
         if len(rest):
             self._pending = np.concatenate([rest, self._pending])
             self.offset -= len(rest)
@@ -160,7 +160,7 @@ def last_newline(data: Bytes) -> int | None:
 
 
 def newline_positions(data: Bytes, most: int) -> npt.NDArray[np.int64]:
-    r"""Return where the first ``most`` of the ``\n`` are, or all of them if there are fewer."""
+    r"""Return the positions of the first ``most`` of the ``\n``, or of all of them if there are fewer."""
     found, missing = [], most
     for start in range(0, len(data), WINDOW_BYTES):
         places = _newlines_of_window(data[start : start + WINDOW_BYTES])[:missing] + start
@@ -172,7 +172,7 @@ def newline_positions(data: Bytes, most: int) -> npt.NDArray[np.int64]:
 
 
 def _newlines_of_window(window: Bytes) -> npt.NDArray[np.int64]:
-    """Search for one after the other (10 GB/s of long lines), or look at all bytes where lines are short (4 GB/s)."""
+    """Search for one after the other (10 GB/s for long lines), or test all bytes if lines are short (4 GB/s)."""
     raw, found = window.tobytes(), []
     at = raw.find(b"\n")
     while at >= 0:
@@ -202,25 +202,25 @@ def read_chunks(
     Parameters
     ----------
     parts : iterable of Part
-        In input order; a chunk goes on from one file to the next.
+        In input order; a chunk continues from one file to the next.
     open_part : callable
-        Path -> context manager of a `ByteStream`.
+        Function from a path to a context manager of a `ByteStream`.
     block_bytes : int
-        Bytes of a chunk. A longer line is a chunk of its own.
+        Bytes of a chunk. A longer line is a separate chunk.
     largest_row_bytes : int, optional
-        A longer line is not held: its length is found by reading on.
+        Maximum size of a line. A longer one is not held: its length is found by reading on.
     on_long_row : callable, optional
-        Takes the error of a longer line, which is then passed over; without it the error is raised.
+        Function that receives the error of a longer line, which is then skipped; without it the error is raised.
 
     Yields
     ------
     Chunk
-        Whole lines; every line ends in ``\n``, also the last one of a file.
+        Whole lines; every line ends in ``\n``, even the last one of a file.
 
     Raises
     ------
     OversizeRowError
-        A line is longer than ``largest_row_bytes``.
+        If a line is longer than ``largest_row_bytes``.
     """
     gathered = _Gathered(max(1, block_bytes))
     for part in parts:
@@ -266,7 +266,7 @@ def count_lines(path: str, open_part: Any, start: int, stop: int) -> int:
 
 
 class _Gathered:
-    """The buffer that fills up with lines."""
+    """Buffer that fills up with lines."""
 
     def __init__(self, block_bytes: int) -> None:
         self._block_bytes = block_bytes
@@ -274,7 +274,7 @@ class _Gathered:
         self._searched = 0
         self._segments: list[Segment] = []
         self.filled = 0
-        """Bytes gathered; the first of them begins a line."""
+        """Number of bytes gathered; the first of them begins a line."""
         self.is_grown = False
         """Whether the first line is longer than a block."""
 
@@ -283,11 +283,11 @@ class _Gathered:
         return self.filled >= len(self._buffer)
 
     def begin(self, part: Part, offset: int) -> None:
-        """Note that the bytes to come are those of another file."""
+        """Record that the next bytes are those of another file."""
         self._segments.append(Segment(part.file, self.filled, offset))
 
     def read(self, lines: OwnedLines) -> int:
-        """Read on; return how many bytes came."""
+        """Read on; return the number of bytes read."""
         offset = lines.offset
         view = self._buffer[self.filled :]
         count = lines.readinto(view)
@@ -297,7 +297,7 @@ class _Gathered:
         return count
 
     def cut(self) -> Iterator[Chunk]:
-        """Give away the whole lines gathered, or only the first one if it is longer than a block."""
+        """Yield the complete lines gathered, or only the first one if it is longer than a block."""
         search = first_newline if self.is_grown else last_newline
         found = search(self._buffer[self._searched : self.filled])
         if found is None:
@@ -305,7 +305,7 @@ class _Gathered:
             return
         end = self._searched + found + 1
         chunk = Chunk(self._buffer[:end], [item for item in self._segments if item.position < end])
-        # While the chunk is worked on, only the beginning of the next line is held here.
+        # While the chunk is processed, only the beginning of the next line is held here.
         rest = self._buffer[end : self.filled].copy()
         self._buffer, self.filled, self._searched, self.is_grown = rest, len(rest), 0, False
         self._segments = _after(self._segments, end)
@@ -315,19 +315,19 @@ class _Gathered:
         self._buffer[: len(rest)] = rest
 
     def grow(self) -> None:
-        """Make room for more of a line that fills the whole buffer."""
+        """Enlarge the buffer for a line that fills it."""
         self.is_grown = True
-        # realloc moves the pages of a large buffer, it does not copy them.
+        # realloc moves the pages of a large buffer instead of copying them.
         self._buffer.resize(len(self._buffer) + min(self._block_bytes, STEP_BYTES), refcheck=False)
 
     def restart(self, part: Part, offset: int) -> None:
-        """Forget the line that fills the buffer; the bytes to come are those after it."""
+        """Discard the line that fills the buffer; the next bytes are those after it."""
         self._buffer = np.empty(self._block_bytes, np.uint8)
         self._segments, self.filled, self._searched, self.is_grown = [], 0, 0, False
         self.begin(part, offset)
 
     def end_line(self) -> None:
-        """End the last line of a file that does not end in a line end."""
+        """Add a line end to the last line of a file that lacks one."""
         if self.filled and self._buffer[self.filled - 1] != NEWLINE:
             if self.is_full:
                 self._buffer.resize(self.filled + 1, refcheck=False)
@@ -335,7 +335,7 @@ class _Gathered:
             self.filled += 1
 
     def finish(self) -> Iterator[Chunk]:
-        """Give away what is left."""
+        """Yield the remaining lines."""
         if self.filled:
             data, self._buffer = self._buffer[: self.filled], np.empty(0, np.uint8)
             chunk = Chunk(data, self._segments)
@@ -344,7 +344,7 @@ class _Gathered:
 
 
 def _after(segments: list[Segment], end: int) -> list[Segment]:
-    """Return the segments of what follows the first ``end`` bytes."""
+    """Return the segments after the first ``end`` bytes."""
     stops = [item.position for item in segments[1:]] + [None]
     return [
         Segment(item.file, max(0, item.position - end), item.offset + max(0, end - item.position))
@@ -356,7 +356,7 @@ def _after(segments: list[Segment], end: int) -> list[Segment]:
 def _oversize(
     gathered: _Gathered, lines: OwnedLines, part: Part, open_part: Any, largest_row_bytes: int | None
 ) -> OversizeRowError | None:
-    """Return the error if the line that fills the buffer is too long already, after reading on to its end unheld."""
+    """Return the error if the line that fills the buffer is already too long, after reading to its end without holding it."""
     if largest_row_bytes is None or gathered.filled <= largest_row_bytes:
         return None
     offset, row_bytes = lines.offset - gathered.filled, gathered.filled
@@ -374,8 +374,8 @@ def oversize_error(path: str, open_part: Any, offset: int, row_bytes: int, large
     """Make the error for a line that is too long."""
     line = count_lines(path, open_part, 0, offset) + 1
     error = OversizeRowError(
-        f"{path!r}, line {line:,} (byte {offset:,}): the row has {row_bytes:,} bytes, and {largest_row_bytes:,} fit "
-        "into the memory allowed. Allow more memory, or take the row out of the file"
+        f"{path!r}, line {line:,} (byte {offset:,}): the row has {row_bytes:,} bytes, but only {largest_row_bytes:,} fit "
+        "into the memory budget. Use a larger memory=, or remove the row from the file"
     )
     error.path, error.line, error.offset, error.row_bytes = path, line, offset, row_bytes
     return error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files an input names: files, directories, globs and fsspec URLs, as one compact value.
+"""Files of an input: files, directories, globs and fsspec URLs, as one compact value.
 
-Local matching is done here: a path that exists is taken as it stands, whatever characters it has, before it is read as
-a glob; directories are walked through symlinks, and a loop of them ends. Other file systems are asked through fsspec.
+Local paths are matched here: an existing path is used literally, regardless of its characters, before it is read as
+a glob; directories are walked through symlinks, and a loop of them ends. Other file systems are accessed through fsspec.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFi
 from curator_df.io.found_later import MAGIC, URL, finds
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""What users may give as input."""
+"""Input as users may give it."""
 COMPRESSED_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
 """Suffixes of files that are decompressed while they are read."""
 READERS = {
@@ -44,7 +44,7 @@ OTHER_SUFFIXES = tuple(
     plain + packed for plains in READERS.values() for plain in plains for packed in ("", *COMPRESSED_SUFFIXES)
 )
 SHOWN_NAMES = 8
-"""How many names of a directory an error lists."""
+"""Number of names of a directory that an error lists."""
 STAMP_KEYS = (
     "blob_id",  # Hugging Face
     "etag",
@@ -65,42 +65,42 @@ STAMP_KEYS = (
     "modify",  # FTP
     "created",
 )
-"""Under these keys fsspec file systems give something that changes when a file does; the first one there counts."""
+"""Keys of fsspec file systems whose value changes when a file does; the first existing one counts."""
 CLOCK_TICK_NS = 20_000_000
-"""Longest time in which a kernel gives two changes of a file the same modification time; file systems with whole seconds
-have a longer one."""
+"""Longest time in which a kernel gives two changes of a file the same modification time; file systems with whole seconds have
+a longer one."""
 
 _Found = tuple[str, int, int]
-_READ_OFTEN = "can be read only once, and a run reads its input in parts and more than once; write it to a file first"
+_READ_OFTEN = "can be read only once, but a run reads its input in parts and more than once. Write it to a file first"
 _KINDS = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 
 
 class Listed(NamedTuple):
-    """A file as it was when it was listed."""
+    """State of a file when it was listed."""
 
     size_bytes: int
-    """Its size on disk."""
+    """Size on disk."""
     stamp: int
-    """Its stamp, as in `Listing.stamps`."""
+    """Stamp of the file, as in `Listing.stamps`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """The files of an input, in order. 100,000 of them pickle to about 2 MB."""
+    """Files of an input, in order. 100,000 of them pickle to about 2 MB."""
 
     packed_paths: bytes
-    """Paths or URLs joined by NUL (no path can hold one), compressed. Half characters, which Python has for bytes of a name
-    that its file system encoding does not have, stay what they are."""
+    """Paths or URLs joined by NUL (no path can contain one), compressed. Surrogates, which Python uses for bytes of a name
+    that its file system encoding does not have, are kept."""
     sizes: npt.NDArray[np.int64]
-    """Bytes of each file as it lies on disk."""
+    """Size of each file on disk."""
     stamps: npt.NDArray[np.int64]
-    """Modification time in ns (local), or a hash of the ETag or what the file system has like it; 0 for nothing."""
+    """Modification time in ns (local), or a hash of the ETag or a similar value of the file system; 0 if there is none."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Options for fsspec; they may hold secrets and are in no fingerprint."""
     entries: tuple[str, ...] = ()
-    """What the user named, absolute, but for single files."""
+    """Absolute entries that the user gave, without single files."""
     suffixes: tuple[str, ...] = ()
-    """What files found in a directory must end in."""
+    """Required endings of files found in a directory."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -112,7 +112,7 @@ class Listing:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files as they lie on disk."""
+        """Total size of all files on disk."""
         return int(self.sizes.sum())
 
     @property
@@ -124,7 +124,7 @@ class Listing:
         return digest.hexdigest()
 
     def listed(self, path: str) -> Listed:
-        """Return what one of the files was when it was listed."""
+        """Return the state of a file when it was listed."""
         hashes, numbers, paths = _places(self.packed_paths)
         place = bisect.bisect_left(hashes, hash(path))
         while paths[numbers[place]] != path:  # another path with the same hash
@@ -132,9 +132,9 @@ class Listing:
         return Listed(self.sizes.item(numbers[place]), self.stamps.item(numbers[place]))
 
     def would_find(self, path: str, *, any_format: bool = False) -> str | None:
-        """Return the entry by which the next listing would find a new file at this path or URL, None if by none.
+        """Return the entry by which the next listing would find a new file at this path or URL, or None.
 
-        With ``any_format``, a file in a directory counts whatever its name ends in: `kinds` refuses a mixture of formats.
+        With ``any_format``, a file in a directory counts with any suffix, because `kinds` refuses a mixture of formats.
         """
         suffixes = () if any_format else self.suffixes
         return next((entry for entry in self.entries if finds(entry, path, suffixes)), None)
@@ -147,7 +147,7 @@ class Listing:
 def list_files(
     paths: Paths, *, suffixes: Sequence[str] = (), storage_options: Mapping[str, Any] | None = None
 ) -> Listing:
-    """List the files that paths, directories, globs and URLs name.
+    """List the files of paths, directories, globs and URLs.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def list_files(
         Files, directories (walked whole), globs (``*``, ``?``, ``[ab]``, ``**``) or fsspec URLs. Each entry is sorted
         by path; entries keep their order; a file named twice counts once, where it was first.
     suffixes : sequence of str
-        What files found in a directory must end in; all files when empty. Files named or matched by a glob need not.
+        Required endings of files found in a directory; all files if empty. Named files and glob matches need none of them.
     storage_options : mapping, optional
         Options for the fsspec file system of URLs.
 
@@ -167,9 +167,9 @@ def list_files(
     Raises
     ------
     InputError
-        An entry matches nothing.
+        If an entry matches nothing.
     ParameterError
-        There is no entry, or an entry is not a path.
+        If there is no entry, or an entry is not a path.
 
     Notes
     -----
@@ -202,7 +202,7 @@ def _unpack(packed: bytes) -> tuple[str, ...]:
 
 
 def _wait_for_next_tick(stamps: Sequence[int]) -> None:
-    """Wait until a change of these files would get a new modification time: by it, changes after the listing are found."""
+    """Wait until a change of these files would get a new modification time, by which later changes are detected."""
     newest = max(stamps, default=0)
     tick = CLOCK_TICK_NS if newest % 1_000_000_000 else 1_000_000_000
     age = time.time_ns() - newest
@@ -223,15 +223,13 @@ def _entries(paths: Paths) -> list[str]:
     is_many = isinstance(paths, Iterable) and not isinstance(paths, (str, bytes, os.PathLike))
     given: list[Any] = list(paths) if is_many else [paths]  # type: ignore[arg-type]
     if not given:
-        raise ParameterError("paths is empty: name at least one file, directory, glob or URL")
+        raise ParameterError("paths is empty. Pass at least one file, directory, glob or URL")
     entries = []
     for entry in given:
         path: Any = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else None
         if not isinstance(path, str) or not path or "\0" in path:
-            said = f"paths holds {entry!r}" if is_many else f"paths={entry!r}"
-            raise ParameterError(
-                f"{said}, which is not a path: a str or os.PathLike is needed, not empty and without NUL"
-            )
+            said = f"paths has {entry!r}" if is_many else f"paths={entry!r}"
+            raise ParameterError(f"{said}, which is not a path. Use a str or os.PathLike, not empty and without NUL")
         entries.append(path)
     return entries
 
@@ -250,12 +248,12 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             others = [name for name, _, _ in _walk(path, OTHER_SUFFIXES, set())] if suffixes else []
             raise InputError(
-                f"the directory {path!r} has no file{wanted}; it holds {_names(os.listdir(path))}{_readers(others)}"
+                f"the directory {path!r} has no file{wanted}. It has {_names(os.listdir(path))}{_readers(others)}"
             )
         return found
     _refuse_what_is_there(path, entry)
     if not MAGIC.search(path):
-        raise InputError(f"there is no file {path!r}; {_nearest(path)}")
+        raise InputError(f"the file {path!r} does not exist; {_nearest(path)}")
     found = sorted(set(_glob("/", path.strip("/").split("/"), suffixes, "**" in path.split("/"))))
     if not found:
         raise InputError(f"nothing matches {path!r}; {_nearest(path)}")
@@ -263,7 +261,7 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
 
 
 def _absolute(entry: str, options: Mapping[str, Any]) -> str:
-    """Return an entry as an absolute path, or as its file system writes the URL."""
+    """Return an entry as an absolute path, or as a URL in its file system's form."""
     if not _is_remote(entry):
         return os.path.abspath(os.path.expanduser(entry.removeprefix("file://")))
     import fsspec
@@ -273,21 +271,21 @@ def _absolute(entry: str, options: Mapping[str, Any]) -> str:
 
 
 def _refuse_what_is_there(path: str, entry: str) -> None:
-    """Raise if there is something at a path that is neither a file nor a directory, or may not be looked at."""
+    """Raise if a path exists that is neither a file nor a directory, or cannot be accessed."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError as exc:
         if os.path.islink(path):
             raise _dangling(path) from exc
         if entry == "-":
-            raise InputError(f"'-' is no file: standard input {_READ_OFTEN}") from exc
+            raise InputError(f"'-' is not a file: standard input {_READ_OFTEN}") from exc
         return
     except OSError as exc:
         if exc.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
             return
-        raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+        raise InputError(f"cannot access {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     kind = next((name for is_so, name in _KINDS if is_so(mode)), "a device")
-    raise InputError(f"{path!r} is {kind}: it {_READ_OFTEN}")
+    raise InputError(f"{path!r} is {kind}, which {_READ_OFTEN}")
 
 
 def _dangling(path: str) -> InputError:
@@ -313,19 +311,19 @@ def _require_target(entry: os.DirEntry[str], suffixes: tuple[str, ...] | None) -
 
 
 def _way_in(exc: OSError) -> str:
-    return "; give the directories above it the permission x (chmod +x)" if exc.errno == errno.EACCES else ""
+    return ". Give its parent directories the permission x (chmod +x)" if exc.errno == errno.EACCES else ""
 
 
 def _stamped(path: str) -> _Found:
     try:
         status = os.stat(path)
     except OSError as exc:
-        raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+        raise InputError(f"cannot access {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     return path, status.st_size, status.st_mtime_ns
 
 
 def _visible(directory: str, pattern: str = "") -> list[os.DirEntry[str]]:
-    """List a directory; names that begin with a dot or underscore only if the pattern begins so."""
+    """List a directory; names that begin with a dot or underscore only if the pattern does too."""
     try:
         with os.scandir(directory) as entries:
             return [entry for entry in entries if entry.name[0] not in "._" or entry.name[0] == pattern[:1]]
@@ -334,11 +332,11 @@ def _visible(directory: str, pattern: str = "") -> list[os.DirEntry[str]]:
 
 
 def _new_directory(path: str, visited: set[tuple[int, int]]) -> bool:
-    """Note a directory by device and inode; False when it was seen, as in a loop of symlinks."""
+    """Record a directory by device and inode; return False if it was already seen, as in a loop of symlinks."""
     try:
         status = os.stat(path)
     except OSError as exc:
-        raise InputError(f"cannot look at the directory {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+        raise InputError(f"cannot access the directory {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     identity = (status.st_dev, status.st_ino)
     if identity in visited:
         return False
@@ -361,7 +359,7 @@ def _tell(entry: os.DirEntry[str], ask: Callable[[], bool]) -> bool:
     except OSError as exc:
         if exc.errno == errno.ELOOP:
             return False
-        raise InputError(f"cannot look at {entry.path!r}: {exc.strerror}{_way_in(exc)}") from exc
+        raise InputError(f"cannot access {entry.path!r}: {exc.strerror}{_way_in(exc)}") from exc
 
 
 def _walk(directory: str, suffixes: tuple[str, ...], visited: set[tuple[int, int]]) -> Iterator[_Found]:
@@ -370,7 +368,7 @@ def _walk(directory: str, suffixes: tuple[str, ...], visited: set[tuple[int, int
         directory = pending.pop()
         if not _new_directory(directory, visited):
             continue
-        # Sorted in reverse: of two links to one directory the first by name is walked, whatever the disk's order.
+        # Sorted in reverse: of two links to one directory, the first by name is walked, independent of the order on disk.
         for entry in sorted(_visible(directory), key=lambda item: item.name, reverse=True):
             if _is_directory(entry):
                 pending.append(entry.path)
@@ -433,11 +431,11 @@ def _directories(root: str) -> Iterator[str]:
 
 
 def _nearest(path: str) -> str:
-    """Say what is in the nearest directory above a path that does exist."""
+    """Describe the contents of the nearest existing directory above a path."""
     parent = os.path.dirname(path)
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)
-    return f"{parent!r} holds {_names(os.listdir(parent))}"
+    return f"{parent!r} has {_names(os.listdir(parent))}"
 
 
 def _names(names: Iterable[str]) -> str:
@@ -447,7 +445,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _readers(names: Iterable[str]) -> str:
-    """Say which readers are for files with these names."""
+    """Name the readers for files with these names."""
     found = {
         f"{reader} reads files that end in {_either(suffixes)}"
         for name in names
@@ -461,7 +459,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
     import fsspec
 
     if "::" in url:
-        raise ParameterError(f"chained URLs are not read: {url!r}; name the files themselves")
+        raise ParameterError(f"chained URLs are not supported: {url!r}. Pass the URLs of the files themselves")
     try:
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as exc:
@@ -471,7 +469,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
     except (CuratorError, OSError):
         raise
     except Exception as exc:
-        # Such as those of an HTTP client, which say neither what was asked for nor where.
+        # For example those of an HTTP client, which contain neither the request nor the location.
         raise RemoteFileError(
             f"cannot list {url!r}: {type(exc).__name__}: {exc}. Check the address, the network and the credentials"
         ) from exc
@@ -483,7 +481,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
 
 
 def _remote_infos(system: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    system.invalidate_cache()  # what was listed before may have been written to since
+    system.invalidate_cache()  # the earlier listing may be out of date
     there = _info(system, path)
     if there is not None and there["type"] == "file":
         return [there]
@@ -498,10 +496,10 @@ def _remote_infos(system: Any, path: str, suffixes: tuple[str, ...]) -> list[dic
 
 
 def _info(system: Any, path: str) -> dict[str, Any] | None:
-    """Return what is at a path. fsspec's own `isfile` says no as well when the file system could not be asked."""
+    """Return the entry at a path. fsspec's own `isfile` also returns False if the file system could not be accessed."""
     try:
         found: dict[str, Any] = system.info(path)
-    except Exception as exc:  # whatever a file system raises for what it does not have
+    except Exception as exc:  # file systems raise anything for missing entries
         if is_transient(exc):
             raise
         return None
@@ -515,7 +513,9 @@ def _is_wanted(name: str, root: str, suffixes: tuple[str, ...]) -> bool:
 
 def _remote_found(system: Any, url: str, info: dict[str, Any]) -> _Found:
     if info.get("size") is None:
-        raise InputError(f"{info['name']!r} (from {url!r}) has no known size; copy it to a file system that knows it")
+        raise InputError(
+            f"{info['name']!r} (from {url!r}) has no known size. Copy it to a file system that reports sizes"
+        )
     return str(system.unstrip_protocol(info["name"])), int(info["size"]), _remote_stamp(info)
 
 
@@ -526,17 +526,17 @@ def _remote_stamp(info: Mapping[str, Any]) -> int:
 
 
 def local_change(status: os.stat_result, listed: Listed) -> str | None:
-    """Return how an open file differs from what was listed, None if it does not."""
+    """Return how an open file differs from its listed state, or None."""
     if status.st_size != listed.size_bytes:
         return _other_size(status.st_size, listed)
     if status.st_mtime_ns == listed.stamp:
         return None
     was, now = (np.datetime64(stamp, "ns") for stamp in (listed.stamp, status.st_mtime_ns))
-    return f"it was last written to at {now} UTC, and when it was listed at {was} UTC"
+    return f"it was last modified at {now} UTC, but at {was} UTC when it was listed"
 
 
 def remote_change(system: Any, name: str, info: Mapping[str, Any] | None, listed: Listed) -> str | None:
-    """Return how a file in a store differs from what was listed, None if it does not.
+    """Return how a file in a store differs from its listed state, or None.
 
     Parameters
     ----------
@@ -545,9 +545,9 @@ def remote_change(system: Any, name: str, info: Mapping[str, Any] | None, listed
     name : str
         Path of the file in it.
     info : mapping, optional
-        What the store says of the file. Default: ask the store now.
+        Current information of the store about the file. By default it is requested.
     listed : Listed
-        The file as it was.
+        State of the file when it was listed.
     """
     if info is None:
         system.invalidate_cache(name)
@@ -559,17 +559,17 @@ def remote_change(system: Any, name: str, info: Mapping[str, Any] | None, listed
         return _other_size(int(info["size"]), listed)
     if not listed.stamp or _remote_stamp(info) == listed.stamp:
         return None
-    # Some stores write an ETag in quotes when they are asked for one file, and without when they list many.
+    # Some stores write an ETag in quotes for a request about one file, and without when they list many.
     system.invalidate_cache(name)
     in_folder = system.ls(system._parent(name), detail=True)
     same = [entry for entry in in_folder if entry["name"].strip("/") == name.strip("/")]
     if same and all(_remote_stamp(entry) == listed.stamp for entry in same):
         return None
-    return "its ETag or modification time is another one than when it was listed"
+    return "its ETag or modification time has changed since it was listed"
 
 
 def _other_size(size_bytes: int, listed: Listed) -> str:
-    return f"it has {size_bytes:,} bytes now, and had {listed.size_bytes:,} when it was listed"
+    return f"it has {size_bytes:,} bytes now, but had {listed.size_bytes:,} when it was listed"
 
 
 def _nearest_remote(system: Any, path: str) -> str:
@@ -578,7 +578,7 @@ def _nearest_remote(system: Any, path: str) -> str:
         parent = parent.rpartition("/")[0]
         if not MAGIC.search(parent) and system.isdir(parent):
             names = [str(name).rstrip("/").rpartition("/")[2] for name in system.ls(parent, detail=False)]
-            return f"{parent!r} holds {_names(names)}"
+            return f"{parent!r} has {_names(names)}"
     return "nothing above it exists either"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a Parquet batch that are longer than fits into the memory allowed: refused, or left out and reported."""
+"""Rows of a Parquet batch that are too long for the memory budget: refused, or skipped and reported."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def without_long_rows(
     first : int
         Number of the first row in it, from 0.
     largest_row_bytes : int, optional
-        Bytes of the longest row that passes.
+        Maximum bytes of a row.
     on_long_row : callable, optional
-        Takes the error of a longer row; without it the error is raised.
+        Function that receives the error of a longer row; without it the error is raised.
     """
     start = 0
     if largest_row_bytes is not None and table.nbytes > largest_row_bytes:
@@ -51,8 +51,8 @@ def without_long_rows(
 
 def _error(path: str, row: int, row_bytes: int, largest_row_bytes: int) -> OversizeRowError:
     error = OversizeRowError(
-        f"{path!r}, row {row + 1:,}: the row has {row_bytes:,} bytes, and {largest_row_bytes:,} fit into the memory "
-        "allowed. Allow more memory, or take the row out of the file"
+        f"{path!r}, row {row + 1:,}: the row has {row_bytes:,} bytes, but only {largest_row_bytes:,} fit into the memory "
+        "budget. Use a larger memory=, or remove the row from the file"
     )
     error.path, error.line, error.offset, error.row_bytes = path, row + 1, row, row_bytes
     return error

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks to the memory of a GPU and back: `to_backend`, and what ``backend=`` of a reader is.
+"""Move blocks to the memory of a GPU and back: `to_backend`, and ``backend=`` of the readers.
 
-The one place where a text crosses. Each crossing is a step of the chain, with a price in the plan and a line in the receipt.
+Only this module moves texts. Each move is a step of the chain, with a cost in the plan and a line in the receipt.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import SchemaError, UnsupportedBackendError
 
 TO_DEVICE_FACTOR = 1.0
-"""Assumed, of the host: numbers once more as Arrow has them, and what the driver stages."""
+"""Memory multiplier on the host, assumed: a copy of numbers in Arrow's format, and the driver's staging buffers."""
 DEVICE_FACTOR = 1.5
-"""Assumed, of the GPU: the block, and its truth values and masks as they came, beside those that cuDF makes of them."""
+"""Memory multiplier on the GPU, assumed: the block, and its booleans and masks as received, in addition to those that cuDF
+makes of them."""
 REQUIRED = ("cudf", "dask_cudf", "rmm")
-"""What cuDF blocks in Dask tables need (the gpu extra)."""
+"""Packages that cuDF blocks in Dask tables need (the gpu extra)."""
 
 
 def to_backend(df: Any, backend: Backend) -> Any:
@@ -82,16 +83,16 @@ def require_gpu(operator: str, backend: Backend) -> None:
     if missing:
         raise missing_extra(f"{operator} with backend='cudf'", " and ".join(missing), "gpu")
     if not read_gpus():
-        why = "the driver lists no GPU here, or there is no driver"
+        why = "the driver finds no GPU on this machine, or there is no driver"
     elif not visible_gpus():
-        why = "CUDA_VISIBLE_DEVICES shows none of the GPUs"
+        why = "CUDA_VISIBLE_DEVICES hides all GPUs"
     else:
         return
     raise UnsupportedBackendError(f"{operator}: backend='cudf', but {why}. Leave backend= out to use the CPU")
 
 
 def device_block(block: Any) -> Any:
-    """Return a block of the host as cuDF has it, its index kept."""
+    """Return a host block as a cuDF block with the same index."""
     import cudf
 
     measured_by(DeviceCounts)
@@ -104,33 +105,33 @@ def device_block(block: Any) -> Any:
 TO_DEVICE = BlockKernel(
     "to_backend(cudf)", device_block, peak_factor=TO_DEVICE_FACTOR, device_peak_factor=DEVICE_FACTOR
 )
-"""Copies a block to a GPU."""
+"""Kernel that copies a block to a GPU."""
 
 
 class DeviceCounts:
-    """What RMM has handed out at most, and what cuDF has spilled, by their own statistics; `core.memory.device_peak` reads it."""
+    """Peak bytes allocated by RMM, and bytes spilled by cuDF, from their own statistics; read by `core.memory.device_peak`."""
 
     def __init__(self) -> None:
         import rmm.statistics
 
-        # cuDF puts a resource of its own on top when its spilling is first asked for, and RMM's functions ask the top one only.
+        # cuDF adds its own resource on top when its spilling is first queried, and RMM's functions query only the top one.
         self._before = _spilled_bytes()
         rmm.statistics.enable_statistics()
         self._counting = counting_resource()
         self.start()
 
     def start(self) -> None:
-        """Count anew."""
+        """Restart counting."""
         if self._counting is not None:
             self._counting.push_counters()
         self._before = _spilled_bytes()
 
     def peak_bytes(self) -> int:
-        """Return the most bytes since `start`."""
+        """Return the peak bytes since `start`."""
         return 0 if self._counting is None else int(self._counting.allocation_counts.peak_bytes)
 
     def spilled_bytes(self) -> int:
-        """Return the bytes that went from the GPU to the host since `start`; 0 where cuDF does not spill, or does not count."""
+        """Return the bytes spilled from the GPU to the host since `start`; 0 if cuDF does not spill, or does not count."""
         return _spilled_bytes() - self._before
 
 
@@ -146,8 +147,8 @@ def _require_movable(meta: Any) -> None:
     for field in pa.Schema.from_pandas(meta, preserve_index=False):
         if not _is_movable(field.type):
             raise SchemaError(
-                f"to_backend: the column {field.name!r} holds {field.type}, and what is moved to a GPU is text, numbers, "
-                "truth values, and times and durations without a zone. Leave it out: columns= of the reader, or df[[...]]"
+                f"to_backend: the column {field.name!r} has the type {field.type}, but only text, numbers, "
+                "booleans, and times and durations without a zone can be moved to a GPU. Leave it out (columns=, or df[[...]])"
             )
 
 

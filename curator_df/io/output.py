@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of a range into files of a target size, in one folder or in one for each value of a column.
+"""Write blocks of an input split to files of a target size, in one folder or in one for each value of a column.
 
-Names are stable: ``part-<range>-<file>.<suffix>``, below ``column=value/`` when partitioned (Hive style). Blocks wait
-until they fill a row group; of partitioned output the fullest is written first, so that what waits stays bounded.
+Names are stable: ``part-<split>-<file>.<suffix>``, below ``column=value/`` when partitioned (Hive style). Blocks wait
+until they fill a row group; in partitioned output the fullest is written first, so that the waiting data stays bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from curator_df.io.folder_columns import HIVE_NULL, SOURCE_COLUMNS
 from curator_df.io.spooled_file import SpooledFile
 
 MOST_OPEN_FILES = 64
-"""Partitioned output: beyond that the one that has least waiting is finished, and goes on in another file."""
+"""Maximum number of open files of partitioned output; beyond it, the file with the least waiting data is finished, and
+continued in another file."""
 LONGEST_FOLDER_NAME = 255
 FEW_COLUMNS = 100
 """Columns up to which Arrow is asked for the type of each."""
@@ -38,17 +39,17 @@ _LARGEST_YEAR = 9999
 
 
 class TableWriter(Protocol):
-    """Writes tables to one open file."""
+    """Writer of tables to one open file."""
 
     def write(self, table: pa.Table) -> None:
         """Append a table."""
 
     def close(self) -> None:
-        """Write what ends the file."""
+        """Write the end of the file."""
 
 
 class Format(Protocol):
-    """A file format with its settings."""
+    """File format with its settings."""
 
     @property
     def suffix(self) -> str:
@@ -67,11 +68,11 @@ class FileSink:
     """Files of one format in a folder."""
 
     folder: Folder
-    """Where they go."""
+    """Folder of the files."""
     format: Any
-    """A `Format`."""
+    """Format of the files, a `Format`."""
     target_file_bytes: int
-    """A file that has grown to this is finished."""
+    """Size at which a file is finished."""
     partition_on: tuple[str, ...] = ()
     """Columns whose values become folders."""
     buffer_bytes: int = 32_000_000
@@ -89,14 +90,14 @@ class FileSink:
 
     @property
     def example(self) -> str:
-        """Name of a file that may be written."""
+        """Name of a file that could be written."""
         return (
             "".join(f"{_quoted(column)}=value/" for column in self.partition_on)
             + f"part-000000-000.{self.format.suffix}"
         )
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeFiles:
-        """Start the files of a range."""
+        """Start the files of an input split."""
         return RangeFiles(self, number, arrow_schema(meta), min(buffer_bytes, self.buffer_bytes))
 
     def write_empty(self, meta: Any) -> list[FileRecord]:
@@ -106,12 +107,12 @@ class FileSink:
         return files.commit()
 
     def owns(self, name: str) -> int | None:
-        """Return the range that a file belongs to, None if the name is not one of ours."""
+        """Return the input split that a file belongs to, or None for a name of another program."""
         *folders, last = name.split("/")
         found = re.fullmatch(r"part-(\d{6,})-\d{3,}\." + re.escape(self.format.suffix), last)
         expected = [f"{_quoted(column)}=" for column in self.partition_on]
         ours = len(folders) == len(expected) and all(f.startswith(e) for f, e in zip(folders, expected, strict=True))
-        if found and (ours or not folders):  # one that has no rows is not in the folder of a value
+        if found and (ours or not folders):  # an empty file is not in the folder of a value
             return int(found[1])
         quarantined = re.fullmatch(r"_quarantine/part-(\d{6,})\.jsonl", name)
         return int(quarantined[1]) if quarantined else None
@@ -119,7 +120,7 @@ class FileSink:
 
 @dataclass
 class _Growing:
-    """One file of a range while it grows."""
+    """File of an input split while it grows."""
 
     file: NewFile | SpooledFile
     writer: TableWriter
@@ -136,7 +137,7 @@ class _Growing:
 
 
 class RangeFiles:
-    """Writes one range. Nothing is visible before `commit`."""
+    """Writer of one input split. Nothing is visible before `commit`."""
 
     def __init__(self, sink: FileSink, number: int, schema: pa.Schema, buffer_bytes: int) -> None:
         self._sink, self._number, self._buffer_bytes = sink, number, buffer_bytes
@@ -149,7 +150,7 @@ class RangeFiles:
         self._rows = 0
 
     def append(self, block: Any) -> None:
-        """Take the next block."""
+        """Write the next block."""
         if len(block) == 0:
             return
         self._rows += len(block)
@@ -177,11 +178,11 @@ class RangeFiles:
 
     @property
     def summary(self) -> dict[str, int]:
-        """Nothing besides the files."""
+        """Return no further counts, only the files."""
         return {}
 
     def discard(self) -> None:
-        """Drop what was not committed."""
+        """Discard everything that was not committed."""
         self._growing.clear()
         self._stack.close()
 
@@ -190,8 +191,8 @@ class RangeFiles:
             yield "", table
             return
         columns = list(self._sink.partition_on)
-        # By row numbers, not by comparing with each value: 0.0 equals -0.0, so that rows of both would be written twice.
-        # And by places as names: pyarrow takes a name with dots for a path.
+        # Select by row numbers, not by comparing with each value: 0.0 equals -0.0, so rows of both would be written twice.
+        # Use positions as names, because pyarrow interprets a name with dots as a path.
         places = [str(place) for place in range(len(columns))]
         numbered = table.select(columns).rename_columns(places).append_column(_ROW, pa.array(np.arange(len(table))))
         groups = numbered.group_by(places, use_threads=False).aggregate([(_ROW, "list")])
@@ -256,7 +257,7 @@ def _schema_by_dtypes(meta: Any) -> pa.Schema | None:
 
 
 def to_table(block: Any, schema: pa.Schema) -> pa.Table:
-    """Turn a block into an Arrow table of exactly this schema; text is not copied."""
+    """Convert a block to an Arrow table of exactly this schema; text is not copied."""
     try:
         return pa.Table.from_pandas(block, schema=schema, preserve_index=False, nthreads=1).replace_schema_metadata(
             None
@@ -264,9 +265,9 @@ def to_table(block: Any, schema: pa.Schema) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as exc:
         columns = ", ".join(f"{name}: {dtype}" for name, dtype in block.dtypes.items())
         raise SchemaError(
-            f"a block does not have the columns that were announced ({exc}). It has {columns}; announced were "
-            f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. A function given to map_partitions must return what its "
-            "meta says"
+            f"a block does not have the announced columns ({exc}). It has {columns}; expected were "
+            f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. A function of map_partitions must return its "
+            "meta"
         ) from exc
 
 
@@ -274,10 +275,12 @@ def require_partition_columns(df: Any, operator: str, partition_on: str | list[s
     """Check the columns to partition on and return them."""
     columns = () if partition_on is None else strings_of(operator, "partition_on", partition_on)
     if partition_on is not None and not columns:
-        raise ParameterError(f"{operator}: partition_on={partition_on!r} names no column; name one, or leave it out")
+        raise ParameterError(f"{operator}: partition_on={partition_on!r} has no column. Choose one, or leave it out")
     require_columns(df, operator, *columns)
     if columns and len(columns) == len(df.columns):
-        raise ParameterError(f"{operator}: partition_on names every column, so that the files would hold none")
+        raise ParameterError(
+            f"{operator}: partition_on has all columns, so the files would have none. Leave out at least one"
+        )
     for column in columns:
         if (reason := _no_folder(column)) is not None:
             raise ParameterError(
@@ -288,13 +291,13 @@ def require_partition_columns(df: Any, operator: str, partition_on: str | list[s
 
 
 def _no_folder(column: str) -> str | None:
-    """Return why a reader would not find a column in the names of folders; None if it would."""
+    """Return why a reader would not find a column in folder names; None if it would."""
     if column.startswith((".", "_")) or not column:
-        return "readers pass over folders whose names begin with '.', '_' or '='"
+        return "readers skip folders whose names begin with '.', '_' or '='"
     if column in SOURCE_COLUMNS:
-        return f"readers add a column {column!r} of their own with add_source=True"
+        return f"readers add their own column {column!r} with add_source=True"
     if len(_quoted(column)) + len("=") + len(HIVE_NULL) > LONGEST_FOLDER_NAME:
-        return f"a folder's name has at most {LONGEST_FOLDER_NAME} bytes, and the column's has {len(_quoted(column))}"
+        return f"a folder name can have {LONGEST_FOLDER_NAME} bytes, but the column name has {len(_quoted(column))}"
     return None
 
 
@@ -373,15 +376,15 @@ def _clock(seconds: int, nanoseconds: int, *, digits: int) -> str:
 
 
 def folder_name(row: dict[str, Any]) -> str:
-    """Return ``column=value/...``; what a file system or a reader could misread is percent-encoded."""
+    """Return ``column=value/...``; characters that a file system or a reader could misread are percent-encoded."""
     name = ""
     for column, value in row.items():
-        # "." and ".." are safe for quote() but not as folder names; here "column=" always stands before them.
+        # "." and ".." are safe for quote() but not as folder names; here they always follow "column=".
         folder = f"{_quoted(column)}={_value_name(value)}"
         if len(folder) > LONGEST_FOLDER_NAME:
             raise ParameterError(
                 f"partition_on={column!r} has a value of {len(str(value)):,} characters ({str(value)[:40]!r}...), too long "
-                "for a folder name; partition on a column with few, short values"
+                "for a folder name. Partition on a column with few, short values"
             )
         name += folder + "/"
     return name
@@ -391,7 +394,7 @@ def _value_name(value: Any) -> str:
     if value is None:
         return HIVE_NULL
     text = urllib.parse.quote(str(value), safe=" ")
-    return text.replace("_", "%5F", 1) if text == HIVE_NULL else text  # a text that says so is not a null
+    return text.replace("_", "%5F", 1) if text == HIVE_NULL else text  # this text is not a null
 
 
 def _quoted(column: str) -> str:

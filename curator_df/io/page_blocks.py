@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of web crawls as blocks."""
+"""Convert records of web crawls to blocks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COLUMNS = pa.schema(
     ]
 )
 SKIPPED = pa.field("skipped", pa.large_string())
-"""Column of the source, not of the table: why a record is not a page."""
+"""Column of the source, not of the table: the reason why a record is not a page."""
 NOTED = pa.field("noted", pa.large_string())
-"""Column of the source, not of the table: what is counted of a page."""
+"""Column of the source, not of the table: the note on a page that is counted."""
 ROW_BYTES = 500
-"""What a row counts besides its text: it is objects of Python until its block is made."""
+"""Bytes counted for a row in addition to its text: it consists of Python objects until its block is made."""
 
 
 class HeldPages:
@@ -41,13 +41,13 @@ class HeldPages:
         return bool(self._pages)
 
     def add(self, address: int, page: Page) -> None:
-        """Take a record."""
+        """Add a record."""
         self._addresses.append(address)
         self._pages.append(page)
         self.size_bytes += page.text_bytes + ROW_BYTES
 
     def block(self) -> pd.DataFrame:
-        """Return what was taken, and hold nothing."""
+        """Return the added records as a block, and release them."""
         pages, addresses = self._pages, np.array(self._addresses, np.int64)
         self._addresses, self._pages, self.size_bytes = [], [], 0
         columns = [
@@ -60,7 +60,7 @@ class HeldPages:
 
 
 def _texts(pages: list[Page]) -> pa.Array:
-    """Put the texts of pages together, and take them from the pages; a record that is not a page has none."""
+    """Concatenate the texts of pages, removing them from the pages; a record that is not a page has none."""
     offsets = np.concatenate(([0], np.cumsum([page.text_bytes for page in pages]))).astype(np.int64)
     data = b"".join(piece for page in pages for piece in page.pieces)
     for page in pages:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of a Parquet file's columns, and what is held while one is read: the footer says neither.
+"""Pages of a Parquet file's columns, and the memory held while one is read, neither of which is in the footer.
 
-pyarrow decompresses a page whole, so a page that is larger than a block is held beside all blocks that are made of it.
-Writers aim at pages of 1 MB, but look only after so many rows: pyarrow after 1,024, so that texts of 25 kB make pages of
-25 MB and books pages of a row group. Each page begins with a header in Thrift's compact protocol, whose first fields are
+pyarrow decompresses a page whole, so a page that is larger than a block is held in addition to all blocks made from it.
+Writers aim at pages of 1 MB, but check only after a number of rows: pyarrow after 1,024, so that texts of 25 kB make pages of
+25 MB, and books make pages of a row group. Each page begins with a header in Thrift's compact protocol, whose first fields are
 the page's type and its sizes: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
 """
 
@@ -21,35 +21,35 @@ from curator_df.io.listing import Listing
 from curator_df.io.streams import open_file
 
 SMALL_BYTES = 2_000_000
-"""Pages up to this size are part of what any task holds."""
+"""Page size up to which pages are part of the memory of any task."""
 PAGES_FACTOR = 2
-"""While a page of text is decoded: the page, memory reserved for as many bytes of values, and at its end the next page.
-Measured (pyarrow 26): 200 MB for the one page of 100 MB of a row group, 78 MB for pages of 26 MB."""
+"""Memory multiplier while a page of text is decoded: the page, memory reserved for as many bytes of values, and at its end the
+next page. Measured (pyarrow 26): 200 MB for the one page of 100 MB of a row group, 78 MB for pages of 26 MB."""
 SAMPLED_FILES = 16
-"""Files of which the first row group is looked at when a table is read: the largest ones."""
+"""Number of files whose first row group is examined when a table is read: the largest ones."""
 OTHER_FILES = 1.25
-"""What is planned as a multiple of what is found in these: other files may have somewhat larger pages."""
+"""Factor by which the plan exceeds the pages found in these files, because other files may have somewhat larger pages."""
 ROOM_FACTOR = 3
-"""Of each byte by which rows may be longer than a block: a task has room for more copies of a row than this."""
+"""Number of bytes reserved for each byte by which rows may be longer than a block; fewer than the copies of a row in a task."""
 HEADER_BYTES = 65_536
-"""What a page's header may have, with the statistics in it."""
+"""Maximum size of a page's header, with its statistics."""
 _INT32, _STRUCT = 5, 12
 
 
 @dataclass(frozen=True)
 class LargePage:
-    """The largest page that was found of a column of a row group."""
+    """Largest page found in a column of a row group."""
 
     column: str
-    """The column, as in the table."""
+    """Name of the column in the table."""
     page_bytes: int
-    """Its bytes decompressed."""
+    """Decompressed size."""
     needed_bytes: int
-    """What is held while it is read."""
+    """Bytes held while the page is read."""
 
 
 def sampled_pages(listing: Listing, names: Sequence[str]) -> dict[str, int]:
-    """Return what is held while pages of each of these columns are read, where they are large, as some files have them.
+    """Return the memory held while pages of each of these columns are read, for large pages, as found in some files.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def sampled_pages(listing: Listing, names: Sequence[str]) -> dict[str, int]:
 def require_room(
     listing: Listing, number: int, first: int, chunks: Sequence[Chunk], room_bytes: int, *, look: bool = False
 ) -> None:
-    """Raise `OversizePageError` if pages of a row group take more than there is room for.
+    """Raise `OversizePageError` if pages of a row group need more than the available memory.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ def require_room(
     chunks : sequence of Chunk
         Column chunks of the row group that are read.
     room_bytes : int
-        What their pages may take together.
+        Bytes that their pages may need together.
     look : bool
-        Whether to look at all pages of the row group, if the file is a local one, and not only at the first of each column.
+        Whether to examine all pages of the row group, if the file is local, and not only the first of each column.
     """
     pages = large_pages(listing, number, chunks, look=look)
     needed = sum(page.needed_bytes for page in pages)
@@ -118,11 +118,11 @@ def large_pages(listing: Listing, number: int, chunks: Sequence[Chunk], *, look:
             if largest > SMALL_BYTES:
                 if largest > chunk.total_uncompressed_size:
                     raise CorruptFileError(
-                        f"{path!r} is damaged: a page of the column {name!r} says that it has {largest:,} bytes, and the "
-                        f"footer says that all its pages have {chunk.total_uncompressed_size:,}. Fetch it again, or leave "
+                        f"{path!r} is damaged: a page of the column {name!r} has {largest:,} bytes by its header, but the "
+                        f"footer gives {chunk.total_uncompressed_size:,} for all its pages. Download it again, or leave "
                         "it out"
                     )
-                # The last page of a chunk has none after it.
+                # The last page of a chunk has no successor.
                 needed = largest + min(PAGES_FACTOR * largest, chunk.total_uncompressed_size)
                 found.append(LargePage(name, largest, needed))
     return found
@@ -131,14 +131,14 @@ def large_pages(listing: Listing, number: int, chunks: Sequence[Chunk], *, look:
 def _first_sizes(file: Any, chunk: Any) -> Iterator[int]:
     """Yield the decompressed bytes of the dictionary, if there is one, and of the first page."""
     for offset in {chunk.dictionary_page_offset, chunk.data_page_offset} - {None}:
-        file.seek(max(offset, 0))  # of a damaged footer it may be anything
+        file.seek(max(offset, 0))  # a damaged footer may have any number
         sizes = _sizes(file.read(32))
         if sizes is not None:
             yield sizes[0]
 
 
 def _all_sizes(file: Any, chunk: Any) -> Iterator[int]:
-    """Yield the decompressed bytes of all pages, up to the first whose header is not understood."""
+    """Yield the decompressed bytes of all pages, up to the first header that cannot be parsed."""
     offset = max(chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset, 0)
     stop = offset + chunk.total_compressed_size
     while offset < stop:
@@ -152,7 +152,7 @@ def _all_sizes(file: Any, chunk: Any) -> Iterator[int]:
 
 
 def _sizes(data: bytes) -> tuple[int, int] | None:
-    """Return the decompressed and the compressed bytes of the page with this header; None if it is not one."""
+    """Return the decompressed and the compressed size of the page with this header; None if it is not a header."""
     place, numbers = 0, []
     try:
         for _ in range(3):  # the page's type comes first
@@ -166,7 +166,7 @@ def _sizes(data: bytes) -> tuple[int, int] | None:
 
 
 def _length(data: bytes) -> int | None:
-    """Return the bytes of the header with which these begin; None if it is longer or none."""
+    """Return the size of the header at the beginning of these bytes; None if it is longer or not a header."""
     try:
         return _after(data, 0, _STRUCT)
     except (IndexError, ValueError, RecursionError):
@@ -174,8 +174,8 @@ def _length(data: bytes) -> int | None:
 
 
 def _after(data: bytes, place: int, kind: int) -> int:
-    """Return where a value of Thrift's compact protocol ends."""
-    if kind in (1, 2):  # a truth, which is in the field's type
+    """Return the end of a value of Thrift's compact protocol."""
+    if kind in (1, 2):  # a boolean, which is in the field's type
         return place
     if kind == 3:
         return place + 1
@@ -189,15 +189,15 @@ def _after(data: bytes, place: int, kind: int) -> int:
     if kind == _STRUCT:
         while (field := data[place]) != 0:
             place += 1
-            if not field >> 4:  # the field's number is not the next ones, and stands by itself
+            if not field >> 4:  # the field's number does not follow the previous one, and is explicit
                 place = _varint(data, place)[1]
             place = _after(data, place, field & 15)
         return place + 1
-    raise ValueError(f"headers of pages have no type {kind}")
+    raise ValueError(f"page headers have no type {kind}")
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a whole number of seven bits a byte, and where it ends."""
+    """Return a whole number of seven bits a byte, and its end."""
     number = shift = 0
     while True:
         byte = data[place]

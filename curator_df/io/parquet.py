@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet files as a lazy table: `read_parquet`, and the source behind it.
+"""Parquet files as a lazy table: `read_parquet`, and its source.
 
 Row groups are streamed in batches of a few rows, so that a row group of any size, or a text that its dictionary holds
 once and its rows a million times, costs no more than a block. A page of a column is held whole while it is read
-(`curator_df.io.pages`): what large ones take is in the plan, as far as some files show, and is asked of each row group.
+(`curator_df.io.pages`): the plan includes large pages, as far as some files show them, and each row group is checked.
 """
 
 from __future__ import annotations
@@ -48,40 +48,40 @@ from curator_df.io.row_batches import parts_of, rows_between
 from curator_df.io.schema import Dtypes, requested_types
 
 SUFFIXES = (".parquet", ".parq", ".pq")
-"""What files found in a directory must end in."""
+"""Required endings of files found in a directory."""
 MOST_FOOTERS = 1000
-"""Up to so many files larger than a range are split, by their footers; with more, each is a range of its own."""
+"""Number of files larger than an input split up to which they are split by their footers; with more, each is one input split."""
 COUNTED_FOOTERS = 16
-"""Of files that lie spread over the input, to estimate its rows."""
+"""Number of footers, spread over the input, from which its rows are estimated."""
 MOST_PIECES = 4
-"""Into how many ranges one row group is split at most: each decodes the rows before it to get past them."""
+"""Maximum number of input splits of one row group: each decodes the rows before it to skip them."""
 READER_FACTOR = 2.5
-"""Peak bytes while a block is made, per byte of the block. Measured in a fresh process (VmHWM, 32 MB blocks, system
+"""Memory multiplier of the reader, per byte of the block. Measured in a fresh process (VmHWM, 32 MB blocks, system
 memory pool, zstd prose): 2.2; the batches of a block are held until they are joined."""
 
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Rows in Parquet files, as the runner reads them. Made by `read_parquet`."""
+    """Source of rows in Parquet files, for the runner. Made by `read_parquet`."""
 
     listing: Listing
-    """The files."""
+    """Files of the input."""
     schema: pa.Schema
     """Columns read from the files, in order."""
     selects: bool
-    """Whether columns were chosen: others are then passed over. Otherwise a new column is an error."""
+    """Whether columns were chosen: others are then ignored. Otherwise a new column is an error."""
     source_columns: tuple[str, ...]
-    """Which of ``source_file`` and ``source_line`` are added, and columns in the names of folders."""
+    """Names of the columns to add: ``source_file``, ``source_line``, and columns in folder names."""
     quarantines: bool
-    """Whether rows with text that is not UTF-8 are quarantined, or raise."""
+    """Whether rows with text that is not UTF-8 are quarantined instead of raising."""
     given: tuple[str, ...]
     """Columns whose type the user gave: values of every file are converted."""
     origins: Mapping[str, int]
     """File number from which the type of a column was taken."""
     pages: Mapping[str, int]
-    """Columns with large pages, and the bytes that are held while these are read."""
+    """Columns with large pages, with the bytes held while these are read."""
     checked: pa.Schema
-    """Columns of text to check even where others are selected: which rows are quarantined is the same in every pass."""
+    """Text columns to check even if others are selected, so that every pass quarantines the same rows."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -95,27 +95,27 @@ class ParquetSource:
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        """Parameters of the reader, shown in an error if they differ from those of the run to resume."""
         columns = {f"column {field.name!r}": str(field.type) for field in self.schema}
         return {**columns, "add_source": self.source_columns}
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the listing and of what is read from it."""
+        """Digest of the listing and of the columns read from it."""
         return fingerprint("parquet", self.listing.fingerprint, str(self.schema), self.selects, self.source_columns)
 
     @property
     def input_bytes(self) -> int:
-        """Size of all files as they lie on disk."""
+        """Size of all files on disk."""
         return self.listing.total_bytes
 
     @property
     def text_bytes(self) -> int:
-        """About the bytes of all files when decompressed, without reading them."""
+        """Approximate decompressed size of all files, without reading them."""
         return int(self.listing.total_bytes * cut.COMPRESSION_RATIO)
 
     def about_rows(self) -> int | None:
-        """Return about how many rows there are, from the footers of up to `COUNTED_FOOTERS` files."""
+        """Return the approximate number of rows, from the footers of up to `COUNTED_FOOTERS` files."""
         numbers = np.unique(np.linspace(0, len(self.listing) - 1, COUNTED_FOOTERS).astype(np.int64))
         _, rows, _ = row_groups(self.listing, numbers.tolist())
         return int(rows.sum() * self.listing.total_bytes / max(int(self.listing.sizes[numbers].sum()), 1))
@@ -127,7 +127,7 @@ class ParquetSource:
 
     @property
     def reader_fixed_bytes(self) -> int:
-        """Bytes that a task holds beside its blocks while it reads, whatever their size: large pages, decompressed."""
+        """Bytes that a task holds in addition to its blocks, independent of their size: large pages, decompressed."""
         return sum(self.pages.get(name, 0) for name in self._reads.names)
 
     @property
@@ -137,7 +137,7 @@ class ParquetSource:
         return pa.schema([*self.schema, *(field for field in self.checked if field.name not in names)])
 
     def cut(self, piece_bytes: int) -> Ranges:
-        """Cut the input into ranges of about ``piece_bytes`` decoded bytes, by file sizes and footers alone."""
+        """Cut the input into input splits of about ``piece_bytes`` decoded bytes, by file sizes and footers alone."""
         cut.check_piece(piece_bytes)
         costs = np.maximum(self.listing.sizes * cut.COMPRESSION_RATIO, cut.SMALLEST_FILE_BYTES)
         large = np.flatnonzero(costs >= piece_bytes)
@@ -159,11 +159,11 @@ class ParquetSource:
         return Ranges(np.stack([owners[first], begins[first] + start, owners[last], begins[last] + stop], axis=1))
 
     def cut_files(self, files_per_range: int) -> Ranges:
-        """Cut the input into ranges of so many whole files."""
+        """Cut the input into input splits of ``files_per_range`` whole files."""
         return cut.cut_files(np.full(len(self.listing), LARGEST_OFFSET), files_per_range)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
-        """Return the same source reading only these columns."""
+        """Return this source with only these columns."""
         chosen = [name for name in columns if name not in self.source_columns]
         return replace(
             self,
@@ -182,7 +182,7 @@ class ParquetSource:
         on_long_row: Callable[[OversizeRowError], None] | None = None,
         wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[pd.DataFrame]:
-        """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
+        """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 
         Notes
         -----
@@ -227,7 +227,7 @@ class ParquetSource:
         on_bad_row: Callable[[BadRow], None] | None,
         on_long_row: Callable[[OversizeRowError], None] | None,
     ) -> Iterator[tuple[int, int, pa.Table]]:
-        """Yield file number, number of the first row, and rows, at most a block at a time."""
+        """Yield file number, number of the first row, and rows, at most a block in each step."""
         for number in range(piece.first_file, piece.last_file + 1):
             start = piece.start if number == piece.first_file else 0
             stop = piece.stop if number == piece.last_file else LARGEST_OFFSET
@@ -250,7 +250,7 @@ class ParquetSource:
         on_bad_row: Callable[[BadRow], None] | None,
         on_long_row: Callable[[OversizeRowError], None] | None,
     ) -> Iterator[tuple[int, pa.Table]]:
-        """Yield a batch as the columns of blocks, without bad and long rows, each part with the number of its first row."""
+        """Yield a batch with the columns of blocks, without bad and long rows, each part with the number of its first row."""
         path, names = self.listing.paths[number], self.schema.names
         for start, rows in without_bad_texts(self._conform(batch, number), path, first, on_bad_row):
             chosen = rows if len(rows.columns) == len(names) else rows.select(names)
@@ -259,26 +259,26 @@ class ParquetSource:
     def _page_check(
         self, number: int, block_bytes: int, largest_row_bytes: int | None
     ) -> Callable[[int, Sequence[Chunk], bool], None]:
-        """Return what raises if the pages of a row group take more than a task has room for."""
+        """Return a function that raises if the pages of a row group need more memory than a task has."""
         planned = max(self.reader_fixed_bytes, PAGES_FACTOR * SMALL_BYTES)
 
         def ask(first: int, chunks: Sequence[Chunk], failed: bool) -> None:
             if largest_row_bytes is None:
-                return  # nobody named a limit
+                return  # there is no limit
             room = planned + (0 if failed else ROOM_FACTOR * max(largest_row_bytes - block_bytes, 0))
             require_room(self.listing, number, first, chunks, room, look=failed)
 
         return ask
 
     def _check_schema(self, found: pa.Schema, number: int) -> list[str]:
-        """Return the columns to read from one file; raise if it does not go with the schema."""
+        """Return the columns to read from one file; raise if it is incompatible with the schema."""
         expected = {field.name: field.type for field in self._reads}
         for item in found:
             if item.name not in expected:
                 if not self.selects:
                     raise SchemaError(
                         f"{self.listing.paths[number]!r} has the column {item.name!r} ({item.type}), which the files "
-                        f"read first do not have. Name it with dtype={{{item.name!r}: ...}}, or name the columns to "
+                        f"read first do not have. Add it with dtype={{{item.name!r}: ...}}, or choose the columns to "
                         "read with columns="
                     )
                 continue
@@ -296,7 +296,7 @@ class ParquetSource:
         return [name for name in expected if name in names]
 
     def _conform(self, batch: Any, number: int) -> pa.Table:
-        """Return a batch with the columns and types that are read."""
+        """Return a batch with the columns and types to read."""
         schema, columns = self._reads, []
         places = {name: place for place, name in enumerate(batch.schema.names)}
         for item in schema:
@@ -308,13 +308,13 @@ class ParquetSource:
                 columns.append(column if column.type.equals(item.type) else _cast(column, item.type))
             except pa.ArrowNotImplementedError as exc:
                 raise SchemaError(
-                    f"{self.listing.paths[number]!r}: the column {item.name!r} holds {column.type}, and pyarrow cannot turn it "
-                    f"into {item.type}: {exc}. Leave it out with columns=, or write the file again with another type"
+                    f"{self.listing.paths[number]!r}: the column {item.name!r} has the type {column.type}, not convertible "
+                    f"to {item.type}: {exc}. Leave it out with columns=, or write the file again with another type"
                 ) from exc
             except pa.ArrowInvalid as exc:
                 raise SchemaError(
-                    f"{self.listing.paths[number]!r}: the column {item.name!r} holds {column.type}, and a value "
-                    f"does not fit {item.type}: {exc}; give another type with dtype={{{item.name!r}: ...}}"
+                    f"{self.listing.paths[number]!r}: the column {item.name!r} has the type {column.type}, but a value "
+                    f"does not fit {item.type}: {exc}. Set another type with dtype={{{item.name!r}: ...}}"
                 ) from exc
         if not columns:
             return pa.table({"": pa.nulls(len(batch))}).select([])
@@ -400,8 +400,8 @@ def read_parquet(
 
     The peak is higher for rows of very uneven length (31 MB with blocks of 4 MB, 500 KB rows after short ones), and by up
     to three times the size of a page of more than 2 MB, because pyarrow decompresses a page whole. The first pages of the
-    16 largest files are looked at, and the plan has room for such. A row group with larger ones is read when its task is
-    alone on the node; if that does not suffice, `OversizePageError` names the memory that would.
+    16 largest files are checked, and the plan includes them. A row group with larger ones is read when its task runs
+    exclusively; if that is not enough, `OversizePageError` names the memory needed.
 
     Examples
     --------
@@ -416,7 +416,7 @@ def read_parquet(
     """
     require_gpu("read_parquet", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_parquet")
@@ -443,12 +443,12 @@ def read_parquet(
 
 
 def _rows_before(files: Any, rows: Any) -> Any:
-    """Return for each row group the rows of its file before it."""
+    """Return for each row group the number of rows of its file before it."""
     before = np.cumsum(rows) - rows
     firsts = np.searchsorted(files, files, side="left")
     return before - before[firsts] if len(rows) else before
 
 
 def _only(block: pd.DataFrame, wanted: npt.NDArray[np.int64] | None) -> pd.DataFrame:
-    """Return the rows at these ascending addresses."""
+    """Return the rows with these ascending row IDs."""
     return block if wanted is None else block[are_among(block.index.to_numpy(), wanted)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of JSON into an Arrow table of a known schema, and which lines stand in the way.
+"""Parse lines of JSON into an Arrow table of a known schema, and find the lines that prevent it.
 
-`pyarrow.json` reads batches of about 1 MB out of the chunk, so its own copies stay small; a 32 MB chunk of prose needs
+`pyarrow.json` reads batches of about 1 MB from the chunk, so its own copies stay small; a 32 MB chunk of prose needs
 1.95 times its bytes in this way, and 2.9 times when it is parsed in one piece.
 """
 
@@ -28,13 +28,13 @@ from curator_df.io.schema import MOST_LEVELS, shorten
 PARSE_BYTES = 1 << 20
 """Bytes that pyarrow.json parses at once, or the longest line if that is longer."""
 COPIED_BYTES = 1 << 17
-"""The same where they are copied as they are read: Arrow reads up to 32 times as many ahead."""
+"""Bytes parsed at once if they are copied while they are read: Arrow reads up to 32 times as many ahead."""
 LONG_BLANK = COPIED_BYTES // 2
-"""Most bytes of white space between lines: pyarrow.json ends no block within a run of spaces."""
+"""Maximum bytes of white space between lines: pyarrow.json ends no block within a run of spaces."""
 LARGEST_LINE_BYTES = (1 << 31) - (1 << 16)
-"""Longest line: pyarrow.json counts the bytes of what it parses at once in 32 bits."""
+"""Maximum bytes of a line: pyarrow.json counts the bytes that it parses at once in 32 bits."""
 RELEASE_SECONDS = 1.0
-"""How long to wait for Arrow to let go of bytes that it has parsed."""
+"""Seconds to wait for Arrow to release parsed bytes."""
 NOT_AN_OBJECT = "it is not one JSON object on one line"
 REASON_CHARACTERS = 200
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:]')
@@ -43,18 +43,19 @@ _POSITION = re.compile(r"^JSON parse error: | in row \d+$")
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a line has no row."""
+    """Reason why a line has no row."""
 
     kind: Literal["syntax", "type", "unknown", "deep"]
-    """The JSON is broken; a value does not fit its column; a field is not in the schema; or it nests too deep to be read."""
+    """Kind of failure: the JSON is broken; a value does not fit its column; a field is not in the schema; or it nests too deep
+    to be read."""
     reason: str
-    """In words."""
+    """Reason in words."""
     column: str = ""
-    """The column or field concerned."""
+    """Name of the column or field concerned."""
 
 
 NO_ROW = Failure("syntax", NOT_AN_OBJECT)
-"""The line is not one JSON object: `formats.why_no_row` finds out what else."""
+"""Failure of a line that is not one JSON object; `formats.why_no_row` finds a more specific reason."""
 
 
 def parse_lines(
@@ -65,20 +66,20 @@ def parse_lines(
     Parameters
     ----------
     data : ndarray of uint8
-        The chunk. What is not in ``lines`` must be blank.
+        The chunk. Bytes that are not in ``lines`` must be blank.
     lines : Lines
         Lines that begin with ``{`` and end with ``}``, in valid UTF-8: others can crash pyarrow.
     schema : pyarrow.Schema
         Columns and types of the result.
     ignore_unknown : bool
-        Pass over fields that are not in the schema, instead of failing.
+        Whether to ignore fields that are not in the schema, instead of failing.
     as_text : sequence of str
-        Columns of text in which numbers and booleans are taken as they are written.
+        Text columns in which numbers and booleans are read literally.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        A line is broken, does not fit the schema, or holds more than one object.
+        If a line is broken, does not fit the schema, or has more than one object.
 
     Notes
     -----
@@ -91,7 +92,7 @@ def parse_lines(
 
 
 def longest_of(lines: Lines) -> int:
-    """Return the bytes of the longest line."""
+    """Return the length of the longest line in bytes."""
     return int((lines.stops - lines.starts).max()) if len(lines) else 0
 
 
@@ -122,7 +123,7 @@ def _parse_rows(
         if found > rows:
             break
     del reader, file, view
-    # Arrow's reading thread may let go of the bytes only after the last batch: two chunks could be held until then.
+    # Arrow's reading thread may release the bytes only after the last batch: two chunks could be held until then.
     if watch() is not None:
         freed.wait(RELEASE_SECONDS)
     if found != rows:
@@ -133,19 +134,19 @@ def _parse_rows(
 def try_parse(
     data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
 ) -> pa.Table | str:
-    """Parse lines as `parse_lines` does, or return in words why they cannot be parsed."""
+    """Parse lines like `parse_lines`, or return in words why they cannot be parsed."""
     return try_parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown, as_text=as_text)
 
 
 def try_parse_rows(
     data: Bytes, rows: int, longest: int, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
 ) -> pa.Table | str:
-    """Parse so many lines, the longest of ``longest`` bytes, or return in words why they cannot be parsed."""
+    """Parse ``rows`` lines, the longest of ``longest`` bytes, or return in words why they cannot be parsed."""
     found: pa.Table | str = ""
     as_text = [name for name in as_text if name in schema.names]
-    # Most lines have text where text is to be: numbers are looked for in those that cannot be parsed as they are.
+    # Most lines have text in text columns: numbers are searched for only in lines that cannot be parsed unchanged.
     for names in ((), as_text) if as_text else ((),):
-        # The exception ends here: as long as it is handled, its frames hold the batches parsed before it.
+        # The exception ends here: while it is handled, its frames hold the batches parsed before it.
         try:
             return _parse_rows(data, rows, longest, schema, ignore_unknown=ignore_unknown, as_text=names)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
@@ -156,7 +157,7 @@ def try_parse_rows(
 def failing_lines(
     data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
 ) -> Iterator[tuple[int, Failure]]:
-    """Yield the lines that cannot be parsed, in order, with the reason: the chunk is halved until they are alone."""
+    """Yield the lines that cannot be parsed, in order, with the reason: the chunk is halved down to single lines."""
     pending = [(0, len(lines))]
     while pending:
         low, high = pending.pop()
@@ -173,7 +174,7 @@ def failing_lines(
 
 
 def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str]) -> Failure:
-    """Find out why a single line cannot be parsed: against no column, then against each column alone."""
+    """Find out why a single line cannot be parsed: with no column, then with each column alone."""
     line = Lines(np.zeros(1, np.int64), np.array([len(text)], np.int64), np.zeros(1, np.int64))
     failure = try_parse(text, line, pa.schema([]), ignore_unknown=True)
     if isinstance(failure, str):
@@ -186,7 +187,7 @@ def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: S
     if ignore_unknown:
         return Failure("syntax", "it cannot be parsed")
     unknown: list[str] = []
-    # pyarrow reads any depth of brackets, and other spellings of NaN, which Python does not.
+    # pyarrow reads any depth of brackets, and spellings of NaN that Python does not.
     with suppress(ValueError, RecursionError):
         unknown = _unknown_field(json.loads(text.tobytes(), parse_int=float), schema)
     if not unknown:
@@ -195,7 +196,7 @@ def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: S
 
 
 def _unknown_among(raw: bytes, schema: pa.Schema) -> Failure:
-    """Name the first field of a line that the schema does not have, without walking into lists and objects by recursion."""
+    """Return the first field of a line that the schema does not have, without recursion into lists and objects."""
     depth = deepest = 0
     last: bytes = b""
     unknown: str | None = None

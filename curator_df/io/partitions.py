@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources as Dask DataFrames. A partition is a range; the runner cuts its own ranges from the source instead."""
+"""Sources as Dask DataFrames. A partition is an input split; the runner makes its own input splits from the source instead."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from curator_df.io.moves import to_backend
 from curator_df.io.streams import is_compressed, said_bytes
 
 DEFAULT_BLOCK_BYTES = 8_000_000
-"""Default block size of a small input. It is for Dask's own operations, of which some hold ten copies of a partition or a Python
-object for each word; the runner chooses its own blocks."""
+"""Default block size of a small input. It is for Dask's own operations, some of which hold ten copies of a partition or a
+Python object for each word; the runner chooses its own blocks."""
 LARGEST_DEFAULT_BLOCK_BYTES = 32_000_000
 """Default block size of a large input."""
 DEFAULT_PARTITIONS = 4_000
@@ -78,11 +78,11 @@ def block_bytes_of(
     25000000
     """
     if blocksize is not None and files_per_partition is not None:
-        raise ParameterError(f"{reader}: give blocksize or files_per_partition, not both")
+        raise ParameterError(f"{reader}: set blocksize or files_per_partition, not both")
     if files_per_partition is not None:
         if isinstance(files_per_partition, bool) or not isinstance(files_per_partition, int) or files_per_partition < 1:
             raise ParameterError(
-                f"{reader}: files_per_partition={files_per_partition!r} is not a whole number from 1 up"
+                f"{reader}: files_per_partition={files_per_partition!r} must be a whole number of 1 or more"
             )
         return DEFAULT_BLOCK_BYTES
     if blocksize is None:
@@ -91,10 +91,10 @@ def block_bytes_of(
         block_bytes = int(parse_bytes(blocksize))
     except (ValueError, TypeError, AttributeError) as exc:
         raise ParameterError(
-            f"{reader}: blocksize={blocksize!r} is not a size; give bytes or text like '256MB'"
+            f"{reader}: blocksize={blocksize!r} is not a size. Use bytes or text such as '256MB'"
         ) from exc
     if block_bytes < 1 or isinstance(blocksize, bool):
-        raise ParameterError(f"{reader}: blocksize={blocksize!r} is not a size from 1 byte up")
+        raise ParameterError(f"{reader}: blocksize={blocksize!r} must be 1 byte or more")
     return block_bytes
 
 

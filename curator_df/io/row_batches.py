@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a Parquet file in small batches, whatever its row groups and dictionaries hold.
+"""Read the rows of a Parquet file in small batches, independent of its row groups and dictionaries.
 
 Two things make rows decode to far more than their row group has bytes: a text that the dictionary holds once and the
 rows a million times, and rows that are a thousand times longer than the mean. Columns of the first kind are read as
-dictionaries and decoded a few rows at a time; of any others few rows are read at once, and joined if they are short.
+dictionaries and decoded in steps of a few rows; of others few rows are read at once, and joined if they are short.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from curator_df.io.footers import Chunk, column_chunks, damage_of_column, open_p
 from curator_df.io.listing import Listing
 
 BATCH_ROWS = 256
-"""Most rows passed on at once: 880 MB/s of prose, as fast as more of them; 16 rows 540 MB/s."""
+"""Maximum number of rows passed on at once: 880 MB/s of prose, as fast as more of them; 16 rows 540 MB/s."""
 STEP_ROWS = 128
-"""Most rows read at once, before it is known how long they are. Against 256 (CPU seconds, 185 MB of prose, noisy machine):
-0.41 and 0.36 with blocks of 32 MB, and 0.67 and 0.42 with blocks of 4 MB, where `STEP_BYTES` makes steps of 16."""
+"""Maximum number of rows read at once, before their length is known. Compared with 256 (CPU seconds, 185 MB of prose, noisy
+machine): 0.41 and 0.36 with blocks of 32 MB, and 0.67 and 0.42 with blocks of 4 MB, where `STEP_BYTES` makes steps of 16."""
 STEP_BYTES = 250_000
-"""A step has at most one row for so many bytes of a block: rows of that length add up to one block, not to more."""
+"""Bytes of a block per row of a step: rows of this length add up to one block, not to more."""
 LONG_ROW_BYTES = 256
-"""From this mean on, steps are passed on as they are, in one table."""
+"""Mean row length from which on steps are passed on unchanged, in one table."""
 SHARE = 8
-"""A batch is to have at most a block divided by this."""
+"""Number of batches in a block, at least."""
 INDEX_BYTES = 3
-"""Most bytes of a value that is a place in a dictionary; a column with more has values outside of it."""
+"""Maximum bytes of a dictionary index; a column with more has values outside its dictionary."""
 HEADER_BYTES = 4096
-"""What the headers of such a column's pages may have besides."""
+"""Additional bytes for the headers of such a column's pages."""
 
 
 def rows_between(
@@ -81,7 +81,7 @@ def _with_reason(
     chunks: Sequence[Chunk],
     ask: Callable[[int, Sequence[Chunk], bool], None],
 ) -> Iterator[Any]:
-    """Pass batches on; if memory runs out while one is read, ask for the reason, which raises a better error if it has one."""
+    """Yield batches; if memory runs out while one is read, call ``ask``, which raises a better error if it has one."""
     while True:
         try:
             batch = next(batches, None)
@@ -105,7 +105,7 @@ def parts_of(table: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
 
 
 def _batches(file: pq.ParquetFile, group: int, names: list[str], block_bytes: int) -> Iterator[Any]:
-    """Read a row group a few rows at a time, and join them while they are few and short."""
+    """Read a row group in steps of a few rows, and join them while they are few and short."""
     metadata = file.metadata.row_group(group)
     most_bytes = block_bytes // SHARE
     step = max(
@@ -117,7 +117,7 @@ def _batches(file: pq.ParquetFile, group: int, names: list[str], block_bytes: in
     for batch in file.iter_batches(step, row_groups=[group], columns=names, use_threads=False):
         coded = any(_is_coded_text(kind) for kind in batch.schema.types) if coded is None else coded
         if coded:
-            yield batch  # joining would put the dictionaries together, each time
+            yield batch  # joining would merge the dictionaries each time
             continue
         batch_bytes = batch.nbytes
         if held and (held_rows >= BATCH_ROWS or held_bytes + batch_bytes > most_bytes):
@@ -132,14 +132,14 @@ def _batches(file: pq.ParquetFile, group: int, names: list[str], block_bytes: in
 
 def _joined(held: list[pa.RecordBatch], size_bytes: int, rows: int) -> Any:
     """Join batches to one batch or table; ``held`` is emptied."""
-    # Long rows are not copied; of short ones each piece would cost more than what it holds.
+    # Long rows are not copied; for short ones each piece would cost more than its content.
     joined = pa.Table.from_batches(held) if size_bytes > LONG_ROW_BYTES * rows else pa.concat_batches(held)
     held.clear()
     return joined
 
 
 def _decodable(first: int, batch: Any, most_bytes: int) -> Iterator[tuple[int, Any]]:
-    """Cut a batch where the texts of its dictionaries would add up to more than ``most_bytes``."""
+    """Split a batch so that the texts of its dictionaries add up to at most ``most_bytes``."""
     coded = [column for column in batch.columns if _is_coded_text(column.type)]
     if not coded:
         yield first, batch
@@ -175,7 +175,7 @@ def _reader(
     chunks: Sequence[Chunk],
     block_bytes: int,
 ) -> Iterator[pq.ParquetFile]:
-    """Return the file, opened again if texts of a dictionary would fill a batch that repeats them."""
+    """Return the file, opened again if repeated texts of a dictionary would fill a batch."""
     most_bytes = block_bytes // (SHARE * BATCH_ROWS)
     suspects = _dictionaries(file, chunks, most_bytes)
     if not suspects:
@@ -196,7 +196,7 @@ def _reader(
 
 
 def _dictionaries(file: pq.ParquetFile, chunks: Sequence[Chunk], most_bytes: int) -> list[str]:
-    """Return the columns of texts that stand in a dictionary all of them, and of which one may be that long."""
+    """Return the columns whose texts are all in a dictionary, and of which one may be that long."""
     return [
         name
         for name, place, chunk in chunks
@@ -210,7 +210,7 @@ def _dictionaries(file: pq.ParquetFile, chunks: Sequence[Chunk], most_bytes: int
 
 
 def _is_all_coded(column: Any) -> bool:
-    """Tell whether a writer has not given the dictionary up; reading the rest as a dictionary takes ten times as long."""
+    """Return whether a writer kept the dictionary; reading other data as a dictionary takes ten times as long."""
     offsets = (column.dictionary_page_offset, column.data_page_offset)
     pages_bytes = column.total_compressed_size - (offsets[1] - offsets[0])
     return bool(pages_bytes <= INDEX_BYTES * column.num_values + HEADER_BYTES)

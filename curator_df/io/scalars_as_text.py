@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers and booleans of columns that are to hold text: they are put between quotation marks before the lines are parsed.
+"""Numbers and booleans in text columns: they are put between quotation marks before the lines are parsed.
 
-``{"id": 7}`` and ``{"id": "b7"}`` then go into one column of text. A number stays as it is written: ``1.50`` is ``"1.50"``.
+``{"id": 7}`` and ``{"id": "b7"}`` then go into one text column. A number is kept literally: ``1.50`` is ``"1.50"``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from curator_df.io.lines import Bytes
 
 WINDOW_BYTES = 1 << 14
-"""Bytes that are looked through at once for where a line begins."""
+"""Bytes searched at once for the beginning of a line."""
 GROWTH = 1.4
-"""How much longer a line becomes at most: 7 bytes from ``"":1,`` in the worst case, as far as it can still be parsed."""
+"""Maximum growth of a line: 7 bytes from ``"":1,`` in the worst case, as far as it can still be parsed."""
 _SPACES = rb"[ \t\r]*"
 _SCALAR = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
 _NOTHING = memoryview(b"")
@@ -23,14 +23,14 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class ScalarsAsText:
-    """Lines of JSON as a file in which the scalars of some fields of each line are strings; they are copied as they are read.
+    """Lines of JSON as a file in which the scalars of some fields of each line are strings; they are copied on reading.
 
     Parameters
     ----------
     data : ndarray of uint8
         Lines in valid UTF-8.
     names : sequence of str
-        The fields, of the line itself and not of objects in it.
+        Fields of the line itself, not of objects in it.
     """
 
     closed = False
@@ -70,14 +70,14 @@ def _quoted(data: memoryview, field: re.Pattern[bytes]) -> Iterator[memoryview]:
 
 
 class _Brackets:
-    """Counts brackets from the left to the right."""
+    """Counter of brackets from left to right."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._counted_to = self._open = 0
 
     def open_at(self, at: int) -> int:
-        """Return how many brackets of its line are open at a place that is not within a string, behind the one before."""
+        """Return the number of open brackets of the line at a position outside strings, after the previous one."""
         begins = self._line_start(at)
         if begins > self._counted_to:
             self._counted_to = begins
@@ -88,7 +88,7 @@ class _Brackets:
         return self._open
 
     def _line_start(self, at: int) -> int:
-        """Return where the line begins, or where brackets were counted last if that is later."""
+        """Return the start of the line, or the last position at which brackets were counted if that is later."""
         while at > self._counted_to:
             window = max(self._counted_to, at - WINDOW_BYTES)
             if (end := self._data[window:at].tobytes().rfind(b"\n")) >= 0:
@@ -98,5 +98,5 @@ class _Brackets:
 
 
 def _spellings(name: str) -> tuple[str, str]:
-    """Return a name as it stands between quotation marks, with and without escapes for what is not ASCII."""
+    """Return the spellings of a name in quotation marks, with and without escapes for non-ASCII characters."""
     return json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the lines of a chunk begin and end, and which of them cannot be JSON objects, before any of them is parsed.
+"""Find the bounds of the lines of a chunk, and the lines that cannot be JSON objects, before any is parsed.
 
-`pyarrow.json` crashes the process on a line ``null``, takes one object on two lines for one row and does not check
+`pyarrow.json` crashes the process on a line ``null``, reads one object on two lines as one row and does not check
 UTF-8. So only lines that begin with ``{`` and end with ``}`` reach it: as ``}`` is never followed by ``{`` inside an
 object, as many rows as lines then prove one object a line. All is numpy over windows, about 2 GB/s.
 """
@@ -20,20 +20,20 @@ JSON_SPACES = b" \t\r\n"
 _JSON_SPACES = np.zeros(256, np.bool_)
 _JSON_SPACES[list(JSON_SPACES)] = True
 VECTOR_TRIMS = 4
-"""White space characters taken off all lines at once; lines with more of them are trimmed one by one."""
+"""Number of white space characters removed from all lines at once; lines with more of them are trimmed one by one."""
 OPENING, CLOSING = ord("{"), ord("}")
 
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a chunk that are not blank."""
+    """Lines of a chunk that are not blank."""
 
     starts: npt.NDArray[np.int64]
-    """Where each begins, white space included."""
+    """Start of each line, white space included."""
     stops: npt.NDArray[np.int64]
-    """Where each ends, white space and the line end excluded."""
+    """End of each line, white space and the line end excluded."""
     ordinals: npt.NDArray[np.int64]
-    """Its number among all lines of the chunk, blank ones included, from 0."""
+    """Number of each line among all lines of the chunk, blank ones included, from 0."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -51,12 +51,12 @@ def scan_lines(data: Bytes, stops: npt.NDArray[np.int64]) -> tuple[Lines, list[i
     data : ndarray of uint8
         Whole lines, each ending in ``\n``.
     stops : ndarray of int64
-        Where each ``\n`` is.
+        Position of each ``\n``.
 
     Returns
     -------
     Lines
-        Those that are not blank.
+        Lines that are not blank.
     list of int
         Numbers, ascending, of those lines that cannot be JSON objects.
     """
@@ -86,7 +86,7 @@ def _trimmed(
 
 
 def _trim_one(data: Bytes, first: int, end: int) -> tuple[int, int]:
-    """Trim a line with much white space, a window at a time."""
+    """Trim a line with much white space, in windows."""
     while first < end:
         window = data[first : min(first + WINDOW_BYTES, end)].tobytes()
         spaces = len(window) - len(window.lstrip(JSON_SPACES))
@@ -120,7 +120,7 @@ def _not_utf8(data: Bytes, lines: Lines) -> list[int]:
 
 
 def is_utf8(data: Bytes) -> bool:
-    """Tell whether bytes are UTF-8; Arrow checks 15 GB/s of ASCII and 2 GB/s of other text.
+    """Return whether bytes are UTF-8; Arrow checks 15 GB/s of ASCII and 2 GB/s of other text.
 
     Examples
     --------

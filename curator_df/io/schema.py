@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of JSON columns from the first lines of a few files, and from what the user says.
+"""Types of JSON columns from the first lines of a few files, and from the user's ``dtype``.
 
-A type is taken from values as they are: a string that looks like a date stays a string.
+A type follows from the literal values: a string that looks like a date stays a string.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import pyarrow as pa
 from curator_df.errors import ParameterError, SchemaError
 
 TEXT = pa.large_string()
-"""Strings of a block: offsets of 64 bits, so that a long row or a large block fits."""
+"""Type of strings in a block: offsets of 64 bits, so that a long row or a large block fits."""
 _NAMES = {"string": TEXT, "str": TEXT, "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
 NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
-"""Types of numbers, the first that holds all of a column is taken."""
+"""Number types; the first that holds all numbers of a column is used."""
 MOST_EXACT = 1 << 53
-"""Every whole number up to this one keeps all its digits in float64."""
+"""Largest number up to which every whole number keeps all its digits in float64."""
 MOST_LEVELS = 100
-"""How deep lists and objects in a column may nest; pyarrow and pandas walk types by recursion."""
+"""Maximum nesting depth of lists and objects in a column; pyarrow and pandas walk types by recursion."""
 SHOWN_NAME, SHOWN_TYPE = 80, 200
-"""Characters of a name and of a type in a message."""
+"""Maximum characters of a name and of a type in a message."""
 Place = tuple[int, int]
-"""Number of a file and line in it, from 1."""
+"""Number of a file and of a line in it, from 1."""
 _KINDS = {bool: "bool", str: "string", list: "list", dict: "object"}
 _SCALARS = {"bool": pa.bool_(), "string": pa.string()}
 _ALIKE = ({bool}, {str}, {float})
 _NUMBER_WORDS = {
-    0b000: "a whole number that no number of 64 bits holds exactly",
+    0b000: "a whole number that no 64-bit number holds exactly",
     0b001: "a whole number beyond 2^53",
     0b010: "a whole number beyond 2^63",
     0b011: "a whole number beyond 2^53",
@@ -44,18 +44,18 @@ _NUMBER_WORDS = {
     0b110: "a whole number beyond 2^63",
     0b111: "int64",
 }
-"""What numbers are called, by the types of `NUMBERS` that hold them exactly."""
+"""Descriptions of numbers, by the types of `NUMBERS` that hold them exactly."""
 HEAD_ROWS = 2000
-"""Most rows of a file that its types are taken from: 16 files of short rows would take seconds otherwise."""
+"""Maximum number of rows of a file from which types are inferred: 16 files of short rows would take seconds otherwise."""
 NEAR = 0.75
-"""How alike, from 0 to 1, two names are that may be meant to be the same."""
+"""Minimum similarity, from 0 to 1, of two names that are possibly meant to be the same."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 Dtypes = Mapping[str, str | pa.DataType]
-"""What users may give as ``dtype``."""
+"""Types as users may give them with ``dtype``."""
 
 
 def requested_types(dtype: Dtypes | None) -> dict[str, pa.DataType]:
-    """Turn the user's ``dtype`` into Arrow types.
+    """Convert the user's ``dtype`` to Arrow types.
 
     Examples
     --------
@@ -74,34 +74,34 @@ def _requested_type(name: str, kind: Any) -> pa.DataType:
         return _NAMES[kind] if kind in _NAMES else pa.type_for_alias(kind)
     except (TypeError, ValueError) as exc:
         raise ParameterError(
-            f"dtype={{{name!r}: {kind!r}}} is not a type; give a pyarrow type, or a name such as 'string', 'int64', "
+            f"dtype={{{name!r}: {kind!r}}} is not a type. Use a pyarrow type, or a name such as 'string', 'int64', "
             "'float64', 'bool' or 'timestamp[ms]'"
         ) from exc
 
 
 def warn_of_near_names(operator: str, given: Iterable[str], found: Collection[str]) -> None:
-    """Warn of columns of ``dtype`` that the first rows do not have, but one that is written almost so."""
+    """Warn about columns of ``dtype`` that the first rows do not have, if a similar name exists."""
     for name in given:
         near = [] if name in found else difflib.get_close_matches(name, set(found) - set(given), n=1, cutoff=NEAR)
         if near:
             warnings.warn(
-                f"{operator}: dtype names {name!r}, which is in no row that was looked at; did you mean {near[0]!r}? {name!r} is "
-                "empty where rows do not have it",
+                f"{operator}: dtype has {name!r}, which is not in the rows examined. Did you mean {near[0]!r}? {name!r} is "
+                "null in rows without it",
                 UserWarning,
                 stacklevel=4,
             )
 
 
 class Seen:
-    """Kinds of JSON values at one place of the rows of a file (a column, a field, an element), and how many rows hold each."""
+    """Kinds of JSON values at one place of the rows of a file (column, field, element), with the number of rows of each."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
-        """Rows that hold a value of each kind."""
+        """Number of rows with a value of each kind."""
         self.first: dict[str, Place] = {}
-        """The first of them."""
+        """Place of the first value of each kind."""
         self.whole: dict[int, tuple[int, Place]] = {}
-        """The same of numbers, by the types of `NUMBERS` that hold them exactly."""
+        """Number of rows and first place of numbers, by the types of `NUMBERS` that hold them exactly."""
         self.fields: dict[str, Seen] = {}
         """Fields of the objects, in the order in which they were first seen."""
         self.elements: Seen | None = None
@@ -109,7 +109,7 @@ class Seen:
         self._last: dict[Any, Place] = {}
 
     def add(self, value: Any, place: Place) -> None:
-        """Note a value of a row."""
+        """Record a value of a row."""
         if value is None:
             return
         kind = _KINDS.get(type(value), "number")
@@ -129,7 +129,7 @@ class Seen:
                 self.elements.add(item, place)
 
     def add_deep(self, place: Place) -> None:
-        """Note a value that nests too deep to have a type."""
+        """Record a value that nests too deep to have a type."""
         self.rows["deep"] = 0  # never the most
         self.first.setdefault("deep", place)
 
@@ -140,7 +140,7 @@ class Seen:
             self.whole[exact_in] = (rows + 1, first)
 
     def keep_most(self) -> None:
-        """Forget, at every depth, the kinds of values that fewer rows hold than another kind."""
+        """Forget, at every depth, the kinds of values that occur in fewer rows than another kind."""
         self.rows.pop("deep", None)
         kind = max(self.rows, key=lambda kind: self.rows[kind], default=None)
         self.rows = {} if kind is None else {kind: self.rows[kind]}
@@ -158,7 +158,7 @@ class Seen:
             below.keep_most()
 
     def merge(self, other: Seen) -> None:
-        """Take what was seen in the rows of a later file."""
+        """Add the kinds in the rows of a later file."""
         for kind, rows in other.rows.items():
             self.rows[kind] = self.rows.get(kind, 0) + rows
             self.first.setdefault(kind, other.first[kind])
@@ -172,12 +172,12 @@ class Seen:
             self.elements.merge(other.elements)
 
     def type(self) -> tuple[pa.DataType, int]:
-        """Return the type that holds all of it, null if only nulls were seen, and the last file that decides on it.
+        """Return the type that holds all values, null if only nulls were seen, and the last file that determines it.
 
         Raises
         ------
         Conflict
-            There is none.
+            If there is no such type.
         """
         if not self.rows:
             return pa.null(), -1
@@ -215,7 +215,7 @@ class Seen:
         return NUMBERS[best], min(decisive or [place for _, place in self.whole.values()])[0]
 
     def _shown(self, kind: str) -> str:
-        """Return a kind as it is called in a message: the type of it alone, where it has one."""
+        """Return a kind in the form for a message: its own type, if it has one."""
         alone = Seen()
         alone.rows, alone.first, alone.whole = {kind: 1}, {kind: self.first[kind]}, self.whole
         alone.fields, alone.elements = self.fields, self.elements
@@ -227,14 +227,14 @@ class Seen:
 
 
 class Conflict(Exception):  # noqa: N818 - never seen by users
-    """No type holds all values of a place.
+    """Error of a place whose values have no common type.
 
     Parameters
     ----------
     path : str
         The place below the column, such as ``.field[]``.
     values : list of (str, Place)
-        What was found in words, and the first row that holds it; more than one, or one that nothing can hold.
+        Description of each value found, with its first row; more than one, or one that no type can hold.
     """
 
     def __init__(self, path: str, values: list[tuple[str, Place]]) -> None:
@@ -250,7 +250,7 @@ def _below(seen: Seen, step: str) -> tuple[pa.DataType, int]:
 
 
 def _is_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
-    """Tell whether lists and objects nest more levels deep than these."""
+    """Return whether lists and objects nest more than ``levels`` levels deep."""
     below = value.values() if isinstance(value, dict) else value
     return not levels or any(isinstance(item, (list, dict)) and _is_deep(item, levels - 1) for item in below)
 
@@ -260,7 +260,7 @@ def _by_place(first: Mapping[Any, Place]) -> list[tuple[Any, Place]]:
 
 
 def _exact_in(value: float) -> int:
-    """Return which of `NUMBERS` hold a number exactly, as bits."""
+    """Return the types of `NUMBERS` that hold a number exactly, as bits."""
     if isinstance(value, float):
         return 0b100
     if -MOST_EXACT <= value <= MOST_EXACT:
@@ -269,7 +269,7 @@ def _exact_in(value: float) -> int:
 
 
 def is_exact(value: int) -> bool:
-    """Tell whether a whole number keeps all its digits as a number of 64 bits with a fraction.
+    """Return whether a whole number keeps all its digits in float64.
 
     Examples
     --------
@@ -297,25 +297,25 @@ def infer(
     heads : iterable of (int, list of (int, dict))
         File number and its first rows, each after its line.
     given : mapping
-        Types that the user gave; what is found under these names does not count.
+        Types that the user gave; values found under these names are ignored.
     path : callable
         File number -> path, for the error.
     columns : container of str, optional
-        Only the types of these have to go together; others are only listed.
+        Columns whose types must be compatible; others are only listed.
     quarantines : bool
-        Rows that do not fit the type of most of the rows of their file do not count: the reader quarantines them.
+        Whether to ignore rows that do not fit the type of most rows of their file, because the reader quarantines them.
 
     Returns
     -------
     dict of str to pyarrow.DataType
         Columns in the order in which they were first seen; null for a column without any value.
     dict of str to int
-        File number from which the type came.
+        File number from which each type came.
 
     Raises
     ------
     SchemaError
-        A column has types that do not go together.
+        If a column has incompatible types.
     """
     columns_seen: dict[str, Seen] = {}
     for number, rows in heads:
@@ -342,7 +342,7 @@ def _seen_in(
     given: Mapping[str, pa.DataType],
     columns: Container[str] | None,
 ) -> dict[str, Seen]:
-    """Return what the first rows of a file hold in each column; nothing is noted of columns whose type does not matter."""
+    """Return the kinds of values of each column in the first rows of a file; columns whose type does not matter are ignored."""
     found: dict[str, Seen] = {}
     for line, row in rows:
         for name, value in row.items():
@@ -369,15 +369,15 @@ def levels(kind: pa.DataType, levels_of_list: int = 1) -> int:
 
 
 def _conflict_error(name: str, conflict: Conflict, path: Callable[[int], str], quarantines: bool) -> SchemaError:
-    """Make the error of a column whose values go into no type together."""
+    """Make the error for a column whose values have no common type."""
     found = " and ".join(f"{shown} in line {line:,} of {path(file)!r}" for shown, (file, line) in conflict.values)
     name, where = shorten(name), f" (at {shorten(name + conflict.path)!r})" if conflict.path else ""
     keeps = ""
     if not conflict.path:
-        keeps = " ('string' takes numbers as they are written; other rows that do not fit are then bad rows)"
+        keeps = " ('string' reads numbers literally; other rows that do not fit are then bad rows)"
     aside = "" if quarantines else ", quarantine the rows that do not fit with on_bad_rows='quarantine'"
     return SchemaError(
-        f"the column {name!r} holds {found}{where}; say which it is with dtype={{{name!r}: ...}}{keeps}{aside}, or leave the "
+        f"the column {name!r} has {found}{where}. Choose a type with dtype={{{name!r}: ...}}{keeps}{aside}, or leave the "
         "column out with columns="
     )
 
@@ -394,7 +394,7 @@ def shorten(text: str) -> str:
 
 
 def block_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column in blocks: strings are large, what was only ever null is a string.
+    """Return the type of a column in blocks: strings are large, and a column of only nulls is a string column.
 
     Examples
     --------
@@ -438,7 +438,7 @@ def rows_of(head: bytes, *, whole: bool) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _row_of(line: bytes) -> dict[str, Any] | None:
-    """Return the object on a line, None if there is none that can be read."""
+    """Return the object on a line, or None if there is none that can be read."""
     if not line.strip():
         return None
     try:
@@ -450,7 +450,7 @@ def _row_of(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_text(row: dict[str, Any]) -> bool:
-    """Tell whether all strings and names are text: half of a surrogate pair is none, and makes the row a bad row."""
+    """Return whether all strings and names are text: a lone surrogate is not, and makes the row a bad row."""
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -459,7 +459,7 @@ def _is_text(row: dict[str, Any]) -> bool:
 
 
 def first_fields(text: str) -> dict[str, Any]:
-    """Return the fields at the beginning of a JSON object that is cut off; a string that is cut off counts.
+    """Return the fields at the beginning of a truncated JSON object; a truncated string counts.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in random order, each taken once or as often as wanted: `shuffle_rows` and `blend`.
+"""Rows in random order, each taken once or as often as requested: `shuffle_rows` and `blend`.
 
 The exchange of the drops (`core.exchange.exchange`) carries keys of fixed width, never text. Whole rows go through parts of
 the new order on disk: one pass writes each row into its part, another sorts the parts.
@@ -40,11 +40,12 @@ from curator_df.io.writable import require_storable
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
 
 BEFORE = "before"
-"""Folder of the first passes, beside the journal: their own journals and receipts, and what they set aside, stay."""
+"""Folder of the first passes, next to the journal: their journals and receipts, and the rows that they quarantine, are kept."""
 COUNTED = "counted"
-"""The same of the passes that count rows."""
+"""Folder of the passes that count rows."""
 MOST_BUCKET_BITS = 12
-"""Beyond 4,096 buckets these grow, and are cut on the worker that reads them: every file has a part of each."""
+"""Maximum bits of the number of a bucket. Beyond 4,096 buckets, each grows and is split on the worker that reads it, because
+every file has a part of each."""
 
 
 def shuffle_rows(
@@ -99,7 +100,7 @@ def shuffle_rows(
     Rows: all, in random order. Columns: all. Peak extra memory: 3.2 x block. Computes: yes, in two passes.
 
     One pass writes each row into a part of the new order; a second pass sorts each part. A part of any size is sorted
-    one block at a time, using the local disk if it is larger. Between the passes the rows are stored below the output
+    block by block, using the local disk if it is larger. Between the passes the rows are stored below the output
     folder, and take about as much disk as they do decompressed.
 
     The order is that of a hash of each row's address and the seed, so it does not depend on blocks, memory, workers or
@@ -212,7 +213,7 @@ def blend(
     how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
     if isinstance(tables, (list, tuple)):
         raise ParameterError(
-            f"blend: tables is a {type(tables).__name__}; name each table in a dict, such as {{'web': web, 'wiki': wiki}}"
+            f"blend: tables is a {type(tables).__name__}. Pass a dict of tables, such as {{'web': web, 'wiki': wiki}}"
         )
     if not isinstance(tables, Mapping):
         require_columns(tables, "blend", column)
@@ -220,13 +221,13 @@ def blend(
     if set(tables) != set(said) or not tables:
         called = "epochs" if shares is None else "weights"
         raise ParameterError(
-            f"blend: {called}= names {', '.join(map(repr, said)) or 'nothing'}, and the tables are "
-            f"{', '.join(map(repr, tables)) or 'none'}; name every table once"
+            f"blend: {called}= has the names {', '.join(map(repr, said)) or 'none'}, but the tables are "
+            f"{', '.join(map(repr, tables)) or 'none'}; Use each table's name once"
         )
     for name, df in tables.items():
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
             raise ParameterError(
-                f"blend: {name!r} cannot name a table: take letters, digits, '_', '.' and '-', with a letter or digit first"
+                f"blend: {name!r} cannot name a table. Use letters, digits, '_', '.' and '-', beginning with a letter or digit"
             )
         refuse_columns(df, "blend", column, parameter="column")
     chains = [(df, Taken(seed, name, said[name], column)) for name, df in _in_one_order(tables).items()]
@@ -234,33 +235,33 @@ def blend(
 
 
 def _in_one_order(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables; those that have the columns of the first in another order have them in its order."""
+    """Return the tables, with the columns of each in the order of the first table."""
     order = list(next(iter(tables.values())).columns)
     same = {name: set(df.columns) == set(order) and list(df.columns) != order for name, df in tables.items()}
     return {name: df[order] if same[name] else df for name, df in tables.items()}
 
 
 def require_seed(operator: str, seed: int) -> None:
-    """Raise `ParameterError` unless a seed is an integer of 64 bits."""
+    """Raise `ParameterError` unless a seed is a 64-bit integer."""
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
-        raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")
+        raise ParameterError(f"{operator}: seed={seed!r} must be a 64-bit integer")
 
 
 def _require_numbers(
     epochs: Mapping[Any, float] | None, weights: Mapping[Any, float] | None, rows: int | None
 ) -> dict[Any, float]:
-    """Return how often rows are taken by name: once where that follows from weights."""
+    """Return how often rows are taken, by name; once if that follows from weights."""
     given = weights if epochs is None else epochs
     if given is None or (epochs is not None and weights is not None):
-        raise ParameterError("blend: give either epochs=, how often rows are taken, or weights=, shares of the output")
+        raise ParameterError("blend: set either epochs=, how often rows are taken, or weights=, shares of the output")
     called = "weights" if epochs is None else "epochs"
     for name, number in given.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
-            raise ParameterError(f"blend: {called}={{{name!r}: {number!r}}} is not a number from 0 up")
+            raise ParameterError(f"blend: {called}={{{name!r}: {number!r}}} must be a number of 0 or more")
     if not any(given.values()):
-        raise ParameterError(f"blend: {called}= takes no row of anything; give at least one number above 0")
+        raise ParameterError(f"blend: {called}= selects zero rows. Use at least one number above 0")
     if rows is not None and (epochs is not None or isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-        raise ParameterError(f"blend: rows={rows!r} must be a whole number from 1 up, and goes with weights=")
+        raise ParameterError(f"blend: rows={rows!r} must be a whole number of 1 or more, and needs weights=")
     return {name: 1.0 if epochs is None else float(number) for name, number in given.items()}
 
 
@@ -310,7 +311,7 @@ def _shuffled(
 
 
 def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, **how: Any) -> list[tuple[Any, Taken]]:
-    """Count the rows, and return the chains with how often their rows are taken; also left as a file."""
+    """Count the rows, and return the chains with how often their rows are taken, which is also written to a file."""
     counted: dict[Any, int] = {}
     for df, taken in chains:
         home = folder.below(f"{JOURNAL_FOLDER}/{COUNTED}/{taken.table or ROWS}")
@@ -323,7 +324,7 @@ def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, 
 
 
 def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | None = None) -> ShuffledSource:
-    """Check the tables, and return what the second pass will read, without its files."""
+    """Check the tables, and return the source of the second pass, without its files."""
     schemas, identities, text_bytes = [], [], 0
     said: dict[str, Any] = {
         "operator": operator,
@@ -334,8 +335,8 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
         require_addresses(df, operator)
         if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
             raise SchemaError(
-                f"{operator} needs the index that a reader gave the rows, and this table's holds {df._meta.index.dtype}; leave "
-                "out what changes the index"
+                f"{operator} needs the index of row IDs from a reader, but this table's index has {df._meta.index.dtype}. Leave "
+                "out the step that changes the index"
             )
         epochs = max(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else taken.epochs
         text_bytes += int(program.source.text_bytes * max(epochs, 0.01))
@@ -345,7 +346,7 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
     for schema, (_, taken) in zip(schemas, chains, strict=True):
         if not schema.equals(schemas[0]):
             raise SchemaError(
-                f"{operator}: the table {taken.table!r} {_difference(schema, schemas[0], chains[0][1].table)}; give all "
+                f"{operator}: the table {taken.table!r} {_difference(schema, schemas[0], chains[0][1].table)}; Give all "
                 "tables the same columns and types"
             )
     asked = (operator, identities) if shares is None else (operator, identities, shares)
@@ -355,18 +356,18 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
 
 
 def _said_of(program: Program, taken: Taken, *, has_shares: bool) -> dict[str, Any]:
-    """Return what an error says of one table, if it is not that of the run to resume."""
+    """Return the description of one table for an error, if it is not that of the run to resume."""
     of = f" of {taken.table!r}" if taken.table else ""
     said: dict[str, Any] = {f"{name}{of}": Digested(*value) for name, value in printed_source(program.source).items()}
     steps = " -> ".join(step.name for step in program.steps) or "none"
     said[f"the steps{of}"] = Digested(steps, program.fingerprint)
-    if not has_shares:  # otherwise how often rows are taken follows from the shares
+    if not has_shares:  # otherwise the shares determine how often rows are taken
         said[f"epochs{of}"] = taken.epochs
     return {**said, "seed": taken.seed, "column": taken.column}
 
 
 def _difference(schema: Any, first: Any, table: str) -> str:
-    """Say in what a schema differs from that of the first table."""
+    """Describe how a schema differs from that of the first table."""
     extra = [field.name for field in schema if field.name not in first.names]
     missing = [field.name for field in first if field.name not in schema.names]
     both = [field for field in schema if field.name in first.names]
@@ -387,7 +388,7 @@ def _as_table(source: ShuffledSource) -> Any:
 
 
 def _files_of(folder: Folder, ranges: int) -> tuple[FileRecord, ...]:
-    """Return the file of each range, as the journal of the first pass has it."""
+    """Return the file of each input split, from the journal of the first pass."""
     found: dict[int, FileRecord] = {}
     for done in Journal(folder).done():
         found[done["number"]] = FileRecord(**done["files"][0])

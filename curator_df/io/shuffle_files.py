@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files between the two passes of a shuffle: rows with their place in the random order, cut into buckets of that order.
+"""Files between the two passes of a shuffle: rows with their position in the random order, split into buckets of that order.
 
 A bucket is a part of the order: all keys with the same first bits. A file holds batches of rows (Arrow, sorted by key, each of
 one bucket), then an entry for each batch, sorted by bucket, then for each bucket the number of its first entry. So the batches of
-one bucket are found with three reads, whatever else is in the file.
+one bucket are found with three reads, independent of the rest of the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from curator_df.errors import CorruptFileError
 KEY = "__order__"
 """First column of every batch: uint64."""
 BATCH_BYTES = 1_000_000
-"""Most bytes of a batch that is not one row."""
+"""Maximum bytes of a batch, unless it is one row."""
 _ENTRY = np.dtype(
     [("bucket", "<i8"), ("offset", "<i8"), ("size", "<i8"), ("rows", "<i8"), ("row_bytes", "<i8"), ("checksum", "<u8")]
 )
@@ -33,22 +33,22 @@ _ENTRY = np.dtype(
 
 @dataclass(frozen=True)
 class Batch:
-    """Where a batch of rows lies."""
+    """Position of a batch of rows."""
 
     folder: Folder
-    """Of the file."""
+    """Folder of the file."""
     name: str
-    """Of the file."""
+    """Name of the file."""
     offset: int
-    """First byte of it."""
+    """First byte of the batch."""
     size_bytes: int
-    """Bytes in the file."""
+    """Size of the batch in the file."""
     rows: int
-    """Rows in it."""
+    """Number of rows."""
     row_bytes: int
-    """What the rows take in memory."""
+    """Size of the rows in memory."""
     checksum: int
-    """CRC-32 of its bytes."""
+    """Checksum (CRC-32) of its bytes."""
 
     def read(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return the rows, the key in the first column.
@@ -56,7 +56,7 @@ class Batch:
         Raises
         ------
         CorruptFileError
-            If the bytes are not those that were written.
+            If the bytes differ from those that were written.
         """
         (content,) = read_ranges(self.folder, [(self.name, self.offset, self.offset + self.size_bytes)])
         if zlib.crc32(content) != self.checksum:
@@ -65,16 +65,16 @@ class Batch:
 
 
 class BatchWriter:
-    """Appends batches to a file that is open.
+    """Writer that appends batches to an open file.
 
     Parameters
     ----------
     file : file object
-        Has ``write`` and ``tell``.
+        File with ``write`` and ``tell``.
     shift : int
-        How far keys are shifted to the right for the number of a bucket.
+        Number of bits by which keys are shifted to the right for the number of a bucket.
     buckets : int
-        How many there are, a power of two: the number of a bucket is taken modulo it.
+        Number of buckets, a power of two: the number of a bucket is taken modulo it.
     """
 
     def __init__(self, file: Any, shift: int, buckets: int) -> None:
@@ -83,7 +83,7 @@ class BatchWriter:
         self.rows = 0
 
     def append(self, rows: pa.RecordBatch) -> None:
-        """Take rows sorted by key; each bucket's share becomes batches of its own."""
+        """Append rows sorted by key; each bucket's share becomes separate batches."""
         buckets = self._buckets_of(rows.column(0).to_numpy())
         cuts = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(rows)]
         for start, stop in itertools.pairwise(cuts):
@@ -100,7 +100,7 @@ class BatchWriter:
         return found[np.argsort(found["bucket"], kind="stable")]
 
     def finish(self) -> None:
-        """Write what ends the file."""
+        """Write the end of the file."""
         entries = self.entries()
         starts = np.searchsorted(entries["bucket"], np.arange(self._buckets + 1)).astype("<i8")
         self.file.write(entries.tobytes())
@@ -118,14 +118,14 @@ def batches_of(folder: Folder, file: FileRecord, bucket: int, buckets: int) -> l
     Raises
     ------
     CorruptFileError
-        If the file is gone, or cut short.
+        If the file is missing or truncated.
     """
     name, starts = file.name, file.size_bytes - 8 * (buckets + 1)
     wanted = (starts + 8 * bucket, starts + 8 * (bucket + 2)), (file.size_bytes - 8, file.size_bytes)
     read = read_ranges(folder, [(name, *bounds) for bounds in wanted])
     (first, stop), (last,) = (np.frombuffer(content, dtype="<i8").tolist() for content in read)
     if not 0 <= first <= stop <= last <= starts // _ENTRY.itemsize:
-        raise _damaged(folder.path(name), "its last bytes do not say where batches are")
+        raise _damaged(folder.path(name), "its last bytes do not locate the batches")
     if first == stop:
         return []
     size = _ENTRY.itemsize
@@ -135,13 +135,13 @@ def batches_of(folder: Folder, file: FileRecord, bucket: int, buckets: int) -> l
 
 
 def batches_at(folder: Folder, name: str, entries: npt.NDArray[Any]) -> Iterator[Batch]:
-    """Yield the batches that entries name."""
+    """Yield the batches of entries."""
     for _, *place in entries.tolist():
         yield Batch(folder, name, *place)
 
 
 def sorted_rows(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return the rows of batches in order of their keys; of equal keys the first comes first."""
+    """Return the rows of batches in order of their keys; equal keys keep the order of the batches."""
     table = pa.Table.from_batches(batches)
     return table.take(pa.array(np.argsort(table.column(0).to_numpy(), kind="stable"))).combine_chunks()
 
@@ -157,4 +157,4 @@ def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _damaged(path: str, what: str) -> CorruptFileError:
-    return CorruptFileError(f"{path} is damaged: {what}; shuffle again with on_existing='overwrite'")
+    return CorruptFileError(f"{path} is damaged: {what}; Shuffle again with on_existing='overwrite'")

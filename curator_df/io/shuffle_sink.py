@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of the first pass of a shuffle: rows, each as often as it is taken, with their place in the random order."""
+"""Sink of the first pass of a shuffle: repeated or omitted rows, with their position in the random order."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ ROWS = "rows"
 
 @dataclass(frozen=True)
 class Taken:
-    """How often rows are taken."""
+    """Selection of rows, and how often each is taken."""
 
     seed: int
-    """Of the order and of what is taken."""
+    """Seed of the order and of the selection."""
     table: str = ""
-    """Name of the table, which tells apart equal addresses of several."""
+    """Name of the table, which distinguishes equal row IDs of several tables."""
     epochs: float | Mapping[Any, float] = 1.0
-    """How often a row is taken, or for each value of ``column``."""
+    """Number of times a row is taken, possibly for each value of ``column``."""
     column: str | None = None
-    """A column that decides, with ``epochs`` by value; or one that is added and holds the name of the table."""
+    """Column that selects the value in ``epochs``; or one that is added with the name of the table."""
 
     @property
     def adds(self) -> bool:
@@ -48,7 +48,7 @@ class Taken:
         Raises
         ------
         ParameterError
-            If the column has a value for which nothing was said.
+            If the column has a value that ``epochs`` lacks.
         """
         if not isinstance(self.epochs, Mapping):
             return times_taken(addresses, self.epochs, self.seed, self.table)
@@ -58,12 +58,12 @@ class Taken:
 
 
 def kinds_of(block: Any, column: str, names: Sequence[Any]) -> npt.NDArray[np.int64]:
-    """Return the place of each row's value of a column among the values that are named.
+    """Return the position of each row's value of a column among ``names``.
 
     Raises
     ------
     ParameterError
-        If the column has a value that is not.
+        If the column has another value.
     """
     codes, values = pd.factorize(block[column], use_na_sentinel=False)
     places = {name: place for place, name in enumerate(names)}
@@ -71,37 +71,37 @@ def kinds_of(block: Any, column: str, names: Sequence[Any]) -> npt.NDArray[np.in
     unknown = [value for value in found if value not in places]
     if unknown:
         raise ParameterError(
-            f"blend: the column {column!r} has the value {unknown[0]!r}, and named are {', '.join(map(repr, names))}; name it "
-            "too (0 leaves its rows out)"
+            f"blend: the column {column!r} has the value {unknown[0]!r}, not among {', '.join(map(repr, names))}. Add it "
+            "(0 leaves its rows out)"
         )
     return np.array([places[value] for value in found], dtype=np.int64)[codes]
 
 
 @dataclass(frozen=True)
 class ShuffleSink(StageSink):
-    """Rows of one table, cut into buckets."""
+    """Sink of the rows of one table, split into buckets."""
 
     folder: Folder
-    """Where they go."""
+    """Folder of the files."""
     taken: Taken
-    """How often, and in what order."""
+    """Selection and order of the rows."""
     bits: int
-    """There are two to the power of this many buckets."""
+    """Logarithm (base 2) of the number of buckets."""
     writer_factor: float = 2.5
-    """Peak extra bytes as a multiple of the block's: its rows in order, and a row of its size as it is written."""
+    """Memory multiplier of the writer: its rows in order, and a row of its size while it is written."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the selection, order and columns."""
         return fingerprint("shuffle", self.taken, self.bits)
 
-    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeRows:  # noqa: ARG002 - the face of a sink
-        """Start the file of a range."""
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeRows:  # noqa: ARG002 - the interface of a sink
+        """Start the file of an input split."""
         return _RangeRows(self, number, meta)
 
 
 def stored_schema(meta: Any, taken: Taken) -> pa.Schema:
-    """Return the columns that come out of a shuffle: dictionaries decoded, the name of the table last."""
+    """Return the columns after a shuffle: dictionaries decoded, the name of the table last."""
     fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in arrow_schema(meta)]
     fields = [f.with_type(pa.large_string()) if _is_text(f.type) else f for f in fields]
     return pa.schema([*fields, pa.field(taken.column, pa.large_string())] if taken.adds else fields)

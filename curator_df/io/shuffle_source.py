@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second pass of a shuffle: buckets of rows, read in order, a block at a time whatever a bucket holds.
+"""Second pass of a shuffle: buckets of rows, read in order, block by block for buckets of any size.
 
-What is larger than a block is cut by the next bits of the keys into files of the scratch directory, and each of these is read
-like a bucket, so that no more than a block is held: also where a row is a thousand times the others.
+Anything larger than a block is split by the next bits of the keys into files of the scratch directory, and each of these is read
+like a bucket, so that at most a block is held, even if a row is a thousand times larger than the others.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ from curator_df.io.shuffle_files import Batch, BatchWriter, batches_at, batches_
 from curator_df.io.shuffle_sink import keyed_schema
 
 SPLIT_BITS = 4
-"""What is larger than a block is cut into two to the power of this many files at a time."""
+"""Logarithm (base 2) of the number of files into which anything larger than a block is split in each step."""
 READER_FACTOR = 3.2
-"""Peak bytes while a block is made, per byte of the block: its batches as read, together, and in order."""
+"""Memory multiplier of the reader, per byte of the block: its batches as read, joined, and in order."""
 LongRows = Callable[[OversizeRowError], None] | None
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What the first pass left of one table."""
+    """Files of the first pass for one table."""
 
     folder: Folder
-    """Where the files are."""
+    """Folder of the files."""
     files: tuple[FileRecord, ...]
-    """A file for each range, in order."""
+    """File of each input split, in order."""
 
 
 @dataclass(frozen=True)
 class ShuffledSource:
-    """Rows in random order, as the runner reads them. A range is a bucket, which is a file to the runner."""
+    """Source of rows in random order, for the runner. An input split is a bucket, which is a file to the runner."""
 
     identity: str
-    """Digest of what was shuffled and how."""
+    """Digest of the input and the parameters of the shuffle."""
     schema: pa.Schema
     """Columns of the rows."""
     bits: int
-    """There are two to the power of this many buckets."""
+    """Logarithm (base 2) of the number of buckets."""
     text_bytes: int
-    """About the bytes of all rows."""
+    """Approximate bytes of all rows."""
     stored: tuple[Stored, ...] = ()
-    """What to read; nothing while only a plan is asked for."""
+    """Files to read; empty while only a plan is requested."""
     columns: tuple[str, ...] | None = None
-    """Columns that go on; by default all."""
+    """Columns that are read; by default all."""
     quarantines: bool = False
-    """No row is bad: all were read before."""
+    """Whether bad rows are quarantined; False, because all rows were read before."""
     reader_factor: float = READER_FACTOR
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
     reader_fixed_bytes: int = 0
-    """Nothing is held beside blocks."""
+    """Bytes held in addition to blocks, always 0."""
     asked: Mapping[str, Any] = field(default_factory=dict, metadata={"identity": False}, repr=False)
-    """What was shuffled and how, as an error shows it when it is not that of the run to resume."""
+    """Input and parameters of the shuffle, shown in an error if they differ from those of the run to resume."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -85,20 +85,20 @@ class ShuffledSource:
 
     @property
     def input_bytes(self) -> int:
-        """About the bytes of all rows."""
+        """Approximate bytes of all rows."""
         return self.text_bytes
 
     def about_rows(self) -> int | None:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return sum(file.rows for stored in self.stored for file in stored.files)
 
-    def cut(self, piece_bytes: int) -> Ranges:  # noqa: ARG002 - buckets were cut to be ranges
-        """Return a range for each bucket."""
+    def cut(self, piece_bytes: int) -> Ranges:  # noqa: ARG002 - a bucket is an input split
+        """Return an input split for each bucket."""
         numbers = np.arange(1 << self.bits, dtype=np.int64)
         return Ranges(np.stack([numbers, np.zeros_like(numbers), numbers, np.ones_like(numbers)], axis=1))
 
     def select(self, columns: Sequence[str]) -> ShuffledSource:
-        """Return the same source with only these columns."""
+        """Return this source with only these columns."""
         return replace(self, columns=tuple(columns))
 
     def blocks(
@@ -145,7 +145,7 @@ class ShuffledSource:
 
 @dataclass(frozen=True)
 class _InOrder:
-    """Reads the rows of batches in order of their keys."""
+    """Reader of the rows of batches in order of their keys."""
 
     schema: pa.Schema
     block_bytes: int
@@ -153,7 +153,7 @@ class _InOrder:
     on_long_row: LongRows
 
     def tables(self, batches: Sequence[Batch], bits: int) -> Iterator[pa.Table]:
-        """Yield the rows; ``bits`` of their keys differ at most."""
+        """Yield the rows; at most ``bits`` bits of their keys differ."""
         batches = [batch for batch in batches if not self._is_too_long(batch)]
         rows = sum(batch.rows for batch in batches)
         if sum(batch.row_bytes for batch in batches) > self.block_bytes and rows > 1 and bits > 0:
@@ -162,7 +162,7 @@ class _InOrder:
             yield sorted_rows([batch.read(self.schema) for batch in batches])
 
     def _split(self, batches: Sequence[Batch], bits: int) -> Iterator[pa.Table]:
-        """Cut the batches by the next bits of the keys, and yield the rows of each part."""
+        """Split the batches by the next bits of the keys, and yield the rows of each part."""
         now = min(SPLIT_BITS, bits)
         scratch = scratch_directory()
         with disk_errors(Folder(scratch)):
@@ -184,8 +184,8 @@ class _InOrder:
             return False
         path = batch.folder.path(batch.name)
         error = OversizeRowError(
-            f"a row to be shuffled has {batch.row_bytes:,} bytes, and {limit:,} fit into the memory allowed (it lies in "
-            f"{path!r}, byte {batch.offset:,}). Allow more memory, or drop such rows before"
+            f"a row to be shuffled has {batch.row_bytes:,} bytes, but only {limit:,} fit into the memory budget (it is in "
+            f"{path!r}, byte {batch.offset:,}). Use a larger memory=, or drop such rows first"
         )
         error.path, error.line, error.offset, error.row_bytes = path, 1, batch.offset, batch.row_bytes
         if self.on_long_row is None:

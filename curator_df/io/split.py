@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table into one table for each value of a column, in one pass: `split_by`."""
+"""Split a table into one table for each value of a column, in one pass: `split_by`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from curator_df.io.parquet import read_parquet
 from curator_df.io.write import TARGET_FILE_BYTES, ParquetCompression, folder_at, write_parquet
 
 CONSTANT_PEAK_FACTOR = 1.0
-"""Assumed for putting the column back: 16 bytes a row and the value, for rows of 50 bytes and values of 30."""
+"""Memory multiplier of restoring the column, assumed: 16 bytes a row and the value, for rows of 50 bytes and values of 30."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def split_by(
         Parent folder of the folders of values (``lang=en/``), or an fsspec URL. The column is not in the files; pyarrow
         and Spark restore it when they read ``path``.
     column : str
-        Column of text, integers, booleans or dates, with few and short values: each range of the input makes one file
+        Column of text, integers, booleans or dates, with few and short values: each input split makes one file
         for every value that it contains.
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
         Codec of the column chunks.
@@ -137,12 +137,12 @@ def split_by(
     >>> german = split["de"].pipe(cdf.keep_where, "score > 3")  # doctest: +SKIP
     """
     require_columns(df, "split_by", column)
-    meta = host_block(df._meta)  # what is written, wherever the blocks are
+    meta = host_block(df._meta)  # the written types, for blocks on the host or a GPU
     kind = _kind(meta, column)
     if not _can_be_split_by(kind):
         raise SchemaError(
-            f"split_by: the column {column!r} holds {kind}; split by text, whole numbers, truth values or dates, or "
-            f"make text of it: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
+            f"split_by: the column {column!r} has the type {kind}. Split by text, whole numbers, booleans or dates, or "
+            f"convert it to text: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
         )
     receipt = write_parquet(
         df,
@@ -164,7 +164,7 @@ def split_by(
 
 
 def _with_value(block: Any, *, column: str, value: Any, meta: Any) -> Any:
-    """Kernel of the tables of a `Split`: put the column back that all their rows have in common."""
+    """Kernel of the tables of a `Split`: restore the column that all their rows have in common."""
     constant = pd.array([value], dtype=meta.dtypes[column]).take(np.zeros(len(block), dtype=np.int64))
     return block.assign(**{column: constant})[list(meta.columns)]
 
@@ -180,7 +180,7 @@ def _can_be_split_by(kind: pa.DataType) -> bool:
 
 
 def _value_of(folder: str, kind: pa.DataType) -> Any:
-    """Return the value that a folder is named for."""
+    """Return the value in a folder name."""
     name = folder.partition("=")[2]
     if name == HIVE_NULL:
         return None

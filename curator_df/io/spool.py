@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Working files for what a run cannot stream: rows in memory, tables of Dask's own readers, sorts, merges.
+"""Working files for tables that a run cannot stream: rows in memory, tables of Dask's own readers, sorts, merges.
 
 Dask computes such a table, and each of its partitions is written to a Parquet file in the working folder of the cluster. The run
 then streams these files like any other input. An index with a name becomes a column. The files are kept until the cluster closes,
@@ -39,7 +39,7 @@ from curator_df.io.parquet import read_parquet
 from curator_df.io.partitions import from_source
 
 SPOOL_FOLDER = "spool"
-"""Below the working folder of the cluster."""
+"""Folder below the working folder of the cluster."""
 GROUP_BYTES = 8_000_000
 """About the bytes of a row group: a run reads one at a time."""
 DISK_SHARE = 0.5
@@ -93,7 +93,7 @@ class Spooled:
 
 
 class Spool:
-    """The working files of a session."""
+    """Working files of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -139,7 +139,7 @@ class Spool:
         require_no_dependence_on_blocks(expression)
         if is_on_device(expression._meta):
             raise UnsupportedBackendError(
-                "this table is computed by Dask on a GPU, and only tables on the host are written to working files. Write it to "
+                "this table is computed by Dask on a GPU, but working files need tables on the host. Write it to "
                 "Parquet with dask-cudf, and read it with curator_df.read_parquet"
             )
         self._session.require_ready()
@@ -242,7 +242,7 @@ def _no_space(folder: Folder) -> DiskFullError:
 
 
 def _with_objects(expression: Any) -> Any:
-    """Return an expression whose tables of pandas keep lists and dicts, which Dask would turn into their ``str()``."""
+    """Return an expression whose pandas tables keep lists and dicts, which Dask would convert with ``str()``."""
     for node in expression.walk():
         if isinstance(node, FromPandas) and node.operand("pyarrow_strings_enabled"):
             kept = node.substitute_parameters({"pyarrow_strings_enabled": False})
@@ -251,7 +251,7 @@ def _with_objects(expression: Any) -> Any:
 
 
 def spool_on(session: Session) -> Spool | None:
-    """Write what runs on this session cannot stream to its working folder, where it has one."""
+    """Write tables that runs of this session cannot stream to its working folder, if it has one."""
     if session.workdir is None:
         return None
     spool = Spool(session)
@@ -270,10 +270,10 @@ def _write_part(block: pd.DataFrame, number: int, folder: Folder) -> tuple[int, 
     index = pd.DataFrame(index=block.index)
     if any(
         name not in (None, ADDRESS) for name in block.index.names
-    ):  # made by set_index or groupby: values of the user's
+    ):  # index made by set_index or groupby, with the user's values
         block = block.reset_index()
     if not all(isinstance(column, str) for column in block.columns):
-        raise SchemaError(f"columns must be named by text, and this table has {list(block.columns)}. Rename them first")
+        raise SchemaError(f"column names must be text, but this table has {list(block.columns)}. Rename them first")
     try:
         table, kept = (
             pa.Table.from_pandas(block, preserve_index=False),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file on its way to a store that lies on local disk until it is whole.
+"""File for a store that is kept on local disk until it is complete.
 
-A store's client holds megabytes of each file that is being written. Where a range has many files open at a time, as with
-``partition_on=``, that would be beyond the plan.
+A store's client holds megabytes of each file that is being written. If an input split has many open files, as with
+``partition_on=``, that would exceed the plan.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ COPY_BYTES = 1 << 20
 
 
 class SpooledFile(WriteOnly):
-    """Takes what a `NewFile` takes, and gives it that when it is sealed."""
+    """Local file that is written to a `NewFile` when it is sealed."""
 
     def __init__(self, file: NewFile) -> None:
         self.file = file
-        """What becomes visible in the end."""
+        """Target file."""
         self._local = tempfile.TemporaryFile(dir=scratch_directory())  # noqa: SIM115 - closed when it is sealed
 
     def write(self, content: Any) -> int:
         """Append bytes."""
         view = memoryview(content).cast("B")
-        if self._local.closed:  # pyarrow ends a file when its writer is collected, wanted or not
+        if self._local.closed:  # pyarrow always ends a file when its writer is garbage-collected
             return len(view)
         with disk_errors(Folder(scratch_directory())):
             self._local.write(view)
@@ -36,7 +36,7 @@ class SpooledFile(WriteOnly):
         return len(view)
 
     def seal(self) -> None:
-        """Bring it to the store, and give the local disk back."""
+        """Copy the file to the store, and release the local disk."""
         self._local.seek(0)
         while content := self._local.read(COPY_BYTES):
             self.file.write(content)
@@ -44,5 +44,5 @@ class SpooledFile(WriteOnly):
         self.file.seal()
 
     def discard(self) -> None:
-        """Give the local disk back."""
+        """Release the local disk."""
         self._local.close()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as streams of decompressed bytes, local or through fsspec, in a few MB whatever they hold.
+"""Files as streams of decompressed bytes, local or through fsspec, in a few MB of memory.
 
-The suffix decides: ``.gz`` (with several members and zero padding), ``.zst`` (several frames, and the dictionary that a WARC
-file begins with), ``.bz2``, ``.xz``, or
-plain. A file that is truncated or damaged raises `CorruptFileError` with the decompressed offset that was reached.
+The suffix decides: ``.gz`` (with several members and zero padding), ``.zst`` (several frames, and the dictionary at the
+beginning of a WARC file), ``.bz2``, ``.xz``, or plain. A file that is truncated or damaged raises `CorruptFileError` with the
+decompressed offset that was reached.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from curator_df.errors import CorruptFileError, InputChangedError, InputError, R
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listed, local_change, remote_change
 
 READ_BYTES = 1 << 17
-"""Compressed bytes asked of the file at once."""
+"""Compressed bytes read from the file at once."""
 MARK_BYTES = 2
-"""First bytes of a file, with which every member of it begins."""
+"""Number of first bytes with which every member of a file begins."""
 SHOWN_BYTES = 16
-"""Bytes in a message."""
+"""Number of bytes shown in a message."""
 OUTPUT_BYTES = 1 << 20
 """Most decompressed bytes taken from zlib, bz2 or xz at once."""
 LARGEST_WINDOW_BYTES = 1 << 27
@@ -36,16 +36,18 @@ LARGEST_WINDOW_BYTES = 1 << 27
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_SUFFIXES = (".zst", ".zstd")
 STORE_BYTES = 1 << 21
-"""Asked of a store at once, ahead of what is needed, in a file that is read in order; four times that is held for a moment.
-s3fs by itself asks for 50 MB: a run over 98 MB under 460 MB ended for want of memory, and takes 337 MB with this."""
+"""Bytes requested from a store at once, ahead of the reader, for a file that is read in order; four times that is held for a
+moment. s3fs by itself requests 50 MB: a run over 98 MB under 460 MB ran out of memory, and takes 337 MB with this."""
 BLOCK_BYTES, BLOCKS = 1 << 20, 8
-"""The same of a file that is read here and there, and how many such blocks of it are kept: columns of a Parquet file are read
-256 kB at a time, in turn. Of a file of 110 MB, under 700 MB: 631 MB and no retry, and with s3fs's own cache 719 MB and 8."""
+"""Bytes requested from a store at once for a file with random access, and number of such blocks kept: columns of a Parquet
+file are read in turn, 256 kB each. For a file of 110 MB, under 700 MB: 631 MB and no retry, and with s3fs's own cache 719
+MB and 8."""
 
 
 OnTrailing = Callable[[int, str, bytes], None]
 SMALL_FILE_BYTES = 1 << 20
-"""A local file up to this size is compared with the listing once, after it was read: 4 us of 20 us a file with two looks."""
+"""Size of a local file up to which it is compared with the listing once, after it was read: 4 us of 20 us per file with two
+comparisons."""
 
 
 class TrailingData(ValueError):  # noqa: N818 - never seen by users
@@ -77,14 +79,14 @@ class ByteStream(Protocol):
     """Decompressed bytes of a file, in order."""
 
     def readinto(self, view: memoryview) -> int:
-        """Fill the beginning of ``view``; return how many bytes, 0 at the end of the file."""
+        """Fill the beginning of ``view``; return the number of bytes, 0 at the end of the file."""
 
     def seek(self, offset: int) -> None:
-        """Go to a byte offset; only in a file that is not compressed."""
+        """Move to a byte offset; only in a file that is not compressed."""
 
 
 def is_compressed(path: str) -> bool:
-    """Tell by its suffix whether a file is decompressed while it is read.
+    """Return whether a file is decompressed while it is read, by its suffix.
 
     Examples
     --------
@@ -144,17 +146,17 @@ def open_bytes(
     Raises
     ------
     InputError
-        The file is not there, or may not be read.
+        If the file does not exist, or cannot be read.
     InputChangedError
-        The file is not what was listed.
+        If the file changed after it was listed.
     CorruptFileError
-        While reading: the compressed data is truncated or damaged.
+        While reading, if the compressed data is truncated or damaged.
     RemoteFileError
-        The remote store that has the file kept failing. Each read is tried again for a while before that.
+        If the remote store kept failing. Each read is retried for a while first.
 
     Notes
     -----
-    Peak extra memory: 2 MB; up to 27 MB for a zstd bomb; a large zstd or xz window or a zstd dictionary besides, and
+    Peak extra memory: 2 MB; up to 27 MB for a zstd bomb; plus a large zstd or xz window or a zstd dictionary, and
     8 MB for a file in a store.
     Computes: no.
     """
@@ -168,12 +170,12 @@ def open_file(
     in_order: bool = False,
     listed: Listed | None = None,
 ) -> AbstractContextManager[Any]:
-    """Open a file for reading as it lies on disk, from its beginning on or here and there; otherwise see `open_bytes`."""
+    """Open a file with its bytes on disk, for sequential or random access; otherwise see `open_bytes`."""
     return _Opened(path, storage_options, in_order=in_order, listed=listed, as_stream=False)
 
 
 class _Opened:
-    """An open file, which must be what was listed when its reader has read it; if it is large, also when it is opened."""
+    """Open file that must be unchanged since it was listed, checked after reading; for a large file also on opening."""
 
     def __init__(
         self,
@@ -196,7 +198,7 @@ class _Opened:
             raise
         except OSError as exc:
             raise InputError(
-                f"cannot open {path!r}: {exc.strerror or exc}; it was there when the input was listed"
+                f"cannot open {path!r}: {exc.strerror or exc}; it existed when the input was listed"
             ) from exc
         if listed is not None and (listed.size_bytes > SMALL_FILE_BYTES or isinstance(file, _Remote)):
             try:
@@ -212,7 +214,7 @@ class _Opened:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # What could not be read may be a part of the old file and a part of a new one.
+            # A failed read may have mixed parts of an old and a new file.
             if self._listed is not None and (exc is None or _may_be_changed(exc)):
                 self._require_unchanged(self._listed, after=True)
         finally:
@@ -233,7 +235,7 @@ def _may_be_changed(exc: BaseException) -> bool:
 
 def _changed(path: str, how: str) -> InputChangedError:
     return InputChangedError(
-        f"{path!r} changed after it was listed: {how}. Rows of two versions of a file are not mixed. Wait until nothing writes "
+        f"{path!r} changed after it was listed: {how}. Rows of two versions are never mixed. Wait until nothing writes "
         "to the file, list the input again (call the read_ function once more), and write to a new folder or with "
         "on_existing='overwrite'"
     )
@@ -249,14 +251,14 @@ def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
 
     def opened() -> Any:
         system, name = fsspec.core.url_to_fs(path, **options)
-        system.invalidate_cache(name)  # what this process has listed may be old
+        system.invalidate_cache(name)  # this process's listing may be out of date
         return system.open(name, "rb", **how), system, name
 
     return _Remote(path, *patiently(f"open {path!r}", opened))
 
 
 class _Remote:
-    """A remote file, of which each read is done again while the store's errors pass by themselves; pyarrow accepts it."""
+    """Remote file whose reads are retried while the store's errors are transient; pyarrow accepts it."""
 
     def __init__(self, path: str, file: Any, system: Any, name: str) -> None:
         self._path, self._file, self._system, self._name = path, file, system, name
@@ -302,9 +304,9 @@ class _Remote:
         return True
 
     def change(self, listed: Listed, *, after: bool) -> str | None:
-        """Return how the file differs from what was listed, None if it does not."""
+        """Return how the file differs from its listed state, or None."""
         if after and "IfMatch" in getattr(self._file, "read_kw", ()):
-            return None  # S3 refuses to read another version of the file than the one that was opened
+            return None  # S3 refuses to read another version of the file than the opened one
         known = None if after else getattr(self._file, "details", None)
         known = known if isinstance(known, Mapping) and "size" in known else None
         return patiently(f"look up {self._path!r}", lambda: remote_change(self._system, self._name, known, listed))
@@ -312,11 +314,11 @@ class _Remote:
     def _again(self, read: Callable[[], Any]) -> Any:
         def once() -> Any:
             try:
-                if self._file.tell() != self._offset:  # where the try before stopped
+                if self._file.tell() != self._offset:  # position of the previous attempt
                     self._file.seek(self._offset)
                 return read()
             except OSError as exc:
-                if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a store that is busy
+                if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a busy store
                     raise
                 raise _changed(self._path, "the store has another version of it now") from exc
 
@@ -324,7 +326,7 @@ class _Remote:
 
 
 class _Plain:
-    """A file as it lies on disk."""
+    """File with its bytes on disk."""
 
     def __init__(self, file: Any, path: str) -> None:
         self._file, self._path = file, path
@@ -335,7 +337,7 @@ class _Plain:
         except (RemoteFileError, InputChangedError):
             raise
         except OSError as exc:
-            raise CorruptFileError(f"cannot read {self._path!r} on: {exc.strerror or exc}") from exc
+            raise CorruptFileError(f"cannot continue to read {self._path!r}: {exc.strerror or exc}") from exc
 
     def seek(self, offset: int) -> None:
         self._file.seek(offset)
@@ -409,7 +411,7 @@ class Decompressed:
     def _damage(self, exc: BaseException) -> str:
         return (
             f"{self._path!r} is damaged or truncated: {exc}; {self._offset:,} decompressed bytes could be read. "
-            f"Fetch the file again, or leave it out"
+            f"Download the file again, or leave it out"
         )
 
 
@@ -433,7 +435,7 @@ def _pieces(file: Any, path: str) -> Iterator[bytes]:
 
 
 class Gzip:
-    """One gzip member, or zlib or bare deflate data, with the interface of `bz2.BZ2Decompressor`."""
+    """Gzip member, or zlib or bare deflate data, with the interface of `bz2.BZ2Decompressor`."""
 
     def __init__(self, window_bits: int = 31) -> None:
         self._inflate = zlib.decompressobj(wbits=window_bits)
@@ -445,7 +447,7 @@ class Gzip:
 
     @property
     def needs_input(self) -> bool:
-        """Whether all data that was given is decompressed."""
+        """Whether all input data has been decompressed."""
         return not self._inflate.unconsumed_tail
 
     @property
@@ -459,7 +461,7 @@ class Gzip:
 
 
 def _member_pieces(file: Any, new: Callable[[], Any], padding: bool) -> Iterator[bytes]:
-    """Decompress members that follow each other; zero bytes may pad the end of gzip and xz files."""
+    """Decompress consecutive members; zero bytes may pad the end of gzip and xz files."""
     data = file.read(READ_BYTES)
     mark = data[:MARK_BYTES]
     while data:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of JSON that are mostly one text: it is taken out first, and `pyarrow.json` parses what is left of the lines.
+"""Lines of JSON that are mostly one text: it is extracted first, and `pyarrow.json` parses the rest of the lines.
 
-The same table comes of it, in a third of the time, and without a copy of the text on the way. Whatever is not plainly right is
-left to `io.parse` alone, which also knows the words for what is wrong with it.
+The result is the same table, in a third of the time, and without a copy of the text in between. Anything not clearly valid is
+left to `io.parse` alone, which also describes the errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from curator_df.io.parse import PARSE_BYTES, try_parse_rows
 from curator_df.io.scan import Lines
 
 LEAST_BYTES = PARSE_BYTES
-"""Bytes of lines for which it is done: numba, which it needs, is not loaded for a few."""
+"""Minimum bytes of lines for this method: numba, which it needs, is not loaded for a few."""
 LOOKED_AT = 16
 """Lines that say which text is the longest."""
 MANY_TEXTS = 16
@@ -30,11 +30,11 @@ MOST_PARSED_BYTES = 8_000_000
 CANDIDATES = 3
 """Columns that may be the longest in bytes among those with most characters: one of these may have four bytes."""
 LEAST_SHARE = 0.5
-"""Of the bytes of the lines that it must be; the rest must fit into as many as are left."""
+"""Minimum share of the bytes of the lines; the rest must fit into the remaining bytes."""
 
 
 class TextField:
-    """The field of the lines of one range that is most of them, if any is: found when it is first asked."""
+    """Field that is most of the lines of one input split, if any; determined on first use."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -43,24 +43,24 @@ class TextField:
     def parse(
         self, data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
     ) -> pa.Table | None:
-        """Parse lines into a table as `parse_lines` does, or return None: then that has to do it.
+        """Parse lines into a table like `parse_lines`, or return None, so that the caller uses `parse_lines`.
 
         Parameters
         ----------
         data : ndarray of uint8
-            The chunk. What is not in ``lines`` is not looked at.
+            The chunk. Bytes that are not in ``lines`` are not read.
         lines : Lines
             Lines that begin with ``{`` and end with ``}``, in valid UTF-8.
         schema : pyarrow.Schema
             Columns and types of the result.
         ignore_unknown : bool
-            Pass over fields that are not in the schema.
+            Whether to ignore fields that are not in the schema.
         as_text : sequence of str
-            Columns of text in which numbers and booleans are taken as they are written.
+            Text columns in which numbers and booleans are read literally.
 
         Notes
         -----
-        Rows: all. Peak extra memory: 1.5 x chunk (the texts, and twice what is left of the lines). Computes: no.
+        Rows: all. Peak extra memory: 1.5 x chunk (the texts, and twice the rest of the lines). Computes: no.
         """
         size = int((lines.stops - lines.starts).sum())
         if size < LEAST_BYTES:
@@ -76,14 +76,14 @@ class TextField:
 
 
 class _Taken:
-    """The texts of a field, and what is left of the lines."""
+    """Texts of a field, and the rest of the lines."""
 
     def __init__(self, texts: Bytes, offsets: npt.NDArray[np.int64], count: int, rest: Bytes, longest: int) -> None:
         self.texts, self.offsets, self.count, self.rest, self.longest_rest = texts, offsets, count, rest, longest
 
     @classmethod
     def of(cls, data: Bytes, lines: Lines, size: int, name: str) -> _Taken | None:
-        """Take them out of lines of so many bytes together."""
+        """Extract the texts from lines of ``size`` bytes together."""
         from curator_df.kernels.json_texts import ESCAPES, HEX_DIGITS, ROOM, take_texts
 
         texts, rest = np.empty(size + ROOM, np.uint8), np.empty(int(size * (1 - LEAST_SHARE)) + ROOM, np.uint8)
@@ -95,7 +95,7 @@ class _Taken:
         return cls(texts, offsets, count, rest[:rest_bytes], longest) if count >= 0 else None
 
     def put_into(self, table: pa.Table, name: str) -> pa.Table | None:
-        """Put the texts where the parser found empty ones; None: it found others."""
+        """Replace the empty texts that the parser found; return None if it found others."""
         place = table.schema.names.index(name)
         found = table.column(place).combine_chunks()
         if len(found) - found.null_count != self.count:
@@ -107,7 +107,7 @@ class _Taken:
 
 
 def _longest(data: Bytes, lines: Lines, schema: pa.Schema) -> str | None:
-    """Return the text that has most of the bytes of the first lines, if one has most of them."""
+    """Return the text that has most of the bytes of the first lines, if there is one."""
     first = Lines(*(of_lines[:LOOKED_AT] for of_lines in (lines.starts, lines.stops, lines.ordinals)))
     size = int((first.stops - first.starts).sum())
     names = [field.name for field in schema if field.type == pa.large_string()]

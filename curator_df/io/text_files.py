@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text files as a lazy table, one document a file: `read_text_files`, and the source behind it."""
+"""Text files as a lazy table, one document per file: `read_text_files`, and its source."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams import is_compressed, open_bytes
 
 SUFFIXES = (".txt", ".text", ".md")
-"""What files found in a directory must end in, also with the suffix of a compression after it."""
+"""Required endings of files found in a directory, possibly followed by a compression suffix."""
 COLUMNS = pa.schema([("path", pa.large_string()), ("text", pa.large_string())])
 READ_BYTES = 1 << 20
-"""Bytes of a file that are decoded at a time."""
+"""Bytes of a file decoded in each step."""
 READER_FACTOR = 3.5
-"""Peak bytes while a block is made, per byte of the block. Measured (tests/io/test_reader_memory.py): 3.2 of files of 135 kB; the
-pieces of its texts, and these put together."""
+"""Memory multiplier of the reader, per byte of the block. Measured (tests/io/test_reader_memory.py): 3.2 for files of 135 kB;
+the pieces of its texts, and their concatenation."""
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """A row for each file, as the runner reads them. Made by `read_text_files`."""
+    """Source with a row for each file, for the runner. Made by `read_text_files`."""
 
     listing: Listing
-    """The files."""
+    """Files of the input."""
     encoding: str
-    """Of all files."""
+    """Encoding of all files."""
     columns: tuple[str, ...]
-    """Which of `COLUMNS` are made."""
+    """Columns of `COLUMNS` that are made."""
     quarantines: bool
-    """Whether files that are not in the encoding are set aside instead of raising."""
+    """Whether files that are not in the encoding are quarantined instead of raising."""
     reader_factor: float = READER_FACTOR
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
     reader_fixed_bytes: int = 0
-    """Nothing is held beside blocks."""
+    """Bytes held in addition to blocks, always 0."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -72,7 +72,7 @@ class TextSource:
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        """Parameters of the reader, shown in an error if they differ from those of the run to resume."""
         return {
             "encoding": self.encoding.removesuffix("-sig"),
             "columns": self.columns,
@@ -81,35 +81,35 @@ class TextSource:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the listing and of what is read from it."""
+        """Digest of the listing and of the data read from it."""
         return fingerprint("text files", self.listing.fingerprint, self.encoding, self.columns, self.quarantines)
 
     @property
     def input_bytes(self) -> int:
-        """Size of all files as they lie on disk."""
+        """Size of all files on disk."""
         return self.listing.total_bytes
 
     @property
     def text_bytes(self) -> int:
-        """About the bytes of all files when decompressed, without reading them."""
+        """Approximate decompressed size of all files, without reading them."""
         return int(self._about_bytes().sum())
 
     def about_rows(self) -> int | None:
-        """Return how many files there are."""
+        """Return the number of files."""
         return len(self.listing)
 
     def cut(self, piece_bytes: int) -> Ranges:
-        """Cut the input into ranges of whole files, of about ``piece_bytes`` decompressed bytes or of one file."""
+        """Cut the input into input splits of whole files, of about ``piece_bytes`` decompressed bytes or of one file."""
         cut.check_piece(piece_bytes)
         costs = np.maximum(self._about_bytes(), cut.SMALLEST_FILE_BYTES)
         return cut.cut_units(self.listing.sizes, np.ones(len(costs), np.int64), costs, piece_bytes)
 
     def cut_files(self, files_per_range: int) -> Ranges:
-        """Cut the input into ranges of so many whole files."""
+        """Cut the input into input splits of ``files_per_range`` whole files."""
         return cut.cut_files(self.listing.sizes, files_per_range)
 
     def select(self, columns: Sequence[str]) -> TextSource:
-        """Return the same source with only these columns."""
+        """Return this source with only these columns."""
         return replace(self, columns=tuple(columns))
 
     def blocks(
@@ -122,7 +122,7 @@ class TextSource:
         on_long_row: Callable[[OversizeRowError], None] | None = None,
         wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[pd.DataFrame]:
-        """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
+        """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 
         Notes
         -----
@@ -178,14 +178,14 @@ class TextSource:
                     self._require_text(path, bytes(buffer[: min(count, HEAD_BYTES)]))
                 before = read_bytes - len(decoder.getstate()[0])
                 try:
-                    # Surrogates, which no text may hold, are an error of the encoder.
+                    # Surrogates, which text cannot contain, are an error of the encoder.
                     pieces.append(decoder.decode(buffer[:count], final=not count).encode())
                 except UnicodeError as exc:
                     at = before + exc.start if isinstance(exc, UnicodeDecodeError) else before
-                    encoding = self.encoding.removesuffix("-sig")  # which the user did not name
+                    encoding = self.encoding.removesuffix("-sig")  # a suffix that the user did not give
                     raise BadRowError(
-                        f"{path!r}, byte {at:,}: the file is not {encoding}: {exc}. Name the encoding of the files with "
-                        "encoding=, or set such files aside with on_bad_rows='quarantine'"
+                        f"{path!r}, byte {at:,}: the file is not {encoding}: {exc}. Set the encoding of the files with "
+                        "encoding=, or quarantine such files with on_bad_rows='quarantine'"
                     ) from exc
                 read_bytes += count
                 size_bytes += len(pieces[-1])
@@ -194,26 +194,22 @@ class TextSource:
         return pieces
 
     def _require_text(self, path: str, head: bytes) -> None:
-        """Refuse a file that begins as no text does, though an encoding may have characters for all its bytes."""
+        """Raise for a file that does not begin like text, even if the encoding has characters for all its bytes."""
         found = other_format(head, path, is_text=True)
         if found is None and self.encoding.startswith("utf-8"):
             encoding = wide_encoding(head)
-            found = (
-                None
-                if encoding is None
-                else f"{encoding} by its first bytes; name it with encoding={encoding.lower()!r}"
-            )
+            found = None if encoding is None else f"{encoding} by its first bytes; set encoding={encoding.lower()!r}"
         if found is not None:
             reason = f"the file is {found}"
             raise BadRowError(
-                f"{path!r}, byte 0: {reason}, or set such files aside with on_bad_rows='quarantine'"
+                f"{path!r}, byte 0: {reason}, or quarantine such files with on_bad_rows='quarantine'"
             ) from ValueError(reason)
 
     def _refuse(self, file: int, limit: int, on_long_row: Callable[[OversizeRowError], None] | None) -> None:
         path, size = self.files[file], int(self.listing.sizes[file])
         error = OversizeRowError(
-            f"{path!r}: the file ({size:,} bytes on disk) is one row, and {limit:,} bytes fit into the memory allowed. Allow "
-            "more memory, or leave the file out"
+            f"{path!r}: the file ({size:,} bytes on disk) is one row, but only {limit:,} bytes fit into the memory budget. Use "
+            "a larger memory=, or leave the file out"
         )
         error.path, error.line, error.offset, error.row_bytes = path, 1, 0, max(size, limit + 1)
         if on_long_row is None:
@@ -232,14 +228,14 @@ class _Held:
         self._lengths: list[int] = []
 
     def add(self, file: int, pieces: list[bytes]) -> None:
-        """Take the text of a file."""
+        """Add the text of a file."""
         self.files.append(file)
         self._lengths.append(sum(map(len, pieces)))
         self.size_bytes += self._lengths[-1]
         self._pieces += pieces
 
     def block(self) -> pd.DataFrame:
-        """Return what was taken, and hold nothing."""
+        """Return the added texts as a block, and release them."""
         columns: dict[str, Any] = {"path": [shown_path(self._source.files[file]) for file in self.files]}
         if "text" in self._source.columns:
             data = b"".join(self._pieces)
@@ -304,7 +300,7 @@ def read_text_files(
     BadRowError
         While reading: a file is not in the encoding.
     OversizeRowError
-        While reading: the text of a file does not fit into the allowed memory.
+        While reading: the text of a file does not fit into the memory budget.
     ParameterError
         An argument is invalid, or the encoding is unknown.
     UnsupportedBackendError
@@ -317,7 +313,7 @@ def read_text_files(
     Rows: one for each file. Columns: ``path`` and ``text``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra
     memory: 3.5 x block. Computes: no; it lists the files.
 
-    A file larger than a block is a block by itself; during a run, one that does not fit beside other work runs alone.
+    A file larger than a block is a separate block; during a run, one that does not fit next to other tasks runs exclusively.
 
     Examples
     --------
@@ -329,7 +325,7 @@ def read_text_files(
     """
     require_gpu("read_text_files", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
     wanted = [suffixes] if isinstance(suffixes, str) else list(suffixes)
     packed = [suffix.lower() + packing for suffix in wanted if suffix for packing in COMPRESSED_SUFFIXES]
     every = () if "" in wanted else (*(suffix.lower() for suffix in wanted), *packed)
@@ -347,7 +343,7 @@ def read_text_files(
 
 
 def known_encoding(name: str) -> str:
-    """Return the name under which Python knows an encoding of text; that of UTF-8 takes off a mark.
+    """Return Python's name of a text encoding; that of UTF-8 removes a byte order mark.
 
     Examples
     --------
@@ -359,6 +355,6 @@ def known_encoding(name: str) -> str:
         "".encode(found.name)
     except LookupError as exc:
         raise ParameterError(
-            f"read_text_files: encoding={name!r} is unknown to Python; name one such as 'utf-8', 'cp1252' or 'shift_jis'"
+            f"read_text_files: encoding={name!r} is unknown to Python. Use one such as 'utf-8', 'cp1252' or 'shift_jis'"
         ) from exc
     return "utf-8-sig" if found.name == "utf-8" else found.name

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of web crawls as a lazy table, a row for each page: `read_warc`, and the source behind it.
+"""Web crawl files as a lazy table with a row for each page: `read_warc`, and its source.
 
-Where records begin is decided in `warc_records` and `gzip_members`; what one says, in `warc_pages`.
+`warc_records` and `gzip_members` find the records; `warc_pages` interprets them.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from curator_df.io.warc_pages import Page, has_no_page, other_type, page_of, pag
 from curator_df.io.warc_records import BadRecord, Head, StreamPieces, WarcRecords
 
 SUFFIXES = tuple(plain + packed for plain in (".warc", ".wet") for packed in ("", *COMPRESSED_SUFFIXES))
-"""What files found in a directory must end in."""
+"""Required endings of files found in a directory."""
 GZIP_SUFFIXES = (".gz", ".gzip")
 HTML_TYPES = ("text/html", "application/xhtml+xml")
-"""Content types of pages, unless the user names others."""
+"""Default content types of pages."""
 READER_FACTOR = 3.5
-"""Peak bytes while a block is made, per byte of the block. Measured (tests/io/test_reader_memory.py) while another library read
+"""Memory multiplier of the reader, per byte of the block. Measured (tests/io/test_reader_memory.py) while another library read
 the HTTP messages and held a copy: 3.0 of one page of 40 MB, 2.0 where it is packed, 2.1 of pages of 54 kB: an upper bound."""
 _ARC_BEGINNING = b"filedesc://"
 STEP_PEAK_FACTOR = 1.2
-"""As of any step that keeps some rows."""
+"""Memory multiplier of any step that keeps some rows."""
 
 
 @dataclass(frozen=True)
 class WarcSource:
-    """A row for each record of WARC files, as the runner reads them. Made by `read_warc`."""
+    """Source with a row for each record of WARC files, for the runner. Made by `read_warc`."""
 
     listing: Listing
-    """The files."""
+    """Files of the input."""
     columns: tuple[str, ...]
-    """Which of `COLUMNS`, and `SKIPPED` and `NOTED`, are made."""
+    """Columns of `COLUMNS`, and `SKIPPED` and `NOTED`, that are made."""
     content_types: tuple[str, ...] | None
     """Types of pages; None for all."""
     quarantines: bool
-    """Whether records that cannot be read are set aside instead of raising."""
+    """Whether records that cannot be read are quarantined instead of raising."""
     reader_factor: float = READER_FACTOR
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
     reader_fixed_bytes: int = 0
-    """Nothing is held beside blocks."""
+    """Bytes held in addition to blocks, always 0."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -84,23 +84,23 @@ class WarcSource:
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
+        """Parameters of the reader, shown in an error if they differ from those of the run to resume."""
         on_bad_rows = "quarantine" if self.quarantines else "error"
         return {"columns": self.columns, "content_types": self.content_types, "on_bad_rows": on_bad_rows}
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the listing and of what is read from it."""
+        """Digest of the listing and of the data read from it."""
         return fingerprint("warc", self.listing.fingerprint, self.columns, self.content_types, self.quarantines)
 
     @property
     def input_bytes(self) -> int:
-        """Size of all files as they lie on disk."""
+        """Size of all files on disk."""
         return self.listing.total_bytes
 
     @property
     def text_bytes(self) -> int:
-        """About the bytes of all files when decompressed, without reading them."""
+        """Approximate decompressed size of all files, without reading them."""
         return int(self._about_bytes().sum())
 
     def about_rows(self) -> int | None:
@@ -108,10 +108,10 @@ class WarcSource:
         return None
 
     def cut(self, piece_bytes: int) -> Ranges:
-        """Cut the input into ranges of about ``piece_bytes`` decompressed bytes, by file sizes alone.
+        """Cut the input into input splits of about ``piece_bytes`` decompressed bytes, by file sizes alone.
 
-        A gzip file is cut anywhere; a range has the members that begin in it, or after it where none is found. Others are
-        not cut.
+        A gzip file is split anywhere; an input split has the members that begin in it, or after it if none is found. Others are
+        not split.
         """
         cut.check_piece(piece_bytes)
         about = self._about_bytes()
@@ -120,11 +120,11 @@ class WarcSource:
         return cut.cut_units(self.listing.sizes, np.maximum(pieces, 1), costs, piece_bytes)
 
     def cut_files(self, files_per_range: int) -> Ranges:
-        """Cut the input into ranges of so many whole files."""
+        """Cut the input into input splits of ``files_per_range`` whole files."""
         return cut.cut_files(self.listing.sizes, files_per_range)
 
     def select(self, columns: Sequence[str]) -> WarcSource:
-        """Return the same source with only these columns."""
+        """Return this source with only these columns."""
         return replace(self, columns=tuple(columns))
 
     def blocks(
@@ -137,7 +137,7 @@ class WarcSource:
         on_long_row: Callable[[OversizeRowError], None] | None = None,
         wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[pd.DataFrame]:
-        """Stream a range as blocks of about ``block_bytes``; see `Source.blocks`.
+        """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 
         Notes
         -----
@@ -170,7 +170,7 @@ class WarcSource:
 
     @contextmanager
     def _records(self, piece: Range, file: int) -> Iterator[WarcRecords]:
-        """Open the part of a file that is in a range."""
+        """Open the part of a file that belongs to an input split."""
         path, size, options = self.files[file], int(self.listing.sizes[file]), self.listing.storage_options
         if not _is_gzip(path):
             with open_bytes(path, options, listed=self.listing.listed(path)) as stream:
@@ -186,7 +186,7 @@ class WarcSource:
             yield WarcRecords(pieces, None if stop == size else _End(searched, path, stop))
 
     def _heads(self, records: WarcRecords, file: int, reading: _Reading) -> Iterator[Head]:
-        """Yield the header of each record; who takes it goes on to the next record."""
+        """Yield the header of each record; the caller moves on to the next record."""
         while True:
             try:
                 head = records.next_head()
@@ -198,7 +198,7 @@ class WarcSource:
             yield head
 
     def _page(self, head: Head, records: WarcRecords, file: int, reading: _Reading) -> Page | None:
-        """Return the row of a record; None if it is not wanted, or was set aside."""
+        """Return the row of a record; None if it is not requested, or was quarantined."""
         limit, row_bytes = reading.largest_row_bytes, head.record_bytes
         reason = has_no_page(head)
         is_long = limit is not None and row_bytes > limit and reason is None
@@ -231,12 +231,12 @@ class WarcSource:
             return
         kind: type[CuratorError] = CorruptFileError if bad.is_damage else BadRowError
         raise kind(
-            f"{path!r}, record at byte {bad.offset:,}: {bad.reason}. Fetch the file again, or set such records aside with "
+            f"{path!r}, record at byte {bad.offset:,}: {bad.reason}. Download the file again, or quarantine such records with "
             "on_bad_rows='quarantine'"
         ) from bad
 
     def _other_kind(self, path: str, raw: bytes) -> str | None:
-        """Say what a file is whose beginning is no record, and what to do with it; None if that is not known."""
+        """Describe a file that does not begin with a record, with advice; None if its kind is unknown."""
         with open_file(path, self.listing.storage_options) as file:
             beginning = file.read(len(ZSTD_MAGIC))
         if raw.startswith(_ARC_BEGINNING):
@@ -254,7 +254,7 @@ class WarcSource:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What is asked of `WarcSource.blocks`."""
+    """Parameters of a call of `WarcSource.blocks`."""
 
     wanted: npt.NDArray[np.int64] | None
     largest_row_bytes: int | None
@@ -269,8 +269,8 @@ class _Reading:
 
     def refuse(self, path: str, offset: int, row_bytes: int) -> None:
         error = OversizeRowError(
-            f"{path!r}, record at byte {offset:,}: the page has {row_bytes:,} bytes or more, and {self.largest_row_bytes:,} fit "
-            "into the memory allowed. Allow more memory, or take the record out of the file"
+            f"{path!r}, record at byte {offset:,}: the page has {row_bytes:,} bytes or more, but {self.largest_row_bytes:,} fit "
+            "into the memory budget. Use a larger memory=, or remove the record from the file"
         )
         error.path, error.line, error.offset, error.row_bytes = path, 0, offset, row_bytes
         if self.on_long_row is None:
@@ -279,20 +279,20 @@ class _Reading:
 
 
 class _End:
-    """Whether reading ends at a member: the first one from the end of a range on that the reader of the next range finds."""
+    """Test whether reading ends at a member: the first one after the end of an input split that the next reader finds."""
 
     def __init__(self, file: Any, path: str, stop: int) -> None:
         self._file, self._path, self._from = file, path, stop
 
     def __call__(self, member: int) -> bool:
-        """Tell of a member; they come in order."""
+        """Test a member; they are tested in order."""
         if member < self._from:
             return False
         found = find_member(self._file, self._from, member + 1)
         if found is not None and found < member:
             raise CorruptFileError(
-                f"{self._path!r}: at byte {found:,} gzip members with records begin inside of another member, so the file cannot "
-                "be cut into ranges. Unpack it, and read what is unpacked"
+                f"{self._path!r}: at byte {found:,} gzip members with records begin inside another member, so the file cannot "
+                "be split. Unpack it, and read the unpacked file"
             )
         self._from = member + 1
         return found is not None
@@ -303,7 +303,7 @@ def _is_gzip(path: str) -> bool:
 
 
 def keep_pages_block(block: Any) -> Outcome:
-    """Kernel of `read_warc`: the records that are pages."""
+    """Kernel of `read_warc`: keep the records that are pages."""
     skipped = block["skipped"]
     is_page = skipped.isna().to_numpy()
     kept = block.loc[is_page, [name for name in block.columns if name not in ("skipped", "noted")]]
@@ -378,7 +378,7 @@ def read_warc(
     BadRowError
         While reading: a record is truncated, or its HTTP message cannot be read.
     OversizeRowError
-        While reading: a page does not fit into the allowed memory.
+        While reading: a page does not fit into the memory budget.
     ColumnError
         ``columns`` names an unknown column.
     ParameterError
@@ -427,7 +427,7 @@ def read_warc(
     """
     require_gpu("read_warc", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
     for package in ("brotli", "webencodings"):
         require_package("read_warc", package, "warc")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)

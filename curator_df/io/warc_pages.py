@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a WARC record says and holds: the columns of a row, and the text of a page."""
+"""Convert a WARC record to a row: the values of its columns, and the text of its page."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from curator_df.io.warc_records import SHOWN_BYTES, BadRecord, Head, WarcRecords
 BODIES = ("response", "resource", "conversion")
 """Types of records that hold a page."""
 HTTP_TYPES = ("application/http",)
-"""Content types of a response that is HTTP; one to a question of DNS is not."""
+"""Content types of an HTTP response; a response to a DNS query has another one."""
 HTTP_HEADER_BYTES = 1 << 16
-"""Bytes of a record too large to be held that are searched for an HTTP header."""
+"""Number of bytes of a record too large to be held that are searched for an HTTP header."""
 _BRACKETED = re.compile(r"^<(.*)>$")
-"""Address in angle brackets, as the grammar of WARC 1.0 has it and wget writes it."""
+"""Pattern of an address in angle brackets, as in the grammar of WARC 1.0 and in files of wget."""
 NO_BODY = "empty"
-"""Why a response without any bytes is not a page."""
+"""Reason why a response without any bytes is not a page."""
 
 
 @dataclass
 class Page:
-    """A row: the values of its columns."""
+    """Row of a record: the values of its columns."""
 
     url: str | None
     date: str | None
@@ -35,11 +35,11 @@ class Page:
     content_type: str | None
     language: str | None
     skipped: str | None
-    """Why it is not a page; None for a page."""
+    """Reason why it is not a page; None for a page."""
     noted: str | None
-    """What is counted of a page: see `http_messages`; None for nothing."""
+    """Note on a page that is counted: see `http_messages`; None if there is none."""
     pieces: list[bytes]
-    """The text of a page, as pieces of UTF-8."""
+    """Text of a page, as pieces of UTF-8."""
 
     @property
     def text_bytes(self) -> int:
@@ -54,7 +54,7 @@ def has_no_page(head: Head) -> str | None:
 
 
 def page_of_head(head: Head, skipped: str | None) -> Page:
-    """Return what the header of a record says."""
+    """Return the values in the header of a record."""
     url = head.fields.get("warc-target-uri")
     return Page(
         url=_BRACKETED.sub(r"\1", url) if url else None,
@@ -69,7 +69,7 @@ def page_of_head(head: Head, skipped: str | None) -> Page:
 
 
 def other_type(head: Head, records: WarcRecords, content_types: Collection[str] | None) -> Page | None:
-    """Return the row of a record, too large to be held, whose first bytes name a type that is not wanted; None if not."""
+    """Return the row of a record too large to be held whose first bytes have an unrequested type; None otherwise."""
     page = page_of_head(head, "content_type")
     kind = head.fields["warc-type"].lower()
     if kind == "response":
@@ -78,32 +78,32 @@ def other_type(head: Head, records: WarcRecords, content_types: Collection[str] 
         beginning = records.peek(head, head.header_bytes + HTTP_HEADER_BYTES)
         try:
             message = read_message(beginning, head.header_bytes)
-        except BodyError:  # `page_of` says so, or the record is too long
+        except BodyError:  # `page_of` reports it, or the record is too long
             return None
         page.content_type = _mime_type(message.fields.get("content-type")) or _identified(head)
     return None if kind == "conversion" or _is_wanted(page.content_type, content_types) else page
 
 
 def page_of(head: Head, records: WarcRecords, content_types: Collection[str] | None, most_bytes: int | None) -> Page:
-    """Return the row of the record that comes next, which may hold a page.
+    """Return the row of the next record, which may hold a page.
 
     Parameters
     ----------
     head : Head
-        Its header.
+        Header of the record.
     records : WarcRecords
-        They go on to the record after it.
+        Reader of the records, which moves on to the next one.
     content_types : collection of str, optional
-        Types of pages; a record of another type is skipped. None takes all.
+        Types of pages; a record of another type is skipped. None accepts all.
     most_bytes : int, optional
-        Most bytes of a text.
+        Maximum bytes of a text.
 
     Raises
     ------
     BadRecord
-        The record is not whole, has no HTTP header, or its body is not in the encoding that this names.
+        If the record is incomplete, has no HTTP header, or its body is not in the encoding of the header.
     LongPage
-        The text is longer than ``most_bytes``.
+        If the text is longer than ``most_bytes``.
     """
     page = page_of_head(head, None)
     kind = head.fields["warc-type"].lower()
@@ -156,7 +156,7 @@ def _fill(page: Page, bodies: list[Any], charset: str | None, most_bytes: int | 
 
 
 def _is_partial(head: Head) -> bool:
-    """Tell whether the crawler says that a record is not whole."""
+    """Return whether the crawler marked a record as incomplete."""
     return bool(head.fields.get("warc-truncated")) or "warc-segment-number" in head.fields
 
 
@@ -170,7 +170,7 @@ def _is_wanted(content_type: str | None, content_types: Collection[str] | None) 
 
 @functools.lru_cache(maxsize=1024)
 def _mime_type(content_type: str | None) -> str | None:
-    """Return a content type without its parameters, in small letters; the first of several.
+    """Return a content type without its parameters, in lower case; the first of several.
 
     Examples
     --------

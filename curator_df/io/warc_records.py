@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a WARC file, one after the other: where each begins, its header, and its bytes if they are wanted.
+"""Records of a WARC file, one after the other: the position, header and bytes of each.
 
-A record is a header of lines, an empty line, as many bytes as ``Content-Length`` says, and two line ends, which some files
-lack. After one that is not, reading goes on at the next line, or member, that begins with ``WARC/`` and a version.
+A record is a header of lines, an empty line, ``Content-Length`` bytes, and two line ends, which some files
+lack. After an invalid record, reading continues at the next line, or member, that begins with ``WARC/`` and a version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = re.compile(rb"WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
 """First line of a record. Drafts before WARC/0.17 put the fields of a header into it, by position."""
 VERSION_BYTES = len(b"WARC/1.0")
 LOOK_BACK_BYTES = 64
-"""Bytes kept of a piece in which no record begins: the next piece may complete a beginning."""
+"""Number of bytes kept of a piece without a beginning of a record, which the next piece may complete."""
 MOST_HEADER_BYTES = 1 << 16
 SHOWN_BYTES = 1000
 _LINE_ENDS = re.compile(rb"[\r\n]*")
@@ -30,21 +30,22 @@ _FOLDED = re.compile(r"\r?\n[ \t]+")
 _INNER = re.compile(rb"WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n")
 _NEXT = re.compile(rb"\nWARC/[01]\.[0-9]")
 _FOUND = re.compile(rb"(?<=\n)WARC/[01]\.[0-9]|WARC/[01]\.[0-9]{1,3}[ \t]*\r?\n(?=[A-Za-z-]{1,40}:)")
-"""Beginning of a record after a bad one: at the beginning of a line, or before a field, where a record was cut without one."""
+"""Beginning of a record after a bad one: at the beginning of a line, or before a field, if a record was truncated without a
+line end."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The header of a record."""
+    """Header of a record."""
 
     offset: int
     """Offset of the record in its file: `WarcRecords`."""
     header_bytes: int
-    """With the empty line."""
+    """Bytes of the header, with the empty line."""
     content_bytes: int
-    """Of what follows."""
+    """Bytes of the content."""
     fields: dict[str, str]
-    """Values by name in small letters; of a name that comes twice the first."""
+    """Values by lower-case name; for a repeated name the first value."""
 
     @property
     def record_bytes(self) -> int:
@@ -53,7 +54,7 @@ class Head:
 
 
 class BadRecord(Exception):  # noqa: N818 - never seen by users
-    """A record cannot be read."""
+    """Error of a record that cannot be read."""
 
     def __init__(self, offset: int, reason: str, raw: bytes = b"", *, is_damage: bool = False) -> None:
         super().__init__(reason)
@@ -63,7 +64,7 @@ class BadRecord(Exception):  # noqa: N818 - never seen by users
 
 
 class StreamPieces:
-    """A file that is read as one stream, with the face of `MemberPieces`."""
+    """File that is read as one stream, with the interface of `MemberPieces`."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -96,39 +97,39 @@ class StreamPieces:
 
 
 class WarcRecords:
-    """The records of a file from a byte on.
+    """Reader of the records of a file from a byte on.
 
-    Offsets are those of the bytes in the decompressed file; in a gzip file, the byte at which the member begins in which
-    the record does, plus the number of the record among those that begin there. A file of a crawl has a member for each
-    record, so that is where to fetch it.
+    Offsets are positions in the decompressed file; in a gzip file, the position of the member in which
+    the record begins, plus the number of the record among those that begin there. A file of a crawl has a member for each
+    record, so it can be fetched there.
 
     Parameters
     ----------
     pieces : MemberPieces or StreamPieces
         Bytes of the file; a record begins with them.
     ends_at : callable, optional
-        Member -> whether reading ends where it begins, because another reader begins there.
+        Function of a member that returns whether reading ends there, because another reader begins there.
     """
 
     def __init__(self, pieces: Any, ends_at: Callable[[int], bool] | None = None) -> None:
         self._pieces, self._ends_at = pieces, ends_at
         self._buffer = bytearray()
         self._position = 0
-        """In the decompressed bytes, of the first byte held."""
+        """Position in the decompressed bytes of the first byte held."""
         self._marks: list[tuple[int, int]] = []
-        """Position at which each member held begins, and the member."""
+        """Position of each member held, and the member."""
         self._ordinal, self._last_member = 0, -1
         self._waiting = b""
-        """First piece of a member with a record, while the record before it is not taken yet."""
+        """First piece of a member with a record, while the previous record is still pending."""
         self._damage: Damage | None = None
 
     def next_head(self) -> Head | None:
-        """Return the header of the next record; None when there is no more.
+        """Return the header of the next record; None at the end.
 
         Raises
         ------
         BadRecord
-            There are bytes and no record. `recover` goes on after them.
+            If there are bytes, but no record. `recover` continues after them.
         """
         if not self._to_record():
             return None
@@ -156,7 +157,7 @@ class WarcRecords:
         return Head(offset, end.end(), int(length), fields)
 
     def take(self, head: Head) -> bytes:
-        """Return the bytes of a record, header included, and go on to the next."""
+        """Return the bytes of a record, header included, and move on to the next."""
         size = head.record_bytes
         while len(self._buffer) < size:
             if not self._more():
@@ -167,13 +168,13 @@ class WarcRecords:
         return record
 
     def peek(self, head: Head, most_bytes: int) -> bytes:
-        """Return the first bytes of a record, header included, and stay at it."""
+        """Return the first bytes of a record, header included, without moving on."""
         while len(self._buffer) < min(head.record_bytes, most_bytes) and self._more():
             pass
         return bytes(self._buffer[: min(head.record_bytes, most_bytes)])
 
     def skip(self, head: Head) -> None:
-        """Go on to the next record without holding this one."""
+        """Move on to the next record without holding this one."""
         left = head.record_bytes
         while left > len(self._buffer):
             left -= len(self._buffer)
@@ -207,7 +208,7 @@ class WarcRecords:
         return passed
 
     def _to_record(self) -> bool:
-        """Pass over line ends between records, and read what comes; False at the end."""
+        """Skip line ends between records, and read the next bytes; False at the end."""
         while True:
             self._pass(_LINE_ENDS.match(self._buffer).end())  # type: ignore[union-attr] # it matches nothing too
             if self._buffer:
@@ -247,7 +248,7 @@ class WarcRecords:
         return next(mark for mark in reversed(self._marks) if mark[0] <= self._position)
 
     def _more(self, *, between: bool = False) -> bool:
-        """Read on; False at the end of the file, of what is not damaged, or, in a record, where a member begins with another."""
+        """Read on; return False at the end of the file or of undamaged data, or where a member begins with another record."""
         if self._waiting or self._damage is not None:
             return False
         try:
@@ -273,7 +274,7 @@ class WarcRecords:
             del self._marks[0]
 
     def _settle(self, head: Head, size: int) -> None:
-        """Read past the end of a record, so that the checksum of its member is looked at before the record counts."""
+        """Read beyond the end of a record, so that the checksum of its member is verified before the record counts."""
         while len(self._buffer) <= size + 4 and self._more():
             pass
         if self._damage is not None and self._is_damaged(self._damage, size):
@@ -290,7 +291,7 @@ class WarcRecords:
         return self._position + size > damage.position
 
     def _begins_at(self, at: int) -> bool:
-        """Tell whether a record begins at a byte of the buffer: some files have no line ends between records."""
+        """Return whether a record begins at a byte of the buffer: some files have no line ends between records."""
         while len(self._buffer) < at + VERSION_BYTES and self._more():
             pass
         return _NEXT.match(b"\n" + self._buffer[at : at + VERSION_BYTES]) is not None
@@ -305,7 +306,7 @@ class WarcRecords:
 
 
 def _holds_another(header: bytes) -> bool:
-    """Tell whether the first line of another record is in a header, because the record was cut in it."""
+    """Return whether a header contains the first line of another record, because the record was truncated in it."""
     inner = _INNER.search(header, 1)
     if inner is None:
         return False

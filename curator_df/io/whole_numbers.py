@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole numbers that lost digits in a column of float64: rows with one are found after the lines were parsed.
+"""Whole numbers that lost digits in a column of float64: their rows are found after the lines were parsed.
 
 pyarrow reads ``9007199254740993`` into float64 as ``9007199254740992.0``, and one of 400 digits as infinity, without an error.
-Only lines whose value is that large are looked at again, so that other columns cost one pass over their values.
+Only lines with such large values are examined again, so that other columns cost one pass over their values.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from curator_df.io.scan import Lines
 from curator_df.io.schema import MOST_EXACT, is_exact, shorten
 
 MOST_DIGITS = 400
-"""Whole numbers with more digits are larger than float64 holds; Python refuses to count those of more than 4,300."""
+"""Number of digits beyond which whole numbers exceed float64; Python refuses to count those of more than 4,300."""
 SHOWN_DIGITS = 40
 _MANY_DIGITS = re.compile(rb"[0-9]{16}")
 _ONLY_ARROW = re.compile(rb"(?<=[:,\[ ])(?:-NaN|-?Inf)(?=[ ,\]}])")
-"""Numbers that pyarrow reads and Python does not."""
+"""Pattern of numbers that pyarrow reads and Python does not."""
 _TOO_LARGE = 10**MOST_DIGITS
 
 
@@ -42,9 +42,9 @@ def rounded_rows(
     data : ndarray of uint8
         The chunk from which it was parsed.
     lines : Lines
-        Where the lines are.
+        Bounds of the lines.
     columns : set of str
-        Columns to look at.
+        Columns to check.
 
     Yields
     ------
@@ -67,7 +67,7 @@ def rounded_rows(
 
 
 def holds_float64(kind: pa.DataType) -> bool:
-    """Tell whether values of a type are numbers of float64, or hold such numbers.
+    """Return whether values of a type are float64 numbers, or contain such numbers.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def holds_float64(kind: pa.DataType) -> bool:
 
 
 def _large(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the places of values that are, or hold, a number that may have lost digits."""
+    """Return the positions of values that are, or contain, a number that may have lost digits."""
     none = np.empty(0, np.int64)
     if not holds_float64(values.type) or len(values) == values.null_count:
         return none
@@ -100,7 +100,7 @@ def _large(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _rounded(raw: bytes, schema: pa.Schema, columns: frozenset[str] | set[str]) -> tuple[str, str] | None:
-    """Return why a line's whole numbers do not fit, and the column, if they do not."""
+    """Return why a line's whole numbers do not fit, with the column, or None."""
     text = _ONLY_ARROW.sub(b"0", raw) if _ONLY_ARROW.search(raw) else raw
     try:
         row = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= MOST_DIGITS else _TOO_LARGE)
@@ -125,7 +125,7 @@ def _shown(number: int) -> str:
 
 
 def _inexact(value: Any, kind: pa.DataType) -> int | None:
-    """Return a whole number that float64 cannot hold, of those that are to be float64."""
+    """Return a whole number that float64 cannot hold, among those in float64 columns."""
     if value is None:
         return None
     if pa.types.is_float64(kind):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file format can hold the columns of a table, before anything runs."""
+"""Check whether a file format can hold the columns of a table, before anything runs."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from curator_df.io.output import arrow_schema
 from curator_df.io.schema import levels
 
 MOST_PARQUET_LEVELS = 99
-"""Levels of a column's schema; pyarrow writes more, and opens no file that has more."""
+"""Maximum levels of a column's schema; pyarrow writes more, but cannot open a file that has more."""
 MOST_JSON_LEVELS = 253
-"""Levels of a column's values; orjson refuses more in a row."""
+"""Maximum levels of a column's values; orjson refuses more in a row."""
 
 MOST_ARROW_LEVELS = 64
-"""Levels of a column in Arrow's files."""
+"""Maximum levels of a column in Arrow's files."""
 
 
 def require_writable(df: Any, operator: str, suffix: str) -> None:
-    """Refuse columns that files of this suffix cannot hold.
+    """Raise for columns that files of this suffix cannot hold.
 
     Raises
     ------
     ColumnError
-        There are no columns, or two of one name.
+        If there are no columns, or two of one name.
     SchemaError
-        A column has a type that the format does not have, or is nested too deeply.
+        If a column has a type that the format does not have, or is nested too deeply.
     """
     names = [str(name) for name in df.columns]
     if not names:
-        why = _why_no_columns(df) or "; keep at least one"
-        raise ColumnError(f"{operator}: the table has no columns, so that the files would hold none{why}")
+        why = _why_no_columns(df) or ". Keep at least one"
+        raise ColumnError(f"{operator}: the table has no columns, so the files would have none{why}")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ColumnError(
-            f"{operator}: the table has {names.count(twice)} columns named {twice!r}, and a file can have one; rename or "
+            f"{operator}: the table has {names.count(twice)} columns named {twice!r}, but a file can have only one. Rename or "
             f"drop one. The columns are: {', '.join(map(repr, names))}"
         )
     _require_types(arrow_schema(host_block(df._meta)), operator, is_parquet=suffix == "parquet")
 
 
 def require_rejects(source_meta: Any, operator: str) -> None:
-    """Refuse to keep removed rows, which are written to Parquet as they were read, where Parquet cannot hold their columns."""
+    """Raise if removed rows, which are written to Parquet unchanged, have columns that Parquet cannot hold."""
     _require_types(arrow_schema(source_meta), f"{operator}, rejects=", is_parquet=True, way_out="")
 
 
@@ -64,31 +64,31 @@ def _require_types(schema: pa.Schema, operator: str, *, is_parquet: bool, way_ou
                 else "bytes have no place in JSON Lines"
             )
             raise SchemaError(
-                f"{operator}: the column {field.name!r} holds {field.type}, and {why}; {leave_out}{way_out}"
+                f"{operator}: the column {field.name!r} has the type {field.type}, but {why}; {leave_out}{way_out}"
             )
         depth = levels(field.type, 2 if is_parquet else 1)
         if depth > most:
             raise SchemaError(
-                f"{operator}: the column {field.name!r} is nested {depth} levels deep, and {called} can have {most}"
+                f"{operator}: the column {field.name!r} is nested {depth} levels deep, but {called} can have {most}"
                 + (" (a list counts as two)" if is_parquet else "")
                 + f"; {leave_out}{way_out}"
             )
 
 
 def require_storable(df: Any, operator: str) -> None:
-    """Refuse columns that Arrow's own format, in which rows are stored between two passes, or Parquet cannot hold."""
+    """Raise for columns that Arrow's own format, in which rows are stored between two passes, or Parquet cannot hold."""
     require_writable(df, operator, "parquet")
     for field in arrow_schema(host_block(df._meta)):
         depth = levels(field.type)
         if depth > MOST_ARROW_LEVELS:
             raise SchemaError(
-                f"{operator}: the column {field.name!r} is nested {depth} levels deep, and rows that are put in order can have "
+                f"{operator}: the column {field.name!r} is nested {depth} levels deep, but rows of a shuffle can have "
                 f"{MOST_ARROW_LEVELS}; leave the column out (df.drop(columns={field.name!r})), or convert it"
             )
 
 
 def _why_no_columns(df: Any) -> str:
-    """Say why none were found in the input, if none were."""
+    """Explain why no columns were found in the input, if this is the case."""
     for node in df.expr.walk():
         read = node.operand("func") if "func" in node._parameters else None
         if (
@@ -101,7 +101,7 @@ def _why_no_columns(df: Any) -> str:
 
 
 def _unwritable(kind: pa.DataType, is_parquet: bool) -> pa.DataType | None:
-    """Return the type inside of ``kind`` that cannot be written, if there is one."""
+    """Return the type inside ``kind`` that cannot be written, if there is one."""
     if is_parquet and pa.types.is_struct(kind) and not kind.num_fields:
         return kind
     binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)

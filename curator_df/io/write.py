@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a curated table: `write_parquet` and `write_jsonl` run the chain under the budget and return a receipt."""
+"""Write a curated table: `write_parquet` and `write_jsonl` run the chain within the budget and return a receipt."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ JsonlCompression = Literal["none", "gzip", "zstd"]
 TARGET_FILE_BYTES = 256_000_000
 """Bytes on disk at which a file is finished."""
 ROWS_A_LOOK = 64
-"""Parquet: rows after which the writer looks whether a page has its 1 MB. A page is read whole (`curator_df.io.pages`). Against
-pyarrow's 1,024: 0.47 and 0.65 CPU seconds for texts of 25 kB, 0.29 and 0.25 for two million short ones."""
+"""Number of rows after which the Parquet writer checks whether a page has 1 MB. A page is read whole (`curator_df.io.pages`).
+Compared with pyarrow's 1,024: 0.47 and 0.65 CPU seconds for texts of 25 kB, 0.29 and 0.25 for two million short ones."""
 ROWS_AT_A_TIME_BYTES = 1_000_000
-"""JSON Lines: bytes of a table that are Python objects at a time."""
+"""Bytes of a table that are Python objects in each step of the JSON Lines writer."""
 
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Parquet with its codec."""
+    """Parquet format with its codec."""
 
     compression: str
     """Codec."""
@@ -56,7 +56,7 @@ class ParquetFormat:
 
 class _ParquetWriter:
     def __init__(self, file: NewFile, schema: pa.Schema, compression: str) -> None:
-        # Text hardly repeats, so a dictionary is built for nothing (and held) before the encoder falls back.
+        # Text hardly repeats, so a dictionary would be built (and held) for nothing before the encoder falls back.
         texts = [f.name for f in schema if pa.types.is_large_string(f.type)]
         others = [f.name for f in schema if f.name not in texts]
         self._writer = pq.ParquetWriter(
@@ -77,10 +77,10 @@ class _ParquetWriter:
 
 @dataclass(frozen=True)
 class JsonlFormat:
-    """JSON Lines with its compression."""
+    """JSON Lines format with its compression."""
 
     compression: str
-    """``none``, ``gzip`` or ``zstd``."""
+    """Compression: ``none``, ``gzip`` or ``zstd``."""
     writer_factor: float = 1.0
     """Peak extra bytes as a multiple of the table's."""
 
@@ -89,7 +89,7 @@ class JsonlFormat:
         """End of the file name."""
         return "jsonl" + {"none": "", "gzip": ".gz", "zstd": ".zst"}[self.compression]
 
-    def open(self, file: NewFile, schema: pa.Schema) -> _JsonlWriter:  # noqa: ARG002 - the format's face
+    def open(self, file: NewFile, schema: pa.Schema) -> _JsonlWriter:  # noqa: ARG002 - the format's interface
         """Start a file."""
         return _JsonlWriter(file, self.compression)
 
@@ -122,12 +122,12 @@ def _json_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _as_text(value: Any) -> str:
-    """Return values that JSON has no word for as text; bytes have no one text, and were refused at the door."""
-    if isinstance(value, dt.datetime):  # nanoseconds come as pandas.Timestamp, which orjson does not take
+    """Return values that JSON does not have as text; bytes have no unique text, and were refused before."""
+    if isinstance(value, dt.datetime):  # nanoseconds are a pandas.Timestamp, which orjson does not accept
         return value.isoformat()
     if isinstance(value, (decimal.Decimal, dt.timedelta)):
         return str(value)
-    raise TypeError(f"JSON Lines cannot hold {type(value).__name__}; leave the column out or write Parquet")
+    raise TypeError(f"JSON Lines cannot hold {type(value).__name__}. Leave the column out or write Parquet")
 
 
 def _has_nanosecond_times(kind: pa.DataType) -> bool:
@@ -166,8 +166,8 @@ def write_parquet(
     rejects : str or path, optional
         Folder for the removed rows, as Parquet: the columns as they were read, and ``reject_step``, ``reject_reason``,
         ``reject_rule``, ``reject_value``, ``reject_threshold``, ``reject_file``, ``reject_offset``,
-        ``reject_matched_file``, ``reject_matched_offset`` (``docs/operators.md#rejects``). A folder of its own,
-        beside the output; ``on_existing`` holds for it too.
+        ``reject_matched_file``, ``reject_matched_offset`` (``docs/operators.md#rejects``). A separate folder,
+        outside the output; ``on_existing`` applies to it too.
     workdir : str or path, optional
         Folder (or URL) visible to all workers, for the temporary files of drops; by default below the output folder.
         They are deleted at the end.
@@ -177,7 +177,7 @@ def write_parquet(
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row: stop, or quarantine the row in ``_quarantine/`` and count it.
     on_oom : {"halve", "fail"}
-        What to do when memory runs out or a worker dies: retry with half as much at a time, down to one row, and
+        What to do when memory runs out or a worker dies: retry with blocks of half the size, down to one row, and
         quarantine in ``_quarantine/`` the rows that do not fit even alone (with a warning and a note in the receipt);
         or stop with the error.
     storage_options : dict, optional
@@ -195,7 +195,7 @@ def write_parquet(
     OutputExistsError
         If the folder holds something and ``on_existing="error"``.
     ParameterError
-        If output, rejects and input are not apart, or the folder cannot be made.
+        If output, rejects and input overlap, or the folder cannot be created.
     NoClusterError
         If no cluster is running.
 
@@ -272,7 +272,7 @@ def write_jsonl(
     OutputExistsError
         If the folder holds something and ``on_existing="error"``.
     ParameterError
-        If output, rejects and input are not apart, or the folder cannot be made.
+        If output, rejects and input overlap, or the folder cannot be created.
     NoClusterError
         If no cluster is running.
 
@@ -317,7 +317,7 @@ def file_sink(
 def rejects_sink(
     df: Any, operator: str, path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None
 ) -> FileSink | None:
-    """Return the sink of removed rows, if they are kept."""
+    """Return the sink of removed rows, if they are written."""
     if path is None:
         return None
     require_rejects(lower(df).source.meta, operator)
@@ -325,10 +325,10 @@ def rejects_sink(
 
 
 def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
-    """Return the folder that a user named."""
+    """Return the folder that a user gave."""
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str) or not name or "\0" in name:
         raise ParameterError(
-            f"{path!r} is not a folder to write to: a str or os.PathLike is needed, not empty and without NUL"
+            f"{path!r} is not a folder to write to. Use a str or os.PathLike, not empty and without NUL"
         )
     return Folder(name.rstrip("/") or "/", storage_options or {})

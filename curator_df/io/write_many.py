@@ -34,7 +34,7 @@ Compression = ParquetCompression | JsonlCompression
 def write_many(
     tables: Mapping[Path, Any],
     *,
-    format: Format | Mapping[Path, Format] = "parquet",  # noqa: A002 - what everyone calls it
+    format: Format | Mapping[Path, Format] = "parquet",  # noqa: A002 - the usual name
     compression: Compression | Mapping[Path, Compression] | None = None,
     target_file_size: str | int = TARGET_FILE_BYTES,
     partition_on: str | list[str] | Mapping[Path, str | list[str]] | None = None,
@@ -58,7 +58,7 @@ def write_many(
         Folders (or fsspec URLs), and the chain whose rows go there. All chains must begin with the same table, returned
         by one `read_jsonl` or `read_parquet` call.
     format : {"parquet", "jsonl"} or mapping of str or path to one of these
-        Format of the files; with a mapping that of each folder, Parquet for those that it does not name.
+        Format of the files; with a mapping, the format of each folder, Parquet for others.
     compression : str or mapping of str or path to str, optional
         As in `write_parquet` (zstd by default) or `write_jsonl` (none by default).
     target_file_size : str or int
@@ -146,12 +146,12 @@ def write_many(
 
 
 def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, Any]:
-    """Return what was given for each folder: the same for all, or what a mapping says of those that it names."""
+    """Return the value for each folder: the same for all, or the entries of a mapping."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(tables, given)
     for path in given:
         if path not in tables:
-            raise ParameterError(f"write_many: {name} names {path!r}, which is not among the folders of tables")
+            raise ParameterError(f"write_many: {name} has {path!r}, which is not among the folders of tables")
     return dict(given)
 
 
@@ -169,11 +169,11 @@ def _file_format(name: str, compression: str | None) -> ParquetFormat | JsonlFor
 def _require_tables(tables: Any) -> None:
     if not isinstance(tables, Mapping) or not tables:
         raise ParameterError(
-            f"write_many: tables is a mapping of folders to tables, such as {{'en/': english, 'de/': german}}; got "
+            f"write_many: tables must be a mapping of folders to tables, such as {{'en/': english, 'de/': german}}; got "
             f"{'an empty one' if isinstance(tables, Mapping) else type(tables).__name__}"
         )
     for path, df in tables.items():
         if not isinstance(df, FrameBase) or df.ndim != 2:
             raise ExpressionError(
-                f"write_many: what is to go to {path!r} must be a Dask DataFrame, not {type(df).__name__}"
+                f"write_many: the table for {path!r} must be a Dask DataFrame, not {type(df).__name__}"
             )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled search for the phrases of web pages that NeMo Curator takes for boilerplate, in any case. Part of `web_pass`."""
+"""Compiled search for the phrases of web pages that NeMo Curator regards as boilerplate, case-insensitive. Part of `web_pass`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numba import types
 
 from curator_df.kernels.compiled import helper, inlined
 
-# nemo_curator 0.9.0, utils/constants.py, policy_substrings. Two of its paragraphs have "uses cookies" in them, and are left
-# out. The first phrase alone fails a whole text. Each is looked for where one of its rarer letters is.
+# nemo_curator 0.9.0, utils/constants.py, policy_substrings. Two of its paragraphs contain "uses cookies" and are left out. The
+# first phrase fails a whole text. The search for each starts at one of its rarer letters.
 _ANCHORS = ("m", "v", "k")
 _PHRASES = (
     (("lorem ipsum", "terms of use"), "m"),
@@ -43,7 +43,7 @@ _PHRASES = (
     ),
 )
 BOILERPLATE_PHRASES = tuple(phrase for phrases, _ in _PHRASES for phrase in phrases)
-"""What is looked for; the first fails a whole text."""
+"""Phrases to find; the first fails a whole text."""
 NO_PHRASE, A_PHRASE, LOREM_IPSUM = range(3)
 
 _LETTERS = np.frombuffer("".join(BOILERPLATE_PHRASES).encode(), dtype=np.uint8)
@@ -53,7 +53,7 @@ _OFFSETS = np.array([phrase.index(anchor) for phrases, anchor in _PHRASES for ph
 _COUNTS = [len(phrases) for phrases, _ in _PHRASES]
 _FIRSTS = np.array([sum(_COUNTS[:number]) for number in range(len(_COUNTS) + 1)])
 _KELVIN = 0x212A
-"""The Kelvin sign, whose lower case is an ASCII k: E2 84 AA."""
+"""Kelvin sign, whose lower case is an ASCII k: E2 84 AA."""
 
 
 def _anchors() -> Any:

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Arrays whose references are not counted, for compiled functions that call others for every few bytes.
 
-numba counts a reference to each array around a call, with an atomic instruction that the threads of a worker contend for.
+numba counts a reference to each array around a call, with an atomic instruction for which the threads of a worker compete.
 Functions that other compiled functions call; nothing is compiled here.
 """
 
@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def borrowed(typing_context: Any, array: Any) -> Any:  # noqa: ARG001 - numba gives it
-    """Return the array without its owner: good as long as the caller holds the array itself."""
+    """Return the array without its owner, valid as long as the caller holds the array itself."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]

@@ -20,7 +20,7 @@ from curator_df.core.columns import is_text
 from curator_df.errors import SchemaError
 
 SPAN_ROWS = 4096
-"""Rows of a span: at ten counts of 8 bytes a row, 330 KB of work memory whatever the block."""
+"""Rows of a span: at ten counts of 8 bytes a row, 330 KB of working memory, independent of the block."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TextSpan:
 
 
 def is_arrow_text(dtype: Any) -> bool:
-    """Tell whether a dtype is one of strings, not of objects or of categories that may be strings."""
+    """Return whether a dtype is a string dtype, not object or a category of strings."""
     return isinstance(dtype, pd.StringDtype | pd.ArrowDtype) and is_text(dtype)
 
 
@@ -51,7 +51,7 @@ def text_chunks(texts: pd.Series) -> pa.ChunkedArray:
     try:
         held = array.__arrow_array__() if hasattr(array, "__arrow_array__") else pa.array(array, pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
-        raise SchemaError(f"the column {texts.name!r} holds values that are not text: {exc}") from exc
+        raise SchemaError(f"the column {texts.name!r} has values that are not text: {exc}") from exc
     return held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held])
 
 
@@ -88,7 +88,7 @@ def string_buffers(chunk: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
 
 
 def large_strings(data: Any, offsets: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None) -> pa.Array:
-    """Make a ``large_string`` array of buffers, without a copy of the bytes."""
+    """Make a ``large_string`` array from buffers, without copying the bytes."""
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data), bitmap)
 
@@ -113,7 +113,7 @@ def text_dtype(dtype: Any) -> Any:
 
 
 def read_only(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return a read-only view of bytes, which compiled kernels take where they take those of Arrow."""
+    """Return a read-only view of bytes, as compiled kernels need it."""
     view = data.view()
     view.flags.writeable = False
     return view

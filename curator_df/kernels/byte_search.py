@@ -12,7 +12,7 @@ from curator_df.kernels.compiled import helper
 
 @helper
 def are_same(data: Any, at: int, other: Any, first: int, length: int) -> bool:
-    """Tell whether ``length`` bytes from ``at`` on are those of ``other`` from ``first`` on."""
+    """Return whether ``length`` bytes from ``at`` on equal those of ``other`` from ``first`` on."""
     step = 0
     while step < length and data[at + step] == other[first + step]:
         step += 1
@@ -21,5 +21,5 @@ def are_same(data: Any, at: int, other: Any, first: int, length: int) -> bool:
 
 @helper
 def is_here(data: Any, at: int, stop: int, letters: Any) -> bool:
-    """Tell whether these letters, all of them, are at a place of a text that ends at ``stop``."""
+    """Return whether all these letters are at position ``at`` of a text that ends at ``stop``."""
     return at + len(letters) <= stop and are_same(data, at, letters, 0, len(letters))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled copy of the lines of texts that C4's tests keep (`c4_lines`), citations taken out.
+"""Compiled copy of the lines of texts that C4's tests keep (`c4_lines`), without citations.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `c4_texts` for the
 function to call.
@@ -45,7 +45,7 @@ _SIGNATURE = types.int64(
 def _copy_text(
     data: Any, start: int, stop: int, classes: Any, is_punctuated: bool, copied: Any, view: Any, begin: int
 ) -> int:
-    """Copy the lines that stay to ``copied``, from ``begin`` on; return the end, or -1 if a line fails the text."""
+    """Copy the kept lines to ``copied``, from ``begin`` on; return the end, or -1 if a line fails the text."""
     at, end, lines = start, begin, 0
     while at < stop:
         at, first, last, words, found = scan_line(data, at, stop, classes)
@@ -70,7 +70,7 @@ def _copy_text(
 
 @helper
 def _strip(copied: Any, view: Any, begin: int, end: int, classes: Any) -> int:
-    """Take white space off both ends of what was copied; return its new end."""
+    """Strip white space from both ends of the copied bytes; return their new end."""
     first = next_word(view, begin, end, classes)
     while end > first:
         flags, before = last_flags(view, first, end, classes)
@@ -103,10 +103,10 @@ def copy_c4_lines(
     copied_view: Any,
     copied_offsets: Any,
 ) -> int:
-    """Append each text of a span to ``copied``; return how many changed. A text that a line fails is copied as it is.
+    """Append each text of a span to ``copied``; return how many changed. A text that a line fails is copied unchanged.
 
     ``copied_offsets`` has one more entry than there are texts; its first says where in ``copied`` to begin. ``copied`` has
-    room for the texts as they are: lines that stay are no longer than they were, nor is a line feed than a line end.
+    room for the unchanged texts: kept lines are no longer than before, and a line feed is no longer than a line end.
     ``copied_view`` is a read-only view of it.
     """
     classes = (byte_classes, page_of, pages)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled test of each line of a text as C4 makes it: lines that stay, lines that go, and what fails a whole text.
+"""Compiled test of each line of a text as in C4: kept lines, removed lines, and lines that fail a whole text.
 
-Part of `c4_pass`, and what `c4_texts` copies lines with. The order of the tests is that of datatrove
-0.10.0, C4QualityFilter (after Raffel et al. 2020): a line that is gone already cannot fail the text.
+Part of `c4_pass`; `c4_texts` copies lines with it. The order of the tests is that of datatrove
+0.10.0, C4QualityFilter (after Raffel et al. 2020): a line that was already removed cannot fail the text.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from curator_df.kernels.sentences import sentence_count
 from curator_df.kernels.word_counts import code_point
 
 MAX_WORD_LENGTH = 1000
-"""datatrove 0.10.0, C4QualityFilter: max_word_length=1000 (code points; a line with a longer word goes)."""
+"""datatrove 0.10.0, C4QualityFilter: max_word_length=1000 (code points; a line with a longer word is removed)."""
 MIN_LINE_WORDS = 3
 """datatrove 0.10.0, C4QualityFilter: min_words_per_line=3."""
 
 KEPT, GONE, LOREM_IPSUM_LINE, CURLY_BRACKET_LINE = range(4)
-"""What becomes of a line; the last two fail the text."""
+"""Verdicts on a line; the last two fail the text."""
 
 _COLUMNS = len(C4_COUNTS)
 _LOREM, _JAVASCRIPT, _POLICY, _CURLY, _BRACKET, _LONG_WORD = 1, 2, 4, 8, 16, 32
@@ -38,7 +38,7 @@ def _kinds() -> Any:
     kinds = np.full(256, _PLAIN, dtype=np.uint8)
     kinds[[code for code in range(128) if chr(code).isspace()]] = _BLANK
     kinds[128:] = _HIGH
-    # The brackets, and the first letter of the only phrase of one word.
+    # Brackets, and the first letter of the only phrase of one word.
     kinds[[ord(letter) for letter in "[{jJ"]] = _MARK
     return kinds
 
@@ -54,7 +54,7 @@ _PHRASES = (
     _JAVASCRIPT_TEXT, _LOREM_TEXT, _TERMS_TEXT, _PRIVACY_TEXT, _COO, _IE_POLICY, _IES, _USES, _USE_OF, _USE,
     _COOKIE_POLICY, _EDIT, _CITATION,
 ) = range(len(_PHRASES))  # fmt: skip
-# One array for all, read by number: with an array for each, LLVM makes code for each (half of the time to compile).
+# One array for all, read by number: with an array for each, LLVM generates code for each (half of the compile time).
 _LETTERS = np.frombuffer("".join(_PHRASES).encode(), dtype=np.uint8)
 _LENGTHS = np.array([len(phrase) for phrase in _PHRASES])
 _STARTS = np.cumsum(_LENGTHS) - _LENGTHS
@@ -62,13 +62,13 @@ _U: Any = np.uint64
 _8 = _U(8)
 _BITS_OF_CASE, _LOW = _U(0x2020202020202020), _U(0xFFFFFFFF)
 _JS, _BRACES = (_U(ord(letter) * 0x0101010101010101) for letter in "j{")
-# How those words of phrases begin that stand after a space.
+# Beginnings of those words of phrases that follow a space.
 _IPSU, _OF_U, _POLI, _COOK = (_U(int.from_bytes(word, "little")) for word in (b"ipsu", b"of u", b"poli", b"cook"))
 
 
 @helper
 def _is_phrase(data: Any, at: int, start: int, stop: int, number: int) -> bool:
-    """Say whether this phrase, of lower-case letters, spaces and brackets, is at ``at``, in any case."""
+    """Return whether this phrase (lower-case letters, spaces and brackets) is at ``at``, case-insensitive."""
     length, first = _LENGTHS[number], _STARTS[number]
     if at < start or at + length > stop:
         return False
@@ -83,7 +83,7 @@ def _is_phrase(data: Any, at: int, start: int, stop: int, number: int) -> bool:
 
 @helper
 def _cookie_policy(data: Any, at: int, start: int, stop: int, width: int) -> int:
-    """Return `_POLICY` if the k here, of so many bytes, is that of "cookie policy" or of one of the uses of cookies."""
+    """Return `_POLICY` if the k here, of ``width`` bytes, is that of "cookie policy" or of one of the uses of cookies."""
     if not _is_phrase(data, at - 3, start, stop, _COO):
         return 0
     if _is_phrase(data, at + width, start, stop, _IE_POLICY):
@@ -101,7 +101,7 @@ def _cookie_policy(data: Any, at: int, start: int, stop: int, width: int) -> int
 
 @helper
 def _found_at(data: Any, at: int, start: int, stop: int) -> int:
-    """Return what the marked byte here is part of."""
+    """Return the finding that the marked byte at this position belongs to."""
     if data[at] == 0x7B:
         return _CURLY
     if data[at] == 0x5B:
@@ -111,14 +111,14 @@ def _found_at(data: Any, at: int, start: int, stop: int) -> int:
 
 @inlined
 def _may_be_of_phrase(word: int) -> bool:
-    """Say whether eight bytes, where a word starts, may be the second word of a phrase or cookies."""
+    """Return whether eight bytes, at the start of a word, may be the second word of a phrase, or cookies."""
     letters = (word | _BITS_OF_CASE) & _LOW
     return (letters == _IPSU) | (letters == _OF_U) | (letters == _POLI) | (letters == _COOK)
 
 
 @helper
 def _found_before(data: Any, at: int, start: int, stop: int) -> int:
-    """Return what the word that starts here ends, or is."""
+    """Return the finding that the word starting here completes or is."""
     found = _LOREM if _is_phrase(data, at - 6, start, stop, _LOREM_TEXT) else 0
     is_policy = (
         _is_phrase(data, at - 6, start, stop, _TERMS_TEXT)
@@ -131,16 +131,16 @@ def _found_before(data: Any, at: int, start: int, stop: int) -> int:
 
 @inlined
 def _marks(word: int) -> int:
-    """Mark what is not plain, as far as the first such byte."""
+    """Mark bytes that are not plain, up to the first one."""
     lower = word | _BITS_OF_CASE
     return dark_marks(word) | zero_marks(lower ^ _JS) | zero_marks(lower ^ _BRACES)
 
 
 @helper
 def scan_line(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int, int, int, int]:  # noqa: C901, PLR0912
-    """Read a line of ``str.splitlines``: the next one's start, this one's stripped bounds, its words, what was found.
+    """Read a line of ``str.splitlines``: the next one's start, this one's stripped bounds, its words, and the findings.
 
-    In one piece: with the arrays of a tuple among its arguments, a function for a character would take longer than the rest.
+    One function: with the arrays of a tuple among its arguments, a call for each character would take longer than the rest.
     """
     _, page_of, pages = classes
     start = at
@@ -246,7 +246,7 @@ def _ends_well(data: Any, start: int, stop: int) -> bool:
 
 @helper
 def judge_line(data: Any, start: int, stop: int, words: int, found: int, is_punctuated: bool) -> int:
-    """Return what becomes of a line without citations; ``is_punctuated`` asks for a terminal punctuation mark."""
+    """Return the verdict on a line without citations; ``is_punctuated`` requires a terminal punctuation mark."""
     if found & _LONG_WORD or (is_punctuated and not _ends_well(data, start, stop)) or words < MIN_LINE_WORDS:
         return GONE
     if found & _LOREM:
@@ -260,13 +260,13 @@ def judge_line(data: Any, start: int, stop: int, words: int, found: int, is_punc
 
 @helper
 def has_citation_bracket(found: int) -> bool:
-    """Say whether a line has an opening bracket, so that there may be citations in it."""
+    """Return whether a line has an opening bracket, so that it may contain citations."""
     return found & _BRACKET != 0
 
 
 @helper
 def found_again(found: int, found_in_rest: int) -> int:
-    """Return what a line has once its citations are gone: only long words are looked for before."""
+    """Return the findings of a line without its citations; only long words are searched for before."""
     return found & _LONG_WORD | found_in_rest & ~_LONG_WORD
 
 
@@ -274,9 +274,9 @@ def found_again(found: int, found_in_rest: int) -> int:
 def count_c4(
     data: Any, start: int, stop: int, classes: Any, features: int, scratch: Any, scratch_view: Any, row: Any
 ) -> None:
-    """Count what ``C4_COUNTS`` and then ``C4_UNPUNCTUATED_COUNTS`` name, as far as it is wanted.
+    """Make the requested counts of ``C4_COUNTS`` and then of ``C4_UNPUNCTUATED_COUNTS``.
 
-    ``scratch`` has room for a line; ``scratch_view`` is the same memory, read-only as ``data`` is, so that what reads a
+    ``scratch`` has room for a line; ``scratch_view`` is the same memory, read-only like ``data``, so that the code that reads a
     line is compiled once.
     """
     for is_unpunctuated in range(2):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text column with only the lines that C4's tests keep, and the sentences of these by datatrove's tokens."""
+"""Reduce a text column to the lines that C4's tests keep, and count the sentences of these by datatrove's tokens."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from curator_df.kernels.text_sentences import sentences_by_tokens
 
 LINE_FEED = 0x0A
 LINES_AT_ONCE = 16_384
-"""Lines whose sentences are counted at a time."""
+"""Number of lines whose sentences are counted in one batch."""
 
 
 def keep_c4_lines(texts: pd.Series, *, require_punctuation: bool = True) -> tuple[pd.Series, int]:
-    r"""Take the other lines out of a text column; return it (the same object if nothing changes) and the rows changed.
+    r"""Remove the other lines from a text column; return it (the same object if nothing changes) and the rows changed.
 
     Memory: the column once more, at most.
 
@@ -39,7 +39,7 @@ def keep_c4_lines(texts: pd.Series, *, require_punctuation: bool = True) -> tupl
 
 
 def _keep_of_chunk(chunk: pa.Array, require_punctuation: bool) -> tuple[pa.Array, int]:
-    # What is not written to takes no memory: the pages of an empty array come when they are touched.
+    # Unwritten pages use zero memory: the pages of an empty array are allocated when they are touched.
     size = sum(int(span.offsets[-1] - span.offsets[0]) for span in array_spans(chunk))
     copied = np.empty(size, dtype=np.uint8)
     offsets = np.zeros(len(chunk) + 1, dtype=np.int64)
@@ -54,7 +54,7 @@ def _keep_of_chunk(chunk: pa.Array, require_punctuation: bool) -> tuple[pa.Array
 
 
 def _copy(data: Any, offsets: Any, copied: Any, places: Any, require_punctuation: bool) -> int:
-    """Append the lines that stay to ``copied``, and where each text ends to ``places``; return how many texts changed."""
+    """Append the kept lines to ``copied``, and the end of each text to ``places``; return how many texts changed."""
     from curator_df.kernels.c4_copy import copy_c4_lines
 
     table = word_classes()
@@ -65,9 +65,9 @@ def _copy(data: Any, offsets: Any, copied: Any, places: Any, require_punctuation
 def token_sentences(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], *, require_punctuation: bool = True
 ) -> npt.NDArray[np.int64]:
-    r"""Count the sentences of the lines that stay as datatrove does: spaCy's, of each line by itself.
+    r"""Count the sentences of the kept lines as datatrove does: spaCy's, for each line separately.
 
-    Of texts that no line fails. Memory: 4.7 times a text of lines of three letters, 2.2 times prose (20 MB, measured).
+    For texts that no line fails. Memory: 4.7 times a text of lines of three letters, 2.2 times prose (20 MB, measured).
 
     Examples
     --------
@@ -85,7 +85,7 @@ def token_sentences(
     starts = np.concatenate([begins, breaks])
     del breaks
     starts.sort()
-    # A text that a line fails is as it was, and may end with a line feed: no line begins after it.
+    # A text that a line fails is unchanged, and may end with a line feed: no line begins after it.
     starts = starts[np.append(starts[1:], places[-1]) > starts]
     counts = np.zeros(len(offsets) - 1, dtype=np.int64)
     for low in range(0, len(starts), LINES_AT_ONCE):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs to compare, out of band hashes: every document of a bucket with the first few of it, never all with all.
+"""Pairs to compare, from band hashes: each document of a bucket is paired with its first few, never all with all.
 
-A bucket holds the documents whose hash of one band is the same. The pairs of a bucket of n documents are at most
-``anchors * n``, so a text that comes a million times costs a few million comparisons, not half a trillion.
+A bucket holds the documents with the same hash of one band. A bucket of n documents has at most
+``anchors * n`` pairs, so a text that occurs a million times costs a few million comparisons, not half a trillion.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from curator_df.errors import ParameterError
 from curator_df.kernels.components import distinct
 
 ANCHORS = 2
-"""Documents of a bucket with which the others are compared, by default."""
+"""Default number of documents of a bucket with which the others are compared."""
 
 
 def candidate_pairs(hashes: npt.NDArray[np.uint64], *, anchors: int = ANCHORS) -> npt.NDArray[np.int64]:
@@ -23,19 +23,19 @@ def candidate_pairs(hashes: npt.NDArray[np.uint64], *, anchors: int = ANCHORS) -
     Parameters
     ----------
     hashes : ndarray of uint64, shape (rows, bands)
-        Of `minhash.band_hashes`.
+        Band hashes, from `minhash.band_hashes`.
     anchors : int
-        First rows of each bucket that all others of it are paired with.
+        Number of first rows of each bucket with which its other rows are paired.
 
     Returns
     -------
     ndarray of int64, shape (pairs, 2)
-        Distinct, the smaller row first, ascending.
+        Distinct pairs in ascending order, the smaller row first.
 
     Raises
     ------
     ParameterError
-        If there is to be no anchor.
+        If ``anchors`` is less than 1.
 
     Notes
     -----
@@ -50,7 +50,7 @@ def candidate_pairs(hashes: npt.NDArray[np.uint64], *, anchors: int = ANCHORS) -
     [[0, 1], [0, 3], [1, 2], [1, 3]]
     """
     if anchors < 1:
-        raise ParameterError(f"candidate_pairs: anchors={anchors} is less than 1")
+        raise ParameterError(f"candidate_pairs: anchors={anchors} must be at least 1")
     rows = len(hashes)
     found = [np.empty(0, dtype=np.int64)]
     for band in range(hashes.shape[1]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each code point is to NeMo's rules on characters: a table beside that of `code_points`, made when first needed."""
+"""Classes of code points for NeMo's rules on characters: a table in addition to that of `code_points`, made on first use."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from curator_df.kernels.code_points import (
 
 # SPACE is bit 1, as in `code_points`.
 ALPHABETIC = 2
-"""What ``[[:alpha:]]`` of the package regex matches: Unicode's property Alphabetic, of which ``str.isalpha`` is a part."""
+"""Characters that ``[[:alpha:]]`` of the package regex matches: Unicode's property Alphabetic, which includes ``str.isalpha``."""
 DIGIT = 4
-"""What ``[[:digit:]]`` of the package regex matches: ASCII digits."""
+"""Characters that ``[[:digit:]]`` of the package regex matches: ASCII digits."""
 PARENTHESIS = 8
 """Round, square, curly and angle brackets: nemo_curator 0.9.0, utils/constants.py, regex_paren."""
 ALPHANUMERIC = 16
@@ -30,9 +30,9 @@ ALPHANUMERIC = 16
 WHITE = 32
 """Tab, line feed, CR, backspace, space: nemo_curator 0.9.0, utils/constants.py, white_space_list."""
 URL = 64
-"""What may stand in a URL: nemo_curator 0.9.0, utils/constants.py, regex_url, where ``[$-_@.&+]`` is a range."""
+"""Characters allowed in a URL: nemo_curator 0.9.0, utils/constants.py, regex_url, where ``[$-_@.&+]`` is a range."""
 NOTABLE = 128
-"""Looked at one by one: ``#``, the ellipsis, and where a URL, a tag, *javascript* or the m of *lorem ipsum* may be."""
+"""Bytes checked one by one: ``#``, the ellipsis, and possible starts of a URL, a tag, *javascript* or the m of *lorem ipsum*."""
 
 # Unicode 14.0.0, DerivedCoreProperties.txt, Alphabetic, without the letters (general category L): marks, letter numbers,
 # circled letters. First-last code point, hexadecimal.

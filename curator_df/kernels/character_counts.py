@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of characters, URLs and words as NeMo Curator and dolma look at them: one scan, in constant memory.
+"""Compiled counts of characters, URLs and words as NeMo Curator and dolma define them: one scan, in constant memory.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for the
 function to call.
@@ -47,19 +47,19 @@ _FIRST, _STOP = COUNTS.index(CHARACTER_COUNTS[0]), COUNTS.index(CHARACTER_COUNTS
     _HAS_JAVASCRIPT,
     _HAS_LOREM_IPSUM,
 ) = range(4, len(CHARACTER_COUNTS))
-# What NeMo takes for an ellipsis where it is a whole word: nemo_curator 0.9.0, utils/constants.py, ellipsis_marks.
+# NeMo regards these as an ellipsis if they are a whole word: nemo_curator 0.9.0, utils/constants.py, ellipsis_marks.
 _MARKS = tuple(np.frombuffer(mark.encode(), dtype=np.uint8) for mark in ("...", "\u2026", "-\xbb"))
 _BRACKETED = tuple(np.frombuffer(mark.encode(), dtype=np.uint8) for mark in ("[...]", "(...)", "[\u2026]"))
 _XML_HEADER, _JAVASCRIPT, _LOREM_IPSUM = (
     np.frombuffer(phrase, dtype=np.uint8) for phrase in (b"<?xml version=", b"javascript", b"lorem ipsum")
 )
 XML_HEADER_CHARACTERS = 100
-"""Where NeMo looks for an XML header: nemo_curator 0.9.0, filters/code.py, XMLHeaderFilter."""
+"""Number of characters in which NeMo looks for an XML header: nemo_curator 0.9.0, filters/code.py, XMLHeaderFilter."""
 
 
 @helper
 def _is_phrase(data: Any, at: int, start: int, stop: int, letters: Any, in_any_case: bool) -> bool:
-    """Say whether these letters, which are lower case, are here."""
+    """Return whether these lower-case letters are at this position."""
     if at < start or at + len(letters) > stop:
         return False
     for place in range(len(letters)):
@@ -97,7 +97,7 @@ def _is_ellipsis_mark(data: Any, at: int, stop: int) -> bool:
 
 @helper
 def _url_stop(data: Any, at: int, stop: int, byte_classes: Any) -> int:
-    """Return where the URL that may start at this ``h`` ends, or ``at``."""
+    """Return the end of the URL that may start at this ``h``, or ``at``."""
     if at + 8 > stop or data[at + 1] != 0x74 or data[at + 2] != 0x74 or data[at + 3] != 0x70:
         return at
     place = at + 4 + (data[at + 4] == 0x73)
@@ -111,7 +111,7 @@ def _url_stop(data: Any, at: int, stop: int, byte_classes: Any) -> int:
 
 @helper
 def _middle_lengths(lengths: Any, words: int, longest: int) -> int:
-    """Return the lengths of the two middle words, added up (of the middle word twice); clear the tally of lengths."""
+    """Return the sum of the lengths of the two middle words (twice the middle word's); clear the tally of lengths."""
     lower, upper, seen, middle = (words - 1) // 2, words // 2, 0, 0
     for length in range(min(longest, LONGEST_COUNTED_WORD) + 1):
         before, seen = seen, seen + lengths[length]
@@ -138,7 +138,7 @@ def _count_word(
 
 @helper
 def _look_for_phrases(data: Any, at: int, start: int, stop: int, characters: int, row: Any) -> None:
-    """Look for the phrase that a notable character may be part of; ``characters`` are those before it."""
+    """Look for the phrase that a notable character may be part of; ``characters`` is the number of characters before it."""
     byte = data[at] | 0x20
     if byte == 0x3C and characters + len(_XML_HEADER) <= XML_HEADER_CHARACTERS:
         row[_HAS_XML_HEADER] |= _is_phrase(data, at, start, stop, _XML_HEADER, False)
@@ -150,7 +150,7 @@ def _look_for_phrases(data: Any, at: int, start: int, stop: int, characters: int
 
 @helper
 def count_characters(data: Any, start: int, stop: int, classes: Any, lengths: Any, row: Any) -> None:
-    """Count a text into ``row``, of which every column is 0; so is the tally of lengths, before and after."""
+    """Count a text into ``row``, whose columns are all 0, as is the tally of lengths before and after."""
     byte_classes, page_of, pages = classes
     characters = alphabetic = alphanumeric = digits = white = url = 0
     length = of_word = hash_runs = word_start = 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled copy of texts without URLs, or with runs of line ends or of white space made short: never longer.
+"""Compiled copy of texts without URLs, or with shortened runs of line ends or white space: never longer than the original.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `clean_texts`.
 """
@@ -19,7 +19,7 @@ from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.word_counts import SPAN, code_point
 
 WITHOUT_URLS, SHORT_LINE_ENDS, SINGLE_SPACES = range(3)
-"""What may be done."""
+"""Kinds of cleaning."""
 
 _SCHEME, _WWW, _AUTHORITY = (np.frombuffer(letters, dtype=np.uint8) for letters in (b"http", b"www.", b"://"))
 
@@ -39,7 +39,7 @@ def _is_here(data: Any, at: int, stop: int, letters: Any) -> bool:
 
 @helper
 def _after_text(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return where the next white space is, or ``stop``."""
+    """Return the position of the next white space, or ``stop``."""
     byte_classes, page_of, pages = classes
     while at < stop:
         flags, width = byte_classes[data[at]], 1
@@ -54,7 +54,7 @@ def _after_text(data: Any, at: int, stop: int, classes: Any) -> int:
 
 @helper
 def _url_stop(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return where the URL that begins with this ``h`` or ``w`` ends, or ``at``."""
+    """Return the end of the URL that begins with this ``h`` or ``w``, or ``at``."""
     begin = at
     if data[at] | 0x20 == 0x77:
         begin = at + 4 if _is_here(data, at, stop, _WWW) else at
@@ -108,7 +108,7 @@ def _copy_short_line_ends(data: Any, at: int, stop: int, copied: Any, end: int) 
 def _copy_single_spaces(data: Any, at: int, stop: int, classes: Any, copied: Any, end: int) -> int:
     """Append a text to ``copied`` from ``end`` on; return its new end."""
     byte_classes, page_of, pages = classes
-    is_due = in_line = False  # a space is to be written before what follows; the line has something
+    is_due = in_line = False  # a space precedes the next character; the line is not empty
     while at < stop:
         flags, width = byte_classes[data[at]], 1
         if data[at] >= 0x80:
@@ -136,7 +136,7 @@ def copy_cleaned(
     """Append each text of a span to ``copied``; return how many changed.
 
     ``copied_offsets`` has one more entry than there are texts; its first says where in ``copied`` to begin. ``copied`` has
-    room for the texts as they are.
+    room for the unchanged texts.
     """
     classes = (byte_classes, page_of, pages)
     changed = 0

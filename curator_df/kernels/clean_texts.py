@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text column without URLs, with at most two line ends in a row, or with single spaces; and how such copies are made."""
+"""Remove URLs from a text column, limit line ends to two in a row, or collapse white space; and make such copies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from curator_df.kernels.buffers import TextSpan, array_spans, large_strings, tex
 from curator_df.kernels.code_points import word_byte_classes, word_classes
 
 What = Literal["urls", "line_ends", "spaces"]
-"""What is taken out: URLs, line ends beyond two in a row, or white space beyond single spaces inside of lines."""
+"""Kind of cleaning: remove URLs, line ends beyond two in a row, or white space beyond single spaces within lines."""
 
 Copy = Callable[[TextSpan, Any, Any], int]
-"""Appends the changed texts of a span to an array of bytes, fills in their offsets, and returns how many changed."""
+"""Function that appends the changed texts of a span to an array of bytes, fills in their offsets, and returns how many
+changed."""
 
 
 def clean_texts(texts: pd.Series, what: What) -> tuple[pd.Series, int]:
@@ -47,7 +48,7 @@ def clean_texts(texts: pd.Series, what: What) -> tuple[pd.Series, int]:
 
 
 def copied_texts(texts: pd.Series, copy: Copy) -> tuple[pd.Series, int]:
-    """Copy a text column, each text no longer than it is; return it (the same object if nothing changes) and the rows changed.
+    """Copy a text column, making no text longer; return it (the same object if nothing changes) and the rows changed.
 
     Memory: the column once more, at most.
     """
@@ -60,7 +61,7 @@ def copied_texts(texts: pd.Series, copy: Copy) -> tuple[pd.Series, int]:
 
 
 def _copied_chunk(chunk: pa.Array, copy: Copy) -> tuple[pa.Array, int]:
-    # What is not written to takes no memory: the pages of an empty array come when they are touched.
+    # Unwritten pages use zero memory: the pages of an empty array are allocated when they are touched.
     copied = np.empty(sum(int(span.offsets[-1] - span.offsets[0]) for span in array_spans(chunk)), dtype=np.uint8)
     offsets = np.zeros(len(chunk) + 1, dtype=np.int64)
     changed = 0

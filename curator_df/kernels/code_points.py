@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each Unicode code point is, as two-level tables that compiled kernels look up.
+"""Classes of Unicode code points, as two-level tables that compiled kernels look up.
 
-A table has a page for every 256 code points, and equal pages are held once: all of CJK is one page, so that text of any
+A table has a page for every 256 code points, and equal pages are stored once: all of CJK is one page, so that text of any
 script reads a few hundred bytes of table. Made from Python's own ``str`` methods on first use (40 ms), so that the
 kernels agree with ``str.split``, ``str.splitlines`` and ``str.isalpha`` of the running interpreter.
 """
@@ -16,30 +16,31 @@ import numpy as np
 import numpy.typing as npt
 
 SPACE = 1
-"""``str.isspace``: where ``str.split`` cuts."""
+"""Characters at which ``str.split`` splits (``str.isspace``)."""
 LINE_END = 2
-"""Where ``str.splitlines`` cuts. Every one of them is white space too."""
+"""Characters at which ``str.splitlines`` splits. All of them are white space too."""
 ALPHA = 4
 """``str.isalpha``."""
 SYMBOL = 8
-"""In `SYMBOLS`."""
+"""Characters in `SYMBOLS`."""
 MARK = 16
-"""Bytes only: not ASCII, or a character that is counted (``#`` and ``.``), so not for the fast path."""
+"""Class of bytes only: not ASCII, or a character that is counted (``#`` and ``.``), so not for the fast path."""
 TERMINAL = 32
-"""In `TERMINALS`."""
+"""Characters in `TERMINALS`."""
 DECIMAL = 64
-r"""``str.isdecimal``: what ``\d`` matches."""
+r"""Digits that ``\d`` matches (``str.isdecimal``)."""
 UPPER = 128
 """``str.isupper``."""
 
 PAGE_SIZE = 256
 PAGE_COUNT = 0x2000
-"""Four bytes of damaged UTF-8 can encode up to 0x1FFFFF: a page for those too, so that no lookup is out of bounds."""
+"""Number of pages. Four bytes of damaged UTF-8 can encode up to 0x1FFFFF, so there are pages up to it and no lookup is out of
+bounds."""
 ASSIGNED_STOP = 0x40000
-"""Planes 4 to 13 are empty and 14 to 16 hold no letter, white space or punctuation."""
+"""First code point without a class: planes 4 to 13 are empty and 14 to 16 have no letter, white space or punctuation."""
 
 # datatrove 0.10.0, utils/text.py, PUNCTUATION_SET: ASCII punctuation, control characters but tab and line feed, and
-# these (the full-width digit one among them). Read off the released package, sorted by code point.
+# these (the full-width digit one among them). Taken from the released package, sorted by code point.
 SYMBOLS = (
     "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
     + "".join(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))
@@ -58,7 +59,7 @@ SYMBOLS = (
     "\U00016a6f\U00016af5\U00016b37\U00016b38\U00016b44\U00016e98\U0001bc9f\U0001da88"
 )
 
-# datatrove 0.10.0, utils/text.py, TERMINAL_PUNCTUATION: what ends a sentence in any script. All 159 are symbols too; of
+# datatrove 0.10.0, utils/text.py, TERMINAL_PUNCTUATION: characters that end a sentence in any script. All 159 are symbols too; of
 # those that are not ASCII or control characters, it has all but these thirty.
 _NOT_TERMINAL = (
     "\xab\xb4\xbb\u2013\u2014\u2019\u201c\u201d\u201e\u2026\u2236\u2501\u25ba\u3001\u3008\u3009\u300a\u300b\u300c\u300d"
@@ -69,18 +70,18 @@ TERMINALS = ".!?" + "".join(symbol for symbol in SYMBOLS if symbol > "\x9f" and 
 
 @dataclass(frozen=True)
 class CodePointTable:
-    """A value for every code point: ``pages[page_of[code >> 8], code & 255]``."""
+    """Value for every code point: ``pages[page_of[code >> 8], code & 255]``."""
 
     page_of: npt.NDArray[np.uint16]
     """Shape (`PAGE_COUNT`,): row of ``pages`` for each 256 code points."""
     pages: npt.NDArray[Any]
-    """Shape (distinct pages, 256)."""
+    """Values, shape (distinct pages, 256)."""
 
     def __getitem__(self, code: int) -> int:
         return int(self.pages[self.page_of[code >> 8], code & 255])
 
     def of_bytes(self, beyond: int = 0) -> npt.NDArray[np.uint8]:
-        """Return the values of the 128 ASCII characters, shape (256,); ``beyond`` for other bytes."""
+        """Return the values of the 128 ASCII characters, and ``beyond`` for other bytes; shape (256,)."""
         values = np.full(256, beyond, dtype=np.uint8)
         values[:128] = [self[code] for code in range(128)]
         return values
@@ -111,7 +112,7 @@ def code_points_of(ranges: str) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=1)
 def word_classes() -> CodePointTable:
-    """Return the table of the bits above but `MARK` (uint8) of every code point."""
+    """Return the table of the bits above, without `MARK`, (uint8) for every code point."""
     values = np.zeros(ASSIGNED_STOP, dtype=np.uint8)
     characters = [chr(code) for code in range(ASSIGNED_STOP)]
     values[[character.isalpha() for character in characters]] |= ALPHA
@@ -127,7 +128,7 @@ def word_classes() -> CodePointTable:
 
 @lru_cache(maxsize=4)
 def word_byte_classes(marks: str) -> npt.NDArray[np.uint8]:
-    """Return the classes of the 256 bytes; those in ``marks``, and all that are not ASCII, have the `MARK` bit."""
+    """Return the classes of the 256 bytes; those in ``marks``, and all non-ASCII bytes, have the `MARK` bit."""
     classes = word_classes().of_bytes(beyond=MARK)
     classes[[ord(character) for character in marks]] |= MARK
     return classes

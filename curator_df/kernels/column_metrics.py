@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics that other operators add as columns, such as `add_token_count`: rules of profiles may be on them."""
+"""Metrics in columns that other operators add, such as `add_token_count`; rules of profiles may use them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ COLUMN_METRICS = (
         "Int64",
         "",
         None,
-        "Number of tokens of a tokenizer, as `add_token_count` counts them.",
+        "Number of tokens, as counted by `add_token_count`.",
         f"{_FILTERS}/heuristic_filter.py, TokenCountFilter",
-        "0 for an empty text, or the special tokens where these are counted",
+        "0 for an empty text, or the number of special tokens if they are counted",
         operator=_OPERATOR,
     ),
     Metric(
@@ -24,9 +24,9 @@ COLUMN_METRICS = (
         "Float64",
         "",
         None,
-        "Code points of the text divided by its tokens, special ones left out.",
+        "Number of code points divided by the number of tokens, without special tokens.",
         f"{_FILTERS}/code.py, TokenizerFertilityFilter",
-        "-1 for a text without tokens, as there",
+        "-1 for a text without tokens, as in NeMo",
         operator=_OPERATOR,
     ),
     Metric(
@@ -34,8 +34,8 @@ COLUMN_METRICS = (
         "Float64",
         "",
         None,
-        "Bytes of the text in UTF-8 divided by its tokens, special ones left out.",
-        "the same of bytes, so that scripts can be compared",
+        "Number of UTF-8 bytes divided by the number of tokens, without special tokens.",
+        "variant of tokenizer_fertility on bytes, so that scripts can be compared",
         "-1 for a text without tokens",
         operator=_OPERATOR,
     ),
@@ -44,9 +44,9 @@ COLUMN_METRICS = (
         "Float64",
         "",
         None,
-        "Share of the code points of source code that are in comments, as `add_comment_ratio` says for each language.",
+        "Fraction of the code points of source code that are in comments, as `add_comment_ratio` defines it for each language.",
         f"{_FILTERS}/code.py, PythonCommentToCodeFilter and GeneralCommentToCodeFilter",
-        "0 for an empty text (NeMo divides by zero) and for Python that cannot be parsed; 9999 for a comment that does not end",
+        "0 for an empty text (NeMo divides by zero) and for Python that cannot be parsed; 9999 for an unterminated comment",
         operator="add_comment_ratio",
     ),
     Metric(
@@ -54,9 +54,9 @@ COLUMN_METRICS = (
         "Float64",
         "",
         None,
-        "Share of the code points of an HTML page that are its text, without scripts and styles, as `add_html_text_ratio` says.",
+        "Fraction of the code points of an HTML page that are text, without scripts and styles, as in `add_html_text_ratio`.",
         f"{_FILTERS}/code.py, HTMLBoilerplateFilter",
-        "0 for an empty page (NeMo divides by zero), for one with too little text and for one that cannot be parsed",
+        "0 for an empty page (NeMo divides by zero), for a page with too little text and for a page that cannot be parsed",
         operator="add_html_text_ratio",
     ),
 )

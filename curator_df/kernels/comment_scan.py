@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""The compiled scan for comments in source code: one pass over each text, in time linear in it.
+"""Compiled scan for comments in source code: one pass over each text, in linear time.
 
-What begins a comment or a string is the family's (`comments.FAMILIES`). All of it is ASCII, so texts are read as bytes.
+The family (`comments.FAMILIES`) defines what begins a comment or a string. All of it is ASCII, so texts are read as bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _line_stop(data: Any, at: int, stop: int) -> int:
 
 @helper
 def _quote_on_line(data: Any, at: int, stop: int, escapes: bool) -> int:
-    """Return where the string that begins here ends, on this line, or -1.
+    """Return the end on this line of the string that begins here, or -1.
 
     With ``escapes`` a quote after a backslash ends it only if no other on the line does.
     """
@@ -46,7 +46,7 @@ def _quote_on_line(data: Any, at: int, stop: int, escapes: bool) -> int:
 
 @helper
 def _string_stop(data: Any, at: int, stop: int) -> int:
-    """Return the place after the string that begins here, over lines and past what a backslash escapes."""
+    """Return the position after the string that begins here, across lines and past escaped characters."""
     quote = data[at]
     at += 1
     while at < stop and data[at] != quote:
@@ -71,7 +71,7 @@ def _after_string(data: Any, at: int, stop: int, family: int) -> int:
 
 @helper
 def _opens(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
-    """Return the bytes of what begins a comment here, and of what ends it: 0 for the end of the line."""
+    """Return the length of the mark that begins a comment here, and of the mark that ends it: 0 for the end of the line."""
     if family == HTML:
         is_open = at + 4 <= stop and data[at] == 0x3C and data[at + 1] == 0x21 and data[at + 2] == data[at + 3] == 0x2D
         return (4, 3) if is_open else (0, 0)
@@ -84,7 +84,7 @@ def _opens(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
 
 @helper
 def _close(data: Any, at: int, stop: int, closing: int) -> int:
-    """Return where ``*/`` or ``-->`` begins, or -1."""
+    """Return the position of the next ``*/`` or ``-->``, or -1."""
     while at + closing <= stop:
         if closing == 2 and data[at] == _STAR and data[at + 1] == _SLASH:
             return at
@@ -96,7 +96,7 @@ def _close(data: Any, at: int, stop: int, closing: int) -> int:
 
 @helper
 def _count(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
-    """Return the code points in the comments of a text and the number of these; -1 if one does not end."""
+    """Return the number of code points in the comments of a text and of comments; -1 if one does not end."""
     characters, comments = 0, 0
     while at < stop:
         opening, closing = _opens(data, at, stop, family)
@@ -112,7 +112,7 @@ def _count(data: Any, at: int, stop: int, family: int) -> tuple[int, int]:
         elif _is_quote(data[at], family):
             at = _after_string(data, at, stop, family)
         else:
-            # A slash takes what follows with it in these families, a backslash in that one.
+            # A slash consumes the following character in these families, a backslash in that one.
             skips = data[at] == _SLASH and family in (GO, JAVASCRIPT)
             at += 2 if skips or (data[at] == _BACKSLASH and family == SHELL) else 1
     return characters, comments

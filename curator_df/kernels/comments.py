@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The share of comments in source code, by language: the definitions of NeMo Curator 0.9.0.
+"""Fraction of comments in source code, by language: the definitions of NeMo Curator 0.9.0.
 
-Python is parsed by Python itself: comments and docstrings. Other languages are scanned by a compiled kernel, which knows what
-begins a comment or a string and nothing else, as the package comment_parser does.
+Python is parsed by Python itself: comments and docstrings. Other languages are scanned by a compiled kernel, which only knows
+what begins a comment or a string, as in the package comment_parser.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ FAMILIES: Mapping[str, int] = {
     "ruby": 4,
     "shell": 5,
 }
-"""What the compiled scan takes a language for: its constants, in order."""
+"""Families of languages for the compiled scan, by its constants, in order."""
 NOT_ENDED = 9999.0
-"""Score of a text with a comment that does not end, as NeMo Curator says: more than any limit."""
+"""Score of a text with an unterminated comment, as in NeMo Curator: higher than any limit."""
 PARSED_FACTOR = 700
-"""What Python holds of a parsed file as a multiple of its bytes: 190 to 674 were measured."""
+"""Memory that Python needs for a parsed file, as a multiple of its bytes; 190 to 674 were measured."""
 _HAS_DOCSTRING = (ast.FunctionDef, ast.ClassDef, ast.Module)
 
 
 def comment_ratios(texts: pd.Series, language: Language, max_file_bytes: int) -> tuple[npt.NDArray[np.float64], int]:
-    """Return the share of each text that is in comments, and how many texts could not be read.
+    """Return the fraction of each text that is in comments, and how many texts could not be read.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def comment_ratios(texts: pd.Series, language: Language, max_file_bytes: int) ->
     language : str
         One of `Language`.
     max_file_bytes : int
-        Of Python: a longer text is not parsed.
+        Maximum size of Python source; longer texts are not parsed.
 
     Notes
     -----
@@ -71,7 +71,7 @@ def comment_ratios(texts: pd.Series, language: Language, max_file_bytes: int) ->
         counts = np.empty((len(span), 3), dtype=np.int64)
         count_comments_of_span(span.data, span.offsets, FAMILIES[language], counts)
         characters, comments, length = counts.T
-        # A space stands between two comments.
+        # A space separates two comments.
         found = ratios[span.first_row : span.first_row + len(span)]
         np.divide(characters + np.maximum(comments - 1, 0), length, out=found, where=length > 0)
         found[characters < 0] = NOT_ENDED
@@ -96,7 +96,7 @@ def _python_ratios(texts: pd.Series, max_file_bytes: int) -> tuple[npt.NDArray[n
 
 
 def python_comments(source: str) -> int | None:
-    r"""Return the characters of comments, with their marks, and of docstrings; None where Python cannot parse the text.
+    r"""Return the number of characters in comments, with their marks, and in docstrings; None if Python cannot parse the text.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def python_comments(source: str) -> int | None:
         lines = io.StringIO(source).readline
         comments = [token.string for token in tokenize.generate_tokens(lines) if token.type == tokenize.COMMENT]
     except MemoryError:
-        # Python says this of source that is nested too deeply, too. Then there is memory.
+        # Python also raises this for source that is nested too deeply, when there is enough memory.
         bytearray(PARSED_FACTOR * len(source))
         return None
     except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):

@@ -4,7 +4,7 @@
 One text column: MurmurHash3_x64_128 with seed 0 of its UTF-8 bytes, as cuDF's ``murmurhash3_x64_128`` and mmh3's
 ``hash64`` compute it; null is `NULL_HASH`, which no known text has. A number: the same hash of its 8 bytes, as int64 or
 float64. Several columns: the same hash of the 16-byte hashes of the columns one after the other, little-endian, so that
-no two rows can be taken for one another by where a value ends. The compiled functions are in `murmur_hash`.
+the boundaries between values are part of the hash. The compiled functions are in `murmur_hash`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from curator_df.kernels.buffers import text_spans
 from curator_df.kernels.lower_case import lower_bytes, lower_steps
 
 Normalize = Literal["case_and_spaces"]
-"""``case_and_spaces``: simple lower case, code point by code point, runs of white space as one space, none at the ends."""
+"""Normalization of texts. ``case_and_spaces``: simple lower case by code point, runs of white space as one space, none at the
+ends."""
 
 Hashes = npt.NDArray[np.uint64]
-"""Shape (rows, 2): the two halves, in the order in which the algorithm returns them."""
+"""Hashes, shape (rows, 2): the two halves, in the order in which the algorithm returns them."""
 
 NULL_HASH = np.uint64((1 << 64) - 1)
 """Both halves of the hash of a missing value."""
@@ -41,12 +42,12 @@ def row_hashes(block: pd.DataFrame, columns: Sequence[str], *, normalize: Normal
     columns : sequence of str
         One column or several, whose order counts. Text, integers, booleans or floats.
     normalize : {"case_and_spaces"}, optional
-        How texts are made alike before they are hashed; by default not at all.
+        Normalization of texts before they are hashed; none by default.
 
     Returns
     -------
     ndarray of uint64, shape (rows, 2)
-        Uniform in all bits.
+        Hashes, uniform in all bits.
 
     Notes
     -----
@@ -103,7 +104,7 @@ def _number_hashes(values: pd.Series) -> Hashes:
         numbers = values.to_numpy(dtype="<f8", na_value=np.nan) + 0.0  # -0.0 equals 0.0
     else:
         raise SchemaError(
-            f"the column {values.name!r} holds {values.dtype}, which has no content hash; name columns of text, integers, "
+            f"the column {values.name!r} has dtype {values.dtype}, which cannot be hashed. Choose columns of text, integers, "
             "booleans or floats"
         )
     hashes = _fixed_width_hashes(np.ascontiguousarray(numbers).view(np.uint8), len(values), 8)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts that the compiled pass over a text makes, by name, and the feature bits that ask for them.
+"""Names of the counts that the compiled passes make, and the feature bits that request them.
 
-The metrics of the catalogue (`metrics`) are these counts or quotients of them. A group of counts is made together, by
-one compiled function, if any of them is asked for.
+The metrics of the catalog (`metrics`) are these counts or quotients of them. One compiled function makes all counts of a
+group if any of them is requested.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
-"""The eight words of Rae et al. 2021 (Gopher), appendix A.1.1; case-sensitive, as in datatrove 0.10.0."""
+"""Eight words of Rae et al. 2021 (Gopher), appendix A.1.1; case-sensitive, as in datatrove 0.10.0."""
 
 TOP_GRAMS = (2, 3, 4)
 """Lengths in words of the n-grams whose most frequent one is counted."""
@@ -18,10 +18,10 @@ REPEATED_GRAMS = (5, 6, 7, 8, 9, 10)
 """Lengths in words of the n-grams whose repetitions are counted."""
 
 SHORT_TEXT_BYTES = 1 << 16
-"""Longest text whose words are laid side by side for its n-grams (`short_grams`)."""
+"""Size of the longest text whose words are stored contiguously for its n-grams (`short_grams`)."""
 
 COUNT_WORDS = 1
-"""Feature bit: words and lines (``str.split`` and ``str.splitlines``) and what they look like."""
+"""Feature bit: words and lines (``str.split`` and ``str.splitlines``) and their properties."""
 COUNT_STOP_WORDS = 2
 """Feature bit: look each short word up among the stop words."""
 COUNT_MARKS = 4
@@ -29,33 +29,33 @@ COUNT_MARKS = 4
 COUNT_LENGTH = 8
 """Feature bit: code points and line feeds."""
 COUNT_LINES = 16
-r"""Feature bit: what stands between line feeds: how it ends, how long it is, and whether it stood there before."""
+r"""Feature bit: text between line feeds: how it ends, how long it is, and whether it is repeated."""
 COUNT_PARAGRAPHS = 32
-"""Feature bit: what stands between two or more line feeds, and whether it stood there before."""
+"""Feature bit: text between two or more line feeds, and whether it is repeated."""
 COUNT_C4 = 64
 """Feature bit: C4's test of each line, terminal punctuation required."""
 COUNT_C4_UNPUNCTUATED = 128
-"""Feature bit: the same without the test of terminal punctuation."""
+"""Feature bit: C4's test of each line, terminal punctuation not required."""
 COUNT_FIRST_GRAM = 256
 """Feature bit of the n-grams of 2 words; those of the n-grams of 3 words and more are the next ones."""
 COUNT_CHARACTERS = 1 << 17
-"""Feature bit: kinds of characters, URLs, and words as NeMo Curator and dolma look at them."""
+"""Feature bit: kinds of characters, URLs, and words as NeMo Curator and dolma define them."""
 COUNT_WEB_LINES = 1 << 18
-"""Feature bit: lines as NeMo Curator looks at them."""
+"""Feature bit: lines as NeMo Curator defines them."""
 COUNT_DOLMA_LINES = 1 << 19
-"""Feature bit: lines as dolma looks at them."""
+"""Feature bit: lines as dolma defines them."""
 COUNT_WEB_PARAGRAPHS = 1 << 20
 """Feature bit: paragraphs between two line feeds, and the phrases of boilerplate in them."""
 COUNT_FIRST_REMOVED = 1 << 21
-"""Feature bit for n = 2, the next ones for 3 and 4: what goes with the most frequent n-gram."""
+"""Feature bit for n = 2, the next ones for 3 and 4: characters removed with the most frequent n-gram."""
 COUNT_FIRST_TOP_LETTERS = 1 << 24
-"""The same: the characters of the most frequent n-gram without spaces."""
+"""Feature bit for n = 2, the next ones for 3 and 4: characters of the most frequent n-gram without spaces."""
 COUNT_FIRST_DUPLICATE = 1 << 27
 """Feature bit for n = 5, the next ones up to 10: repeated n-grams as NeMo Curator and dolma count them."""
 COUNT_DCLM_TEXT = 1 << 33
-"""Feature bit: words as fastText cuts them, stop words in any case, symbols, and lines, as DCLM looks at them."""
+"""Feature bit: words as fastText splits them, case-insensitive stop words, symbols, and lines, as DCLM defines them."""
 COUNT_DCLM_REPEATS = 1 << 34
-"""Feature bit: lines and paragraphs, white space at their ends taken off, that occur more than once."""
+"""Feature bit: lines and paragraphs, stripped of white space, that occur more than once."""
 COUNT_UNICODE_GRAMS = 1 << 35
 """Feature bit: repeated n-grams of the words of Unicode's rules, of every n."""
 COUNT_SOURCE = 1 << 36
@@ -63,7 +63,7 @@ COUNT_SOURCE = 1 << 36
 COUNT_SENTENCES = 1 << 37
 """Feature bit: sentences."""
 LONGEST_COUNTED_WORD = 4095
-"""A longer word is taken to be of this length in ``middle_word_lengths``."""
+"""Length that ``middle_word_lengths`` uses for any longer word."""
 
 WORD_COUNTS = (
     "words",
@@ -149,7 +149,7 @@ TOP_LETTER_COUNTS = tuple(f"top_{n}_gram_letters" for n in TOP_GRAMS)
 DUPLICATE_GRAM_COUNTS = tuple(f"duplicate_{n}_gram_characters" for n in REPEATED_GRAMS)
 REPEATED_LETTER_COUNTS = tuple(f"repeated_{n}_gram_letters" for n in REPEATED_GRAMS)
 GRAM_LETTER_COUNTS = tuple(f"all_{n}_gram_letters" for n in REPEATED_GRAMS)
-"""Of all n-grams, which overlap."""
+"""Counts of all n-grams, which overlap."""
 REPEAT_COUNTS = (
     *REMOVED_GRAM_COUNTS,
     *TOP_LETTER_COUNTS,
@@ -158,7 +158,7 @@ REPEAT_COUNTS = (
     *GRAM_LETTER_COUNTS,
 )
 REPEAT_WORK_COLUMNS = 3
-"""Columns to work in, behind those of ``REPEAT_COUNTS``."""
+"""Number of working columns behind those of ``REPEAT_COUNTS``."""
 DCLM_TEXT_COUNTS = (
     "fasttext_words",
     "dclm_symbols",
@@ -167,7 +167,7 @@ DCLM_TEXT_COUNTS = (
     "bullet_stripped_lines",
     "ellipsis_stripped_lines",
 )
-"""Stripped lines stand between line feeds, without the white space at their ends, and are not empty."""
+"""Stripped lines are separated by line feeds, stripped of white space, and not empty."""
 DCLM_REPEAT_COUNTS = (
     "repeated_stripped_lines",
     "stripped_line_characters",
@@ -190,7 +190,7 @@ SOURCE_COUNTS = (
     "alphanumeric_characters",
     "letters",
 )
-"""Lines stand between single line feeds, whatever is in them; their characters are all but line feeds."""
+"""Lines are separated by single line feeds, whatever they contain; their characters are all but line feeds."""
 SENTENCE_COUNTS = ("sentences",)
 
 COUNTS = (
@@ -213,7 +213,7 @@ COUNTS = (
     *SOURCE_COUNTS,
     *SENTENCE_COUNTS,
 )
-"""Every count, in the order of the columns that the compiled pass fills."""
+"""All counts, in the order of the columns that the compiled pass fills."""
 
 _FEATURE_OF_GROUP = (
     (WORD_COUNTS, COUNT_WORDS),
@@ -261,7 +261,7 @@ REPEAT_FEATURES = COUNT_FIRST_REMOVED * ((1 << (2 * len(TOP_GRAMS) + len(REPEATE
 
 
 def features_of_counts(names: Iterable[str]) -> int:
-    """Return the feature bits that ask for these counts.
+    """Return the feature bits that request these counts.
 
     Examples
     --------

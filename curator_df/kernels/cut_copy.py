@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled copies of texts without something at their ends, or without some lines: what is copied is never longer.
+"""Compiled copies of texts without something at their ends, or without some lines; a copy is never longer than the original.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, four functions. See `cut_texts`.
 """
@@ -22,10 +22,10 @@ from curator_df.kernels.word_counts import BYTES, SPAN, code_point
 
 OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 COPIED = (types.uint8[::1], types.int64[::1])
-"""Types of what is written: bytes, and where each text ends in them (one more entry than texts; the first is given)."""
+"""Types of the output: bytes, and the end of each text in them (one more entry than texts; the first is given)."""
 
 FROM_INDEX, FROM_MARK, FROM_NOTHING = range(3)
-"""How one end of a slice is named."""
+"""Ways to specify one end of a slice."""
 
 _LINE_FEED, _QUOTATION_MARK = 0x0A, 0x22
 
@@ -67,11 +67,11 @@ def _paragraph_stop(data: Any, at: int, stop: int) -> int:
 
 @helper
 def _without_boilerplate(data: Any, start: int, stop: int) -> tuple[int, int]:
-    """Return where what stays of a text begins and ends."""
+    """Return the bounds of the kept part of a text."""
     paragraphs = found = 0
     first = last = -1
     before_first = start  # the end of the paragraph before the first that is boilerplate
-    after_last = stop  # where the paragraph after the last one begins
+    after_last = stop  # the start of the paragraph after the last one
     at, previous_stop = start, start
     while at <= stop:
         paragraph_stop = _paragraph_stop(data, at, stop)
@@ -95,7 +95,7 @@ def _without_boilerplate(data: Any, start: int, stop: int) -> tuple[int, int]:
 
 @kernel(types.int64(BYTES, OFFSETS, *COPIED))
 def copy_without_boilerplate(data: Any, offsets: Any, copied: Any, copied_offsets: Any) -> int:
-    """Append each text without the paragraphs of boilerplate at one of its ends; return how many changed."""
+    """Append each text without boilerplate paragraphs at one of its ends; return how many changed."""
     changed = 0
     for row in range(len(offsets) - 1):
         start, stop = _without_boilerplate(data, offsets[row], offsets[row + 1])
@@ -121,7 +121,7 @@ def copy_without_lines(
 ) -> int:
     """Append each text without the lines that are listed; return how many changed.
 
-    ``hashes``: of the lines, sorted; ``bounds``: where each begins and ends in ``lines``; ``lengths``: True at the length of
+    ``hashes``: sorted hashes of the lines; ``bounds``: start and end of each in ``lines``; ``lengths``: True at the length of
     each.
     """
     changed = 0
@@ -146,7 +146,7 @@ def copy_without_lines(
 
 @helper
 def _index_place(data: Any, start: int, stop: int, index: int) -> int:
-    """Return the byte at which the code point of this index begins; negative counts from the end, as in a slice."""
+    """Return the byte at which the code point with this index begins; negative counts from the end, as in a slice."""
     if index < 0:
         at = stop
         while index < 0 and at > start:
@@ -201,7 +201,7 @@ def _stripped(data: Any, start: int, stop: int, classes: Any) -> tuple[int, int]
 
 @helper
 def _slice(data: Any, start: int, stop: int, ends: Any, left_mark: Any, right_mark: Any) -> tuple[int, int]:
-    """Return where a slice begins and ends; the same place twice where it is empty or a mark is missing."""
+    """Return the bounds of a slice; the same position twice if it is empty or a mark is missing."""
     left_kind, left, right_kind, right = ends
     begin, end = start, stop
     if left_kind == FROM_INDEX:
@@ -237,7 +237,7 @@ def copy_slices(
 ) -> int:
     """Append a slice of each text; return how many changed.
 
-    ``ends``: of the left end how it is named (`FROM_INDEX` and so on), and its index or whether its mark stays; then of the
+    ``ends``: for the left end its kind (`FROM_INDEX` and so on), and its index or whether its mark is kept; then for the
     right end.
     """
     changed = 0

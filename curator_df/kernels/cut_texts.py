@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text column without what stands around or at the ends of its texts, without some lines, or without marks of Markdown.
+"""Cut texts of a column: remove marks around them, parts at their ends, lines, or Markdown marks.
 
 Each function returns the column (the same object if nothing changes) and the rows changed; memory: the column once more, at
 most.
@@ -21,7 +21,7 @@ from curator_df.kernels.code_points import word_byte_classes, word_classes
 
 @dataclass(frozen=True)
 class SliceEnds:
-    """Where a slice of a text begins and ends."""
+    """Bounds of a slice of a text."""
 
     left: int | str | None
     """Index of the first character, the mark whose first occurrence begins the slice, or None for the text's beginning."""
@@ -34,7 +34,7 @@ class SliceEnds:
 
 
 def without_quotation_marks(texts: pd.Series) -> tuple[pd.Series, int]:
-    """Take the quotation marks off that stand around a whole text.
+    """Remove the quotation marks around a whole text.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def without_quotation_marks(texts: pd.Series) -> tuple[pd.Series, int]:
 
 
 def without_boilerplate(texts: pd.Series) -> tuple[pd.Series, int]:
-    r"""Take paragraphs of boilerplate off one end of each text; empty texts with *lorem ipsum*.
+    r"""Remove boilerplate paragraphs from one end of each text; empty texts with *lorem ipsum*.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def without_boilerplate(texts: pd.Series) -> tuple[pd.Series, int]:
 
 
 def without_markdown(texts: pd.Series, *, keep_url: bool, inside_words: bool) -> tuple[pd.Series, int]:
-    """Take the marks for bold, italic and links out of each line.
+    """Remove the marks for bold, italic and links from each line.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def without_markdown(texts: pd.Series, *, keep_url: bool, inside_words: bool) ->
 
 
 def without_lines(texts: pd.Series, lines: Collection[str]) -> tuple[pd.Series, int]:
-    r"""Take out the lines that are, as a whole, one of ``lines``.
+    r"""Remove the lines that are equal to one of ``lines``.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def slices_of(texts: pd.Series, ends: SliceEnds, *, strip: bool) -> tuple[pd.Ser
 
 
 def _slice_end(end: int | str | None, include: bool) -> tuple[int, int, Any]:
-    """Return the kind, the index (or whether the mark stays) and the mark of one end."""
+    """Return the kind, the index (or whether the mark is kept) and the mark of one end."""
     from curator_df.kernels.cut_copy import FROM_INDEX, FROM_MARK, FROM_NOTHING
 
     if end is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of DCLM's document filters, where they are not those of others."""
+"""Metrics of DCLM's document filters that differ from those of other systems."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from curator_df.kernels.counts import REPEATED_GRAMS, TOP_GRAMS
 from curator_df.kernels.metric import Metric
 
 _FILTERS = "DCLM (mlfoundations/dclm, commit c7ed275), baselines/mappers/filters/content_filters.py"
-_LINES = "Lines stand between line feeds, without the white space at their ends; empty ones are left out."
+_LINES = "Lines are separated by line feeds and stripped of white space; empty lines are ignored."
 _PARAGRAPHS = (
-    "Paragraphs stand between two line feeds, counted from the left, without the white space at their ends; empty ones are left "
-    "out."
+    "Paragraphs are separated by two line feeds, matched from the left, and stripped of white space; empty ones are "
+    "ignored."
 )
-_WORDS = "Words are those of Unicode's rules (UAX #29, Unicode 16.0) that begin with a letter or a digit (str.isalnum)."
-_NOTHING = "1 for a text of white space, which DCLM drops"
+_WORDS = "Words follow Unicode's rules (UAX #29, Unicode 16.0) and begin with a letter or a digit (str.isalnum)."
+_NOTHING = "1 for a text of only white space, which DCLM drops"
 
 
 def _ratio(
@@ -27,10 +27,10 @@ def _top_gram(n: int) -> Metric:
         f"dclm_top_{n}_gram_character_ratio",
         f"top_{n}_unicode_gram_characters",
         "unicode_word_characters",
-        f"Code points of the words of the most frequent sequence of {n} words times its occurrences, divided by the code "
-        f"points of all words. {_WORDS}",
+        f"Number of code points in the words of the most frequent {n}-gram, times its occurrences, divided by the code "
+        f"points in all words. {_WORDS}",
         f"repetition_filter, granularity {n}",
-        "0 if no sequence occurs twice; of several as frequent, the longest; can exceed 1, because occurrences overlap",
+        "0 if no n-gram occurs twice; if several are equally frequent, the longest; can exceed 1, because occurrences overlap",
     )
 
 
@@ -39,8 +39,8 @@ def _repeated_gram(n: int) -> Metric:
         f"dclm_repeated_{n}_gram_character_ratio",
         f"repeated_{n}_unicode_gram_characters",
         "unicode_word_characters",
-        f"Code points of the words in sequences of {n} words that occur more than once, every occurrence and no word twice, "
-        f"divided by the code points of all words. {_WORDS}",
+        f"Number of code points in the words of all occurrences of repeated {n}-grams, counting each word once, "
+        f"divided by the code points in all words. {_WORDS}",
         f"repetition_filter, granularity {n}",
         f"0 for a text of at most {n} words",
     )
@@ -53,17 +53,17 @@ DCLM_METRICS = (
         numerator="fasttext_words",
         denominator=None,
         definition=(
-            "Number of words that begin with a letter or a digit (str.isalnum), cut as fastText does: at spaces, \\t, \\n, \\v, "
+            "Number of words that begin with a letter or a digit (str.isalnum), split as in fastText: at spaces, \\t, \\n, \\v, "
             "\\f, \\r and NUL."
         ),
         source=f"{_FILTERS}, page_length_filter; core_utils.py, split_words",
-        edge_cases="Other white space is part of a word; a word in quotation marks or brackets begins with neither",
+        edge_cases="Other white space is part of a word; a word that begins with a quotation mark or a bracket is not counted",
     ),
     _ratio(
         "dclm_symbol_word_ratio",
         "dclm_symbols",
         "words",
-        "Occurrences of '#', '...', '. . .' and '…', of each not overlapping, divided by the number of words (str.split).",
+        "Number of non-overlapping occurrences of '#', '...', '. . .' and '…', divided by the number of words (str.split).",
         "symbol_ratio_filter",
         "1 for a text without words, which DCLM drops; can exceed 1",
         undefined=1.0,
@@ -72,7 +72,7 @@ DCLM_METRICS = (
         "dclm_bullet_line_ratio",
         "bullet_stripped_lines",
         "stripped_lines",
-        f"Share of the lines that begin with one of ● • * -. {_LINES}",
+        f"Fraction of lines that begin with one of ● • * -. {_LINES}",
         "bullet_count_filter",
         "0 for a text without lines",
     ),
@@ -80,7 +80,7 @@ DCLM_METRICS = (
         "dclm_ellipsis_line_ratio",
         "ellipsis_stripped_lines",
         "stripped_lines",
-        f"Share of the lines that end in one of '...', '. . .' and '…'. {_LINES}",
+        f"Fraction of lines that end in one of '...', '. . .' and '…'. {_LINES}",
         "ellipsis_count_filter",
         "0 for a text without lines",
     ),
@@ -89,7 +89,7 @@ DCLM_METRICS = (
         dtype="Int64",
         numerator="any_case_stop_words",
         denominator=None,
-        definition="How many words (str.split) are one of the, be, to, of, and, that, have, with, in any case.",
+        definition="Number of words (str.split) that are one of the, be, to, of, and, that, have, with; case-insensitive.",
         source=f"{_FILTERS}, stop_word_filter, count_unique=False",
         edge_cases="DCLM stops counting at its threshold; 'the,' is not 'the'",
     ),
@@ -97,7 +97,7 @@ DCLM_METRICS = (
         "dclm_repeated_line_ratio",
         "repeated_stripped_lines",
         "stripped_lines",
-        f"Share of the lines that occur more than once, every occurrence counted. {_LINES}",
+        f"Fraction of lines that occur more than once, counting every occurrence. {_LINES}",
         "repetition_filter, granularity line, count_characters=False",
         _NOTHING,
         undefined=1.0,
@@ -106,7 +106,7 @@ DCLM_METRICS = (
         "dclm_repeated_paragraph_ratio",
         "repeated_stripped_paragraphs",
         "stripped_paragraphs",
-        f"Share of the paragraphs that occur more than once, every occurrence counted. {_PARAGRAPHS}",
+        f"Fraction of paragraphs that occur more than once, counting every occurrence. {_PARAGRAPHS}",
         "repetition_filter, granularity paragraph, count_characters=False",
         _NOTHING,
         undefined=1.0,
@@ -115,7 +115,7 @@ DCLM_METRICS = (
         "dclm_repeated_line_character_ratio",
         "repeated_stripped_line_characters",
         "stripped_line_characters",
-        f"Code points in lines that occur more than once, every occurrence, divided by those of all lines. {_LINES}",
+        f"Number of code points in all occurrences of repeated lines, divided by the code points in all lines. {_LINES}",
         "repetition_filter, granularity line",
         _NOTHING,
         undefined=1.0,
@@ -124,7 +124,7 @@ DCLM_METRICS = (
         "dclm_repeated_paragraph_character_ratio",
         "repeated_stripped_paragraph_characters",
         "stripped_paragraph_characters",
-        "Code points in paragraphs that occur more than once, every occurrence, divided by those of all paragraphs. "
+        "Number of code points in all occurrences of repeated paragraphs, divided by the code points in all paragraphs. "
         f"{_PARAGRAPHS}",
         "repetition_filter, granularity paragraph",
         _NOTHING,
@@ -133,4 +133,4 @@ DCLM_METRICS = (
     *map(_top_gram, TOP_GRAMS),
     *map(_repeated_gram, REPEATED_GRAMS),
 )
-"""In the order in which DCLM uses them."""
+"""Metrics of DCLM, in the order in which DCLM uses them."""

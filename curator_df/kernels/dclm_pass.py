@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""The compiled pass over the texts of a span that counts what DCLM's filters look at.
+"""Compiled pass over the texts of a span that makes the counts of DCLM's filters.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for the
 function to call.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What metrics and signatures take on a device, and which arguments have no kernels there: asked without loading any."""
+"""Memory of metrics and signatures on a device, and arguments without device kernels; queried without loading any kernel."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ GROUPS = (
     (COUNT_UNICODE_GRAMS, UNICODE_GRAM_COUNTS),
     (COUNT_SENTENCES, SENTENCE_COUNTS),
 )
-"""Feature bits of the counts that are made together, and their names."""
+"""Feature bits of the counts that are made together, with their names."""
 _WAY_OUT = "convert the table first with to_backend(df, 'pandas')"
 
 MOST_THREADS = 16_384
-"""Threads of a launch in which each has an array of its own to work in. Not measured on a GPU."""
+"""Threads of a launch in which each thread has a working array of its own. Not measured on a GPU."""
 SPAN_ROWS = 65_536
-"""Rows whose counts are held at a time: all groups together 71 MB."""
+"""Number of rows whose counts are held in each step: all groups together 71 MB."""
 TABLE_CELLS = 1 << 26
-"""Cells, of 4 bytes, of the tables of as many texts as are looked at together; more only for one that needs more."""
+"""Cells, of 4 bytes, of the tables of the texts processed together; more only for a text that needs more."""
 COLUMN_FACTOR = 0.9
-"""Of every 10 metrics, or fewer, of rows of 100 bytes: 8 bytes each."""
+"""Memory multiplier of up to 10 metrics, for rows of 100 bytes: 8 bytes each."""
 TABLE_FACTORS = {
     LINE_FEATURES: 4.0,
     WEB_FEATURES: 4.2,
@@ -79,58 +79,58 @@ TABLE_FACTORS = {
     COUNT_UNICODE_GRAMS: 16.0,
     C4_FEATURES: 1.0,
 }
-"""The table of one text, as a multiple of its bytes, where that is more than what is for all. Lines: every other byte is a line
-feed; as dolma counts them, a bit more for each byte, and as DCLM does, two. Words by Unicode's rules: two in three bytes."""
+"""Table of one text, as a multiple of its bytes, if that exceeds the shared tables. Lines: every other byte is a line feed; as
+dolma counts them, a bit more for each byte, and as DCLM does, two. Words by Unicode's rules: two in three bytes."""
 LONG_GRAM_FACTOR = 4.0
-"""The same of its n-grams."""
+"""Table of the n-grams of one text, as a multiple of its bytes."""
 GRAM_BYTES = 1 << 28
-"""Bytes in which n-grams of as many texts as are looked at together are counted; more only for one that needs more."""
+"""Bytes in which the n-grams of the texts processed together are counted; more only for a text that needs more."""
 SHORT_GRAM_FACTOR = 36
-"""Of a short text, what its n-grams need at most as a multiple of its bytes: words of one letter."""
+"""Maximum memory for the n-grams of a short text, as a multiple of its bytes: words of one letter."""
 LONG_GRAM_BYTES = 295_000
-"""The window of a long text, and the table of as many words as are in a window; a table of more is in `LONG_GRAM_FACTOR`."""
+"""Bytes for the window of a long text, and the table of a window's words; a larger table is in `LONG_GRAM_FACTOR`."""
 REPEAT_BITS_FACTOR = 0.2
-"""A bit for each byte of a long text, as NeMo's and dolma's n-grams need it."""
+"""Memory multiplier of one bit for each byte of a long text, for NeMo's and dolma's n-grams."""
 SIGNATURE_ROWS = 4_096
-"""Rows whose signatures are held at a time, on the device and on the host."""
+"""Number of rows whose signatures are held in each step, on the device and on the host."""
 SHINGLE_ROW_BYTES = 24
-"""Kept behind each text that is laid out for its shingles: `word_windows.fill_words` and `murmur_hash.fill_normalized` write
-eight bytes at a time, and the first stops 16 before the end."""
+"""Padding in bytes after each text that is laid out for its shingles: `word_windows.fill_words` and
+`murmur_hash.fill_normalized` write eight bytes in each step, and the first stops 16 before the end."""
 HASH_FACTOR = 0.4
-"""Hashes of rows of 40 bytes: 16 bytes each."""
+"""Memory multiplier of hashes of rows of 40 bytes: 16 bytes each."""
 NORMALIZED_BYTES = 1_032
-"""Of each thread that hashes normalised texts: `murmur_hash.PIECE_ROOM`."""
+"""Bytes for each thread that hashes normalized texts: `murmur_hash.PIECE_ROOM`."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """How much is worked on at a time. Results do not depend on it."""
+    """Sizes of the working memory. Results do not depend on them."""
 
     span_rows: int = SPAN_ROWS
     """Rows."""
     table_cells: int = TABLE_CELLS
     """Cells of the tables of texts."""
     threads: int = MOST_THREADS
-    """Threads of a launch."""
+    """Number of threads of a launch."""
     gram_bytes: int = GRAM_BYTES
-    """Bytes to count n-grams in."""
+    """Bytes for counting n-grams."""
     short_text_bytes: int = SHORT_TEXT_BYTES
-    """Longest text whose words are laid side by side for its n-grams; it only says which way they are counted."""
+    """Longest text whose words are stored contiguously for its n-grams; it only chooses how they are counted."""
 
 
 WHOLE_ROOM = Room()
-"""Of an operator."""
+"""Working memory of an operator."""
 
 
 def columns_of(group: int) -> int:
-    """Return the columns of an array of the counts of a group, by its feature bits."""
+    """Return the columns of a group in an array of counts, by its feature bits."""
     return len(dict(GROUPS)[group]) + (REPEAT_WORK_COLUMNS if group == REPEAT_FEATURES else 0)
 
 
 def metrics_price(
     names: Sequence[str], room: Room = WHOLE_ROOM, stop_words: tuple[str, ...] = STOP_WORDS
 ) -> tuple[float, int]:
-    """Return what metrics take of a device's memory: a multiple of the block, and bytes whatever the block.
+    """Return the device memory of metrics: a multiple of the block, and bytes independent of the block.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def metrics_price(
     for group, _ in GROUPS:
         if features & group:
             fixed_bytes += room.span_rows * 8 * columns_of(group)
-    # Groups are counted one after the other: what one is counted in is gone before the next.
+    # Groups are counted one after the other: the memory of one is released before the next.
     factor += max(_room_factor(features & group, group) for group, _ in GROUPS)
     most_bytes = max(_room_bytes(features & group, group, room) for group, _ in GROUPS)
     if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
@@ -150,7 +150,7 @@ def metrics_price(
 
 
 def _room_factor(features: int, group: int) -> float:
-    """Return what some features of a group are counted in, of a long text, as a multiple of its bytes."""
+    """Return the working memory of some features of a group for a long text, as a multiple of its bytes."""
     if not features:
         return 0.0
     if group & (GRAM_FEATURES | REPEAT_FEATURES):
@@ -159,20 +159,20 @@ def _room_factor(features: int, group: int) -> float:
 
 
 def _room_bytes(features: int, group: int, room: Room) -> int:
-    """Return what some features of a group are counted in."""
+    """Return the working memory of some features of a group."""
     if features and group in TABLE_FACTORS:  # which cells each text needs, where they begin, and these
         return room.span_rows * 16 + room.table_cells * 4
     if features & CHARACTER_FEATURES:
         return room.threads * (LONGEST_COUNTED_WORD + 1) * 4
     if not features & (GRAM_FEATURES | REPEAT_FEATURES):
         return 0
-    # Four needs of each text, which row it is and where its room begins, and that room.
+    # Four values for each text, its row and the start of its working memory, and that memory.
     most = max(room.gram_bytes, SHORT_GRAM_FACTOR * room.short_text_bytes + 128, LONG_GRAM_BYTES)
     return (room.span_rows + 1) * 56 + most
 
 
 def hashes_price(*, normalized: bool) -> tuple[float, int]:
-    """Return the same of content hashes of one column."""
+    """Return the device memory of content hashes of one column, as `metrics_price` does."""
     return HASH_FACTOR, MOST_THREADS * NORMALIZED_BYTES if normalized else 0
 
 
@@ -183,7 +183,7 @@ def require_device_metrics(
     *,
     from_columns: bool = False,
 ) -> None:
-    """Raise `UnsupportedBackendError` unless metrics are those of `METRICS`, made of texts and of words between white space.
+    """Raise `UnsupportedBackendError` unless all metrics are in `METRICS` and the words are those between white space.
 
     Examples
     --------
@@ -191,23 +191,21 @@ def require_device_metrics(
     """
     if from_columns:
         raise UnsupportedBackendError(
-            f"{operator} reads metrics from columns of pandas blocks alone, and this table has cudf blocks: "
-            f"columns are judged with NumPy, in host memory; {_WAY_OUT}"
+            f"{operator} reads metrics from columns only in pandas blocks, and this table has cudf blocks: "
+            f"columns are evaluated with NumPy, in host memory; {_WAY_OUT}"
         )
     missing = [name for name in names if name not in METRICS]
     if missing:
-        raise UnsupportedBackendError(
-            f"{operator} has no kernel for cuDF blocks that measures {', '.join(missing)}; {_WAY_OUT}"
-        )
+        raise UnsupportedBackendError(f"{operator} cannot measure {', '.join(missing)} on cuDF blocks; {_WAY_OUT}")
     if words != "whitespace":
         raise UnsupportedBackendError(
-            f"{operator} cuts the texts of cuDF blocks at white space alone, not as words={words!r} says: "
-            f"such words are found on the CPU alone; {_WAY_OUT}"
+            f"{operator} splits the texts of cuDF blocks only at white space, and words={words!r} was set: "
+            f"such words are found only on the CPU; {_WAY_OUT}"
         )
 
 
 def signatures_price(scheme: Scheme) -> tuple[float, int]:
-    """Return the same of the signatures of one column: of texts laid out anew for their shingles, and of the signatures.
+    """Return the device memory of the signatures of one column: texts laid out again for their shingles, and signatures.
 
     Examples
     --------
@@ -218,7 +216,7 @@ def signatures_price(scheme: Scheme) -> tuple[float, int]:
     """
     factor, row_bytes = 0.0, scheme.signature_bytes
     if scheme.ngrams == "words" or scheme.normalize:
-        copies = 2 if scheme.ngrams == "words" else 1  # where words start is as long as the words
+        copies = 2 if scheme.ngrams == "words" else 1  # the starts of words take as much as the words
         factor = 1.5 * copies
         row_bytes += SHINGLE_ROW_BYTES * copies + 16
     return factor, SIGNATURE_ROWS * row_bytes

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Eight bytes of text at a time, as one little-endian number: which are plain, which are blank, and their lower case.
+"""Operations on eight bytes of text as one little-endian number: which are plain, which are blank, and their lower case.
 
 A mark is the top bit of a byte. Plain is ASCII from the space on, and the line feed; all else (other scripts, other white
-space, control characters) is left to code that looks at one code point at a time. Functions that other compiled functions
+space, control characters) is left to code that processes single code points. Functions that other compiled functions
 call; nothing is compiled when this module is imported.
 """
 
@@ -28,7 +28,7 @@ _2, _3, _7, _8 = (_U(number) for number in (2, 3, 7, 8))
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Return the address of eight bytes of an array, as code."""
+    """Return the address of eight bytes of an array, as LLVM code."""
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), context.get_value_type(types.uint64).as_pointer())
 
@@ -58,7 +58,7 @@ def _count_zero_bits(typing_context: Any, number: Any) -> Any:  # noqa: ARG001 -
     return types.uint64(types.uint64), code
 
 
-# Each of the next three is one instruction where numba compiles what calls it, and Python where not.
+# Each of the next three is one instruction in code that numba compiles, and a Python function elsewhere.
 def word_at(data: Any, at: Any) -> Any:
     """Return the eight bytes from ``at`` (uint64) on as a number."""
     return _U(int.from_bytes(bytes(data[at : at + _8]), "little"))
@@ -70,13 +70,13 @@ def put_word(data: Any, at: Any, word: Any) -> None:
 
 
 def zero_bits(number: Any) -> Any:
-    """Return the zero bits below the lowest bit that is set; 64 without any (uint64)."""
+    """Return the number of zero bits below the lowest set bit; 64 if no bit is set (uint64)."""
     return _U((int(number) & -int(number) or 1 << 64).bit_length() - 1)
 
 
 @overload(word_at, inline="always", target="generic")
 def _word_at(data: Any, at: Any) -> Any:  # noqa: ARG001 - numba gives their types
-    # Its parameters and their types must be the same.
+    # Parameters and their types must be the same as those of the function.
     def compiled(data: Any, at: Any) -> Any:
         return _load(data, at)
 
@@ -85,7 +85,7 @@ def _word_at(data: Any, at: Any) -> Any:  # noqa: ARG001 - numba gives their typ
 
 @overload(put_word, inline="always", target="generic")
 def _put_word(data: Any, at: Any, word: Any) -> Any:  # noqa: ARG001 - numba gives their types
-    # Its parameters and their types must be the same.
+    # Parameters and their types must be the same as those of the function.
     def compiled(data: Any, at: Any, word: Any) -> Any:
         return _store(data, at, word)
 
@@ -94,7 +94,7 @@ def _put_word(data: Any, at: Any, word: Any) -> Any:  # noqa: ARG001 - numba giv
 
 @overload(zero_bits, inline="always", target="generic")
 def _zero_bits(number: Any) -> Any:  # noqa: ARG001 - numba gives its type
-    # Its parameters and their types must be the same.
+    # Parameters and their types must be the same as those of the function.
     def compiled(number: Any) -> Any:
         return _count_zero_bits(number)
 
@@ -103,19 +103,19 @@ def _zero_bits(number: Any) -> Any:  # noqa: ARG001 - numba gives its type
 
 @inlined
 def line_feed_marks(word: int) -> int:
-    """Mark line feeds. Where a byte is not ASCII, the mark of that byte means nothing."""
+    """Mark line feeds. The mark of a byte that is not ASCII is meaningless."""
     return ~(((word ^ _LINE_FEEDS) | _TOPS) - _ONES) & _TOPS
 
 
 @inlined
 def space_marks(word: int) -> int:
-    """Mark spaces. Where a byte is not ASCII, the mark of that byte means nothing."""
+    """Mark spaces. The mark of a byte that is not ASCII is meaningless."""
     return ~(((word ^ _SPACES) | _TOPS) - _ONES) & _TOPS
 
 
 @inlined
 def other_marks(word: int, line_feeds: int) -> int:
-    """Mark what is not plain."""
+    """Mark bytes that are not plain."""
     return (word & _TOPS) | (~((word | _TOPS) - _SPACES) & _TOPS & ~line_feeds)
 
 
@@ -128,34 +128,34 @@ def lower_word(word: int) -> int:
 
 @inlined
 def spaced_word(word: int, line_feeds: int) -> int:
-    """Return the word with spaces for line feeds, which are marked."""
+    """Return the word with spaces in place of the marked line feeds."""
     return word + (line_feeds >> _7) * _TO_SPACE
 
 
 @inlined
 def first_mark(marks: int) -> int:
-    """Return the number of bytes before the first that is marked; 8 without any (uint64)."""
+    """Return the number of bytes before the first marked one; 8 if none is marked (uint64)."""
     return zero_bits(marks) >> _3
 
 
 @inlined
 def letter_marks(word: int) -> int:
-    """Mark ASCII letters, of bytes that are all ASCII."""
+    """Mark ASCII letters in bytes that are all ASCII."""
     lower = (word | _ONES * _U(0x20)) & ~_TOPS
     return (lower + _ONES * _U(0x80 - 0x61)) & ~(lower + _ONES * _U(0x80 - 0x7B)) & _TOPS
 
 
 @inlined
 def zero_marks(word: int) -> int:
-    """Mark bytes that are zero, as far as the first. The marks after the first mean nothing."""
+    """Mark zero bytes, up to the first. The marks after the first are meaningless."""
     return (word - _ONES) & ~word & _TOPS
 
 
 @inlined
 def dark_marks(word: int) -> int:
-    """Mark what is not ASCII, and the space, tab, line feed and all else up to it, as far as the first such byte.
+    """Mark non-ASCII bytes, and the space, tab, line feed and everything below the space, up to the first such byte.
 
-    The marks after the first mean nothing.
+    The marks after the first are meaningless.
     """
     return (word - _DARK_STOP | word) & _TOPS
 

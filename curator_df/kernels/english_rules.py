@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules by which datatrove cuts English text into words, as arrays for compiled kernels.
+"""Rules by which datatrove splits English text into words, as arrays for compiled kernels.
 
-They are spaCy's, read from ``english_tokens.json``, which says of what release. An exception is a word whose tokens are
-listed (``don't``: ``do``, ``n't``). How rules apply is in `token_affixes`, `token_urls` and `token_split`.
+They are spaCy's, read from ``english_tokens.json``, which names the release. An exception is a word whose tokens are
+listed (``don't``: ``do``, ``n't``). `token_affixes`, `token_urls` and `token_split` apply the rules.
 """
 
 from __future__ import annotations
@@ -23,50 +23,51 @@ from curator_df.kernels.code_points import ASSIGNED_STOP, PAGE_COUNT, CodePointT
 SPACE = 1
 """``str.isspace``."""
 PREFIX = 2
-"""Cut off where a word begins with it."""
+"""Characters that are cut off at the beginning of a word."""
 SUFFIX = 4
-"""Cut off where a word ends with it."""
+"""Characters that are cut off at the end of a word."""
 INFIX = 8
-"""A token wherever it is."""
+"""Characters that are a token anywhere."""
 ALPHA = 16
-"""A letter, to spaCy."""
+"""Letters, by spaCy's definition."""
 LOWER = 32
-"""A lower-case letter, to spaCy, or one of a script without case."""
+"""Lower-case letters, by spaCy's definition, and letters of scripts without case."""
 UPPER = 64
-"""An upper-case letter, to spaCy, or one of a script without case."""
+"""Upper-case letters, by spaCy's definition, and letters of scripts without case."""
 QUOTE = 128
-"""A quotation mark or a bracket of East Asia."""
+"""Quotation marks and East Asian brackets."""
 BEFORE_DOT = 256
-"""A full stop after it, at the end of a word, is cut off."""
+"""Characters after which a full stop at the end of a word is cut off."""
 HOST = 512
-"""May stand in the name of a host in a URL."""
+"""Characters allowed in the host name of a URL."""
 WORD = 1024
-r"""What ``\w`` matches."""
+r"""Characters that ``\w`` matches."""
 DECIMAL = 2048
-r"""What ``\d`` matches."""
+r"""Characters that ``\d`` matches."""
 TAIL = 4096
-"""Last character of something that is cut off after a digit, such as a unit."""
+"""Last characters of units and the like that are cut off after a digit."""
 NOTABLE = 8192
-"""Some rule but the exceptions may apply to a word with it."""
+"""Characters to which some rule other than the exceptions may apply."""
 INNER = 16384
-"""A token inside of a word may begin with it."""
+"""Characters with which a token inside a word may begin."""
 BLANK, ENDS_SENTENCE, PUNCTUATION = 1, 2, 4
-"""In `sentence_table`: ``str.isspace``; a token that is this character ends a sentence, and one of these alone begins none."""
+"""Classes in `sentence_table`: ``str.isspace``; a token that is this character ends a sentence; such a token alone begins no
+sentence."""
 PAGES_OF, FIRST_PAGE = 256, 256 + PAGE_COUNT
-"""Where the parts of `class_table` begin."""
+"""Starts of the parts of `class_table`."""
 
 LONGEST = 31
-"""Bytes of the longest exception, so that the ends of its tokens are bits of 32."""
+"""Length in bytes of the longest exception, so that the ends of its tokens fit into 32 bits."""
 SLOTS = 8192
-"""Places for phrases by their hash."""
+"""Number of slots for phrases, by their hash."""
 FIRST_SLOT, FIRST_PHRASE = 4096, 4096 + SLOTS
-"""Where the parts of `phrases` begin."""
+"""Starts of the parts of `phrases`."""
 PHRASE_WORDS, KIND_WORD, CUTS_WORD, PATTERN_WORD = 11, 8, 9, 10
-"""Words of a phrase there, and which of them say its length and kind, its cuts and its pattern."""
+"""Number of words of a phrase, and the words that hold its length and kind, its cuts and its pattern."""
 IS_EXCEPTION = 1
 IS_TAIL = 2
 IS_RESTORED = 4
-"""An exception that other rules cut elsewhere: its tokens are put back where those stand side by side."""
+"""Kind of an exception that other rules cut elsewhere: its tokens are restored where those are adjacent."""
 
 _FIRST_BIT_OF = {
     "prefix": PREFIX,
@@ -85,16 +86,16 @@ _NOTABLE = f"0123456789%${_INNER}"
 
 @lru_cache(maxsize=1)
 def rules() -> dict[str, Any]:
-    """Return what the data file holds."""
+    """Return the contents of the data file."""
     held: dict[str, Any] = json.loads(Path(__file__).with_name("english_tokens.json").read_text(encoding="ascii"))
     return held
 
 
 @lru_cache(maxsize=1)
 def class_table() -> npt.NDArray[np.uint16]:
-    """Return the bits above of every code point, for a compiled `class_at`: those of bytes, and pages of 256 code points.
+    """Return the bits above for every code point, for a compiled `class_at`: those of bytes, and pages of 256 code points.
 
-    Bytes that are not ASCII are `NOTABLE` alone.
+    Non-ASCII bytes have only the class `NOTABLE`.
     """
     values = np.zeros(ASSIGNED_STOP, dtype=np.uint16)
     for name, bit in _FIRST_BIT_OF.items():
@@ -117,7 +118,7 @@ def class_table() -> npt.NDArray[np.uint16]:
 
 @lru_cache(maxsize=1)
 def sentence_table() -> CodePointTable:
-    """Return the bits that spaCy's sentencizer looks at, of every code point (uint8)."""
+    """Return the bits that spaCy's sentencizer uses, for every code point (uint8)."""
     values = np.zeros(ASSIGNED_STOP, dtype=np.uint8)
     _mark(values, "sentence_end", ENDS_SENTENCE)
     characters = [chr(code) for code in range(ASSIGNED_STOP)]
@@ -135,12 +136,12 @@ def _mark(values: npt.NDArray[Any], name: str, bit: int) -> None:
 
 @lru_cache(maxsize=1)
 def phrases() -> npt.NDArray[np.uint32]:
-    """Return the exceptions, and what is cut off after digits, to be found by a hash.
+    """Return the exceptions, and the units cut off after digits, to be found by a hash.
 
     First, by six bits of the first byte and six of the last, a bit for each length of such a phrase. Then, by hash, the number
-    of a phrase and one, or 0. Then, of each phrase, `PHRASE_WORDS`: its bytes in eight words, zeros behind them; its length, and
-    from bit 8 on `IS_EXCEPTION`, `IS_TAIL` and `IS_RESTORED`; of an exception, a bit for each byte after which one of its tokens
-    ends, and the same for the tokens that the other rules make of it.
+    of a phrase plus one, or 0. Then, for each phrase, `PHRASE_WORDS`: its bytes in eight words, zero-padded; its length, and
+    from bit 8 on `IS_EXCEPTION`, `IS_TAIL` and `IS_RESTORED`; for an exception, a bit for each byte after which one of its tokens
+    ends, and such bits for the tokens that the other rules make of it.
     """
     from curator_df.kernels.token_pass import split_span
 
@@ -148,7 +149,7 @@ def phrases() -> npt.NDArray[np.uint32]:
     tails = rules()["after_digits"]
     data = "".join(exceptions).encode()
     ends = np.cumsum([len(phrase.encode()) for phrase in exceptions])
-    # What the other rules make of an exception: the same kernel with no exceptions.
+    # Tokens that the other rules make of an exception: the same kernel with no exceptions.
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     out, stops = np.empty(2 * len(data), dtype=np.uint8), np.empty(len(offsets), dtype=np.int64)
     split_span(np.frombuffer(data, dtype=np.uint8), offsets, class_table(), _phrases({}, tails, []), out, stops)
@@ -177,7 +178,7 @@ def _phrases(exceptions: dict[str, list[str]], tails: Sequence[str], patterns: S
             cuts, pattern = _ends([token.encode() for token in exceptions[name.decode()]]), patterns[number]
             row[CUTS_WORD], row[PATTERN_WORD] = cuts, pattern
             kind |= IS_EXCEPTION
-            # No more tokens than they were cut into; for the three others see `token_split`.
+            # An exception has no more tokens than it was cut into; for the three others see `token_split`.
             is_shorter = cuts.bit_count() <= pattern.bit_count() > 1
             kind |= IS_RESTORED if is_shorter and cuts != pattern else 0
         row[KIND_WORD] = len(name) | kind << 8

@@ -4,8 +4,8 @@
 """Compiled counts of n-grams of words: the most frequent one (n = 2 to 4) and the repeated ones (n = 5 to 10).
 
 Part of `gram_pass`. Distinct n-grams are held in a table of positions in the text, 4 bytes each, and
-compared with the text itself. A table is at most half full; with the counts beside it, it takes at most 8 bytes a word:
-4 x the text if every word is one letter, 1.9 x prose. Only the table of one n is held at a time.
+compared with the text itself. A table is at most half full; with the counts, it takes at most 8 bytes a word:
+4 x the text if every word is one letter, 1.9 x prose. Only the table of one n is held.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ALL_GRAMS = (COUNT_FIRST_GRAM << (_LAST - _FIRST + 1)) - COUNT_FIRST_GRAM
 
 @helper
 def is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
-    """Say whether the character here is white space."""
+    """Return whether the character here is white space."""
     byte_classes, page_of, pages = classes
     byte = data[at]
     if byte < 0x80:
@@ -47,7 +47,7 @@ def is_space(data: Any, at: int, stop: int, classes: Any) -> bool:
 
 @helper
 def after_space(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return where the next word starts from here on, or ``stop``."""
+    """Return the start of the next word from here on, or ``stop``."""
     byte_classes, page_of, pages = classes
     while at < stop:
         byte, width = data[at], 1
@@ -65,9 +65,9 @@ def after_space(data: Any, at: int, stop: int, classes: Any) -> int:
 def _is_same_gram(
     data: Any, at: int, stop: int, classes: Any, places: Any, number: int, n: int, keeps_spaces: bool
 ) -> bool:
-    """Say whether the n words from byte ``at`` on are the words from ``number`` on of the window.
+    """Return whether the n words from byte ``at`` on equal the words from ``number`` on of the window.
 
-    Without ``keeps_spaces`` they only have to be the same when joined by nothing.
+    Without ``keeps_spaces`` they only have to be equal when joined without spaces.
     """
     words = 1
     for word in range(number, number + n):
@@ -76,7 +76,7 @@ def _is_same_gram(
             if at >= stop:
                 return False
             if data[at] != data[place]:
-                # White space may share its first bytes with what it is compared with: back to where both began.
+                # White space may share its first bytes with the compared character: go back to the start of both.
                 while place > places[0, word] and data[at] & 0xC0 == 0x80:
                     at -= 1
                     place -= 1
@@ -114,7 +114,7 @@ def find_slot(
     n: int,
     keeps_spaces: bool,
 ) -> int:
-    """Return the slot of the n-gram that starts at a word of the window, which is the first one or after it."""
+    """Return the slot of the n-gram that starts at a word of the window; that word is the first one or a later one."""
     here, gram_stop, slots = places[0, number], places[1, number + n - 1], len(table)
     while True:
         held = types.int64(table[slot])
@@ -160,7 +160,7 @@ def gram_code_points(data: Any, at: int, stop: int, classes: Any, n: int) -> int
 def _tally(
     data: Any, start: int, stop: int, classes: Any, room: Any, held: int, n: int, half: int, best: int, best_place: int
 ) -> tuple[int, int]:
-    """Count the n-grams of a window of which the hash is of this half (of any for -1); return the top one so far."""
+    """Count the n-grams of a window whose hash is in this half (any for -1); return the most frequent one so far."""
     hashes, places, table, tallies = room
     slots = len(table)
     for number in range(held - n + 1):
@@ -184,7 +184,7 @@ def _tally(
 def long_top_gram(
     data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int
 ) -> tuple[int, int]:
-    """Return the occurrences of the most frequent n-gram, of several the first, and its place; 0 without n words."""
+    """Return the occurrences of the most frequent n-gram (the first of several), and its position; 0 without n words."""
     if words < n:
         return 0, start
     slots, best, best_place = len(table) // 2, 0, 0
@@ -193,7 +193,7 @@ def long_top_gram(
         table[:slots] = 0
         best, best_place = _tally(data, start, stop, classes, room, words, n, -1, best, best_place)
         return best, start + best_place - 1
-    # Long texts are counted in two halves of the hashes, so that the two tables take no more than one for all.
+    # Long texts are counted in two halves of the hashes, so that the two tables need at most as much as one for all hashes.
     for half in range(2):
         table[:slots] = 0
         reading, held = fill_window(data, stop, classes, new_reading(start), window[0], window[1], 0)
@@ -208,7 +208,7 @@ def long_top_gram(
 
 @helper
 def _repeated_grams(data: Any, start: int, stop: int, classes: Any, window: Any, table: Any, words: int, n: int) -> int:
-    """Return the code points of repeated n-grams: from left to right, and past each one that was there before."""
+    """Return the code points of repeated n-grams, scanning left to right and skipping each repeated one."""
     if words < n:
         return 0
     hashes, places = window
@@ -238,13 +238,13 @@ def _repeated_grams(data: Any, start: int, stop: int, classes: Any, window: Any,
 
 @helper
 def table_slots(words: int) -> int:
-    """Return the slots of the table for a long text of so many words."""
+    """Return the slots of the table for a long text of ``words`` words."""
     return 8 * words if words <= WINDOW else 2 * words + 16
 
 
 @helper
 def count_short_grams(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
-    """Count as `count_grams` does, of a short text, with a `ShortText` that has room for its words."""
+    """Count as `count_grams` does, for a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)
     if features & (COUNT_FIRST_GRAM << (_TOP_LAST + 1 - _FIRST)) - COUNT_FIRST_GRAM:
         chosen = choose_repeated_pairs(text, words)
@@ -263,7 +263,7 @@ def count_short_grams(data: Any, start: int, stop: int, classes: Any, features: 
 def count_long_grams(
     data: Any, start: int, stop: int, classes: Any, features: int, window: Any, table: Any, words: int, row: Any
 ) -> None:
-    """Count as `count_grams` does, of any text, with a window of its first words and a table of `table_slots` slots."""
+    """Count as `count_grams` does, for any text, with a window of its first words and a table of `table_slots` slots."""
     for n in range(_FIRST, _LAST + 1):
         if not features & (COUNT_FIRST_GRAM << (n - _FIRST)):
             continue
@@ -278,7 +278,7 @@ def count_long_grams(
 def count_grams(data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any) -> Any:
     """Count the n-grams of a text into ``row``, whose columns are ``TOP_GRAM_COUNTS`` and ``REPEATED_GRAM_COUNTS``.
 
-    ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given where the text is longer
+    ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given if the text is longer
     than any before.
     """
     if not features & _ALL_GRAMS:

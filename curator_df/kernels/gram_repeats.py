@@ -5,7 +5,7 @@
 
 N-grams are the same if their words are, one by one. NeMo counts the characters of the second occurrence and those after
 it, no word twice; dolma those of every occurrence, over those of all n-grams, which overlap. Distinct n-grams are held as
-in `short_grams` and `gram_counts`; in long texts a bit for each byte says of which one the first occurrence is counted.
+in `short_grams` and `gram_counts`; in long texts a bit for each byte marks the n-grams whose first occurrence is already counted.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _REMOVED, _LETTERS, _DUPLICATE, _REPEATED, _TOTAL = (
     2 * _TOP_COUNT + _COUNT,
     2 * _TOP_COUNT + 2 * _COUNT,
 )
-"""Where in a row each kind of count starts."""
+"""Starts of each kind of count in a row."""
 
 
 @helper
 def _new_code_points(letters: Any, word: int, n: int, overlap: int) -> int:
-    """Return the code points of an n-gram and its spaces beyond its first words, which are counted already."""
+    """Return the code points of an n-gram and its spaces, beyond its first words, which are already counted."""
     return letters[word + n] - letters[word + overlap] + min(n - overlap, n - 1)
 
 
@@ -63,7 +63,7 @@ def _new_code_points(letters: Any, word: int, n: int, overlap: int) -> int:
 def _count_short_repeats(text: Any, words: int, n: int, chosen: int, sums: Any) -> int:
     """Count the repeated n-grams of a short text into ``sums``: NeMo's, dolma's, and dolma's of all n-grams.
 
-    Only ``chosen`` words are looked at; then those are at which a repeated n-gram starts, and their number is returned.
+    Only ``chosen`` words are considered. Afterwards they are those at which a repeated n-gram starts; returns their number.
     """
     sums[:] = 0
     for number in range(words - n + 1):
@@ -141,7 +141,7 @@ def _code_points(data: Any, start: int, stop: int) -> int:
 
 @helper
 def count_short_repeats(data: Any, start: int, stop: int, classes: Any, features: int, text: Any, row: Any) -> None:
-    """Count as `count_repeats` does, of a short text, with a `ShortText` that has room for its words."""
+    """Count as `count_repeats` does, for a short text, with a `ShortText` that has room for its words."""
     words = read_words(data, start, stop, classes, text)
     chosen = choose_repeated_pairs(text, words)
     for number in range(_TOP_COUNT):
@@ -152,7 +152,7 @@ def count_short_repeats(data: Any, start: int, stop: int, classes: Any, features
             row[_LETTERS + number] = best * (text.letters[word + n] - text.letters[word]) if best else 0
             if best and features & (COUNT_FIRST_REMOVED << number):
                 row[_REMOVED + number] = removed_code_points(data, start, stop, text.places[word], classes, n)
-    # What is chosen may be the start of an n-gram that is the same as another when joined by nothing.
+    # A chosen word may start an n-gram that equals another only when joined without spaces.
     chosen = choose_repeated(text, words) if features >= COUNT_FIRST_DUPLICATE else 0
     for number in range(_COUNT):
         if features & (COUNT_FIRST_DUPLICATE << number):
@@ -163,7 +163,7 @@ def count_short_repeats(data: Any, start: int, stop: int, classes: Any, features
 
 @helper
 def repeat_bytes(size: int) -> int:
-    """Return the bytes in which there is a bit for each byte of a text."""
+    """Return the bytes needed for one bit for each byte of a text."""
     return (size >> 3) + 1
 
 
@@ -180,7 +180,7 @@ def count_long_repeats(
     words: int,
     row: Any,
 ) -> None:
-    """Count as `count_repeats` does, of any text, with a window of its first words, `table_slots` and `repeat_bytes`."""
+    """Count as `count_repeats` does, for any text, with a window of its first words, `table_slots` and `repeat_bytes`."""
     for number in range(_TOP_COUNT):
         if features & ((COUNT_FIRST_REMOVED | COUNT_FIRST_TOP_LETTERS) << number):
             n = _TOP_FIRST + number
@@ -214,9 +214,9 @@ def _put_few_words(data: Any, start: int, stop: int, words: int, row: Any) -> No
 def count_repeats(
     data: Any, start: int, stop: int, classes: Any, features: int, room: Any, table: Any, row: Any
 ) -> Any:
-    """Count into ``row`` what the counts from ``REMOVED_GRAM_COUNTS`` on name; its last three columns are for work.
+    """Make the counts from ``REMOVED_GRAM_COUNTS`` on, in ``row``, whose last three columns are working memory.
 
-    ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given where the text is longer
+    ``room`` is a `ShortText` and a window. Returns the table, which is larger than the one given if the text is longer
     than any before.
     """
     window = room[1]

@@ -3,8 +3,8 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled search for a sequence of words, joined by single spaces, as ``str.replace`` finds it: anywhere, left to right.
 
-Part of `repeat_pass`. A rolling hash says where to look, so that the time grows with the text alone, whatever the words;
-what is found there is compared byte by byte. Nothing is copied.
+Part of `repeat_pass`. A rolling hash finds candidates, so that the time grows only with the text, not with the words;
+candidates are compared byte by byte. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _hash_gram(data: Any, place: int, stop: int, classes: Any, n: int) -> tuple[
             length += 1
             code_points += 1
         while place < stop and not is_space(data, place, stop, classes):
-            # A character at a time: the later bytes of one are no characters.
+            # One character in each step: its later bytes are not characters.
             total = total * _BASE + np.uint64(data[place])
             place += 1
             length += 1
@@ -44,7 +44,7 @@ def _hash_gram(data: Any, place: int, stop: int, classes: Any, n: int) -> tuple[
 
 @helper
 def _is_gram_at(data: Any, at: int, end: int, place: int, stop: int, classes: Any) -> bool:
-    """Say whether ``data[at:end]``, as long as the joined words from ``place`` on, are these."""
+    """Return whether ``data[at:end]``, as long as the joined words from ``place`` on, equals them."""
     while at < end:
         if is_space(data, place, stop, classes):
             if data[at] != 0x20:
@@ -66,7 +66,7 @@ def _is_gram_at(data: Any, at: int, end: int, place: int, stop: int, classes: An
 
 @helper
 def removed_code_points(data: Any, start: int, stop: int, place: int, classes: Any, n: int) -> int:
-    """Return the code points that go when the n words from ``place`` on are replaced by nothing wherever they stand."""
+    """Return the code points removed when all occurrences of the n words from ``place`` on are deleted."""
     wanted, length, code_points = _hash_gram(data, place, stop, classes, n)
     if length > stop - start:
         return 0
@@ -74,7 +74,7 @@ def removed_code_points(data: Any, start: int, stop: int, place: int, classes: A
     for _ in range(length - 1):
         power *= _BASE
     found, removed = np.uint64(0), 0
-    # ``first`` is where the bytes that are hashed begin.
+    # The hashed bytes begin at ``first``.
     at = first = start
     while at < stop:
         if at - first == length:

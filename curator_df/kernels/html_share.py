@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The share of HTML pages that is text, in one pass over each page: no tree is made of it.
+"""Fraction of HTML pages that is text, in one pass over each page, without building a tree.
 
-What is text is what Beautiful Soup's ``get_text`` returns with Python's ``html.parser`` when ``script`` and ``style`` are taken
-out, so that the numbers are those of NeMo Curator. White space alone between two tags is one character.
+Text is what Beautiful Soup's ``get_text`` returns with Python's ``html.parser`` after ``script`` and ``style`` are removed,
+so that the numbers are those of NeMo Curator. White space alone between two tags counts as one character.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import pandas as pd
 from curator_df.kernels.buffers import text_spans
 
 PARSED_FACTOR = 270
-"""Bytes that reading a page takes, as a multiple of the page's: 25 on tags without an end, 265 on a tag of attributes alone
-(measured)."""
+"""Memory for reading a page, as a multiple of its bytes: 25 on unclosed tags, 265 on a tag of only attributes (measured)."""
 MOST_UNCLOSED = 5_000
-"""So many ``<`` more than ``>``, and ``html.parser`` would look for their ends again and again: minutes for a page."""
+"""Maximum excess of ``<`` over ``>``: beyond it ``html.parser`` would search for their ends again and again, minutes for a
+page."""
 _SPACES = " \n\t\f\r"
 _DECIMAL, _HEXADECIMAL = re.compile(r"([0-9]+)(.*)"), re.compile(r"([0-9a-fA-F]+)(.*)")
 _TAKEN_OUT = ("script", "style")
 _NO_MAIN_TEXT = ("template", "rt", "rp")
-"""Elements whose text is not that of the page, but for CDATA in them."""
+"""Elements whose text is not that of the page, except CDATA in them."""
 _KEEPS_SPACES = ("pre", "textarea")
 _VOID = frozenset(
     [
@@ -57,15 +57,15 @@ _VOID = frozenset(
         "wbr",
     ]
 )
-"""Elements without an end tag, those of old pages among them."""
+"""Elements without an end tag, including obsolete ones."""
 
 
 def html_text_ratios(
     texts: pd.Series, min_characters: int, max_page_bytes: int
 ) -> tuple[npt.NDArray[np.float64], Counter[str]]:
-    """Return the share of each page that is text, shape (rows,), and counts: ``pages_cut`` and ``pages_not_parsed``.
+    """Return the fraction of each page that is text, shape (rows,), and counts: ``pages_cut`` and ``pages_not_parsed``.
 
-    A page with less text than ``min_characters``, or one that ``html.parser`` refuses, has 0; so has a null.
+    The value is 0 for a page with less text than ``min_characters``, a page that ``html.parser`` refuses, and a null.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def html_text_ratios(
             if start == stop:
                 continue
             counts["pages_cut"] += stop - start > max_page_bytes
-            # The last character may be cut in two.
+            # The last character may be split.
             page = span.data[start : min(stop, start + max_page_bytes)].tobytes().decode("utf-8", "ignore")
             characters = text_characters(page)
             counts["pages_not_parsed"] += characters is None
@@ -91,21 +91,21 @@ def html_text_ratios(
 
 
 def text_characters(page: str) -> int | None:
-    """Return how many characters of a page are text; None if it cannot be parsed."""
+    """Return the number of characters of a page that are text; None if it cannot be parsed."""
     if page.count("<") - page.count(">") > MOST_UNCLOSED:
         return None
     reader = _TextCounter()
     try:
         reader.feed(page)
         reader.close()
-    except AssertionError:  # of html.parser, for some marked sections
+    except AssertionError:  # html.parser raises it for some marked sections
         return None
     reader.end_text()
     return reader.characters
 
 
 class _TextCounter(HTMLParser):
-    """Counts the characters of text as the elements of a page come."""
+    """Counter of the characters of text in the elements of a page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)
@@ -133,7 +133,7 @@ class _TextCounter(HTMLParser):
         self._text.append(data)
 
     def handle_charref(self, name: str) -> None:
-        # Which character it is does not count, but for white space. What follows the digits is text.
+        # The value of the character matters only if it is white space. Characters after the digits are text.
         is_hexadecimal = name[:1] in ("x", "X")
         found = (_HEXADECIMAL if is_hexadecimal else _DECIMAL).match(name[is_hexadecimal:])
         if found is None:

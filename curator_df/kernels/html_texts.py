@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of a column of HTML pages, made by resiliparse (Lexbor's parser), one page at a time."""
+"""Extract the text of a column of HTML pages with resiliparse (Lexbor's parser), one page after the other."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from curator_df.kernels.buffers import TextSpan
 from curator_df.kernels.splices import Splice, splice_texts
 
 MAX_DIV_DEPTH = 500
-"""Nested ``div`` from which on the main content is not looked for: that takes time with the square of their number
+"""Depth of nested ``div`` from which on the main content is not extracted: that takes time quadratic in their number
 (measured: 8 s for 100 KB of 20,000)."""
 _DIV = re.compile(r"<(/?)div\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class HtmlSettings:
-    """What is taken out of a page."""
+    """Settings for extracting the text of a page."""
 
     main_content: bool
-    """Without navigation, headers, footers and the like."""
+    """Whether to remove navigation, headers, footers and the like."""
     alt_texts: bool
-    """With the descriptions of images."""
+    """Whether to include the descriptions of images."""
     max_page_bytes: int
-    """Bytes of a page that are read."""
+    """Maximum number of bytes read from a page."""
 
 
 def text_of_html(texts: pd.Series, settings: HtmlSettings) -> tuple[pd.Series, Counter[str]]:
-    r"""Replace each page by its text; return the column (the same object if nothing changes), and counts.
+    r"""Replace each page with its text; return the column (the same object if nothing changes), and counts.
 
-    These are ``rows_changed``, ``pages_cut`` and ``pages_without_main_content``.
+    The counts are ``rows_changed``, ``pages_cut`` and ``pages_without_main_content``.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def _pages(span: TextSpan, settings: HtmlSettings, counts: Counter[str]) -> Iter
         if not (span.data[start:stop] == ord("<")).any():
             continue
         counts["pages_cut"] += stop - start > settings.max_page_bytes
-        # The last character may be cut in two.
+        # The last character may be split.
         page = span.data[start : min(stop, start + settings.max_page_bytes)].tobytes().decode("utf-8", "ignore")
         yield row, start, stop, _text_of(page, settings, counts).encode("utf-8", "ignore")
 
@@ -68,7 +68,7 @@ def _text_of(page: str, settings: HtmlSettings, counts: Counter[str]) -> str:
 
 
 def _div_depth(page: str) -> int:
-    """Return how deep ``div`` are nested, at most: a closing one without an opening one counts for nothing."""
+    """Return the maximum nesting depth of ``div``; a closing tag without an opening one is ignored."""
     depth = deepest = 0
     for tag in _DIV.finditer(page):
         depth = max(depth - 1, 0) if tag[1] else depth + 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of any language by ICU: Unicode's rules, and dictionaries where no white space separates words.
+"""Words of any language by ICU: Unicode's rules, and dictionaries for scripts without white space between words.
 
-ICU is that of the package icu4py. It looks words of Chinese, Japanese, Thai, Lao, Khmer and Burmese up; what is no letter or
-digit is a word of its own. One text at a time and a piece of it at a time, so that what Python holds stays small.
+ICU comes from the package icu4py. It uses dictionaries for Chinese, Japanese, Thai, Lao, Khmer and Burmese; a character that is
+not a letter or digit is a word of its own. Texts are processed one after the other and in pieces, which limits Python's memory.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 PIECE_BYTES = 1 << 15
-"""Bytes that ICU is given at a time: the words of so many are objects of Python, 70 bytes each."""
+"""Bytes passed to ICU in each call: their words are Python objects of 70 bytes each."""
 _LOCALE = "root"
-"""Dictionaries go by script, not by locale."""
+"""Locale of the break iterator; dictionaries are chosen by script, not by locale."""
 
 
 def split_texts(
@@ -24,9 +24,9 @@ def split_texts(
     room: npt.NDArray[np.uint8],
     stops: npt.NDArray[np.int64],
 ) -> None:
-    """Write the words of some texts into ``room``, a space after each, and where those of each text stop.
+    """Write the words of several texts into ``room``, each followed by a space, and the end of each text into ``stops``.
 
-    ``stops`` has a place more than there are texts, and begins with 0. Bytes that are not UTF-8 are left out.
+    ``stops`` has one more entry than there are texts, and begins with 0. Bytes that are not UTF-8 are omitted.
     """
     from icu4py.breakers import WordBreaker
 
@@ -41,7 +41,7 @@ def split_texts(
 
 
 def pieces(data: npt.NDArray[np.uint8], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Cut a text into pieces of at most `PIECE_BYTES`: after a line feed, else after a space, else between characters.
+    """Split a text into pieces of at most `PIECE_BYTES`: after a line feed, else after a space, else between characters.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact Jaccard similarity of pairs of texts: the part that their sets of shingles share.
+"""Exact Jaccard similarity of pairs of texts: the fraction of shingles that their sets share.
 
 Shingles are compared by a hash: of words, with a space between them, other than in signatures, 62 bits of
 MurmurHash3_x64_128 with seed 0; of characters a polynomial modulo 2^61 - 1 (`rolled_windows`). Among a million shingles of two
-texts the chance that any two are taken for one is about 10^-7 with words, and at most 10^-5 with 24 characters of ASCII; the
+texts the chance that any two collide is about 10^-7 with words, and at most 10^-5 with 24 characters of ASCII; the
 similarity would then be off by 10^-6.
 """
 
@@ -21,7 +21,7 @@ from curator_df.kernels.buffers import string_buffers, text_chunks
 from curator_df.kernels.minhash_scheme import Scheme, shingle_settings
 
 TABLE_BYTES = 8 << 20
-"""Of the table of shingles: texts of up to half a million bytes together are read once, longer ones several times."""
+"""Default size of the table of shingles: pairs of up to half a million bytes are read once, longer ones several times."""
 _LEAST_TABLE_BYTES = 1 << 10
 
 
@@ -42,19 +42,19 @@ def jaccard_similarities(
     pairs : ndarray of int64, shape (pairs, 2)
         Position in ``left`` and position in ``right``.
     scheme : Scheme
-        What a shingle is: of its fields ``ngrams``, ``ngram_size`` and ``normalize`` are read.
+        Definition of a shingle: only the fields ``ngrams``, ``ngram_size`` and ``normalize`` are used.
     table_bytes : int
-        For the table of shingles; taken down to a power of two.
+        Size of the table of shingles; rounded down to a power of two.
 
     Returns
     -------
     ndarray of float64, shape (pairs,)
-        0 to 1. A text with fewer characters or words than a shingle has is one shingle. Two texts without any have 1.
+        Similarities from 0 to 1. A text shorter than a shingle is one shingle. Two texts without shingles have 1.
 
     Raises
     ------
     ParameterError
-        If a pair names a row that is not there, or the table would be smaller than 1 KiB.
+        If a pair has a row that does not exist, or the table would be smaller than 1 KiB.
 
     Notes
     -----
@@ -72,12 +72,12 @@ def jaccard_similarities(
     from curator_df.kernels.shingle_sets import similarities_of_pairs
 
     if table_bytes < _LEAST_TABLE_BYTES:
-        raise ParameterError(f"table_bytes={table_bytes} is less than {_LEAST_TABLE_BYTES}")
+        raise ParameterError(f"table_bytes={table_bytes} is less than the minimum of {_LEAST_TABLE_BYTES}")
     wanted = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     for name, rows, column in (("left", len(left), 0), ("right", len(right), 1)):
         if len(wanted) and not 0 <= wanted[:, column].min() <= wanted[:, column].max() < rows:
             raise ParameterError(
-                f"pairs name rows from {wanted[:, column].min()} to {wanted[:, column].max()}; {name} has {rows}"
+                f"pairs has rows from {wanted[:, column].min()} to {wanted[:, column].max()}; {name} has {rows}"
             )
     table = np.empty(1 << ((table_bytes // 8).bit_length() - 1), dtype=np.uint64)
     similarities = np.empty(len(wanted), dtype=np.float64)
@@ -92,7 +92,7 @@ def _buffers(texts: pd.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.in
     chunks = text_chunks(texts).chunks
     whole: Any = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks, pa.large_string()).combine_chunks()
     if whole.null_count:
-        # A null may stand over any bytes.
+        # A null may cover any bytes.
         whole = whole.fill_null("")
     data, offsets = string_buffers(whole)
     return data, np.asarray(offsets, dtype=np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consecutive texts of a column joined to one, with a separator between them."""
+"""Join consecutive texts of a column into one, with a separator between them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Mask = npt.NDArray[np.bool_]
 
 
 class TextArray(NamedTuple):
-    """A text column as one Arrow array."""
+    """Text column as one Arrow array."""
 
     data: npt.NDArray[np.uint8]
-    """UTF-8 bytes, read-only."""
+    """Bytes in UTF-8, read-only."""
     offsets: Integers
-    """Shape (rows + 1,): where each text begins in ``data``, and the end of the last; read-only. A null has no bytes."""
+    """Start of each text in ``data``, and the end of the last, shape (rows + 1,); read-only. A null has no bytes."""
     valid: Mask | None
-    """Shape (rows,): False where the text is null; None when none is."""
+    """Validity, shape (rows,): False for null texts; None if there are none."""
 
     @property
     def known(self) -> Mask:
-        """Shape (rows,): False where the text is null."""
+        """Return the validity as an array, shape (rows,): False for null texts."""
         return np.ones(len(self.offsets) - 1, dtype=np.bool_) if self.valid is None else self.valid
 
     def part(self, start: int, stop: int) -> TextArray:
-        """Return some of the texts, as views."""
+        """Return a range of the texts, as views."""
         valid = None if self.valid is None else self.valid[start:stop]
         return TextArray(self.data, self.offsets[start : stop + 1], valid)
 
     def copy(self) -> TextArray:
-        """Return the texts in memory of their own."""
+        """Return a copy of the texts."""
         return put_together([self])
 
 
@@ -50,7 +50,7 @@ def one_array(column: pd.Series) -> TextArray:
         chunks = [pa.concat_arrays(large)]
     data, offsets = string_buffers(chunks[0])
     valid = chunks[0].is_valid().to_numpy(zero_copy_only=False) if chunks[0].null_count else None
-    if valid is not None and np.diff(offsets)[~valid].any():  # Arrow allows bytes behind a null
+    if valid is not None and np.diff(offsets)[~valid].any():  # Arrow allows bytes for a null
         data, offsets = string_buffers(pc.fill_null(chunks[0], ""))
     return TextArray(data, _read_only(np.ascontiguousarray(offsets, dtype=np.int64)), valid)
 
@@ -70,7 +70,7 @@ def put_together(pieces: list[TextArray]) -> TextArray:
 
 
 def shorter_pieces(texts: TextArray, begins: Mask, separator: str, most_characters: int) -> Mask:
-    """Return ``begins``, and True as well for each text with which a joined text would become too long."""
+    """Return ``begins``, with True added for each text with which a joined text would become too long."""
     from curator_df.kernels.segment_copy import begin_pieces
 
     marked: Mask = begins.copy()
@@ -79,9 +79,9 @@ def shorter_pieces(texts: TextArray, begins: Mask, separator: str, most_characte
 
 
 def join_texts(texts: TextArray, begins: Mask, separator: str) -> pa.Array:
-    r"""Join consecutive texts, from each for which ``begins`` is True to the next such; the first of them is one.
+    r"""Join consecutive texts; each text for which ``begins`` is True starts a new one, as the first text does.
 
-    Nulls are passed over; of nulls alone the result is null. Memory: the joined texts, 9 bytes for each of them, and a byte
+    Nulls are skipped; the result of only nulls is null. Memory: the joined texts, 9 bytes for each of them, and a byte
     for each text.
 
     Examples
@@ -95,7 +95,7 @@ def join_texts(texts: TextArray, begins: Mask, separator: str) -> pa.Array:
     mark = np.frombuffer(separator.encode(), dtype=np.uint8)
     known = texts.known
     count = int(begins.sum())
-    # What is not written to takes no memory.
+    # Unwritten pages use zero memory.
     copied = np.empty(int(texts.offsets[-1] - texts.offsets[0]) + len(mark) * int(known.sum()), dtype=np.uint8)
     ends, has_text = np.zeros(count + 1, dtype=np.int64), np.zeros(count, dtype=np.bool_)
     join_rows(texts.data, texts.offsets, known, begins, mark, copied, ends, has_text)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled reading of one text out of each line of JSON; what is left of the lines is for a parser of JSON.
+"""Compiled extraction of one text from each line of JSON; a JSON parser reads the rest of the lines.
 
-It knows no grammar but where strings begin and end, and how deep the brackets are: a text is taken out between its quotation
-marks, which stay, so that the rest is as right or as wrong as the whole line was. Nothing is judged here: where a text is not
-plainly right (an unknown escape, a control character, half of a surrogate pair), no text is taken at all.
-
+It knows only where strings begin and end, and how deep the brackets are. The text is removed between its quotation
+marks, which stay, so that the rest is as valid or invalid as the whole line was. Nothing is validated here: if a text is not
+clearly valid (an unknown escape, a control character, half of a surrogate pair), no text is extracted at all.
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function.
 """
 
@@ -29,21 +28,21 @@ QUOTE, BACKSLASH, SPACE = 0x22, 0x5C, 0x20
 COLON, COMMA, UNICODE = 0x3A, 0x2C, 0x75
 OPEN_BRACE, CLOSE_BRACE, OPEN_BRACKET, CLOSE_BRACKET, LINE_FEED = 0x7B, 0x7D, 0x5B, 0x5D, 0x0A
 ROOM = 8
-"""Bytes beyond what is written that both outputs need."""
+"""Padding in bytes that both outputs need."""
 
 ESCAPES: Any = np.zeros(256, dtype=np.uint8)
-"""What stands for a letter after a backslash; 0: none, or not one byte."""
+"""Character for each letter after a backslash; 0 if there is none, or it is not one byte."""
 for _letter, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
     ESCAPES[_letter] = _byte
 HEX_DIGITS: Any = np.full(256, 16, dtype=np.uint8)
-"""The value of a hexadecimal digit; 16: it is none."""
+"""Value of each hexadecimal digit; 16 for other characters."""
 for _value, _digit in enumerate(b"0123456789abcdef"):
     HEX_DIGITS[[_digit, ord(chr(_digit).upper())]] = _value
 
 
 @inlined
 def _end_of_string(data: Any, at: int, stop: int) -> int:
-    """Return where the quotation mark is that ends a string whose content begins at ``at``; ``stop`` if none is."""
+    """Return the position of the quotation mark that ends a string whose content begins at ``at``; ``stop`` if there is none."""
     while at < stop:
         if at + _8 <= stop:
             word = word_at(data, at)
@@ -60,7 +59,7 @@ def _end_of_string(data: Any, at: int, stop: int) -> int:
 
 @inlined
 def _four_digits(data: Any, at: int, stop: int, digits: Any) -> int:
-    """Return the number that four hexadecimal digits are; -1 if they are not."""
+    """Return the value of four hexadecimal digits; -1 if they are not."""
     if at + _4 > stop:
         return -1
     code = 0
@@ -74,7 +73,7 @@ def _four_digits(data: Any, at: int, stop: int, digits: Any) -> int:
 
 @inlined
 def _put_character(texts: Any, to: int, code: int) -> int:
-    """Write a character in UTF-8; return where the next goes."""
+    """Write a character in UTF-8; return the next output position."""
     if code < 0x80:
         texts[to] = code
         return to + _1
@@ -96,7 +95,7 @@ def _put_character(texts: Any, to: int, code: int) -> int:
 
 @helper
 def _take_unicode(data: Any, at: int, stop: int, texts: Any, to: int, digits: Any) -> tuple[int, int]:
-    r"""Write the character of which ``\u`` and four digits are at ``at``, or two such; return where both go on, or (0, 0)."""
+    r"""Write the character of the ``\u`` escape (or two) at ``at``; return the next positions of both, or (0, 0)."""
     if at + _2 > stop or data[at + _1] != UNICODE:
         return _0, _0
     code = _four_digits(data, at + _2, stop, digits)
@@ -112,13 +111,13 @@ def _take_unicode(data: Any, at: int, stop: int, texts: Any, to: int, digits: An
 
 @helper
 def _take_text(data: Any, at: int, stop: int, texts: Any, to: int, escapes: Any, digits: Any) -> tuple[int, int]:
-    """Write a string whose content begins at ``at`` without its escapes; return where both end, or (0, 0)."""
+    """Write a string whose content begins at ``at`` without its escapes; return the ends of both, or (0, 0)."""
     while at < stop:
         if at + _8 <= stop:
             word = word_at(data, at)
             put_word(texts, to, word)
             marks = zero_marks(word ^ _QUOTES) | zero_marks(word ^ _BACKSLASHES) | ((word - _SPACES) & ~word & _TOPS)
-            if marks == _0:  # a branch, so that the next word is not waited for
+            if marks == _0:  # a branch, so that the next word does not wait
                 at += _8
                 to += _8
                 continue
@@ -149,7 +148,7 @@ def _take_text(data: Any, at: int, stop: int, texts: Any, to: int, escapes: Any,
 
 @inlined
 def _copy(data: Any, at: int, stop: int, rest: Any, to: int) -> int:
-    """Copy bytes, eight at a time; return where the next go."""
+    """Copy bytes, eight in each step; return the next output position."""
     while at + _8 <= stop:
         put_word(rest, to, word_at(data, at))
         at += _8
@@ -170,15 +169,15 @@ def _has_no_escape(data: Any, at: int, stop: int) -> bool:
 
 @helper
 def _bracket(byte: int) -> int:
-    """Return by how much a byte changes how deep the brackets are."""
+    """Return the change of the bracket depth by a byte."""
     return int(byte in (OPEN_BRACE, OPEN_BRACKET)) - int(byte in (CLOSE_BRACE, CLOSE_BRACKET))
 
 
 @helper
 def _find_text(data: Any, at: int, stop: int, name: Any, is_found: bool) -> tuple[int, bool]:
-    """Return where the content of the text begins, and True; or where the line ends, and False; or 0: not plainly right.
+    """Return the start of the text's content and True, or the end of the line and False, or 0 if it is not clearly valid.
 
-    ``at`` is where the line begins or, where the text was found before, behind it.
+    ``at`` is the start of the line or, if the text was already found, the position after it.
     """
     depth, is_value, is_wanted = int(is_found), is_found, is_found
     while at < stop:
@@ -218,7 +217,7 @@ def _find_text(data: Any, at: int, stop: int, name: Any, is_found: bool) -> tupl
 def take_texts(
     data: Any, starts: Any, stops: Any, name: Any, escapes: Any, digits: Any, texts: Any, offsets: Any, rest: Any
 ) -> tuple[int, int, int]:
-    """Write the field ``name`` of each line's object to ``texts``, and all else of the lines to ``rest``.
+    """Write the field ``name`` of each line's object to ``texts``, and the rest of the lines to ``rest``.
 
     Parameters
     ----------
@@ -227,20 +226,20 @@ def take_texts(
     starts, stops : ndarray of int64
         Bounds of the lines, without the line ends.
     name : ndarray of uint8
-        Name of the field. It is looked for in the outermost object, and taken where it is a string.
+        Name of the field. It is searched for in the outermost object, and extracted if it is a string.
     escapes, digits : ndarray of uint8
         `ESCAPES` and `HEX_DIGITS`.
     texts : ndarray of uint8
-        The texts, one after the other. It has room for ``data`` and `ROOM` bytes.
+        The texts, one after the other. Its size is that of ``data`` plus `ROOM` bytes.
     offsets : ndarray of int64, shape (lines + 1,)
-        Where each text ends in it; the first is 0. A line without one has none.
+        End of each text in ``texts``; the first is 0. A line without the field has an empty text.
     rest : ndarray of uint8
-        The lines with nothing between the quotation marks of what was taken, each with a line end.
+        Lines with nothing between the quotation marks of the extracted text, each with a line end.
 
     Returns
     -------
     tuple of int
-        Lines that have such a text (-1: a line is not plainly right, or the room of ``rest`` is too small), bytes of
+        Lines that have such a text (-1: a line is not clearly valid, or ``rest`` is too small), bytes of
         ``rest``, and bytes of its longest line.
     """
     to = out = _0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a block for which a mask is True, at the cost of exactly those rows.
+"""Select the rows of a block for which a mask is True, at the cost of exactly those rows.
 
-pandas and Arrow grow their buffers while they take rows: measured, up to twice the block. Here text is copied into
+pandas and Arrow grow their buffers while they select rows: measured, up to twice the block. Here text is copied into
 buffers of the right size, so that the most used operators cost one block and not two.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of lines and paragraphs between line feeds: their length, their end, and whether they are repeated.
+"""Compiled counts of lines and paragraphs between line feeds: their lengths, ends and repetitions.
 
 Part of `line_pass`. Distinct lines are held in a table of positions in the text, 4 bytes each and at most
 half full, and compared with the text itself: at most 4 x the text, where every other byte is a line feed.
@@ -22,9 +22,9 @@ from curator_df.kernels.word_counts import code_point
 from curator_df.kernels.word_reading import next_word
 
 SHORT_LINE = 30
-"""A line of so many code points or fewer is short: datatrove 0.10.0, FineWebQualityFilter: short_line_length=30."""
+"""Maximum number of code points of a short line: datatrove 0.10.0, FineWebQualityFilter: short_line_length=30."""
 MANY_LINES = 4096
-"""Tables of up to so many lines are a quarter full, larger ones half."""
+"""Number of lines up to which a table is a quarter full; larger ones are half full."""
 
 _U: Any = np.uint64
 _FEEDS, _LOWS, _HIGHS = _U(0x0A0A0A0A0A0A0A0A), _U(0x0101010101010101), _U(0x8080808080808080)
@@ -39,7 +39,7 @@ def _continuation_bytes(word: int) -> int:
 
 @helper
 def read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
-    """Return where the line that starts here ends, a hash of its bytes, and its code points."""
+    """Return the end of the line that starts here, a hash of its bytes, and its code points."""
     at, end = _U(start), _U(stop)
     total, continuation, last, rest = _ADD, _0, _0, _0
     while at + _8 <= end:
@@ -70,7 +70,7 @@ def read_line(data: Any, start: int, stop: int) -> tuple[int, int, int]:
 def earlier_line(
     data: Any, start: int, stop: int, line: int, line_stop: int, mixed: int, table: Any, slots: int, feeds: int
 ) -> int:
-    """Return where in the text, from 1, an equal line came before; otherwise remember this one, and return 0."""
+    """Return the position in the text, from 1, of an earlier equal line; otherwise record this one, and return 0."""
     slot = types.int64((mixed >> _32) * _U(slots) >> _32)
     length = line_stop - line
     while table[slot]:
@@ -147,7 +147,7 @@ def _count_lines(data: Any, start: int, stop: int, classes: Any, table: Any, slo
                 duplicate_code_points += code_points
                 duplicate_filled_code_points += code_points if is_filled else 0
         at += 1
-    # Before a line feed at the start, and after one at the end, there is an empty piece.
+    # There is an empty piece before a line feed at the start, and after one at the end.
     starts_empty = start == stop or data[start] == 0x0A
     ends_empty = start < stop and data[stop - 1] == 0x0A
     row[0] = lines + starts_empty + ends_empty
@@ -191,7 +191,7 @@ def _count_paragraphs(data: Any, start: int, stop: int, classes: Any, table: Any
 
 @helper
 def count_length(data: Any, start: int, stop: int, row: Any) -> None:
-    """Count code points, line feeds, and the code points that are none."""
+    """Count code points, line feeds, and the code points that are not line feeds."""
     code_points = line_feeds = 0
     for at in range(_U(start), _U(stop)):
         code_points += types.int64(data[at] & 0xC0 != 0x80)
@@ -201,9 +201,9 @@ def count_length(data: Any, start: int, stop: int, row: Any) -> None:
 
 @helper
 def count_lines(data: Any, start: int, stop: int, classes: Any, features: int, table: Any, row: Any) -> Any:
-    """Count what ``LENGTH_COUNTS``, ``LINE_COUNTS`` and ``PARAGRAPH_COUNTS`` name, in the columns of ``row``.
+    """Make the counts ``LENGTH_COUNTS``, ``LINE_COUNTS`` and ``PARAGRAPH_COUNTS`` in the columns of ``row``.
 
-    Returns the table, which is larger than the one given where the text has more lines than any before.
+    Returns the table, which is larger than the one given if the text has more lines than any before.
     """
     slots = line_slots(data, start, stop, features)
     if len(table) < slots:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""The compiled pass over the texts of a span that counts code points, lines between line feeds, and paragraphs.
+"""Compiled pass over the texts of a span that counts code points, lines between line feeds, and paragraphs.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. Which of its counts it
-makes is said by feature bits (`counts`) at run time, so that every profile uses the same compiled code. See `measure` for
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. Feature bits (`counts`)
+choose its counts at run time, so that every profile uses the same compiled code. See `measure` for
 the function to call.
 """
 

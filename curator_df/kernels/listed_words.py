@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""How many different words of a list are in each text: the stop words of a language.
+"""Count of the distinct words of a list in each text: the stop words of a language.
 
-The eight of English have a count of their own in `word_pass`; any others are looked up here, in a hash table of the list.
+The eight English ones have their own count in `word_pass`; any others are looked up here, in a hash table of the list.
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function.
 """
 
@@ -22,24 +22,24 @@ from curator_df.kernels.compiled import helper, kernel
 from curator_df.kernels.word_counts import SPAN, code_point
 
 _BASIS, _PRIME = 0xCBF29CE484222325, 0x100000001B3
-"""FNV-1a, 64 bits. It says where to look; what is found there is compared."""
+"""Constants of FNV-1a, 64 bits. The hash only finds candidates, which are compared."""
 
 
 @dataclass(frozen=True)
 class WordList:
-    """Words, for the compiled look-up."""
+    """List of words for the compiled look-up."""
 
     data: npt.NDArray[np.uint8]
-    """Their bytes, one word after the other."""
+    """Bytes of the words, one after the other."""
     offsets: npt.NDArray[np.int64]
-    """Shape (words + 1,)."""
+    """Bounds of the words, shape (words + 1,)."""
     slots: npt.NDArray[np.int64]
-    """Shape (a power of two,): number of a word and one, where its hash leads; 0 where there is none."""
+    """Number of a word plus one, at the slot of its hash; 0 for an empty slot. Shape (a power of two,)."""
 
 
 @lru_cache(maxsize=16)
 def word_list(words: tuple[str, ...]) -> WordList:
-    """Return a list of words, at most half as many as it has slots."""
+    """Return a list of words with at least twice as many slots as words."""
     encoded = [word.encode() for word in words]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     slots = np.zeros(max(4, 1 << (2 * len(words) - 1).bit_length()), dtype=np.int64)
@@ -77,7 +77,7 @@ def _number(data: Any, start: int, stop: int, listed: Any, offsets: Any, slots: 
 
 @helper
 def longest_listed(offsets: Any) -> int:
-    """Return the bytes of the longest word of a list."""
+    """Return the length in bytes of the longest word of a list."""
     longest = 0
     for number in range(len(offsets) - 1):
         longest = max(longest, offsets[number + 1] - offsets[number])
@@ -90,7 +90,7 @@ def count_listed_words(
 ) -> int:
     """Return how many words of a list (`WordList` as a tuple) are in a text.
 
-    ``seen`` has a number for each word of the list: ``stamp``, once it was found, which must be another one for each text.
+    ``seen`` has a number for each word of the list: ``stamp`` if it was found. ``stamp`` must differ for each text.
     """
     byte_classes, page_of, pages = classes
     listed, offsets, slots = words
@@ -130,7 +130,7 @@ def count_listed_words_of_span(
     slots: Any,
     counts: Any,
 ) -> None:
-    """Count, for each text of a span, the words of a list (`word_list`) that stand in it between white space."""
+    """Count, for each text of a span, the distinct words of a list (`word_list`), split at white space."""
     classes, words = (byte_classes, page_of, pages), (listed, listed_offsets, slots)
     longest = longest_listed(listed_offsets)
     seen = np.full(len(listed_offsets) - 1, -1, dtype=np.int64)

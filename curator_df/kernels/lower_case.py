@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simple lower case of every code point and the white space, frozen at Unicode 14.0: what normalised keys stand on.
+"""Simple lower case of every code point, and the white space, frozen at Unicode 14.0 for normalized keys.
 
 Python's own tables change with the interpreter, and a stored key must not. Simple means one code point for one: U+0130
-(capital I with a dot) becomes ``i``, a capital sigma becomes ``\u03c3`` wherever it stands, and letters without a single
-lower case stay. See `content_hash` for what is done with it, `code_points` for the tables of the metrics.
+(capital I with a dot) becomes ``i``, a capital sigma becomes ``\u03c3`` everywhere, and letters without a single
+lower case stay. See `content_hash` for the use of these tables, `code_points` for the tables of the metrics.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ WHITE_SPACE = (
     0x205F,
     0x3000,
 )
-"""What ``str.isspace`` holds for white space."""
+"""Characters that ``str.isspace`` regards as white space."""
 SPACE_STEP = 1 << 24
-"""Stands in the tables where a code point is white space."""
+"""Step of white space in the tables."""
 SPACE_BYTE = 0xFF
-"""Stands in `lower_bytes` where a byte is white space or not ASCII."""
+"""Value in `lower_bytes` for bytes that are white space or not ASCII."""
 
 # Unicode 14.0.0, UnicodeData.txt, field Simple_Lowercase_Mapping: first-last code point (hexadecimal), "/2" for every
 # other one, and what is to be added. Checked against str.lower of the running interpreter.
@@ -61,7 +61,7 @@ _LOWER_CASE = (
 
 @lru_cache(maxsize=1)
 def lower_steps() -> CodePointTable:
-    """Return what to add to each code point to make it lower case (int32); `SPACE_STEP` for white space."""
+    """Return the number to add to each code point to make it lower case (int32); `SPACE_STEP` for white space."""
     values = np.zeros(ASSIGNED_STOP, dtype=np.int32)
     for entry in _LOWER_CASE.split():
         sign = "-" if entry.rfind("-") > entry.rfind("+") else "+"

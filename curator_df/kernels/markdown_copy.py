@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled copy of texts without the marks of Markdown for bold, italic and links, in time linear in their length.
 
-Each line is copied once and then shortened where it lies: ``**``, ``*``, ``_``, links. Importing this module imports numba
+Each line is copied once and then shortened in place: ``**``, ``*``, ``_``, links. Importing this module imports numba
 and compiles, or loads from the on-disk cache, one function. See `cut_texts`.
 """
 
@@ -27,7 +27,7 @@ def _is_word(byte: int) -> bool:
 
 @helper
 def _is_blank(byte: int) -> bool:
-    return byte == 0x20 or byte == 0x09  # noqa: PLR1714 - compiled: a tuple would be made each time
+    return byte == 0x20 or byte == 0x09  # noqa: PLR1714 - compiled: a tuple would be made in each call
 
 
 @helper
@@ -37,19 +37,19 @@ def _is_mark(line: Any, at: int, stop: int, byte: int, width: int) -> bool:
 
 @helper
 def _opens(line: Any, at: int, begin: int, stop: int, width: int) -> bool:
-    """Tell whether a mark stands before a word: nothing of a word before it, and no blank after it."""
+    """Return whether a mark precedes a word: nothing of a word before it, and no blank after it."""
     return at + width < stop and not _is_blank(line[at + width]) and (at == begin or not _is_word(line[at - 1]))
 
 
 @helper
 def _closes(line: Any, at: int, stop: int, width: int) -> bool:
-    """Tell whether a mark stands after a word."""
+    """Return whether a mark follows a word."""
     return not _is_blank(line[at - 1]) and (at + width == stop or not _is_word(line[at + width]))
 
 
 @helper
 def _next_mark(line: Any, at: int, begin: int, stop: int, byte: int, width: int, inside: bool, opening: bool) -> int:
-    """Return where the next mark that opens (or closes) is, or ``stop``."""
+    """Return the position of the next mark that opens (or closes), or ``stop``."""
     while at < stop:
         if _is_mark(line, at, stop, byte, width) and (
             inside or (_opens(line, at, begin, stop, width) if opening else _closes(line, at, stop, width))
@@ -71,11 +71,11 @@ def _move(line: Any, at: int, stop: int, end: int) -> int:
 
 @helper
 def _without_marks(line: Any, begin: int, stop: int, byte: int, width: int, inside: bool) -> int:
-    """Take pairs of a mark out of a line where it lies; return its new end."""
+    """Remove pairs of a mark from a line in place; return its new end."""
     at = end = begin
     while at < stop:
         opening = _next_mark(line, at, begin, stop, byte, width, inside, True)
-        # Something stands between two marks, but for NeMo.
+        # There is text between two marks, except in NeMo.
         inner = opening + width + (0 if inside else 1)
         closing = _next_mark(line, inner, begin, stop, byte, width, inside, False) if opening < stop else stop
         if closing >= stop:
@@ -88,7 +88,7 @@ def _without_marks(line: Any, begin: int, stop: int, byte: int, width: int, insi
 
 @helper
 def _without_links(line: Any, begin: int, stop: int, keep_url: bool) -> int:
-    """Make each link of a line its text or its URL where it lies; return the line's new end."""
+    """Replace each link of a line with its text or its URL in place; return the line's new end."""
     at = end = begin
     while at < stop:
         bracket = at
@@ -129,7 +129,7 @@ def copy_without_markdown(
 ) -> int:
     """Append each text without the marks; return how many changed.
 
-    ``keep_url``: of a link the URL stays, not its text; ``inside``: marks inside of words and beside blanks count too.
+    ``keep_url``: keep the URL of a link, not its text; ``inside``: also remove marks inside words and next to blanks.
     """
     changed = 0
     for row in range(len(offsets) - 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text metrics of a column, span by span, so that what is held for each row never adds up over a block.
+"""Text metrics of a column, span by span, so that the memory for the rows does not add up over a block.
 
 The modules of kernels are imported when they are first needed, since they import numba. Words that are not those between white
 space are written out with white space between, so that the same counters read them.
@@ -51,19 +51,19 @@ from curator_df.kernels.word_metrics import TEXT_COUNTS
 MEASURED_ROWS = 512
 """Rows of a span: their counts take 530 KB, whatever the column."""
 LONGEST_TEXT_BYTES = (1 << 32) - 2
-"""Places in a text are held in 32 bits."""
+"""Maximum size of a text: positions in it are stored in 32 bits."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The metrics of consecutive rows."""
+    """Metrics of consecutive rows."""
 
     first_row: int
-    """Position in the column of the first row."""
+    """Position of the first row in the column."""
     values: dict[str, npt.NDArray[Any]]
-    """Metric by name, int64 or float64, one value a row; of no meaning where the text is null."""
+    """Metric by name, int64 or float64, one value a row; meaningless if the text is null."""
     valid: npt.NDArray[np.bool_] | None
-    """False where the text is null; None when none is."""
+    """Validity of the rows: False for null texts; None if there are none."""
     rows: int
     """Number of rows."""
 
@@ -75,16 +75,16 @@ def measure(
     words: Words = "whitespace",
     stop_words: tuple[str, ...] = STOP_WORDS,
 ) -> Iterator[Measured]:
-    """Measure a text column, `MEASURED_ROWS` rows at a time.
+    """Measure a text column in spans of `MEASURED_ROWS` rows.
 
     Parameters
     ----------
     texts : pandas.Series of strings
         The column; null is allowed.
     metrics : sequence of str
-        Names of the catalogue (`metrics.METRICS`).
+        Names in the catalog (`metrics.METRICS`).
     words : {"whitespace", "datatrove", "icu"}
-        How to cut words: what `metrics.Words` says.
+        How to split words; see `metrics.Words`.
     stop_words : tuple of str
         Words that ``stop_word_count`` counts.
 
@@ -95,7 +95,7 @@ def measure(
 
     Notes
     -----
-    Memory: about 2 MB, and what `metrics.work_factor` says of the longest text.
+    Memory: about 2 MB, and `metrics.work_factor` times the longest text.
 
     Examples
     --------
@@ -141,12 +141,12 @@ def metric_kernels(
 def _count(
     span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: Words, stop_words: tuple[str, ...]
 ) -> None:
-    """Make the counts that are asked for. A span is small enough to stay in the cache for all groups of them."""
+    """Make the requested counts. A span is small enough to stay in the cache for all groups of counts."""
     longest = int(np.diff(span.offsets).max(initial=0))
     most = LONGEST_TEXT_BYTES if words == "whitespace" else LONGEST_TEXT_BYTES // 2
     if longest > most:
         raise ParameterError(
-            f"measure: a text of {longest:,} bytes is too long to be measured; the limit is {most:,} bytes"
+            f"measure: a text of {longest:,} bytes is too long. The limit is {most:,} bytes. Split or drop such texts first"
         )
     if words != "whitespace":
         _count_tokens(span, features & (WORD_FEATURES | GRAM_FEATURES), counts, words, stop_words)
@@ -154,13 +154,13 @@ def _count(
     _count_text(span, longest, features, counts, stop_words)
     if words == "datatrove" and features & C4_FEATURES:
         _count_token_sentences(span, features, counts)
-    # Last: a pass before clears the columns behind its own.
+    # This pass is last, because an earlier one would clear the columns behind its own.
     if features & COUNT_SENTENCES:
         counts[:, COUNTS.index(SENTENCE_COUNTS[0])] = text_sentences(span, words)
 
 
 def _count_token_sentences(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
-    """Count the sentences of C4's lines by tokens, in texts that no line fails; some rows at a time."""
+    """Count the sentences of C4's lines by tokens, in texts that no line fails, in batches of rows."""
     from curator_df.kernels.token_spans import BATCH_BYTES
 
     groups = ((COUNT_C4, C4_COUNTS, True), (COUNT_C4_UNPUNCTUATED, C4_UNPUNCTUATED_COUNTS, False))
@@ -181,7 +181,7 @@ def _count_token_sentences(span: TextSpan, features: int, counts: npt.NDArray[np
 def _count_tokens(
     span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: Words, stop_words: tuple[str, ...]
 ) -> None:
-    """Make the counts of words with tokens for words; what is counted in the text itself stays so."""
+    """Make the counts of words with tokens as words; counts made of the text itself do not change."""
     from curator_df.kernels.token_spans import token_spans
 
     of_text = [COUNTS.index(name) for name in TEXT_COUNTS]
@@ -199,7 +199,7 @@ def _count_tokens(
 def _count_text(
     span: TextSpan, longest: int, features: int, counts: npt.NDArray[np.int64], stop_words: tuple[str, ...]
 ) -> None:
-    """Make the counts with words between white space; ``longest`` is the longest text's bytes, for C4's lines alone."""
+    """Make the counts with words between white space; ``longest`` is the size of the longest text, only for C4's lines."""
     table = word_classes()
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
     texts = (span.data, span.offsets, byte_classes, table.page_of, table.pages)
@@ -232,14 +232,14 @@ def _count_text(
     if features & C4_FEATURES:
         from curator_df.kernels.c4_pass import count_c4_of_span
 
-        # Pages that no line is copied to take no memory.
+        # Unwritten pages, to which no line is copied, use zero memory.
         scratch = np.empty(longest, dtype=np.uint8)
         count_c4_of_span(*texts, features, scratch, read_only(scratch), counts)
     _count_by_other_classes(span, features, counts)
 
 
 def _count_by_other_classes(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
-    """Make the counts that look characters up in tables of their own."""
+    """Make the counts that look characters up in separate tables."""
     if features & DCLM_FEATURES:
         from curator_df.kernels.dclm_pass import count_dclm_of_span
 
@@ -255,7 +255,7 @@ def _count_by_other_classes(span: TextSpan, features: int, counts: npt.NDArray[n
 
 
 def _stop_words_of(texts: tuple[Any, ...], stop_words: tuple[str, ...]) -> npt.NDArray[np.int64]:
-    """Return how many different words of a list are in each text."""
+    """Return the number of distinct words of a list in each text."""
     from curator_df.kernels.listed_words import count_listed_words_of_span, word_list
 
     listed = word_list(stop_words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a text metric is: a count, or a quotient of two counts, with its definition and its source."""
+"""Text metric: a count, or a quotient of two counts, with its definition and source."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """A number about one text."""
+    """Metric of one text."""
 
     name: str
-    """Name, and name of the column that `add_profile` adds."""
+    """Name of the metric, and of the column that `add_profile` adds."""
     dtype: Literal["Int64", "Float64"]
     """Nullable pandas dtype of the column; the metric of a null text is null."""
     numerator: str
-    """One of `counts.COUNTS`."""
+    """Name of the numerator, one of `counts.COUNTS`."""
     denominator: str | None
-    """One of `counts.COUNTS`, or None for a plain count. A quotient whose denominator is 0 is ``undefined``."""
+    """Name of the denominator, one of `counts.COUNTS`; None for a plain count. A quotient with a denominator of 0 is
+    ``undefined``."""
     definition: str
-    """What it is, exactly."""
+    """Exact definition."""
     source: str
-    """Where the definition comes from."""
+    """Source of the definition."""
     edge_cases: str
-    """What empty and odd texts give."""
+    """Values for empty and unusual texts."""
     undefined: float = 0.0
     """Value of a quotient whose denominator is 0."""
     operator: str = ""
-    """What adds it as a column, for a metric that no pass over the text makes; it has no numerator then."""
+    """Operator that adds the metric as a column, for a metric that no pass over the text computes; it has no numerator."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of text metrics, as data: each a count, or a quotient of two counts that one pass over a text makes.
+"""Catalog of text metrics, as data: each is a count, or a quotient of two counts that one pass over a text makes.
 
-Nothing here computes or imports numba; `measure` does, with the compiled passes. A new metric that
-divides counts that exist is one entry; a new count is a name in `counts` and a column in the pass.
+This module computes nothing and does not import numba; `measure` does, with the compiled passes. A new metric that
+divides existing counts is one entry; a new count is a name in `counts` and a column in the pass.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from curator_df.kernels.source_metrics import SOURCE_METRICS
 from curator_df.kernels.word_metrics import WORD_METRICS
 
 Words = Literal["whitespace", "datatrove", "icu"]
-"""Ways of cutting a text into words. ``whitespace``: as ``str.split`` does. ``datatrove``: the tokens of datatrove 0.10.0 for
+"""Ways of splitting a text into words. ``whitespace``: as ``str.split`` does. ``datatrove``: the tokens of datatrove 0.10.0 for
 English, which are spaCy's: punctuation marks are words, and ``can't`` is two. ``icu``: the words of any language by ICU, with
 dictionaries of Chinese, Japanese, Thai, Lao, Khmer and Burmese; punctuation marks are words."""
 
@@ -63,7 +63,7 @@ _OWN_WORD_COUNTS = frozenset(
         "unicode_word_characters",
     )
 )
-"""Counts of words beside those of n-grams that are made of words of their own, mostly those between white space, alone."""
+"""Counts of words, other than n-grams, that are defined on words of their own, mostly those between white space."""
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -80,19 +80,19 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         )
     }
 )
-"""Every metric by name."""
+"""Metrics made of the text, by name."""
 
 
 CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: metric for metric in COLUMN_METRICS}})
-"""The same, and those that other operators add as columns: a rule reads them there."""
+"""Metrics by name, including those that other operators add as columns: a rule reads them there."""
 
 
 NEAR = 0.5
-"""How alike two names are, by `difflib`, for one to be named where the other is unknown."""
+"""Minimum similarity, by `difflib`, at which an unknown name is answered with a suggestion."""
 
 
 def require_rule_metrics(names: Iterable[str]) -> None:
-    """Raise `ParameterError`, naming the nearest, unless every name is a metric that a rule may be on.
+    """Raise `ParameterError`, with the nearest names, unless every name is a metric that a rule can use.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def require_rule_metrics(names: Iterable[str]) -> None:
 
 
 def require_metrics(names: Iterable[str]) -> None:
-    """Raise `ParameterError`, naming the nearest, unless every name is a metric that is made of the text.
+    """Raise `ParameterError`, with the nearest names, unless every name is a metric made of the text.
 
     Examples
     --------
@@ -121,13 +121,13 @@ def _require_known(names: Iterable[str], metrics: Mapping[str, Metric], where: s
         matches = [difflib.get_close_matches(str(name), metrics, cutoff=NEAR) for name in unknown]
         nearest = ", ".join(dict.fromkeys(match for found in matches for match in found))
         raise ParameterError(
-            f"no metric is named {', '.join(map(repr, unknown))}; {f'the nearest are {nearest}; ' if nearest else ''}"
-            f"docs/profiles.md lists all {len(metrics)}, as does curator_df.kernels.metrics.{where}"
+            f"unknown metric {', '.join(map(repr, unknown))}; {f'the nearest names are {nearest}; ' if nearest else ''}"
+            f"docs/profiles.md and curator_df.kernels.metrics.{where} list all {len(metrics)}"
         )
 
 
 def require_words(operator: str, names: Sequence[str], words: Words) -> None:
-    """Raise `ParameterError` if a metric is defined on words between white space and others are asked for.
+    """Raise `ParameterError` if a metric is defined only on words between white space, and other words are requested.
 
     Examples
     --------
@@ -139,12 +139,12 @@ def require_words(operator: str, names: Sequence[str], words: Words) -> None:
     if others:
         raise ParameterError(
             f"{operator}: words={words!r} is not defined for {', '.join(others)}, which NeMo Curator, dolma and DCLM "
-            "measure on words of their own; use words='whitespace' for them, in a profile or call of their own"
+            "define on other words. Use words='whitespace' for these metrics, in a separate profile or call"
         )
 
 
 def require_words_package(operator: str, words: Words) -> None:
-    """Raise `MissingExtraError` if a package that splits such words is not installed; it is not loaded."""
+    """Raise `MissingExtraError` if the package for these words is not installed, without importing it."""
     if words == "icu":
         require_package(f"{operator} with words='icu'", "icu4py", "icu")
 
@@ -162,12 +162,12 @@ def features_of(names: Iterable[str]) -> int:
 
 
 def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
-    """Return what the pass holds for these metrics as a multiple of the longest text, in the worst case.
+    """Return the working memory of the pass for these metrics as a multiple of the longest text, in the worst case.
 
-    Repeated lines and n-grams: a table of 8 bytes for each word or line, and the shortest of those take 2 bytes (prose:
-    1.9). DCLM: for lines two bits a byte beside the table; for n-grams 24 bytes for each word of Unicode's rules, of which
+    Repeated lines and n-grams: a table of 8 bytes for each word or line, of which the shortest take 2 bytes (prose:
+    1.9). DCLM: for lines two bits a byte plus the table; for n-grams 24 bytes for each word of Unicode's rules, of which
     there are at most two in three bytes (a letter and a superscript). C4: a copy of a line with brackets; with datatrove's
-    words a copy of the lines that stay, and their places. Tokens are copied with a byte after each, and the shortest take one
+    words a copy of the kept lines, and their positions. Tokens are copied with a byte after each, and the shortest take one
     byte: measured with ICU's words (benchmarks/kernel_memory.py, result included), 10.02 on one text of punctuation alone.
 
     Examples

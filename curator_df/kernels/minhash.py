@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """MinHash signatures of texts and the hashes of their bands.
 
-A text's shingles are all its n-grams of code points or words, each hashed with MurmurHash3. Each permutation
-``value = a * hash + b`` orders the shingles in its own way; the least value of each is the signature. Two texts agree in a
+The shingles of a text are all its n-grams of code points or words, each hashed with MurmurHash3. Each permutation
+``value = a * hash + b`` orders the shingles in its own way; the minimum of each forms the signature. Two texts agree in a
 value with a probability that is the Jaccard similarity of their sets of shingles.
 
-Bits. They are those of libcudf 26.10 (``nvtext::minhash``, ``minhash64``, and their ``_ngrams`` forms with one word more
+Bits. The bits are those of libcudf 26.10 (``nvtext::minhash``, ``minhash64``, and their ``_ngrams`` forms with one word more
 than their argument says):
 
 - 32 bits: MurmurHash3_x86_32 of the shingle's UTF-8 bytes; ``a * hash + b`` modulo 2^32.
@@ -38,7 +38,7 @@ from curator_df.kernels.buffers import TextSpan, text_spans
 from curator_df.kernels.minhash_scheme import Scheme, shingle_settings
 
 SPAN_ROWS = 512
-"""Rows that are sketched at a time: at 260 hashes of 32 bits, 0.5 MB of signatures."""
+"""Number of rows whose signatures are computed in each step: at 260 hashes of 32 bits, 0.5 MB of signatures."""
 
 
 def minhash_signatures(texts: pd.Series, scheme: Scheme) -> npt.NDArray[Any]:
@@ -54,12 +54,12 @@ def minhash_signatures(texts: pd.Series, scheme: Scheme) -> npt.NDArray[Any]:
     Returns
     -------
     ndarray of uint32 or uint64, shape (rows, hashes)
-        Zeros where the text has no shingle: where it is empty, and with words where it is white space. Null is treated as
-        empty; `has_shingles` tells such rows.
+        Signatures; zeros if the text has no shingle: if it is empty or, with words, white space. Null is treated as
+        empty; `has_shingles` finds such rows.
 
     Notes
     -----
-    Memory: the result (1,040 bytes a row with 260 hashes of 32 bits), and 0.1 MB whatever the texts. With words, a text
+    Memory: the result (1,040 bytes a row with 260 hashes of 32 bits), and 0.1 MB independent of the texts. With words, a text
     whose n-grams are longer than 32 KB needs up to 1.5 times its bytes more.
 
     Examples
@@ -87,7 +87,7 @@ def band_hashes(texts: pd.Series, scheme: Scheme) -> npt.NDArray[np.uint64]:
     Returns
     -------
     ndarray of uint64, shape (rows, bands)
-        Uniform in all bits. Two texts are candidates where they agree in a column.
+        Hashes, uniform in all bits. Two texts are candidates if they agree in a column.
 
     Notes
     -----
@@ -114,14 +114,14 @@ def signature_bands(signatures: npt.NDArray[Any], scheme: Scheme) -> npt.NDArray
     Parameters
     ----------
     signatures : ndarray of uint32 or uint64, shape (rows, hashes)
-        Band after band.
+        Signatures, band after band.
     scheme : Scheme
-        Its bands may be other ones than the signatures were made for, as long as they use no more hashes.
+        Scheme of the bands, which may differ from that of the signatures if they use no more hashes.
 
     Returns
     -------
     ndarray of uint64, shape (rows, bands)
-        For each band ``h = mix(h ^ value)`` over its values, from h = the number of them, where mix is the finaliser of
+        For each band ``h = mix(h ^ value)`` over its values, from h = their number, where mix is the finalizer of
         MurmurHash3_x64_128.
 
     Raises
@@ -133,8 +133,8 @@ def signature_bands(signatures: npt.NDArray[Any], scheme: Scheme) -> npt.NDArray
 
     if signatures.shape[1] < scheme.num_hashes:
         raise ParameterError(
-            f"signatures of {signatures.shape[1]} hashes; num_bands={scheme.num_bands} of minhashes_per_band="
-            f"{scheme.minhashes_per_band} needs {scheme.num_hashes}"
+            f"the signatures have {signatures.shape[1]} hashes, but num_bands={scheme.num_bands} of minhashes_per_band="
+            f"{scheme.minhashes_per_band} needs {scheme.num_hashes}. Use fewer bands, or fewer hashes per band"
         )
     hashes = np.empty((len(signatures), scheme.num_bands), dtype=np.uint64)
     hash_bands = hash_bands_32 if signatures.dtype == np.uint32 else hash_bands_64
@@ -143,7 +143,7 @@ def signature_bands(signatures: npt.NDArray[Any], scheme: Scheme) -> npt.NDArray
 
 
 def has_shingles(signatures: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Tell which rows have a shingle: the others are empty, or white space where shingles are words.
+    """Return which rows have a shingle: the others are empty, or white space if shingles are words.
 
     Examples
     --------

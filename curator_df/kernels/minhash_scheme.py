@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a MinHash signature is made of, as a value: shingles, permutations and bands, and what to expect of them.
+"""Scheme of MinHash signatures, as a value: shingles, permutations and bands, and their expected recall.
 
 Published schemes are in `curator_df.profiles.minhash`; `minhash` computes signatures and band hashes from one.
 """
@@ -19,14 +19,14 @@ from curator_df.kernels.content_hash import Normalize
 from curator_df.kernels.lower_case import SPACE_BYTE, lower_bytes, lower_steps
 
 Ngrams = Literal["characters", "words"]
-"""What shingles are made of: Unicode code points, or what stands between white space."""
+"""Units of shingles: Unicode code points, or words between white space."""
 
 MOST_CODE_POINTS = 192
-"""Of a character n-gram."""
+"""Maximum number of code points of a character n-gram."""
 MOST_WORDS = 256
-"""Of a word n-gram."""
+"""Maximum number of words of a word n-gram."""
 BITS_VERSION = 1
-"""Of the hashes: signatures and band hashes of different versions cannot be compared."""
+"""Version of the hashes; signatures and band hashes of different versions cannot be compared."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Scheme:
     """Source of the numbers."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be computed."""
+        """Raise for values that cannot be computed."""
         if self.ngrams not in get_args(Ngrams):
             raise ParameterError(f"ngrams={self.ngrams!r} is not one of {', '.join(map(repr, get_args(Ngrams)))}")
         if self.normalize not in (None, *get_args(Normalize)):
@@ -66,13 +66,13 @@ class Scheme:
         most = MOST_CODE_POINTS if self.ngrams == "characters" else MOST_WORDS
         least = 2 if self.ngrams == "characters" else 1
         if not least <= self.ngram_size <= most:
-            raise ParameterError(f"ngram_size={self.ngram_size} of {self.ngrams} is not from {least} to {most}")
+            raise ParameterError(f"ngram_size={self.ngram_size} of {self.ngrams} must be from {least} to {most}")
         if self.num_bands < 1 or self.minhashes_per_band < 1:
             raise ParameterError(
                 f"num_bands={self.num_bands} and minhashes_per_band={self.minhashes_per_band}: both must be at least 1"
             )
         if not 0 <= self.seed < 1 << 32:
-            raise ParameterError(f"seed={self.seed} is not from 0 to 2**32 - 1")
+            raise ParameterError(f"seed={self.seed} must be from 0 to 2**32 - 1")
 
     @property
     def num_hashes(self) -> int:
@@ -98,7 +98,7 @@ class Scheme:
         return candidate_probability(jaccard, self.num_bands, self.minhashes_per_band)
 
     def header(self) -> dict[str, Any]:
-        """Return what is stored with signatures and checked before they are reused: all but name and source."""
+        """Return the header stored with signatures, which is checked before they are reused: all fields but name and source."""
         fields = asdict(self)
         return {name: fields[name] for name in fields if name not in ("name", "source")} | {
             "bits_version": BITS_VERSION
@@ -112,16 +112,16 @@ def permutations(count: int, seed: int, *, use_64_bit_hash: bool) -> tuple[npt.N
     Parameters
     ----------
     count : int
-        How many.
+        Number of permutations.
     seed : int
-        Of NumPy's legacy generator, whose stream is frozen.
+        Seed of NumPy's legacy generator, whose stream is frozen.
     use_64_bit_hash : bool
         Whether they permute 64-bit hashes.
 
     Returns
     -------
     multipliers, increments : ndarray of uint32 or uint64, shape (count,), read-only
-        Drawn in turn, multipliers from 1 and increments from 0 to below 2^31 - 1, or 2^61 - 1. The first multiplier is
+        Drawn alternately, multipliers from 1 and increments from 0 to below 2^31 - 1, or 2^61 - 1. The first multiplier is
         also the seed of the shingle hash.
 
     Examples
@@ -154,7 +154,7 @@ def candidate_probability(jaccard: Any, num_bands: int, minhashes_per_band: int)
     Returns
     -------
     float or ndarray of float
-        From 0 to 1.
+        Probability from 0 to 1.
 
     References
     ----------
@@ -180,7 +180,7 @@ def steepest_jaccard(num_bands: int, minhashes_per_band: int) -> float:
 
 
 def shingle_settings(scheme: Scheme) -> tuple[int, int, Any, Any, Any]:
-    """Return what `next_shingles` needs: kind, size and the tables of bytes and code points."""
+    """Return the arguments of `next_shingles`: kind, size and the tables of bytes and code points."""
     from curator_df.kernels.shingle_hashes import CHARACTERS, NORMALIZED_CHARACTERS, NORMALIZED_WORDS, WORDS
 
     if scheme.ngrams == "characters":
@@ -193,6 +193,6 @@ def shingle_settings(scheme: Scheme) -> tuple[int, int, Any, Any, Any]:
 
 @lru_cache(maxsize=1)
 def plain_bytes() -> npt.NDArray[np.uint8]:
-    """Return each ASCII character as it is, `SPACE_BYTE` for white space and for all other bytes."""
+    """Return each ASCII character unchanged, and `SPACE_BYTE` for white space and all other bytes."""
     lowered = lower_bytes()
     return np.where(lowered == SPACE_BYTE, lowered, np.arange(256, dtype=np.uint8))

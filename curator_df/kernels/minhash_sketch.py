@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of what it stands for
+# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of the original function
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled MinHash signatures: the least value of every permutation over the shingle hashes of each text.
+"""Compiled MinHash signatures: the minimum of every permutation over the shingle hashes of each text.
 
 See `minhash` for the functions to call, and for what is proved about the bits. The permutation is `least_32` and `least_64`,
 and nowhere else.
@@ -31,14 +31,14 @@ from curator_df.kernels.shingle_hashes import (
 )
 
 PAD_HASHES = 32
-"""A chunk is filled up to a multiple of this with its last hash: what an unrolled loop of 8 lanes takes at a time."""
+"""Multiple to which a chunk is filled with its last hash: the number of hashes in one step of an unrolled loop of 8 lanes."""
 _MERSENNE_BITS = 61
 _MERSENNE = (1 << _MERSENNE_BITS) - 1
 
 
 @helper
 def least_32(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
-    """Lower a signature to the least of ``multiplier * hash + increment`` modulo 2^32.
+    """Lower a signature to the minimum of ``multiplier * hash + increment`` modulo 2^32.
 
     Three vector instructions for eight hashes, and it is their number that bounds it: 27 G hashes a second on a core with
     AVX2 (10 such instructions a nanosecond), where addition and minimum alone reach 45 and product and minimum 38.
@@ -54,7 +54,7 @@ def least_32(hashes: Any, count: int, multipliers: Any, increments: Any, signatu
 
 @helper
 def least_64(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
-    """Lower a signature to the least of ``multiplier * hash + increment`` modulo 2^64, and that modulo 2^61 - 1."""
+    """Lower a signature to the minimum of ``multiplier * hash + increment`` modulo 2^64, and then modulo 2^61 - 1."""
     for number in range(len(signature)):
         multiplier, increment = multipliers[number], increments[number]
         least = types.int64(min(signature[number], np.uint64(_MERSENNE)))
@@ -69,7 +69,7 @@ def least_64(hashes: Any, count: int, multipliers: Any, increments: Any, signatu
 
 
 def take_least(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
-    """Lower a signature to the least permuted values of some hashes. For compiled code only."""
+    """Lower a signature to the minimum permuted values of some hashes. For compiled code only."""
     raise TypeError("take_least is for compiled code")
 
 
@@ -79,7 +79,7 @@ def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, sign
 
     def implementation(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:
         padded = count
-        # The same hash once more changes no minimum, and spares the loop its slow end.
+        # Repeating the last hash changes no minimum, and avoids the slow end of the loop.
         while padded % PAD_HASHES:
             hashes[padded] = hashes[count - 1]
             padded += 1

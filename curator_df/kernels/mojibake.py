@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which characters ftfy could possibly change, as tables for `unicode_scan`.
+"""Characters that ftfy could possibly change, as tables for `unicode_scan`.
 
 Every condition here is *necessary* for a change, never sufficient: a segment that meets none of them is returned by
-ftfy as it is, and one that meets any goes to ftfy, which decides. Written against the rules of ftfy 6.3 (``badness``,
+ftfy unchanged, and one that meets any goes to ftfy, which decides. Written against the rules of ftfy 6.3 (``badness``,
 ``fixes``, ``chardata``); a test runs both over every pair of the characters concerned.
 """
 
@@ -22,13 +22,13 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 """Unicode normalization forms."""
 
 CLASS_MASK = 0x3F
-"""Low bits of a code point's value: its class among the characters of mojibake, 0 for all others."""
+"""Mask of the low bits of a code point's value: its class among the characters of mojibake, 0 for all others."""
 FORM = 0x40
-"""The normalization form may change this character, alone or after others."""
+"""Flag of a character that the normalization form may change, alone or after others."""
 CONTROL = 0x80
-"""A control character or line separator that ftfy removes or replaces."""
+"""Flag of a control character or line separator that ftfy removes or replaces."""
 
-# Line feed, carriage return and tab are dealt with by the scan itself; form feed is left alone by ftfy.
+# The scan itself handles line feed, carriage return and tab; ftfy does not change form feed.
 _CONTROLS = (*range(9), 0x0B, *range(0x0E, 0x20), *range(0x7F, 0xA0), *range(0x206A, 0x2070), 0xFEFF)
 _ANNOTATIONS = range(0xFFF9, 0xFFFD)
 _SEPARATORS = (0x2028, 0x2029)
@@ -39,13 +39,13 @@ _ARABIC_PAIRS = "ŸŠ®°µ»"
 
 @dataclass(frozen=True)
 class SuspectTables:
-    """What the scan looks up."""
+    """Tables that the scan looks up."""
 
     points: CodePointTable
     """Class, `FORM` and `CONTROL` bits (uint8) of every code point."""
     pairs: npt.NDArray[np.uint8]
-    """Shape (classes, classes): 1 where two neighbours of these classes may be mojibake. Class 1 is the ASCII
-    letters, class 2 the space, class 0 whatever is not listed."""
+    """Pairs of classes, shape (classes, classes): 1 if two neighbors of these classes may be mojibake. Class 1 is the ASCII
+    letters, class 2 the space, class 0 all unlisted characters."""
 
 
 @lru_cache(maxsize=8)
@@ -81,7 +81,7 @@ def _categories() -> dict[str, str]:
 
 
 def _expanded(characters: str) -> str:
-    """Write out the ranges of a regular expression's character class."""
+    """Expand the ranges of a regular expression's character class."""
     expanded: list[str] = []
     rest = list(characters)
     while rest:
@@ -95,7 +95,7 @@ def _expanded(characters: str) -> str:
 
 
 def _pair_rules(of: dict[str, str]) -> list[tuple[str, str]]:
-    """Return pairs of neighbours, at least one of which is in every text that ftfy calls bad."""
+    """Return pairs of neighbors, at least one of which is in every text that ftfy calls bad."""
     accented = of["lower_accented"] + of["upper_accented"]
     around_bad = accented + of["box"] + of["start_punctuation"] + of["end_punctuation"] + of["currency"]
     around_bad += of["numeric"] + of["law"]
@@ -142,7 +142,7 @@ def _pair_rules(of: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def _unstable(form: Form) -> list[int]:
-    """Return the code points that can make a text not normalized, by themselves or by what they stand after."""
+    """Return the code points that can make a text not normalized, by themselves or by the character that they follow."""
     unstable = _composing_seconds() if form in ("NFC", "NFKC") else set()
     for code in range(ASSIGNED_STOP):
         character = chr(code)
@@ -152,7 +152,7 @@ def _unstable(form: Form) -> list[int]:
 
 
 def _composing_seconds() -> set[int]:
-    """Return what can merge into the character before: second parts of canonical pairs, Hangul vowels, finals."""
+    """Return the characters that can merge into the character before: second parts of canonical pairs, Hangul vowels, finals."""
     seconds = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
     for code in range(ASSIGNED_STOP):
         parts = unicodedata.decomposition(chr(code)).split()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled MurmurHash3_x64_128 of texts, as they are or normalised on the way, in constant memory.
+"""Compiled MurmurHash3_x64_128 of texts, unchanged or normalized while hashing, in constant memory.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, two functions. See `content_hash` for
 the functions to call.
@@ -41,9 +41,9 @@ _24, _31, _32, _33, _40, _48, _56, _64 = (_U(number) for number in (24, 31, 32, 
 _27, _15, _63 = _U(27), _U(15), _U(63)
 SPACE = 0x20
 PIECE_BYTES = 1024
-"""Bytes of normalised text that wait to be hashed; a multiple of 16."""
+"""Bytes of normalized text that wait to be hashed; a multiple of 16."""
 PIECE_ROOM = PIECE_BYTES + 8
-"""Bytes of the array that they are in: one more code point, and the space before it, fit behind them."""
+"""Bytes of the array for normalized text: one more code point, and the space before it, fit at its end."""
 
 
 @inlined
@@ -63,7 +63,7 @@ def _second_half(word: int) -> int:
 
 @helper
 def hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[int, int]:
-    """Mix in so many blocks of 16 bytes."""
+    """Mix in ``blocks`` blocks of 16 bytes."""
     end = at + blocks * _16
     while at < end:
         high ^= _first_half(word_at(data, at))
@@ -76,7 +76,7 @@ def hash_blocks(data: Any, at: int, blocks: int, high: int, low: int) -> tuple[i
 
 @inlined
 def finished(word: int) -> int:
-    """Spread every bit of a word over all of it: the finaliser of the algorithm."""
+    """Spread every bit of a word over the whole word: the finalizer of the algorithm."""
     word ^= word >> _33
     word *= _MIX_1
     word ^= word >> _33
@@ -137,7 +137,7 @@ def hash_texts(data: Any, offsets: Any, hashes: Any) -> None:
 
 @helper
 def put_code_point(piece: Any, held: int, code: int) -> int:
-    """Append a code point that is not ASCII or has become it, as UTF-8; return the bytes held."""
+    """Append a code point that is not ASCII, or was not before, as UTF-8; return the bytes held."""
     if code < 0x80:
         piece[held] = code
         return held + 1
@@ -159,11 +159,11 @@ def put_code_point(piece: Any, held: int, code: int) -> int:
 
 @helper
 def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: Any) -> tuple[int, int]:
-    """Append ASCII, from a character that is no white space up to what needs a closer look, or the end of piece or text.
+    """Append ASCII, from a character that is not white space up to a byte of other code, or the end of piece or text.
 
-    Single spaces and line feeds inside are taken along; the last character that is appended is never white space.
+    Single spaces and line feeds inside are appended too; the last appended character is never white space.
     """
-    # Unsigned, so that numba leaves out its test for negative indices.
+    # Unsigned, so that numba omits its test for negative indices.
     here, end, place, full = _U(at), _U(stop), _U(held), _U(PIECE_BYTES)
     first = place
     while here + _8 < end and place < full:
@@ -171,7 +171,7 @@ def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: A
         line_feeds = line_feed_marks(word)
         blanks = line_feeds | space_marks(word)
         follows = (blanks >> _8) | (_U(lowered[data[here + _8]] == SPACE_BYTE) << _63)
-        # A blank before a blank is for the other loop.
+        # The other loop handles a blank before a blank.
         marks = other_marks(word, line_feeds) | (blanks & follows)
         put_word(piece, place, lower_word(spaced_word(word, line_feeds)))
         if marks:
@@ -179,7 +179,7 @@ def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: A
             here += whole
             place += whole
             break
-        here += _8  # and not as many as are not marked, so that the next word is not waited for
+        here += _8  # not the number of unmarked bytes, so that the next word does not wait
         place += _8
     if place > first and piece[place - _1] == SPACE:
         here -= _1
@@ -198,7 +198,7 @@ def _fill_plain(data: Any, at: int, stop: int, piece: Any, held: int, lowered: A
 def fill_normalized(
     data: Any, at: int, stop: int, piece: Any, held: int, spaced: int, lowered: Any, page_of: Any, pages: Any
 ) -> tuple[int, int, int]:
-    """Normalise until a piece is full or the text ends; return where, the bytes held and the state of the space.
+    """Normalize until a piece is full or the text ends; return the position, the bytes held and the state of the space.
 
     ``spaced``: 0 before the first character that is not white space, 1 after one, 2 after white space that follows one.
     """
@@ -221,7 +221,7 @@ def fill_normalized(
             at, held = _fill_plain(data, at, stop, piece, held, lowered)
             continue
         if step == 0:
-            for place in range(width):  # Also what is no UTF-8, as far as it was taken for one.
+            for place in range(width):  # Also bytes that are not UTF-8, up to the width assumed for them.
                 piece[held + place] = data[at + place]
             held += width
         else:
@@ -234,7 +234,7 @@ def fill_normalized(
 def hash_normalized_text(
     data: Any, at: int, stop: int, lowered: Any, page_of: Any, pages: Any, piece: Any
 ) -> tuple[int, int]:
-    """Hash the text ``data[at:stop]`` normalised; ``piece``, of `PIECE_ROOM` bytes, is overwritten."""
+    """Hash the normalized text ``data[at:stop]``; ``piece``, of `PIECE_ROOM` bytes, is overwritten."""
     high = low = total = _0
     held = spaced = 0
     while True:
@@ -263,7 +263,7 @@ def hash_normalized_text(
     )
 )
 def hash_normalized(data: Any, offsets: Any, lowered: Any, page_of: Any, pages: Any, hashes: Any) -> None:
-    """Hash each text of a span in lower case, runs of white space as one space and none at its ends."""
+    """Hash each text of a span in lower case, with runs of white space as one space and none at the ends."""
     piece = np.empty(PIECE_ROOM, dtype=np.uint8)
     for row in range(len(hashes)):
         high, low = hash_normalized_text(data, offsets[row], offsets[row + 1], lowered, page_of, pages, piece)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba and llvmlite have no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""MurmurHash3_x86_32 of sixteen runs of bytes at once, of any lengths: vector code, for LLVM makes none of such a loop by itself.
+"""MurmurHash3_x86_32 of sixteen runs of bytes of any lengths at once, as vector code, which LLVM does not make of such a loop.
 
-Each lane has a run of its own. A round reads four bytes for each lane where it stands, and leaves lanes alone that are at their
-end. One run after the other takes 2.2 times as long, bound by two multiplications a round (AVX-512; words of 9 bytes, runs
-of 5). Functions that other compiled functions call; nothing is compiled when this module is imported.
+Each lane has its own run. A round reads the next four bytes of each lane, and skips lanes that are at their
+end. Hashing runs one after the other takes 2.2 times as long, bound by two multiplications a round (AVX-512; words of 9 bytes,
+runs of 5). Functions that other compiled functions call; nothing is compiled when this module is imported.
 
 References
 ----------
@@ -23,7 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 16
-"""Runs at a time: two vector registers of AVX2, whose rounds do not wait for each other, or one of AVX-512."""
+"""Number of runs hashed at once: two vector registers of AVX2, whose rounds do not wait for each other, or one of AVX-512."""
 CAN_GATHER = "+avx2" in llvmlite.binding.get_host_cpu_features().flatten().split(",")
 """Whether the processor reads from many addresses in one instruction."""
 
@@ -38,7 +38,7 @@ def _all(number: int) -> Any:
 
 
 def _spread(builder: Any, number: Any, kind: Any) -> Any:
-    """Return a vector that holds a number in every lane, as code."""
+    """Return a vector with a number in every lane, as LLVM code."""
     empty = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(empty, number, ir.Constant(_WORD, 0))
     return builder.shuffle_vector(first, empty, _all(0))
@@ -66,7 +66,7 @@ def _finished(builder: Any, state: Any, lengths: Any) -> Any:
 
 
 def _gather(builder: Any, addresses: Any, wanted: Any) -> Any:
-    """Return four bytes from each address that is wanted, as code."""
+    """Return four bytes from each requested address, as LLVM code."""
     name = f"llvm.masked.gather.v{LANES}i32.v{LANES}p0"
     kind = ir.FunctionType(_WORDS, [_POINTERS, _WORD, _BITS, _WORDS])
     gather = builder.module.globals.get(name) or ir.Function(builder.module, kind, name=name)
@@ -85,9 +85,9 @@ def hash_lanes(
     longest: Any,  # noqa: ARG001
     seed: Any,  # noqa: ARG001
 ) -> Any:
-    """Hash `LANES` runs of ``data`` (uint8), those from number ``first`` (uint64) on, into their places of ``hashes``.
+    """Hash `LANES` runs of ``data`` (uint8), from number ``first`` (uint64) on, into their elements of ``hashes``.
 
-    ``starts``, ``lengths``, ``hashes``: uint32. ``longest`` (int64): no run has more whole blocks of four bytes than this has.
+    ``starts``, ``lengths``, ``hashes``: uint32. ``longest`` (int64): no run has more whole blocks of four bytes.
     ``seed``: uint32. No hash is 0. Up to three bytes after a run are read.
     """
 

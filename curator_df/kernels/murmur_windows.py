@@ -2,10 +2,10 @@
 # ruff: noqa: ARG001 - what stands for a function has its parameters
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled MurmurHash3 of every window of a text, some thousand windows at a time.
+"""Compiled MurmurHash3 of every window of a text, in batches of some thousand windows.
 
 A window is ``width`` consecutive code points. 32 bits: MurmurHash3_x86_32. 64 bits: the first word of
-MurmurHash3_x64_128. Zero is replaced by one, as libcudf does, where zero marks what is no window. Functions that other
+MurmurHash3_x64_128. Zero is replaced by one, as in libcudf, where zero means that there is not a window. Functions that other
 compiled functions call; nothing is compiled when this module is imported.
 
 References
@@ -25,9 +25,9 @@ from curator_df.kernels.murmur_hash import hash_blocks, hash_end
 from curator_df.kernels.murmur_lanes import CAN_GATHER, LANES, hash_lanes
 
 CHUNK_WINDOWS = 2048
-"""Windows that are hashed at a time: 8 or 16 KB of hashes, which stay in the first-level cache."""
+"""Number of windows hashed in one batch: 8 or 16 KB of hashes, which stay in the first-level cache."""
 WIDE_WINDOWS = 256
-"""Windows over other than ASCII that are hashed before the next look for ASCII."""
+"""Number of windows hashed over non-ASCII text before the next search for ASCII."""
 
 _W: Any = np.uint32
 _U: Any = np.uint64
@@ -36,7 +36,7 @@ _MIX_1, _MIX_2 = _W(0x85EBCA6B), _W(0xC2B2AE35)
 _1, _2, _3, _4, _8, _16, _24 = (_U(number) for number in (1, 2, 3, 4, 8, 16, 24))
 _LANES, _MOST_BYTES = _U(LANES), 1 << 32
 
-# Explicit, so that they are compiled once, for bytes that may not be written, and not again for those that may.
+# Explicit, so that they are compiled once, for read-only bytes, and not again for writable ones.
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _PLACE = types.UniTuple(types.int64, 2)
 _HASH_SIGNATURES = {word: word(_BYTES, types.uint64, types.uint64, word) for word in (types.uint32, types.uint64)}
@@ -73,7 +73,7 @@ def _finished(state: int, length: int) -> int:
 def _tail(data: Any, at: int, rest: int) -> int:
     """Return the last ``rest`` bytes (under 4) as a number."""
     if at + _4 <= _U(len(data)):
-        # Without a branch on their number, which is as good as random: words at 190 MB/s became 210.
+        # Without a branch on the number of bytes, which is practically random: 210 MB/s of words instead of 190.
         word = data[at] | data[at + _1] << _8 | data[at + _2] << _16 | data[at + _3] << _24
         return _W(word & ((_1 << (_8 * rest)) - _1))
     word, place = _W(0), _U(0)
@@ -124,13 +124,13 @@ def murmur_64(data: Any, at: int, length: int, seed: int) -> int:
 
 @helper
 def is_continuation(byte: int) -> bool:
-    """Tell whether a byte of UTF-8 is inside of a code point."""
+    """Return whether a byte of UTF-8 continues a code point."""
     return (byte & 0xC0) == 0x80
 
 
 @helper
 def code_points_on(data: Any, at: int, stop: int, count: int) -> int:
-    """Return where the text is ``count`` code points after ``at``; -1 if it ends before."""
+    """Return the position ``count`` code points after ``at``; -1 if the text ends before."""
     while count > 0:
         if at >= stop:
             return -1
@@ -143,7 +143,7 @@ def code_points_on(data: Any, at: int, stop: int, count: int) -> int:
 
 @helper
 def ascii_bytes(data: Any, at: int, stop: int) -> int:
-    """Return how many bytes from ``at`` on are ASCII."""
+    """Return the number of ASCII bytes from ``at`` on."""
     part = data[at:stop]
     done, step = 0, 256
     while done + step <= len(part):
@@ -160,7 +160,7 @@ def ascii_bytes(data: Any, at: int, stop: int) -> int:
 
 @helper
 def _mix_blocks(part: Any, count: int, mixed: Any) -> None:
-    """Mix the four bytes from every byte on, ready for `_round`."""
+    """Mix the four bytes at every position, ready for `_round`."""
     first, second, third, fourth = part, part[1:], part[2:], part[3:]
     for place in range(count):
         mixed[place] = _mixed(_W(first[place] | second[place] << _8 | third[place] << _16 | fourth[place] << _24))
@@ -168,7 +168,7 @@ def _mix_blocks(part: Any, count: int, mixed: Any) -> None:
 
 @helper
 def _hash_plain(part: Any, windows: int, width: int, seed: int, mixed: Any, hashes: Any) -> None:
-    """Hash windows of ``width`` bytes at every byte. Each loop is one that LLVM turns into vector instructions."""
+    """Hash the windows of ``width`` bytes at every byte. LLVM compiles each loop to vector instructions."""
     blocks, rest = width // 4, width % 4
     _mix_blocks(part, windows + 4 * (blocks - 1) if blocks else 0, mixed)
     for place in range(windows):
@@ -192,7 +192,7 @@ def _hash_plain(part: Any, windows: int, width: int, seed: int, mixed: Any, hash
 
 @helper
 def _find_code_points(part: Any, starts: Any) -> int:
-    """Write where code points begin, without a branch on which bytes do; return how many."""
+    """Write the starts of code points, without a branch on the bytes; return their number."""
     found = _U(0)
     for place in range(len(part)):
         starts[found] = place
@@ -202,9 +202,9 @@ def _find_code_points(part: Any, starts: Any) -> int:
 
 @helper
 def _window_starts(data: Any, at: int, stop: int, width: int, starts: Any) -> int:
-    """Write where code points begin, from ``at`` on and the end of the last window; return the windows between them.
+    """Write the starts of code points, from ``at`` on, and the end of the last window; return the number of windows.
 
-    0 where fewer than one window is whole in what is looked at.
+    The result is 0 if no window is complete in the bytes that are read.
     """
     end = min(stop, at + CHUNK_WINDOWS)
     found = _find_code_points(data[at:end], starts)
@@ -218,7 +218,7 @@ def _window_starts(data: Any, at: int, stop: int, width: int, starts: Any) -> in
 def _hash_wide(
     data: Any, at: int, stop: int, width: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
-    """Hash windows of ``width`` code points of any bytes; 0 windows where fewer are whole in what is looked at."""
+    """Hash the windows of ``width`` code points over any bytes; 0 windows if none is complete in the bytes that are read."""
     windows = _window_starts(data, at, stop, width, starts)
     if windows == 0:
         return at, 0
@@ -238,7 +238,7 @@ def _hash_wide(
 
 @helper
 def _hash_one_by_one(data: Any, at: int, stop: int, width: int, seed: int, hashes: Any) -> tuple[int, int]:
-    """Hash windows of any length: also of bytes that are no UTF-8, where a code point may be as long as the text."""
+    """Hash windows of any length, also of bytes that are not UTF-8, where a code point may be as long as the text."""
     end, windows = code_points_on(data, at, stop, width), 0
     while end >= 0 and windows < WIDE_WINDOWS:
         hashes[windows] = murmur_32(data, _U(at), _U(end - at), seed)
@@ -323,9 +323,9 @@ def _word_runs(
 def hash_word_runs(
     data: Any, ends: Any, count: int, size: int, gap: int, seed: int, room: Any, starts: Any, hashes: Any
 ) -> None:
-    """Hash ``count`` runs of ``size`` words, one from each word on. For compiled code only.
+    """Hash ``count`` runs of ``size`` words, one starting at each word. For compiled code only.
 
-    ``ends``: where in ``data`` each word ends; the next begins ``gap`` bytes after it, the first at 0. Three bytes follow the
+    ``ends``: end of each word in ``data``; the next begins ``gap`` bytes after it, the first at 0. Three bytes follow the
     last. ``room`` (uint32) and ``starts`` (int64): at least ``count`` each, overwritten.
     """
     raise TypeError("hash_word_runs is for compiled code")
@@ -342,7 +342,7 @@ def hash_windows(
     """Hash windows from the one that begins at ``at`` on. For compiled code only.
 
     ``mixed`` (uint32) and ``starts`` (int64): at least ``CHUNK_WINDOWS + width`` each, overwritten. ``hashes``: uint32 or
-    uint64 as the seed, at least `CHUNK_WINDOWS`. Returns where the first window begins that was not hashed, and how many
-    were; 0: none left.
+    uint64 like the seed, at least `CHUNK_WINDOWS`. Returns the start of the first window that was not hashed, and the number
+    of hashed windows, 0 at the end.
     """
     raise TypeError("hash_windows is for compiled code")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of NeMo Curator's heuristic filters, with the value that NeMo gives where one of ours would divide by zero."""
+"""Metrics of NeMo Curator's heuristic filters, with NeMo's value where other metrics would divide by zero."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from curator_df.kernels.metric import Metric
 
 _FILTERS = "nemo_curator 0.9.0, filters/heuristic_filter.py"
 _CODE = "nemo_curator 0.9.0, filters/code.py"
-_EMPTY_IS_ONE = "1 for an empty text, as there"
-_LINES = "Lines stand between single line feeds and have more than white space."
-_PARAGRAPHS = "Paragraphs stand between two line feeds, counted from the left."
+_EMPTY_IS_ONE = "1 for an empty text, as in NeMo"
+_LINES = "Lines are separated by single line feeds and contain more than white space."
+_PARAGRAPHS = "Paragraphs are separated by two line feeds, matched from the left."
 _NO_LINES = "for a text without lines (NeMo divides by zero)"
 
 
@@ -28,11 +28,11 @@ def _removed_gram(n: int) -> Metric:
     return _share(
         f"nemo_top_{n}_gram_character_ratio",
         f"removed_{n}_gram_characters",
-        f"Share of the code points that go when the most frequent sequence of {n} words, joined by single spaces, is "
-        "replaced by nothing (str.replace).",
+        f"Fraction of the code points that disappear when the most frequent {n}-gram, joined by single spaces, is "
+        "removed (str.replace).",
         f"RepeatingTopNGramsFilter, n={n}",
-        f"1 for a text of fewer than {n} words, as there; of several as frequent, the first in the text (NeMo: any, by the "
-        "seed of Python's hashes); words that other white space separates count for the choice and are not replaced",
+        f"1 for a text of fewer than {n} words, as in NeMo; of equally frequent ones, the first in the text (NeMo: any, by the "
+        "seed of Python's hashes); words separated by other white space count for the choice and are not removed",
     )
 
 
@@ -40,10 +40,10 @@ def _duplicate_gram(n: int) -> Metric:
     return _share(
         f"nemo_duplicate_{n}_gram_character_ratio",
         f"duplicate_{n}_gram_characters",
-        f"Share of the code points in sequences of {n} words that were met before, spaces between their words included, no "
-        "word counted twice.",
+        f"Fraction of the code points in {n}-grams that repeat an earlier one, including the spaces between their words and "
+        "counting each word once.",
         f"RepeatingDuplicateNGramsFilter, n={n}",
-        f"1 for a text of fewer than {n} words, as there; a space is counted as one whatever separates the words",
+        f"1 for a text of fewer than {n} words, as in NeMo; any separator between words counts as one space",
     )
 
 
@@ -51,7 +51,7 @@ NEMO_METRICS = (
     _share(
         "non_alphanumeric_ratio",
         "not_alphanumeric_characters",
-        "Share of the code points that are no ASCII letters, ASCII digits, line feeds, or one of ? ! , .",
+        "Fraction of the code points that are not ASCII letters, ASCII digits, line feeds, or one of ? ! , .",
         "NonAlphaNumericFilter",
         _EMPTY_IS_ONE + "; spaces and letters with accents count as non-alphanumeric",
     ),
@@ -59,35 +59,35 @@ NEMO_METRICS = (
         "nemo_symbol_word_ratio",
         "nemo_symbol_words",
         "words",
-        "Share of the words that are an ellipsis (... [...] … (...) […] -») or have more runs of # than half their length.",
+        "Fraction of words that are an ellipsis (... [...] … (...) […] -») or have more runs of # than half their length.",
         "SymbolsToWordsFilter",
-        "0 for a text without words (NeMo divides by zero); '##' is one run in two characters, so no symbol",
+        "0 for a text without words (NeMo divides by zero); '##' does not count: it is one run in two characters",
     ),
     _share(
         "digit_ratio",
         "digits",
-        "Share of the code points that are ASCII digits.",
+        "Fraction of the code points that are ASCII digits.",
         "NumbersFilter",
         _EMPTY_IS_ONE + "; [[:digit:]] of the package regex 2026.11.15 is ASCII",
     ),
     _share(
         "url_character_ratio",
         "url_characters",
-        "Share of the code points in URLs: http:// or https:// and what follows of ASCII letters, '!' and U+0024 to U+005F.",
+        "Fraction of the code points in URLs: http:// or https:// and the following ASCII letters, '!' and U+0024 to U+005F.",
         "UrlsFilter",
-        _EMPTY_IS_ONE + "; a URL ends at # and ~, and goes on over < > ; and brackets",
+        _EMPTY_IS_ONE + "; a URL ends at # and ~, and continues over < > ; and brackets",
     ),
     _share(
         "white_space_ratio",
         "white_characters",
-        "Share of the code points that are spaces, tabs, line feeds, CR or backspaces.",
+        "Fraction of the code points that are spaces, tabs, line feeds, CR or backspaces.",
         "WhiteSpaceFilter",
-        _EMPTY_IS_ONE + "; no other white space counts",
+        _EMPTY_IS_ONE + "; other white space does not count",
     ),
     _share(
         "parenthesis_ratio",
         "parentheses",
-        "Share of the code points that are one of ( ) [ ] { } and U+27E8, U+27E9.",
+        "Fraction of the code points that are one of ( ) [ ] { } and U+27E8, U+27E9.",
         "ParenthesesFilter",
         _EMPTY_IS_ONE,
     ),
@@ -95,7 +95,7 @@ NEMO_METRICS = (
         "boilerplate_paragraph_ratio",
         "boilerplate_web_paragraphs",
         "web_paragraphs",
-        "Share of the paragraphs with a phrase of privacy policies or cookie banners, in any case; 1 if 'lorem ipsum' is "
+        "Fraction of paragraphs with a phrase of privacy policies or cookie banners (case-insensitive); 1 if 'lorem ipsum' is "
         f"in the text. {_PARAGRAPHS}",
         "BoilerPlateStringFilter",
         "An empty text has one paragraph",
@@ -104,16 +104,16 @@ NEMO_METRICS = (
         "unique_line_ratio",
         "unique_web_lines",
         "web_lines",
-        f"Distinct lines divided by lines. {_LINES}",
+        f"Number of distinct lines divided by the number of lines. {_LINES}",
         "RepeatedLinesFilter",
-        f"1 {_NO_LINES}; white space at the ends of a line is part of it",
+        f"1 {_NO_LINES}; lines include the white space at their ends",
         undefined=1.0,
     ),
     _ratio(
         "unique_paragraph_ratio",
         "unique_web_paragraphs",
         "web_paragraphs",
-        f"Distinct paragraphs divided by paragraphs. {_PARAGRAPHS}",
+        f"Number of distinct paragraphs divided by the number of paragraphs. {_PARAGRAPHS}",
         "RepeatedParagraphsFilter",
         "1 for an empty text; empty paragraphs count",
     ),
@@ -121,7 +121,7 @@ NEMO_METRICS = (
         "unique_line_character_ratio",
         "unique_web_line_characters",
         "web_line_characters",
-        f"Code points of the distinct lines divided by those of all lines. {_LINES}",
+        f"Number of code points in the distinct lines divided by that in all lines. {_LINES}",
         "RepeatedLinesByCharFilter",
         f"1 {_NO_LINES}",
         undefined=1.0,
@@ -130,7 +130,7 @@ NEMO_METRICS = (
         "unique_paragraph_character_ratio",
         "unique_web_paragraph_characters",
         "web_paragraph_characters",
-        f"Code points of the distinct paragraphs divided by those of all paragraphs. {_PARAGRAPHS}",
+        f"Number of code points in the distinct paragraphs divided by that in all paragraphs. {_PARAGRAPHS}",
         "RepeatedParagraphsByCharFilter",
         "1 for a text whose paragraphs are all empty (NeMo divides by zero)",
         undefined=1.0,
@@ -139,7 +139,7 @@ NEMO_METRICS = (
         "unpunctuated_line_ratio",
         "unpunctuated_web_lines",
         "web_lines",
-        f"Share of the lines that do not end, before white space, in one of . ? ! \" '. {_LINES}",
+        f"Fraction of lines that do not end, before trailing white space, in one of . ? ! \" '. {_LINES}",
         "PunctuationFilter",
         f"0 {_NO_LINES}",
     ),
@@ -147,16 +147,16 @@ NEMO_METRICS = (
         "alphabetic_word_ratio",
         "alphabetic_words",
         "words",
-        "Share of the words with at least one character of Unicode's property Alphabetic (14.0).",
+        "Fraction of words with at least one character of Unicode's property Alphabetic (14.0).",
         "WordsWithoutAlphabetsFilter",
-        "0 for a text without words (NeMo divides by zero); more than alpha_word_ratio has: vowel signs, Roman numerals",
+        "0 for a text without words (NeMo divides by zero); unlike alpha_word_ratio, vowel signs and Roman numerals count",
     ),
     Metric(
         name="stop_word_occurrences",
         dtype="Int64",
         numerator="stop_word_occurrences",
         denominator=None,
-        definition="How many words are one of the, be, to, of, and, that, have, with, in this case.",
+        definition="Number of words that are one of the, be, to, of, and, that, have, with; case-sensitive.",
         source=f"{_FILTERS}, CommonEnglishWordsFilter; dolma 1.2.1, taggers/gopher.py, required_word_count",
         edge_cases="NeMo stops counting at its threshold; 'The' and 'the,' are not 'the'",
     ),
@@ -164,7 +164,7 @@ NEMO_METRICS = (
         "mean_word_length",
         "word_characters",
         "words",
-        "Mean length of the words in code points.",
+        "Mean word length in code points.",
         "MeanWordLengthFilter",
         "0 for a text without words (NeMo divides by zero)",
     ),
@@ -175,14 +175,14 @@ NEMO_METRICS = (
         denominator=None,
         definition="Length of the longest word in code points.",
         source=f"{_FILTERS}, LongWordFilter",
-        edge_cases="0 for a text without words (in NeMo an error)",
+        edge_cases="0 for a text without words (NeMo raises an error)",
     ),
     _ratio(
         "nemo_ellipsis_line_ratio",
         "ellipsis_web_lines",
         "web_lines",
-        "Share of the lines that end, before white space, in one of ... [...] … (...) […] -» or, in any case, 'read more' "
-        f"or 'read more..'. {_LINES}",
+        "Fraction of lines that end, before trailing white space, in one of ... [...] … (...) […] -», 'read more' "
+        f"or 'read more..' (case-insensitive). {_LINES}",
         "EllipsisFilter",
         f"0 {_NO_LINES}",
     ),
@@ -190,7 +190,7 @@ NEMO_METRICS = (
         "nemo_bullet_line_ratio",
         "bullet_web_lines",
         "web_lines",
-        f"Share of the lines whose first character after white space is one of • ‣ ⁃ ⁌ ⁍ ∙ ○ ● ◘ ◦ ⦾ ⦿. {_LINES}",
+        f"Fraction of lines whose first character after white space is one of • ‣ ⁃ ⁌ ⁍ ∙ ○ ● ◘ ◦ ⦾ ⦿. {_LINES}",
         "BulletsFilter",
         f"0 {_NO_LINES}; '-' and '*' are not bullets",
     ),
@@ -201,7 +201,7 @@ NEMO_METRICS = (
         dtype="Int64",
         numerator="split_lines",
         denominator=None,
-        definition="Line feeds, and one.",
+        definition="Number of line feeds plus one.",
         source=f"{_CODE}, NumberOfLinesOfCodeFilter",
         edge_cases="1 for an empty text",
     ),
@@ -210,16 +210,16 @@ NEMO_METRICS = (
         dtype="Int64",
         numerator="xml_header",
         denominator=None,
-        definition="1 if '<?xml version=' is in the first 100 code points.",
+        definition="1 if the first 100 code points contain '<?xml version='.",
         source=f"{_CODE}, XMLHeaderFilter",
-        edge_cases="In this case only, and all of it",
+        edge_cases="Case-sensitive; the phrase must be complete within the 100 code points",
     ),
     Metric(
         name="alphabetic_ratio",
         dtype="Float64",
         numerator="alphabetic_characters",
         denominator="characters",
-        definition="Share of the code points that have Unicode's property Alphabetic (14.0).",
+        definition="Fraction of the code points that have Unicode's property Alphabetic (14.0).",
         source=f"{_CODE}, AlphaFilter",
         edge_cases="0 for an empty text (NeMo divides by zero)",
     ),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled search for the word n-grams of a table in texts, and the cutting of passages; one scan, in constant memory.
+"""Compiled search for the word n-grams of a table in texts, and removal of passages; one scan, in constant memory.
 
-A word ends at white space. It is compared in lower case and without punctuation, but its place is that in the text as it is.
+A word ends at white space. It is compared in lower case and without punctuation, but its position is that in the original text.
 The hash of an n-gram rolls: each word costs a multiplication for every length of n-grams in the table. Importing this module
 imports numba and compiles, or loads from the on-disk cache, four functions. See `ngram_table`.
 """
@@ -23,14 +23,14 @@ from curator_df.kernels.shingle_hashes import BYTE_TABLE, PAGE_TABLE, STEP_TABLE
 from curator_df.kernels.word_counts import BYTES, code_point
 
 DROP_STEP = 1 << 25
-"""Stands in the table of steps where a code point is punctuation."""
+"""Value for punctuation in the table of steps."""
 SPACE, DROP, WIDE = 0xFF, 0xFE, 0xFD
-"""Stand in the table of bytes for white space, punctuation, and what is not ASCII."""
+"""Values in the table of bytes for white space, punctuation, and non-ASCII bytes."""
 START, STOP, NUMBER, GRAMS, REGION = range(5)
-"""Columns of a region: its first byte, the byte after its last, the number of the benchmark's text whose n-gram was found
-first, and how many n-grams were. What only cuts has the first two."""
+"""Columns of a region: its first byte, the byte after its last, the number of the benchmark text whose n-gram was found first,
+and the number of n-grams found. Code that only removes passages uses the first two."""
 PLACES = 2
-"""Columns of what only cuts."""
+"""Number of columns for code that only removes passages."""
 
 _BASE, _LENGTH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _OFFSET_BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -47,7 +47,7 @@ def _mixed(word: Any) -> Any:
 
 @helper
 def _next_word(data: Any, at: int, stop: int, characters: Any) -> tuple[int, int, int, int]:
-    """Return the hash of the next word, its first byte (-1: there is none), the byte after its last, and where to go on."""
+    """Return the hash of the next word, its first byte (-1 if there is none), the byte after its last, and the next position."""
     byte_of, page_of, pages = characters
     word, begin, end = _OFFSET_BASIS, -1, at
     while at < stop:
@@ -70,7 +70,7 @@ def _next_word(data: Any, at: int, stop: int, characters: Any) -> tuple[int, int
 
 @helper
 def _roll(word: int, count: int, ring: Any, sizes: Any, powers: Any, rolled: Any) -> None:
-    """Put one more word into the hashes of the last words, for each size."""
+    """Add one more word to the hashes of the last words, for each size."""
     for number in range(len(sizes)):
         size = sizes[number]
         leaving = ring[(count - size) % len(ring)] if count >= size else _ZERO
@@ -94,7 +94,7 @@ def _key(rolled: int, size: int) -> int:
 
 @helper
 def _slot(keys: Any, key: int) -> int:
-    """Return where a key is, or the free place where it would be."""
+    """Return the slot of a key, or the free slot for it."""
     mask = np.uint64(len(keys) - 1)
     slot = key & mask
     while keys[slot] != _ZERO and keys[slot] != key:
@@ -118,9 +118,9 @@ def _slot(keys: Any, key: int) -> int:
 def put_ngrams(
     data: Any, number: int, size: int, least: int, byte_of: Any, page_of: Any, pages: Any, keys: Any, numbers: Any
 ) -> int:
-    """Put the n-grams of a text into the table; return their length, or 0 where it has fewer than ``least`` words.
+    """Add the n-grams of a text to the table; return their length, or 0 if it has fewer than ``least`` words.
 
-    A text with fewer than ``size`` words is one n-gram. What is in the table already keeps its number.
+    A text with fewer than ``size`` words is one n-gram. An n-gram already in the table keeps its number.
     """
     sizes = np.array([size])
     powers, ring, rolled = _powers(sizes), np.zeros(size, dtype=np.uint64), np.zeros(1, dtype=np.uint64)
@@ -154,9 +154,9 @@ def _join(regions: Any, last: int, into: int, stop: int) -> None:
 
 @helper
 def _add_region(regions: Any, count: int, start: int, stop: int, number: int) -> int:
-    """Add what was found to the regions of a text, joined with those that it overlaps; return how many there are.
+    """Add a finding to the regions of a text, joined with those that it overlaps; return the number of regions.
 
-    One more than there is room for is counted, not written.
+    If the array is full, the next region is counted, but not written.
     """
     if count == len(regions) and start >= regions[count - 1, STOP]:
         return count + 1
@@ -194,9 +194,9 @@ def find_regions(
     sizes: Any,
     regions: Any,
 ) -> int:
-    """Find the passages of a text in which n-grams of the table are; return how many.
+    """Find the passages of a text with n-grams of the table; return their number.
 
-    It ends when ``regions``, where they are written, has no room for the next.
+    The search ends when ``regions``, to which they are written, is full.
     """
     powers, rolled = _powers(sizes), np.zeros(len(sizes), dtype=np.uint64)
     room = sizes.max()
@@ -232,7 +232,7 @@ def find_rows(
     sizes: Any,
     rows: Any,
 ) -> int:
-    """Fill ``rows`` with the texts of a span that have an n-gram of the table; return how many."""
+    """Fill ``rows`` with the texts of a span that have an n-gram of the table; return their number."""
     found, region = 0, np.empty((1, PLACES), dtype=np.int64)
     for row in range(len(offsets) - 1):
         if valid[row] and find_regions(
@@ -245,7 +245,7 @@ def find_rows(
 
 @helper
 def _ends_sentence(byte: int) -> bool:
-    return byte == 0x2E or byte == 0x21 or byte == 0x3F  # noqa: PLR1714 - compiled: a tuple would be made each time
+    return byte == 0x2E or byte == 0x21 or byte == 0x3F  # noqa: PLR1714 - compiled: a tuple would be made in each call
 
 
 @helper
@@ -276,7 +276,7 @@ def _after(data: Any, at: int, stop: int, margin: int) -> int:
 
 @helper
 def _cut(data: Any, region: Any, kept_from: int, stop: int, margin: int) -> tuple[int, int]:
-    """Return the passage, longer by a margin and up to the ends of sentences; ``kept_from``: where the last one ended."""
+    """Return the passage, extended by a margin and to the ends of sentences; ``kept_from``: end of the previous passage."""
     first = _before(data, region[START], kept_from, margin)
     while first > kept_from and not _ends_sentence(data[first]):
         first -= 1
@@ -293,9 +293,9 @@ def _cut(data: Any, region: Any, kept_from: int, stop: int, margin: int) -> tupl
 
 @kernel(types.int64(BYTES, types.int64, types.int64, _REGIONS, types.int64, types.int64, types.int64))
 def keep_pieces(data: Any, start: int, stop: int, regions: Any, found: int, margin: int, least: int) -> int:
-    """Put what of a text stays in the place of its regions, as first byte and byte after the last; return how many pieces.
+    """Replace the regions of a text with its kept pieces, as first byte and byte after the last; return their number.
 
-    ``regions``: with one more row than there are regions; ``least``: characters that a piece has more than.
+    ``regions``: with one more row than there are regions; ``least``: a kept piece has more characters than this.
     """
     kept_from, count = start, 0
     for number in range(found + 1):
@@ -313,5 +313,5 @@ def keep_pieces(data: Any, start: int, stop: int, regions: Any, found: int, marg
 
 @kernel(types.int64(BYTES, types.int64, types.int64))
 def count_characters(data: Any, start: int, stop: int) -> int:
-    """Return how many characters begin between two bytes."""
+    """Return the number of characters that begin between two bytes."""
     return _characters(data, start, stop)

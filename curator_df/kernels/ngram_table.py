@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The word n-grams of benchmarks as one table of hashes, and the passages of texts in which one of them is.
+"""Word n-grams of benchmarks as one table of hashes, and the passages of texts that contain one of them.
 
-A *word* is what stands between white space, in lower case (`lower_case`) and without punctuation (`code_points.SYMBOLS`); what
-is nothing but punctuation is no word. Hashes have 64 bits: of a table with ten million n-grams one word in 10^12 is
-taken for a match that is none.
+A *word* is the text between white space, in lower case (`lower_case`) and without punctuation (`code_points.SYMBOLS`); pure
+punctuation is not a word. Hashes have 64 bits: with a table of ten million n-grams, one word in 10^12 is
+a false match.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from curator_df.kernels.splices import Splice, splice_texts
 SLOT_BYTES = 12
 """Bytes of a slot: a hash and the number of a text."""
 TEXT_BYTES = 16
-"""Bytes for each text of a benchmark: which benchmark, and which item of it."""
+"""Bytes for each text of a benchmark: its benchmark, and its item."""
 
 
 @dataclass(frozen=True)
 class NgramTable:
-    """The n-grams of the texts of benchmarks."""
+    """Table of the n-grams of the texts of benchmarks."""
 
     keys: npt.NDArray[np.uint64]
     """Hash of the n-gram in each slot, 0 for none."""
     numbers: npt.NDArray[np.int32]
-    """Number of the text that it is from, the first that has it."""
+    """Number of the first text that contains the n-gram."""
     sizes: npt.NDArray[np.int64]
-    """Lengths of n-grams that there are, in words."""
+    """Lengths of the n-grams in the table, in words."""
     benchmarks: npt.NDArray[np.int64]
     """Number of the benchmark of each text."""
     items: npt.NDArray[np.int64]
-    """Number of the row of the benchmark that each text is in."""
+    """Number of the benchmark of each text."""
 
 
 def count_ngrams(text: str, size: int, least: int) -> int:
-    """Return how many n-grams a text has, or more: what is nothing but punctuation counts as a word here."""
+    """Return an upper bound of the number of n-grams of a text: pure punctuation counts as a word here."""
     words = len(text.split())
     return 0 if words < least else max(words - size + 1, 1)
 
 
 def table_slots(ngrams: int) -> int:
-    """Return the slots of a table: a power of two, at most half of them taken."""
+    """Return the slots of a table: a power of two, at most half of them used."""
     return 1 << max(2 * ngrams - 1, 1).bit_length()
 
 
 def table_bytes(ngrams: int, texts: int) -> int:
-    """Return what a table holds."""
+    """Return the size of a table in bytes."""
     return SLOT_BYTES * table_slots(ngrams) + TEXT_BYTES * texts
 
 
 def make_table(texts: Iterable[tuple[int, int, str]], *, ngrams: int, count: int, size: int, least: int) -> NgramTable:
     """Make the table of texts, each with the numbers of its benchmark and its item.
 
-    ``ngrams``: how many there are, or more; ``count``: the same of texts; ``size``: words of an n-gram; ``least``: words of a
+    ``ngrams``, ``count``: upper bounds of the n-grams and texts; ``size``: words of an n-gram; ``least``: minimum words of a
     shorter text that is one n-gram as a whole.
     """
     from curator_df.kernels.ngram_match import put_ngrams
@@ -89,7 +89,7 @@ def rows_with_passages(span: TextSpan, table: NgramTable) -> npt.NDArray[np.int6
 
 
 def find_passages(span: TextSpan, row: int, table: NgramTable, most: int) -> npt.NDArray[np.int64]:
-    """Return the first passages of a text, at most so many, that have n-grams of the table: shape (passages, 4).
+    """Return the first passages of a text, at most ``most``, that have n-grams of the table: shape (passages, 4).
 
     They do not overlap; the columns are those of `ngram_match`, `START` and `STOP` in bytes of the span's data.
     """
@@ -101,7 +101,7 @@ def find_passages(span: TextSpan, row: int, table: NgramTable, most: int) -> npt
 
 
 def places_of(span: TextSpan, row: int, regions: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return the first character of each passage of a text and the one after its last, counted from the text's first."""
+    """Return the first character of each passage of a text and the one after its last, counted from the start of the text."""
     from curator_df.kernels.ngram_match import START, STOP, count_characters
 
     places, characters, counted_to = [], 0, int(span.offsets[row])
@@ -115,10 +115,10 @@ def places_of(span: TextSpan, row: int, regions: npt.NDArray[np.int64]) -> list[
 def without_passages(
     texts: pd.Series, table: NgramTable, *, margin: int, least: int
 ) -> tuple[pd.Series, dict[str, int]]:
-    """Cut passages out of texts; return the column (the same object if there are none), and counts.
+    """Remove passages from texts; return the column (the same object if there are none), and counts.
 
-    ``margin``: characters that go before and after a passage, up to the end of a sentence; ``least``: of what is left of a
-    text, pieces with more characters stay.
+    ``margin``: characters removed before and after a passage, up to the end of a sentence; ``least``: of the rest of a
+    text, pieces with more characters are kept.
     """
     counts = {"passages": 0}
     changed, rows_changed = splice_texts(texts, lambda span: _cuts(span, table, margin, least, counts))
@@ -131,7 +131,7 @@ def _cuts(span: TextSpan, table: NgramTable, margin: int, least: int, counts: di
     words = min(table.sizes, default=1)
     for row in rows_with_passages(span, table).tolist():
         start, stop = int(span.offsets[row]), int(span.offsets[row + 1])
-        # Two passages have so many words each, of a letter and a gap at least. Pages that nothing is written to cost nothing.
+        # Two passages have ``size`` words each, of a letter and a gap at least. Unwritten pages use zero memory.
         most = (stop - start) // (2 * int(words)) + 1
         regions = np.empty((most + 1, PLACES), dtype=np.int64)
         found = find_regions(span.data, start, stop, *_looked_up(table), regions[:most])
@@ -149,7 +149,7 @@ def _looked_up(table: NgramTable) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1)
 def _characters() -> tuple[Any, Any, Any]:
-    """Return what each byte and each code point becomes: `ngram_match.SPACE` and its like, and `ngram_match.DROP_STEP`."""
+    """Return the value of each byte and code point: `ngram_match.SPACE` and the like, and `ngram_match.DROP_STEP`."""
     from curator_df.kernels.ngram_match import DROP, DROP_STEP, SPACE, WIDE
 
     lower = lower_steps()

@@ -3,8 +3,8 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled loops over the lines or paragraphs of texts: find them, and copy texts without some of them.
 
-Both stop when an array is full (or used up) and go on from a state, in the middle of a text too, so that a text of any
-length with any number of parts is walked in constant memory. See `text_parts` for what a part is.
+Both stop when an array is full (or used up) and continue from a state, even in the middle of a text, so that a text of any
+length with any number of parts is processed in constant memory. See `text_parts` for the definition of a part.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from curator_df.kernels.compiled import helper, kernel
 
 NEWLINE, RETURN, TAB, SPACE = 10, 13, 9, 32
 ROW, POSITION, ORDINAL, OUT, KEPT_END, KEPT, REMOVED, ENDS_REMOVED, REMOVED_BYTES = range(9)
-"""Places in the state: row; byte in its text (-1: not begun); number of the next part in it. Of copies: bytes written; where
-the content of the last kept part ends; of the text so far, kept parts that are not blank, removed parts, and whether the
-last part was removed; bytes removed of all texts so far."""
+"""Elements of the state: row; byte in its text (-1: not begun); number of the next part in it. For copies also: bytes written;
+end of the content of the last kept part; for the current text, non-blank kept parts, removed parts, and whether the last
+part was removed; bytes removed from all texts so far."""
 STATE_WORDS = 9
 
 _BYTES = types.Array(uint8, 1, "C", readonly=True)
@@ -38,7 +38,7 @@ def _is_blank(data: Any, start: int, stop: int) -> bool:
 
 @helper
 def _after_blank_lines(data: Any, start: int, stop: int) -> int:
-    """Return the byte after the blank lines that start here; ``start`` if there is none."""
+    """Return the byte after the blank lines that start here, or ``start`` if there are none."""
     after = start
     for at in range(start, stop):
         byte = data[at]
@@ -51,7 +51,7 @@ def _after_blank_lines(data: Any, start: int, stop: int) -> int:
 
 @helper
 def _next_part(data: Any, start: int, stop: int, paragraphs: bool) -> tuple[int, int]:
-    """Return where the part that starts here ends, and where the next one starts: beyond ``stop`` if there is none."""
+    """Return the end of the part that starts here, and the start of the next one, which is beyond ``stop`` if there is none."""
     for at in range(start, stop):
         if data[at] == NEWLINE:
             if not paragraphs:
@@ -66,9 +66,9 @@ def _next_part(data: Any, start: int, stop: int, paragraphs: bool) -> tuple[int,
 def find_parts(
     data: Any, offsets: Any, valid: Any, paragraphs: bool, state: Any, bounds: Any, rows: Any, ordinals: Any
 ) -> int:
-    """Fill ``bounds`` (start and end of each part), ``rows`` and ``ordinals`` with the next parts; return how many.
+    """Fill ``bounds`` (start and end of each part), ``rows`` and ``ordinals`` with the next parts; return their number.
 
-    Blank parts are numbered but passed over. Fewer parts than there is room for means that the texts are at their end.
+    Blank parts are numbered but skipped. If the arrays are not full, the texts have ended.
     """
     row, position, ordinal, count = state[ROW], state[POSITION], state[ORDINAL], 0
     while row < len(offsets) - 1:
@@ -94,7 +94,7 @@ def find_parts(
 def _end_text(state: Any, offsets: Any, emptied: Any) -> None:
     row = state[ROW]
     if state[ENDS_REMOVED]:
-        state[OUT] = state[KEPT_END]  # the line ends before a part that is gone go with it
+        state[OUT] = state[KEPT_END]  # the line ends before a removed part are removed with it
     emptied[row] = state[REMOVED] > 0 and state[KEPT] == 0
     offsets[row + 1] = state[OUT]
     state[ROW], state[POSITION] = row + 1, -1
@@ -135,9 +135,9 @@ def copy_without_parts(
     out_offsets: Any,
     emptied: Any,
 ) -> int:
-    """Copy texts without the parts named (in order); return how many of these were met.
+    """Copy texts without the given parts (in order); return how many of these were reached.
 
-    Stops where the parts named are used up, unless they are the last.
+    Stops when the given parts are used up, unless they are the last ones.
     """
     used, named = 0, len(drop_rows)
     while state[ROW] < len(offsets) - 1 and (is_last or used < named):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, places and the like in texts, as a model finds them: the pieces that it is given, and where in the column they are.
+"""Names, places and other entities that a model finds in texts: the pieces passed to the model, and the positions in the column.
 
-The model is not here: it is anything with the shape of `EntityFinder` (`models.presidio`). Where the pieces of a text are
-follows from the text alone.
+This module has no model: it uses any object with the interface of `EntityFinder` (`models.presidio`). The pieces of a text
+depend only on the text.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy.typing as npt
 from curator_df.kernels.buffers import TextSpan
 
 PIECE_BYTES = 4_000
-"""Most of a text that a model is given at a time. What it holds meanwhile follows this, and not the text."""
+"""Maximum number of bytes of a text passed to a model in one call. The memory of a call depends on this, and not on the text."""
 RUN_BYTES = 500
-"""Most bytes without white space in a piece: spaCy takes time with the square of them (6 s for 5,000 marks, 23 s for 10,000)."""
+"""Maximum number of bytes without white space in a piece: spaCy takes quadratic time in them (6 s for 5,000 marks, 23 s for
+10,000)."""
 
 _LONG_RUN = re.compile(rb"(?:^|(?<=[ \t\r\n]))[^ \t\r\n]{%d}" % (RUN_BYTES + 1))
 _SENTENCE_ENDS = (b". ", b"! ", b"? ")
@@ -29,60 +30,60 @@ _NO_CHARACTER = re.compile("[\ud800-\udfff]")
 
 @runtime_checkable
 class EntityFinder(Protocol):
-    """A model that finds names, places and the like, as a value that goes to workers."""
+    """Model that finds names, places and other entities, as a value that is sent to workers."""
 
     @property
     def entities(self) -> tuple[str, ...]:
-        """Names of what it finds."""
+        """Return the names of the entities that it finds."""
 
     @property
     def held_bytes(self) -> int:
-        """What a worker holds once."""
+        """Return the bytes that a worker holds once."""
 
     @property
     def libraries(self) -> Mapping[str, int]:
-        """What of that stays when the run is over."""
+        """Return the part of these bytes that stays after the run, by library."""
 
     @property
     def shared(self) -> Mapping[str, int]:
-        """What of it other steps with this model hold too."""
+        """Return the part of these bytes that is shared with other steps with this model."""
 
     @property
     def call_bytes(self) -> int:
-        """What a call holds for a piece."""
+        """Return the bytes that a call needs for a piece."""
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
-        """Return first character, the one after the last, and the name of each, in order and apart."""
+        """Return the first character, the one after the last, and the name of each entity, in order and without overlaps."""
 
 
 class Find(NamedTuple):
-    """Something that is to be replaced."""
+    """Text to be replaced."""
 
     row: int
-    """In the span."""
+    """Row in the span."""
     start: int
     """First byte, in the span's data."""
     stop: int
     """Byte after the last."""
     kind: str
     value: str
-    """With a surrogate for each byte that is no UTF-8."""
+    """Value, with a surrogate for each byte that is not UTF-8."""
 
 
 def entities_in(span: TextSpan, finder: EntityFinder) -> Iterator[Find]:
-    """Yield what the model finds in the texts of a span, in order and apart."""
+    """Yield the entities that the model finds in the texts of a span, in order and without overlaps."""
     for row in range(len(span)):
         if span.valid is not None and not span.valid[row]:
             continue
         for start, stop in pieces(span.data, int(span.offsets[row]), int(span.offsets[row + 1])):
-            # Bytes that are no UTF-8 go through as they are; the model sees one character in the place of each.
+            # Bytes that are not UTF-8 are kept; the model sees one character in place of each.
             text = span.data[start:stop].tobytes().decode("utf-8", "surrogateescape")
             if any(map(str.isalnum, text)):
                 yield from located(row, start, text, finder.find(_NO_CHARACTER.sub("\ufffd", text)))
 
 
 def located(row: int, start: int, text: str, found: Sequence[tuple[int, int, str]]) -> Iterator[Find]:
-    """Yield what was found by characters of a text, with the bytes where it is; the text begins at byte ``start``."""
+    """Yield findings given by characters with their byte positions; the text begins at byte ``start``."""
     if text.isascii():
         for first, stop, kind in found:
             yield Find(row, start + first, start + stop, kind, text[first:stop])
@@ -97,7 +98,7 @@ def located(row: int, start: int, text: str, found: Sequence[tuple[int, int, str
 
 
 def rules_first(rules: Iterator[Find], entities: Iterator[Find]) -> Iterator[Find]:
-    """Yield both in order, without the entities that overlap something that a rule found. Each is in order and apart."""
+    """Yield both in order, without the entities that overlap a finding of a rule. Each input is in order and without overlaps."""
     rule, ended = next(rules, None), -1
     for entity in entities:
         while rule is not None and rule.start < entity.stop:
@@ -114,8 +115,8 @@ def rules_first(rules: Iterator[Find], entities: Iterator[Find]) -> Iterator[Fin
 def pieces(data: npt.NDArray[np.uint8], start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Yield the first byte and the one after the last of each piece of a text.
 
-    Of a longer text a piece ends with the last line end in its second half, else with the last sentence, else with the last
-    white space; and where more than `RUN_BYTES` are without white space, within these.
+    In a longer text, a piece ends with the last line end in its second half, else with the last sentence, else with the last
+    white space; more than `RUN_BYTES` without white space are split.
     """
     while start < stop:
         window = data[start : min(start + PIECE_BYTES, stop)].tobytes()
@@ -138,7 +139,7 @@ def _taken(window: bytes, *, is_last: bool) -> int:
 
 
 def _cut_run(window: bytes, start: int) -> int:
-    """Return where what has no white space from ``start`` on is cut: after a full stop, else between two characters."""
+    """Return where a run without white space from ``start`` on is split: after a full stop, else between two characters."""
     cut = start + RUN_BYTES
     if (sentence := window.rfind(_FULL_STOP, start + RUN_BYTES // 2, cut)) >= 0:
         return sentence + len(_FULL_STOP)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as personal data or as a secret in a piece of text: one finder for each kind, each in linear time.
+"""Definitions of personal data and secrets in a piece of text: one finder for each kind, each in linear time.
 
-Every expression is bounded, and what it finds is checked (check digits, ranges, lengths by country), because a number that
+Every expression is bounded, and each match is checked (check digits, ranges, lengths by country), because a number that
 only looks like a card number is worth keeping.
 """
 
@@ -16,14 +16,14 @@ from typing import Literal, get_args
 from curator_df.kernels.pii_phones import CONTEXT, NOT_A_PERSON, Spans, phones
 
 Kind = Literal["key", "email", "iban", "credit_card", "ssn", "ip", "phone"]
-"""Kinds, those first that win where two overlap."""
+"""Kinds; where two overlap, the earlier one wins."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# Letters of a name before the at sign: Latin ones, because scripts without spaces stand right before it.
+# Letters of a name before the at sign: only Latin ones, because scripts without spaces are written right before it.
 _NAME = r"A-Za-z0-9_\u00c0-\u024f"
 _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
 _TOP = r"(?:[A-Za-z]{2,24}(?![A-Za-z0-9-])|xn--[A-Za-z0-9-]{1,59}|[^\W\d_A-Za-z]{2,24})"
-# Endings of files that are no top-level domains (icon@2x.png), and those that are one.
+# File name extensions that are not top-level domains (icon@2x.png), and those that are.
 _FILE_ENDINGS = (
     "png jpg jpeg gif webp svg ico bmp tif tiff avif heic psd css scss sass less js cjs mjs jsx ts tsx json json5 yaml yml "
     "htm html xhtml xml php asp aspx jsp txt csv tsv log cfg conf ini toml lock tar gz tgz bz2 xz zst rar exe dll whl jar "
@@ -35,15 +35,15 @@ _FILES_AND_DOMAINS = frozenset(("map", "mov", "zip"))
 _VERSION = re.compile(r"v?[0-9]+(?:\.(?:[0-9]+|x)[.+-]|-(?:alpha|beta|rc|pre|dev|next|canary)\b)", re.IGNORECASE)
 _DENSITY = re.compile(r"[0-9]+(?:\.[0-9]+)?x(?:[~_-][^.]{0,20})?\.", re.IGNORECASE)
 _EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}{_TOP}(?!@)")
-# The first letter of names such as O'Neil.
+# First letter of names such as O'Neil.
 _APOSTROPHE = re.compile(rf"(?:(?<![{_NAME}.%+'-])|(?<![{_NAME}.%+'-])[{_NAME}][{_NAME}.%+-]{{0,30}}[._-])[Oo]'$")
-# Logins that everybody shares, and names of algorithms in the form of addresses (RFC 4251, section 6).
+# Shared logins, and names of algorithms in the form of addresses (RFC 4251, section 6).
 _SHARED_LOGIN = re.compile(r"(?:git|hg|aur|gitea|forgejo)@[^@]{1,255}$", re.IGNORECASE)
 _REPOSITORY = re.compile(r"[:/]~?\w")
 _ALGORITHMS = ("openssh.com", "libssh.org")
 _ODD_DOMAINS = (*"0123456789vV", *_ALGORITHMS)
 
-# These and the next ones begin with a character and then look behind it: so `re` skips what cannot begin one.
+# These and the next ones begin with a character and then look behind it, so that `re` skips impossible starts.
 _IPV4 = re.compile(r"\d(?<![\w.].)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d)", re.ASCII)
 _IPV6 = re.compile(
     r"[0-9A-Fa-f](?<![\w:.].)[0-9A-Fa-f]{3}(?::[0-9A-Fa-f]{0,4}){2,7}"
@@ -52,7 +52,7 @@ _IPV6 = re.compile(
 )
 _NO_HOST = ("0.", "127.", "255.")
 _RESOLVERS = frozenset(("1.0.0.1", "1.1.1.1", "4.2.2.1", "4.2.2.2", "8.8.4.4", "8.8.8.8", "9.9.9.9"))
-# What says that four numbers are a version or a section, and what says that they are an address.
+# Words that mark four numbers as a version or a section, and words that mark them as an address.
 _VERSION_BEFORE = re.compile(
     r"(?:(?<![^\W_])(?:versions?|vers?|v|rev(?:ision)?|release[ds]?|build|firmware|sections?|sect?|chapter|clause|paragraph|para|figure"
     r"|appendix|annex|oid|versi[oó]n|versione|vers[aã]o|wersj[aiię]|verze|versie|versionen|abschnitt|kapitel|secci[oó]n|верси[яию]|раздел)"
@@ -103,7 +103,7 @@ _ISSUERS = (
     (62, 62, (16, 17, 18, 19)),  # UnionPay
 )
 _USUAL_LENGTHS = (14, 15, 16, 19)
-"""Of unbroken digits that no word announces: 13 are mostly bar codes, 17 and 18 identifiers of posts and rows."""
+"""Lengths of unbroken digits without a label: 13 are mostly bar codes, 17 and 18 identifiers of posts and rows."""
 _CARD_BEFORE = re.compile(
     r"(?:card|credit|debit|visa|amex|american express|discover|diners|jcb|unionpay|maestro|(?<![^\W_])(?:cc|pan)(?![^\W_])"
     r"|kreditkarte|karte|carte|tarjeta|carta|cart[aã]o|карт[аыу]|卡号|信用卡|银行卡|カード|카드)[^\d\n]{0,20}$",
@@ -125,8 +125,8 @@ _IBAN_REGISTRY = (
 _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_REGISTRY.split()}
 
 KEY_CAPITALS = 16
-"""Capitals that a key without a digit has; that of Amazon has 16 letters and digits."""
-# Shapes that the issuers document, or that their secret scanners look for.
+"""Minimum number of capitals of a key without a digit; that of Amazon has 16 letters and digits."""
+# Formats that the issuers document, or that their secret scanners look for.
 _KEYS = re.compile(
     r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){16,16000}-----END [A-Z0-9 ]{1,40}-----"
     r"|(?<![\w.-])eyJ[\w-]{8,4096}\.eyJ[\w-]{8,8192}\.[\w-]{8,1024}"  # JSON web tokens
@@ -149,14 +149,14 @@ _KEYS = re.compile(
 
 @dataclass(frozen=True)
 class Finder:
-    """How one kind is found."""
+    """Finder of one kind."""
 
     flags: int
-    """Those of `pii_scan` of which a segment has one that can hold this kind."""
+    """Flags of `pii_scan`; a segment that can hold this kind has one of them."""
     find: Callable[[str], Spans]
-    """Yields what it finds."""
+    """Function that yields the findings."""
     plain: Callable[[str], str]
-    """Makes the same of every spelling of the same value."""
+    """Function that maps every spelling of a value to the same text."""
 
 
 def _emails(text: str) -> Spans:
@@ -175,7 +175,7 @@ def _emails(text: str) -> Spans:
 
 
 def _names_nobody(text: str, start: int, stop: int) -> bool:
-    """Tell whether it is a version, a file, the login of a code host in front of a repository, or the name of an algorithm."""
+    """Return whether a match is a version, a file, the login of a code host before a repository, or the name of an algorithm."""
     domain = text[text.index("@", start) + 1 : stop]
     host, _, ending = domain.rpartition(".")
     is_dense = _DENSITY.match(domain) is not None
@@ -197,7 +197,7 @@ def _ips(text: str) -> Spans:
 
 
 def _is_ipv4(text: str, start: int, stop: int) -> bool:
-    """Tell whether four numbers are an address and not a version or a section, by what is around them if they are small."""
+    """Return whether four numbers are an address and not a version or a section, by their context if they are small."""
     value = text[start:stop]
     if value.startswith(_NO_HOST) or not _is_address(ipaddress.IPv4Address, value):
         return False
@@ -210,7 +210,7 @@ def _is_ipv4(text: str, start: int, stop: int) -> bool:
 
 
 def _is_ipv6(text: str, start: int, stop: int) -> bool:
-    """Tell whether an address is valid, of a block that hosts have (RFC 4291, 4193), and no scope, slice or time."""
+    """Return whether an address is valid, in a block for hosts (RFC 4291, 4193), and not a scope, slice or time."""
     value = text[start:stop]
     first = int(value[:4], 16)
     is_of_hosts = first >> 13 == 0b001 or first >> 9 == 0xFC00 >> 9 or first >> 6 == 0xFE80 >> 6
@@ -247,7 +247,7 @@ def _ssns(text: str) -> Spans:
 
 
 def _keys(text: str) -> Spans:
-    """Yield keys. They have a digit or many capitals; what only a word such as ``token=`` announces has digits and letters."""
+    """Yield keys. They have a digit or many capitals; keys found only by a label such as ``token=`` have digits and letters."""
     for match in _KEYS.finditer(text):
         start, stop = match.span("labelled" if match["labelled"] else 0)
         value = text[start:stop]
@@ -270,7 +270,7 @@ def _cards(text: str) -> Spans:
 
 
 def _is_card_here(text: str, match: re.Match[str], ended: int) -> bool:
-    """Tell whether what is around a valid number speaks for a card; the card before it ended at ``ended``."""
+    """Return whether the context of a valid number indicates a card; the previous card ended at ``ended``."""
     start, stop = match.span()
     before = text[max(0, start - CONTEXT) : start]
     if _CARD_BEFORE.search(before):
@@ -278,14 +278,14 @@ def _is_card_here(text: str, match: re.Match[str], ended: int) -> bool:
     if NOT_A_PERSON.search(before):
         return False
     if gap := match["four"] or match["six"]:
-        # One of several columns of numbers of four digits.
+        # One of several columns of four-digit numbers.
         in_table = (column := _FOUR_BEFORE.search(before)) and column[1] == gap and ended != start - 1
         return not in_table
     return stop - start in _USUAL_LENGTHS and not _IN_URL.search(before)
 
 
 def is_card_number(digits: str) -> bool:
-    """Tell whether an issuer, its lengths and the check digit (Luhn, ISO/IEC 7812-1) fit.
+    """Return whether the issuer, its lengths and the check digit (Luhn, ISO/IEC 7812-1) match.
 
     Examples
     --------
@@ -310,7 +310,7 @@ def _ibans(text: str) -> Spans:
 
 
 def _iban_stop(text: str, start: int) -> int:
-    """Return where the number ends that is as long as its country says; 0 if there is none, or it goes on."""
+    """Return the end of a number of the length for its country; 0 if there is none, or it continues."""
     left, place = _IBAN_LENGTHS.get(text[start : start + 2], 0), start
     while left and (digits := _IBAN_PART.match(text, place)):
         part = min(left, len(digits[1]))
@@ -320,7 +320,7 @@ def _iban_stop(text: str, start: int) -> int:
 
 
 def is_iban(number: str) -> bool:
-    """Tell whether the length of the country and the check digits (ISO 13616, modulus 97) fit.
+    """Return whether the length for the country and the check digits (ISO 13616, modulus 97) match.
 
     Examples
     --------
@@ -340,7 +340,7 @@ def _same_ip(text: str) -> str:
 
 
 def finders() -> dict[Kind, Finder]:
-    """Return the finder of each kind, in the order of `KINDS`. Imports the compiled scan, whose flags they name."""
+    """Return the finder of each kind, in the order of `KINDS`. Imports the compiled scan, for its flags."""
     from curator_df.kernels import pii_scan as scan
 
     return {

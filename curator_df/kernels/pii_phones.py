@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telephone numbers in a piece of text: international, North American, and those that a word announces.
+"""Telephone numbers in a piece of text: international, North American, and those after a label.
 
-Shape alone is not enough: time zones, signed decimals, page ranges and columns of numbers have it too. International numbers
+Shape alone is not enough: time zones, signed decimals, page ranges and columns of numbers look alike. International numbers
 need an assigned country code and a length that fits it, North American ones groups that the numbering plan allows.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 Spans = Iterator[tuple[int, int]]
-"""First character and the one after the last, in order and without overlap."""
+"""Spans: first character and the one after the last, in order and without overlap."""
 
 _SPACE = r" \u00a0\u202f"
 _HYPHEN = r"\u2010\u2011-"
@@ -22,7 +22,7 @@ _EXCHANGE = r"[2-9](?!11)\d\d"
 _BETWEEN = r"(?: ?[-./] ?| )"
 _AFTER_PARENTHESIS = rf"{_AREA}\){_BETWEEN}?{_EXCHANGE}{_BETWEEN}\d{{4}}"
 _LAST_SEVEN = rf"(?:-{_EXCHANGE}-|\.{_EXCHANGE}\.|[/ ]{_EXCHANGE}[-. ])\d{{4}}"
-# Each alternative begins with a character and then looks behind it: so `re` skips what cannot begin one.
+# Each alternative begins with a character and then looks behind it, so that `re` skips impossible starts.
 _PHONES = re.compile(
     rf"[+＋](?<![\w+＋].) ?[1-9](?:{_GAP}\d){{7,14}}(?!\d)"
     rf"|(?P<american>(?:\((?<![\w+].){_AFTER_PARENTHESIS}"
@@ -39,8 +39,8 @@ _MOST_MARKS = 16
 _SPACED = re.compile(r"(?:1 )?\d{3} \d{3} \d{4}", re.ASCII)
 
 CONTEXT = 48
-"""Characters before a match that are read to decide."""
-# Chinese, Japanese and Korean labels need no boundary.
+"""Number of characters before a match that are read for the decision."""
+# Chinese, Japanese and Korean labels need no word boundary.
 _LABEL = (
     r"(?:(?:(?<![A-Za-z0-9_\u00c0-\u024f\u0400-\u04ff])(?:tel(?:e(?:ph|f)one?|fax|\.? ?fax)?|t[eé]l[eé](?:phone|copie)|phone"
     r"|fax|mobile?|cell|handy|rufnummer|portable|whatsapp|(?-i:ph|Ph|PH)|tel[eé]fono|telefoon|telefoni|puhelin|тел(?:ефон)?|факс)"
@@ -61,7 +61,7 @@ NOT_A_PERSON = re.compile(
     r"[ \t]{0,3}(?:is )?[.:#=\"' \t-]{0,4}$|(?<!\d)10\.\d{4,9}/[^\s]{0,40}$",
     re.IGNORECASE,
 )
-"""What stands before numbers of things, among them a DOI that they are a part of."""
+"""Expression for text before the numbers of things, and before a DOI that they are a part of."""
 _ARITHMETIC = re.compile(r"[\d)\]][ \t]{0,3}$")
 _DATE = re.compile(
     r"(?:19|20)\d\d[-./](?:0?[1-9]|1[0-2])(?!\d)|(?:0?[1-9]|[12]\d|3[01])[./-](?:0?[1-9]|1[0-2])[./-](?:19|20)\d\d(?!\d)"
@@ -88,7 +88,7 @@ _LENGTHS = {
     for code in plan.split(":")[1].split(",")
 }
 _SHORTER, _LONGER = 2, 1
-"""Digits by which numbers of older plans and numbers with a trunk prefix differ from the present lengths."""
+"""Number of digits by which numbers of older plans and numbers with a trunk prefix differ from the present lengths."""
 
 
 def phones(text: str) -> Spans:
@@ -114,7 +114,7 @@ def phones(text: str) -> Spans:
 
 
 def is_international(digits: str) -> bool:
-    """Tell whether digits after a plus sign have an assigned country code and a length that fits it.
+    """Return whether digits after a plus sign have an assigned country code and a valid length for it.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def is_international(digits: str) -> bool:
 
 
 def _international_stop(text: str, start: int, stop: int) -> int:
-    """Return where the longest number ends that begins here and fits its country; 0 if there is none."""
+    """Return the end of the longest number that begins here and is valid for its country; 0 if there is none."""
     value = text[start:stop]
     before = text[max(0, start - CONTEXT) : start]
     if not _ANNOUNCED.search(before):
@@ -160,7 +160,7 @@ def _is_american(text: str, start: int, stop: int) -> bool:
 
 
 def _labelled_stop(text: str, start: int, stop: int) -> int:
-    """Return where a number ends that a word before it announces; 0 if none does, or if it is a date."""
+    """Return the end of a number after a label; 0 if there is no label, or if it is a date."""
     before = text[max(0, start - CONTEXT) : start]
     word = before.rstrip(_MARKS)
     marks = before[len(word) :]
@@ -178,7 +178,7 @@ def _labelled_stop(text: str, start: int, stop: int) -> int:
 
 
 def _without_rest(text: str, start: int, stop: int) -> int:
-    """Return where the number ends, without the hour of a time of day and without an open parenthesis that follow it."""
+    """Return the end of the number, without a following hour of a time of day and without an open parenthesis."""
     opened = text.rfind("(", start + 1, stop)
     if opened > text.rfind(")", start, stop):
         stop = start + len(text[start:opened].rstrip())

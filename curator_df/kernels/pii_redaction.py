@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text column in which personal data and secrets are replaced.
+"""Replace personal data and secrets in a text column.
 
-A compiled scan finds the segments that may hold some, and only those are decoded and searched (`pii_kinds`). What a text
-costs is its length once more if something is replaced, nothing if not, and a segment of at most 104 KB while Python
-works on it. What a model finds besides (`pii_entities`) is found in the same, unchanged text.
+A compiled scan finds the segments that may hold some, and only those are decoded and searched (`pii_kinds`). A text takes
+its length once more if something is replaced, nothing otherwise, and a segment of at most 104 KB while Python
+processes it. The entities of a model (`pii_entities`) are searched for in the same, unchanged text.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from curator_df.kernels.splices import Splice, splice_texts
 
 Replacement = Literal["label", "hash", "mask"]
 DIGEST_BYTES = 8
-"""Length of a digest: two of a million different values share one with a chance of 3e-8."""
+"""Length of a digest in bytes: the chance that two of a million different values share one is 3e-8."""
 PERSON_BYTES = 16
-"""Of BLAKE2b's ``person``, which tells digests of kinds apart; a longer name is itself hashed."""
+"""Length of BLAKE2b's ``person``, which makes the digests of kinds differ; a longer name is itself hashed."""
 
 
 @dataclass(frozen=True)
 class RedactionSettings:
-    """What is replaced, and by what."""
+    """Kinds of values to replace, and their replacements."""
 
     kinds: tuple[Kind, ...]
-    """In the order of `pii_kinds.KINDS`."""
+    """Kinds in the order of `pii_kinds.KINDS`."""
     replacement: Replacement
-    """A label of the kind, a label with a digest of the value, or a star for each character."""
+    """Replacement: a label of the kind, a label with a digest of the value, or a star for each character."""
     key: bytes = b""
     """Key of the digest, up to 64 bytes; empty for none."""
     entities: EntityFinder | None = None
-    """What finds names, places and the like; None for rules alone."""
+    """Finder of names, places and the like; None to use only rules."""
 
 
 Found = tuple[int, int, Kind]
-"""First character, the one after the last, and what it is."""
+"""First character, the one after the last, and the kind."""
 
 
 def redact_texts(texts: pd.Series, settings: RedactionSettings) -> tuple[pd.Series, Counter[str]]:
-    """Replace what is found; return the column (the same object if nothing is), and what was found by kind.
+    """Replace all findings; return the column (the same object if there are none), and their number by kind.
 
-    The counter has ``rows_changed`` too.
+    The counter also has ``rows_changed``.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def redact_texts(texts: pd.Series, settings: RedactionSettings) -> tuple[pd.Seri
 
 
 def find_in_text(text: str, chosen: dict[Kind, Finder], flags: int = -1) -> list[Found]:
-    """Return what is in a text, in order and apart: where two overlap, the kind that is named first wins."""
+    """Return the findings in a text, in order and without overlaps: where two overlap, the kind listed first wins."""
     found: list[Found] = []
     for kind, finder in chosen.items():
         if finder.flags & flags:
@@ -79,7 +79,7 @@ def find_in_text(text: str, chosen: dict[Kind, Finder], flags: int = -1) -> list
 
 
 def _merged(found: list[Found], spans: Spans, kind: Kind) -> Iterator[Found]:
-    """Yield what is found already and, between it, the spans that overlap none of it."""
+    """Yield the existing findings and, between them, the spans that do not overlap them."""
     position = free_from = 0
     for start, stop in spans:
         while position < len(found) and found[position][0] < stop:
@@ -112,7 +112,7 @@ def _rules_in(span: TextSpan, chosen: dict[Kind, Finder]) -> Iterator[Find]:
             return
         if span.valid is not None and not span.valid[row]:
             continue
-        # Bytes that are no UTF-8 go through as they are.
+        # Bytes that are not UTF-8 are kept.
         text = span.data[start:at].tobytes().decode("utf-8", "surrogateescape")
         yield from located(row, start, text, find_in_text(text, chosen, flags))
 
@@ -124,7 +124,7 @@ def _replacements(found: Iterator[Find], replaced: Callable[[str, str], str], co
 
 
 def _replacement_of(settings: RedactionSettings, chosen: dict[Kind, Finder]) -> Callable[[str, str], str]:
-    """Return the function of a value and its kind that makes what comes in its place."""
+    """Return the function that makes the replacement of a value, given its kind."""
     if settings.replacement == "mask":
         return lambda value, _: "*" * len(value)
     if settings.replacement == "label":

@@ -3,8 +3,8 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled search for the segments of a text that may hold personal data or secrets.
 
-A segment is a line; a longer one than `SEGMENT_BYTES` is cut at the next space after a small letter, or `REACH_BYTES`
-later wherever that is. A private key in PEM form is in one segment, with its line ends. Importing this module imports numba
+A segment is a line; one longer than `SEGMENT_BYTES` is split at the next space after a small letter, or `REACH_BYTES`
+later at any character. A private key in PEM form is in one segment, with its line ends. Importing this module imports numba
 and compiles, or loads from the on-disk cache, one function. See `pii_redaction`.
 """
 
@@ -23,17 +23,17 @@ from curator_df.kernels.pii_kinds import KEY_CAPITALS
 from curator_df.kernels.word_counts import BYTES
 
 SEGMENT_BYTES = 100_000
-"""Bytes of a line from which on it is cut: what Python holds for a segment stays small whatever the line."""
+"""Number of bytes from which on a line is split, which limits Python's memory for a segment."""
 REACH_BYTES = 4_096
-"""Bytes in which a good place for the cut is looked for."""
+"""Number of bytes in which a good position for the split is searched for."""
 PEM_BYTES = 16_384
-"""Most bytes of a private key in PEM form."""
+"""Maximum number of bytes of a private key in PEM form."""
 
 AT_SIGN, NUMBER, DOTTED, COLONS, IBAN_HEAD, KEY = (1 << bit for bit in range(6))
 """Flags of a segment: it has an at sign; 7 digits with at most 6 bytes between two; 3 dots between digits; 2 colons near each
-other; two capitals and two digits; a run of `KEY_RUN` characters of a key, or one in PEM form."""
+other; two capitals and two digits; a run of `KEY_RUN` characters of a key, or a key in PEM form."""
 KEY_RUN = 20
-"""Least characters in a row that make a key or a token."""
+"""Minimum number of consecutive characters of a key or a token."""
 
 _DIGITS, _DIGIT_GAP, _DOTS, _DOT_GAP, _COLONS, _COLON_GAP = 7, 7, 3, 4, 2, 5
 _RUN_START, _LAST_DIGIT, _DIGIT_COUNT, _LAST_DOT, _DOT_COUNT, _LAST_COLON, _COLON_COUNT, _STATE = range(8)
@@ -70,7 +70,7 @@ def _is_word(byte: int) -> bool:
 
 @helper
 def _after_pem(data: Any, at: int, stop: int) -> int:
-    """Return where the last line of the private key begins whose first line begins here, or ``at``."""
+    """Return the start of the last line of the private key whose first line begins here, or ``at``."""
     if not is_here(data, at, stop, _PEM_BEGIN):
         return at
     for place in range(at + 1, min(stop, at + PEM_BYTES)):
@@ -81,7 +81,7 @@ def _after_pem(data: Any, at: int, stop: int) -> int:
 
 @helper
 def _cut(data: Any, at: int, stop: int) -> int:
-    """Return where a line that is too long is cut, from ``at`` on."""
+    """Return the position, from ``at`` on, at which a long line is split."""
     reach = min(at + REACH_BYTES, stop)
     for place in range(at, reach):
         if data[place] == 0x20 and 0x61 <= data[place - 1] <= 0x7A:
@@ -93,7 +93,7 @@ def _cut(data: Any, at: int, stop: int) -> int:
 
 @helper
 def _is_iban_head(data: Any, at: int, start: int) -> bool:
-    """Tell whether two capitals and a digit are before the digit here."""
+    """Return whether two capitals and a digit precede the digit here."""
     return (
         at - 3 >= start
         and _is_digit(data[at - 1])
@@ -105,7 +105,7 @@ def _is_iban_head(data: Any, at: int, start: int) -> bool:
 
 @helper
 def _count(state: Any, last: int, at: int, gap: int) -> int:
-    """Count one more of what was at ``state[last]``, or the first where that is too far away; return how many."""
+    """Increase the count at ``state[last]``, or restart it at 1 if the last position is too far away; return it."""
     state[last + 1] = state[last + 1] + 1 if at - state[last] <= gap else 1
     state[last] = at
     return state[last + 1]
@@ -113,7 +113,7 @@ def _count(state: Any, last: int, at: int, gap: int) -> int:
 
 @helper
 def _number_flags(data: Any, at: int, start: int, stop: int, kind: int, state: Any) -> int:
-    """Return the flags that a digit, a dot or a colon gives."""
+    """Return the flags for a digit, a dot or a colon."""
     if kind == _DIGIT:
         is_number = _count(state, _LAST_DIGIT, at, _DIGIT_GAP) >= _DIGITS
         return (NUMBER if is_number else 0) | (IBAN_HEAD if _is_iban_head(data, at, start) else 0)
@@ -126,7 +126,7 @@ def _number_flags(data: Any, at: int, start: int, stop: int, kind: int, state: A
 
 @helper
 def _may_be_key(data: Any, at: int, stop: int) -> bool:
-    """Tell whether a run has a digit or `KEY_CAPITALS` capitals: what has neither is a word or a line of signs."""
+    """Return whether a run has a digit or `KEY_CAPITALS` capitals; otherwise it is a word or a line of signs."""
     capitals = 0
     while at < stop:
         if _is_digit(data[at]):
@@ -138,7 +138,7 @@ def _may_be_key(data: Any, at: int, stop: int) -> bool:
 
 @helper
 def _end_run(data: Any, at: int, state: Any) -> int:
-    """Return the flag that a run of characters of keys gives, which ends before this byte."""
+    """Return the flag for a run of key characters that ends before this byte."""
     start = state[_RUN_START]
     state[_RUN_START] = at + 1
     return KEY if at - start >= KEY_RUN and _may_be_key(data, start, at) else 0
@@ -153,7 +153,7 @@ def _after_plain(data: Any, at: int, stop: int) -> int:
 
 @helper
 def _scan_segment(data: Any, start: int, stop: int, state: Any) -> tuple[int, int]:
-    """Return where a segment ends, and its flags."""
+    """Return the end of a segment, and its flags."""
     at, end, flags, limit = start, stop, 0, start + SEGMENT_BYTES
     state[:] = start - 100
     state[_RUN_START] = start
@@ -183,7 +183,7 @@ def _scan_segment(data: Any, start: int, stop: int, state: Any) -> tuple[int, in
 def next_suspect(data: Any, offsets: Any, row: int, at: int, wanted: int) -> tuple[int, int, int, int]:
     """Return the next segment with one of the flags ``wanted``, at or after byte ``at`` of a row: row, start, stop, flags.
 
-    The row is the number of rows when there is none.
+    The row is the number of rows if there is none.
     """
     state = np.zeros(_STATE, dtype=np.int64)
     while row < len(offsets) - 1:

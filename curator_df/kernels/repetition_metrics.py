@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of Gopher's repetition rules: repeated lines, paragraphs and n-grams."""
+"""Metrics of Gopher's repetition rules: repeated lines, paragraphs and n-grams."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def _top_gram(n: int) -> Metric:
         numerator=f"top_{n}_gram_code_points",
         denominator="code_points",
         definition=(
-            f"Length of the most frequent sequence of {n} words, joined by single spaces, times its occurrences, divided "
+            f"Length of the most frequent {n}-gram, joined by single spaces, times its occurrences, divided "
             "by the length of the text, in code points."
         ),
         source=_REPETITION,
         edge_cases=(
-            f"0 for a text of fewer than {n} words; of several as frequent, the first in the text, even if every sequence "
-            "occurs once; occurrences overlap and run across lines"
+            f"0 for a text of fewer than {n} words; among equally frequent ones, the first in the text, even if every {n}-gram "
+            "occurs once; occurrences overlap and cross line ends"
         ),
     )
 
@@ -35,13 +35,13 @@ def _repeated_gram(n: int) -> Metric:
         numerator=f"repeated_{n}_gram_code_points",
         denominator="code_points",
         definition=(
-            f"Code points in repeated sequences of {n} words divided by the length of the text. From left to right, a "
-            f"sequence that was met before counts, and the next one looked at begins {n} words on."
+            f"Code points in repeated {n}-grams divided by the length of the text. Scanning left to right, each {n}-gram "
+            f"seen before is counted, and the scan then skips {n} words."
         ),
         source=_REPETITION,
         edge_cases=(
-            f"0 for a text of fewer than {n} words; sequences are the same if they are when joined by nothing, and white "
-            "space does not count"
+            f"0 for a text of fewer than {n} words; {n}-grams are equal if their words are when joined without spaces; white "
+            "space is ignored"
         ),
     )
 
@@ -53,18 +53,18 @@ REPETITION_METRICS = (
         numerator="duplicate_paragraphs",
         denominator="paragraphs",
         definition=(
-            "Share of paragraphs that are the same as one before. Paragraphs stand between two or more line feeds, white "
-            "space at the ends of the text taken off."
+            "Fraction of paragraphs that repeat an earlier one. Paragraphs are separated by two or more line feeds, after white "
+            "space is stripped from the ends of the text."
         ),
         source=_REPETITION,
-        edge_cases="A text without words has one paragraph; a line of spaces between line feeds separates nothing",
+        edge_cases="A text without words has one paragraph; a line of spaces does not separate paragraphs",
     ),
     Metric(
         name="duplicate_paragraph_character_ratio",
         dtype="Float64",
         numerator="duplicate_paragraph_code_points",
         denominator="code_points",
-        definition="Code points in paragraphs that are the same as one before, divided by the length of the text.",
+        definition="Number of code points in paragraphs that repeat an earlier one, divided by the length of the text.",
         source=_REPETITION,
         edge_cases=_EMPTY,
     ),
@@ -73,11 +73,11 @@ REPETITION_METRICS = (
         dtype="Float64",
         numerator="duplicate_lines",
         denominator="lines",
-        definition="Share of lines that are the same as one before. Lines stand between one or more line feeds.",
+        definition="Fraction of lines that repeat an earlier one. Lines are separated by one or more line feeds.",
         source=_REPETITION,
         edge_cases=(
-            "An empty line before a line feed at the start counts, and one after a line feed at the end: a text of line "
-            "feeds alone has two lines, one of them a duplicate; CR is part of a line"
+            "The empty lines before a leading line feed and after a trailing one count: a text of only line "
+            "feeds has two lines, one of them a duplicate; CR is part of a line"
         ),
     ),
     Metric(
@@ -85,11 +85,11 @@ REPETITION_METRICS = (
         dtype="Float64",
         numerator="duplicate_line_code_points",
         denominator="code_points",
-        definition="Code points in lines that are the same as one before, divided by the length of the text.",
+        definition="Number of code points in lines that repeat an earlier one, divided by the length of the text.",
         source=_REPETITION,
         edge_cases=_EMPTY,
     ),
     *map(_top_gram, TOP_GRAMS),
     *map(_repeated_gram, REPEATED_GRAMS),
 )
-"""In the order in which datatrove uses them."""
+"""Metrics of Gopher's repetition rules, in the order in which datatrove uses them."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled hashes of every window of a text that cost the same however wide it is: for comparing sets, not for signatures.
+"""Compiled hashes of every window of a text in a time independent of its width: for comparing sets, not for signatures.
 
-A window is ``width`` consecutive code points. Its hash is a polynomial of its bytes modulo 2^61 - 1 at a fixed point, made
-from the one before it (Karp and Rabin 1987, doi:10.1147/rd.312.0249): two windows of n bytes have the same for at most n of
+A window is ``width`` consecutive code points. Its hash is a polynomial of its bytes modulo 2^61 - 1 at a fixed point, computed
+from the previous one (Karp and Rabin 1987, doi:10.1147/rd.312.0249): two windows of n bytes have the same hash for at most n of
 the 2^61 points. For other compiled functions.
 """
 
@@ -23,9 +23,9 @@ from curator_df.kernels.murmur_windows import CHUNK_WINDOWS, WIDE_WINDOWS, ascii
 _U: Any = np.uint64
 _PRIME, _PRIME_BITS = _U((1 << 61) - 1), _U(61)
 _POINT, _SPREAD = _U(0xA9DA00B1D1784FD), _U(0xFCC61C7631AFD64D)
-"""By chance; the second is odd."""
+"""Random constants; the second is odd."""
 _ZERO = _U(2 * ((1 << 61) - 1))
-"""Modulo the prime; more than any folded number."""
+"""Multiple of the prime, larger than any folded number."""
 _0, _1, _3, _32 = (_U(number) for number in (0, 1, 3, 32))
 _ASCII = 128
 _SIGNATURE = types.UniTuple(types.int64, 2)(
@@ -37,7 +37,7 @@ _SIGNATURE = types.UniTuple(types.int64, 2)(
     types.uint64[::1],
 )
 _LEAST_LANE = 16
-"""Windows of a lane; with fewer than four times as many there is one."""
+"""Minimum number of windows of a lane; with fewer than four times as many, there is one lane."""
 
 
 @intrinsic(target="generic")
@@ -52,7 +52,7 @@ def _high_product(typing_context: Any, one: Any, other: Any) -> Any:  # noqa: AR
 
 @helper
 def _folded(number: int) -> int:
-    """Return a number modulo the prime, or that and the prime: at most 7 above it."""
+    """Return a number modulo the prime, or that plus the prime: at most 7 above it."""
     return (number & _PRIME) + (number >> _PRIME_BITS)
 
 
@@ -72,7 +72,7 @@ def _hash(state: int) -> int:
 
 @helper
 def _next(state: int, coming: int, going: int) -> int:
-    """Return the state of the next window: a byte comes, and ``going`` is what is to be added for the one that goes."""
+    """Return the state of the next window: ``coming`` is the byte that enters, ``going`` the number to add for the other."""
     return _folded(_product(state, _POINT) + _U(coming) + _1 + going)
 
 
@@ -107,7 +107,7 @@ def _roll_lane(part: Any, first: int, last: int, width: int, going: Any, hashes:
 
 @helper
 def _roll_plain(part: Any, windows: int, width: int, going: Any, hashes: Any) -> None:
-    """Hash the windows of ASCII. Four lanes at a time: one waits for each product."""
+    """Hash the windows of ASCII in four lanes, because each product must be waited for."""
     step, total = _power(width), _0
     for byte in range(_ASCII):
         total = _folded(total + step)
@@ -135,7 +135,7 @@ def _roll_plain(part: Any, windows: int, width: int, going: Any, hashes: Any) ->
 
 @helper
 def _roll_wide(data: Any, at: int, stop: int, width: int, hashes: Any) -> tuple[int, int]:
-    """Hash windows of any bytes: also of those that are no UTF-8, where a code point may be as long as the text."""
+    """Hash windows of any bytes, also of those that are not UTF-8, where a code point may be as long as the text."""
     end, windows = code_points_on(data, at, stop, width), 0
     if end < 0:
         return at, 0
@@ -150,7 +150,7 @@ def _roll_wide(data: Any, at: int, stop: int, width: int, hashes: Any) -> tuple[
         if next_end - first_end != bytes_held:
             bytes_held = next_end - first_end
             power = _power(bytes_held)
-        if first_end - at == 1 and next_end - end == 1:  # what goes is known before the state is
+        if first_end - at == 1 and next_end - end == 1:  # the leaving byte is known before the state
             state = _next(state, data[end], _ZERO - _folded(_product(_U(data[at]) + _1, power)))
         else:
             gone = _state_of(data, at, first_end)
@@ -162,7 +162,7 @@ def _roll_wide(data: Any, at: int, stop: int, width: int, hashes: Any) -> tuple[
 
 @kernel(_SIGNATURE)
 def roll_windows(data: Any, at: int, stop: int, width: int, going: Any, hashes: Any) -> tuple[int, int]:
-    """Hash the next windows from ``at`` on; return where the next one begins, and how many; 0 where none is whole.
+    """Hash the next windows from ``at`` on; return the start of the next one, and their number, 0 if none is complete.
 
     ``going``: int64, at least 128, overwritten.
     """

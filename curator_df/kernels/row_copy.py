@@ -27,7 +27,7 @@ _SIGNATURE = types.void(
 def copy_rows(data: Any, offsets: Any, keep: Any, copied: Any, copied_offsets: Any) -> None:
     """Append the rows of a span for which ``keep`` is True to ``copied``.
 
-    ``copied_offsets`` has one more entry than rows are kept; its first says where in ``copied`` to begin.
+    ``copied_offsets`` has one more entry than rows are kept; its first is the start position in ``copied``.
     """
     row, number = 0, 0
     while row < len(keep):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows are in a sample, by a hash of what identifies each: the same whatever the blocks, and nested."""
+"""Rows of a sample, chosen by a hash of the identity of each row: independent of the blocks, and nested."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def sampled(identities: npt.NDArray[np.uint64], fraction: float, seed: int) -> n
     Parameters
     ----------
     identities : ndarray of uint64, shape (rows,)
-        What identifies each row. Changed in place.
+        Numbers that identify the rows. Changed in place.
     fraction : float
-        0 to 1. A row that is in the sample of one fraction is in that of every larger one.
+        Fraction from 0 to 1. A row in the sample of one fraction is also in that of every larger one.
     seed : int
-        Samples of two seeds are independent.
+        Seed of the sample. Samples of two seeds are independent.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def random_numbers(identities: npt.NDArray[np.uint64], seed: int) -> npt.NDArray
     Parameters
     ----------
     identities, seed
-        As in `sampled`; the identities are changed in place.
+        See `sampled`; the identities are changed in place.
     """
     numbers: npt.NDArray[np.float64] = _drawn(identities, seed) / 2.0**64
     return numbers
@@ -65,7 +65,7 @@ def _drawn(identities: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint
 
 
 def mixed(values: npt.NDArray[np.uint64]) -> Any:
-    """Mix each value by SplitMix64, in place; a bijection of the numbers of 64 bits."""
+    """Mix each value by SplitMix64, in place; a bijection of the 64-bit numbers."""
     values += _GAMMA
     values ^= values >> _30
     values *= _FIRST

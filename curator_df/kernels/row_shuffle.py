@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each row comes in a random order, and how often it is taken, by a hash of its address: the same whatever the blocks."""
+"""Random order of rows, and the number of copies of each, by a hash of its row ID: independent of the blocks."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def order_keys(addresses: npt.NDArray[np.int64], seed: int, stream: str, copy: i
     Parameters
     ----------
     addresses : ndarray of int64, shape (rows,)
-        What identifies the rows.
+        Row IDs.
     seed : int
-        Orders of two seeds are independent.
+        Seed of the order. Orders of two seeds are independent.
     stream : str
-        Tells apart tables whose addresses are the same numbers.
+        Name that distinguishes tables with equal row IDs.
     copy : int
-        Of a row that is taken several times: which of them, from 0.
+        Number of the copy, from 0, of a row that is taken several times.
 
     Returns
     -------
     ndarray of uint64, shape (rows,)
-        No two rows of one stream and copy have the same.
+        Keys, distinct for all rows of one stream and copy.
 
     Notes
     -----
-    SplitMix64 twice, as `row_sample.sampled` does once, with another number between: so the rows of a sample with the same seed
-    lie everywhere in the order.
+    SplitMix64 twice (`row_sample.sampled` uses it once), with another number between: so the rows of a sample with the same seed
+    are spread over the whole order.
 
     Examples
     --------
@@ -55,13 +55,13 @@ def times_taken(
     Parameters
     ----------
     addresses : ndarray of int64, shape (rows,)
-        What identifies the rows.
+        Row IDs.
     epochs : float or ndarray of float64, shape (rows,)
-        0 or more. With more, every row is taken at least as often as with less.
+        Average number of copies, 0 or more. A larger value never takes a row less often.
     seed : int
-        Choices of two seeds are independent.
+        Seed of the choice. Choices of two seeds are independent.
     stream : str
-        Tells apart tables whose addresses are the same numbers.
+        Name that distinguishes tables with equal row IDs.
 
     Returns
     -------

@@ -23,7 +23,7 @@ _MASK = types.Array(types.boolean, 1, "C", readonly=True)
 
 @helper
 def _next_separator(data: Any, at: int, stop: int, separator: Any) -> int:
-    """Return where the next separator begins, ``stop`` if there is none."""
+    """Return the position of the next separator, or ``stop`` if there is none."""
     while at < stop and not (data[at] == separator[0] and is_here(data, at, stop, separator)):
         at += 1
     return at
@@ -55,10 +55,10 @@ def find_segments(
     stops: Any,
     numbers: Any,
 ) -> int:
-    """Find the next segments, as many as there is room for, and at least one; return how many.
+    """Find the next segments, up to the size of the arrays, and at least one; return their number.
 
-    ``place`` is the row that is next, the byte in ``data`` at which its next segment begins (-1 for its first), and the
-    number of that segment; it is moved on. A segment takes its own bytes and the ``other_bytes`` of its row.
+    ``place`` has the next row, the byte in ``data`` at which its next segment begins (-1 for its first), and the
+    number of that segment; it is updated. A segment takes its own bytes and the ``other_bytes`` of its row.
     """
     count, taken = 0, 0
     while place[0] < len(offsets) - 1 and count < len(rows):
@@ -107,9 +107,9 @@ def begin_pieces(data: Any, offsets: Any, valid: Any, separator_length: int, mos
 def join_rows(
     data: Any, offsets: Any, valid: Any, begins: Any, separator: Any, copied: Any, ends: Any, known: Any
 ) -> None:
-    """Join consecutive texts, from each that ``begins`` to the next; nulls are passed over.
+    """Join consecutive texts, from each that ``begins`` to the next; nulls are skipped.
 
-    ``ends`` has one more entry than there are joined texts, the first is 0; ``known`` says which are of any text at all.
+    ``ends`` has one more entry than there are joined texts, the first is 0; ``known`` is True for those with any text.
     """
     number, at = -1, 0
     for row in range(len(begins)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row for each segment of a text, in parts that are no larger than the block: the other columns repeat.
+"""Split texts into rows, one for each segment, in parts up to the size of the block; the other columns repeat.
 
-However many segments a text has, and however wide the other columns are, only one part is there at a time.
+However many segments a text has, and however wide the other columns are, only one part is held in memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from curator_df.kernels.buffers import is_arrow_text, large_strings, text_series
 from curator_df.kernels.joined_texts import Integers, TextArray, one_array
 
 SEGMENT_BYTES = 25
-"""Of a row besides its values: where its text ends, its number, its address."""
+"""Bytes of a row in addition to its values: end of its text, number, row ID."""
 LEAST_PART_BYTES = 64_000
-"""Of the parts of a small block."""
+"""Minimum size of the parts of a small block, in bytes."""
 
 
 def split_block(block: pd.DataFrame, *, text: str, separator: str, segment_id: str) -> Iterator[pd.DataFrame]:
@@ -35,9 +35,9 @@ def split_block(block: pd.DataFrame, *, text: str, separator: str, segment_id: s
     block : pandas.DataFrame
         The block.
     text : str
-        Column of text. A null has one segment, which is null.
+        Text column. A null has one segment, which is null.
     separator : str
-        What is between two segments.
+        Separator between two segments.
     segment_id : str
         Name of the new column: the number of the segment in its text, from 0.
 
@@ -57,7 +57,7 @@ def split_block(block: pd.DataFrame, *, text: str, separator: str, segment_id: s
     rows, starts, stops, numbers = np.empty((4, most), dtype=np.int64)
     place = np.array([0, -1, 0], dtype=np.int64)
     mark = np.frombuffer(separator.encode(), dtype=np.uint8)
-    # No part has a name here: it would be held until the next one is there.
+    # No part is bound to a name here, because it would be held until the next one exists.
     while place[0] < len(block):
         count = find_segments(
             texts.data, texts.offsets, mark, other_bytes, most_bytes, place, rows, starts, stops, numbers
@@ -73,15 +73,15 @@ def split_block(block: pd.DataFrame, *, text: str, separator: str, segment_id: s
 
 
 class _Part(NamedTuple):
-    """Some segments."""
+    """Range of segments."""
 
     rows: Integers
-    """Shape (segments,): position of the row in the block."""
+    """Position of the row in the block, shape (segments,)."""
     starts: Integers
     stops: Integers
-    """Bytes of the text column at which each begins and ends."""
+    """Bytes of the text column at which each segment begins and ends."""
     numbers: Integers
-    """Number of each in its text."""
+    """Number of each segment in its text."""
 
 
 def _with_columns(
@@ -93,7 +93,7 @@ def _with_columns(
 
 
 def _pieces(texts: TextArray, rows: Integers, starts: Integers, stops: Integers) -> pa.Array:
-    """Return pieces of texts; null where the row is."""
+    """Return pieces of texts; null if the row is null."""
     from curator_df.kernels.segment_copy import copy_pieces
 
     copied = np.empty(int((stops - starts).sum()), dtype=np.uint8)
@@ -103,12 +103,12 @@ def _pieces(texts: TextArray, rows: Integers, starts: Integers, stops: Integers)
 
 
 def _taken(texts: TextArray, rows: Integers) -> pa.Array:
-    """Return whole texts by row, with repeats: pandas and Arrow grow their buffers while they take rows."""
+    """Return whole texts by row, with repeats, without the growing buffers of pandas and Arrow."""
     return _pieces(texts, rows, texts.offsets[rows], texts.offsets[rows + 1])
 
 
 def _row_bytes(rest: pd.DataFrame, held: dict[str, TextArray]) -> Integers:
-    """Return about the bytes that each row takes besides its text."""
+    """Return the approximate bytes of each row without its text."""
     sizes = np.full(len(rest), SEGMENT_BYTES, dtype=np.int64)
     for texts in held.values():
         sizes += np.diff(texts.offsets) + 8
@@ -119,7 +119,7 @@ def _row_bytes(rest: pd.DataFrame, held: dict[str, TextArray]) -> Integers:
 
 
 def _value_bytes(column: pd.Series) -> Any:
-    """Return about the bytes of each value, or of any."""
+    """Return the approximate bytes of each value, or of any value."""
     dtype: Any = column.dtype
     kind = dtype.pyarrow_dtype if isinstance(dtype, pd.ArrowDtype) else pa.null()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""The compiled pass over the texts of a span that counts their sentences on words between white space, in constant memory.
+"""Compiled pass over the texts of a span that counts their sentences on words between white space, in constant memory.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `text_sentences` for the
 function to call, and `sentences` for the rule.
@@ -22,7 +22,7 @@ from curator_df.kernels.word_counts import SPAN
 def count_sentences_of_span(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, sentences: Any
 ) -> None:
-    """Write the sentences of each text: 0 of one without words."""
+    """Write the number of sentences of each text: 0 for a text without words."""
     classes = (byte_classes, page_of, pages)
     for row in range(len(sentences)):
         sentences[row] = text_sentence_count(data, offsets[row], offsets[row + 1], classes)

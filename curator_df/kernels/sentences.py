@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled count of the sentences of a line, on white-space separated words: what C4's rules count.
+"""Compiled count of the sentences of a line, by white-space separated words, for C4's rules.
 
 datatrove counts sentences with spaCy, which ends them after a terminal punctuation mark that is a token of its own. This
-rule says the same of words: measured on 2,941 real documents, 4 verdicts or texts of C4's filter differ. With datatrove's
+rule does the same for words: on 2,941 real documents, 4 verdicts or texts of C4's filter differ. With datatrove's
 words its own sentences are counted (`token_sentences`).
 
-A sentence ends after a word that, its closing quotes and brackets taken off, ends in a terminal mark, and the next one
+A sentence ends after a word that, without its closing quotes and brackets, ends in a terminal mark, and the next one
 begins at the next word that is not only punctuation. A full stop counts unless it is one of several, belongs to an
 initial (``J.``, ``U.S.``) or to an abbreviation of `ABBREVIATIONS`; one between a lower-case and an upper-case ASCII
 letter (``end.Next``) begins a sentence too.
@@ -32,9 +32,9 @@ ABBREVIATIONS = (
     "Jr.", "Sr.", "Inc.", "Ltd.", "Co.", "Corp.", "Bros.", "vs.", "e.g.", "i.e.", "E.g.", "I.e.", "a.m.", "p.m.",
     "Jan.", "Feb.", "Mar.", "Apr.", "Jun.", "Jul.", "Aug.", "Sep.", "Sept.", "Oct.", "Nov.", "Dec.",
 )  # fmt: skip
-"""Words whose full stop ends no sentence: titles, companies, months and Latin."""
+"""Words whose full stop does not end a sentence: titles, companies, months and Latin."""
 CLOSERS = "\"')]}\u201d\u2019\xbb"
-"""What may stand between a terminal mark and the end of its word."""
+"""Characters allowed between a terminal mark and the end of its word."""
 
 _KEYS = np.array([int.from_bytes(word.encode(), "little") for word in ABBREVIATIONS], dtype=np.uint64)
 _LONGEST = max(map(len, ABBREVIATIONS))
@@ -51,7 +51,7 @@ def _byte_kinds() -> Any:
 
 
 def _may_end() -> Any:
-    """Return which bytes can be the last of a word that ends a sentence."""
+    """Return the bytes that can be the last of a word that ends a sentence."""
     last = np.zeros(256, dtype=np.bool_)
     last[[ord(mark) for mark in ".!?" + CLOSERS if ord(mark) < 128]] = True
     last[128:] = True
@@ -63,7 +63,7 @@ _KINDS, _MAY_END = _byte_kinds(), _may_end()
 
 @helper
 def _without_closers(data: Any, start: int, stop: int) -> int:
-    """Return where a word ends without its `CLOSERS`."""
+    """Return the end of a word without its `CLOSERS`."""
     while stop > start:
         byte = data[stop - 1]
         if byte in (0x22, 0x27, 0x29, 0x5D, 0x7D):
@@ -92,7 +92,7 @@ def _is_abbreviation(data: Any, start: int, stop: int) -> bool:
 
 @helper
 def _ends_sentence(data: Any, start: int, stop: int, classes: Any) -> bool:
-    """Say whether a sentence ends after the word ``data[start:stop]``."""
+    """Return whether a sentence ends after the word ``data[start:stop]``."""
     stop = _without_closers(data, start, stop)
     if stop == start or not last_flags(data, start, stop, classes)[0] & TERMINAL:
         return False
@@ -124,7 +124,7 @@ def _has_more_than_symbols(data: Any, at: int, stop: int, classes: Any) -> bool:
 
 @inlined
 def _plain_stop(data: Any, at: int, end: int) -> int:
-    """Return where the plain bytes from here on end, or less, near the end of the line."""
+    """Return the end of the plain bytes from here on, or an earlier position near the end of the line."""
     while at + _8 <= end:
         eight = word_at(data, at)
         plain = first_mark(dark_marks(eight) | zero_marks(eight ^ _STOPS))
@@ -139,7 +139,7 @@ def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return the number of sentences of the line ``data[start:stop]``, at least 1."""
     _, page_of, pages = classes
     sentences, has_ended = 1, False
-    # Unsigned, so that numba leaves out its test for negative indices.
+    # Unsigned, so that numba omits its test for negative indices.
     at, end = np.uint64(start), np.uint64(stop)
     word = at
     while at <= end:
@@ -173,5 +173,5 @@ def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
 
 @helper
 def text_sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
-    """Return the same of a whole text; 0 of one without words."""
+    """Return the number of sentences of a whole text; 0 for a text without words."""
     return sentence_count(data, start, stop, classes) if next_word(data, start, stop, classes) < stop else 0

@@ -2,10 +2,10 @@
 # ruff: noqa: ARG001 - what stands for a function has its parameters
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled hashes of a text's shingles, a chunk at a time: what signatures and exact similarities are made from.
+"""Compiled hashes of a text's shingles, in chunks: the basis of signatures and exact similarities.
 
-Functions that other compiled functions call. Memory: about 120 KB, whatever the text; with words, more where as many as
-make one shingle are longer than 32 KB (up to 1.5 times the text).
+Functions that other compiled functions call. Memory: about 120 KB, independent of the text; with words, more if the words of one
+shingle are longer than 32 KB (up to 1.5 times the text).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from curator_df.kernels.rolled_windows import roll_windows
 from curator_df.kernels.word_windows import BUFFER_BYTES, fill_words, keep_last_words
 
 CHARACTERS, NORMALIZED_CHARACTERS, WORDS, NORMALIZED_WORDS = range(4)
-"""Kinds of shingles: code points or words, as they are or in lower case with white space as one space."""
+"""Kinds of shingles: code points or words, unchanged or in lower case with white space as one space."""
 WITH_GAPS = 4
-"""Added to a kind of words: they are hashed with a space between them, so that "a bc" is not "ab c"."""
+"""Offset added to a kind of words that are hashed with a space between them, so that "a bc" is not "ab c"."""
 CHUNK_HASHES = CHUNK_WINDOWS
 """Hashes of a chunk."""
 AT, HELD, SPACED, WORDS_HELD, TOTAL, START, STATE = range(7)
-"""What is kept between chunks of a text: int64, zeros at its beginning but for the first, where it begins."""
+"""Elements of the state between chunks of a text: int64, 0 at its beginning except the first, which is its start."""
 
 UTF8 = types.Array(types.uint8, 1, "C", readonly=True)
 OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
@@ -39,7 +39,7 @@ STEP_TABLE = types.Array(types.int32, 2, "C", readonly=True)
 
 @helper
 def shingle_workspace(size: int) -> Any:
-    """Return the buffer, and mixed blocks, starts of code points and ends of words, that `next_shingles` overwrites."""
+    """Return the arrays that `next_shingles` overwrites: buffer, mixed blocks, starts of code points and ends of words."""
     buffer = np.empty(BUFFER_BYTES, dtype=np.uint8)
     mixed = np.empty(CHUNK_WINDOWS + size, dtype=np.uint32)
     starts = np.empty(CHUNK_WINDOWS + size, dtype=np.int64)
@@ -62,7 +62,7 @@ def _window_hashes(data: Any, at: Any, stop: Any, size: Any, seed: Any, mixed: A
 def _windows(
     data: Any, at: int, stop: int, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
-    """Hash the next windows as `hash_windows` does, or `roll_windows` where the seed is signed. For compiled code only."""
+    """Hash the next windows like `hash_windows`, or like `roll_windows` if the seed is signed. For compiled code only."""
     raise TypeError("_windows is for compiled code")
 
 
@@ -100,7 +100,7 @@ def _next_normalized(
         if count > 0:
             return count
         if held >= PIECE_BYTES and start == 0:
-            # No UTF-8: a whole piece without the end of a shingle. It is taken as one.
+            # Not UTF-8: a whole piece without the end of a shingle. It is regarded as one.
             hashes[0] = murmur(piece, 0, held, seed)
             state[START] = held
             return 1
@@ -176,8 +176,8 @@ def next_shingles(
 ) -> Any:
     """Hash the next shingles of a text that ends at ``stop``; return how many, 0 at its end, and the buffer.
 
-    ``byte_of``, ``page_of``, ``pages``: of `lower_case`; ``seed`` and ``hashes``: uint32 or uint64. Where sets are compared the
-    seed is int64: then windows of characters are hashed as `rolled_windows` has it. A text with less than one shingle is one.
+    ``byte_of``, ``page_of``, ``pages``: from `lower_case`; ``seed`` and ``hashes``: uint32 or uint64. For comparing sets the
+    seed is int64: then `rolled_windows` hashes windows of characters. A text with less than one shingle is one.
     """
     mixed, starts, _ = arrays
     if kind == CHARACTERS:

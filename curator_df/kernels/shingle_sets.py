@@ -36,19 +36,19 @@ _HASH_BITS = ~_BOTH
 _SEED: Any = np.int64(0)  # signed: sets are compared
 _LEAST_SLOTS = 64
 WORD_BYTES = 4
-"""Fewest bytes for each word, with what is around it, that are expected of two texts; English has six."""
+"""Minimum number of bytes expected for each word of two texts, with its separator; English has six."""
 
 
 @helper
 def _insert(
     table: Any, slots: int, used: int, most: int, hashes: Any, count: int, side: int, part: int, parts: int
 ) -> tuple[int, int]:
-    """Put hashes of one part into the table; return the slots used, -1 when they are too many, and those now of both."""
+    """Add hashes of one part to the table; return the slots used (-1 if too many), and those now used by both."""
     shared, mask = 0, _U(slots - 1)
     for number in range(count):
         if parts > 1 and types.int64(((hashes[number] >> _U(32)) * _U(parts)) >> _U(32)) != part:
             continue
-        # The two lowest bits say who has it, and a slot of zero is free.
+        # The two lowest bits are the texts that have it; an empty slot is zero.
         key = max(hashes[number] & _HASH_BITS, _U(4))
         slot = (key >> _U(2)) & mask
         while table[slot] != 0 and table[slot] & _HASH_BITS != key:
@@ -66,7 +66,7 @@ def _insert(
 
 @helper
 def _slots_for(shingles: int, most_slots: int) -> int:
-    """Return a power of two that is twice the shingles, or the largest there is."""
+    """Return a power of two that is twice the shingles, or the largest allowed."""
     slots = _LEAST_SLOTS
     while slots < 2 * shingles and slots < most_slots:
         slots *= 2
@@ -104,10 +104,10 @@ def similarities_of_pairs(
     table: Any,
     similarities: Any,
 ) -> int:
-    """Compute intersection over union for each pair of rows; return how often texts were read.
+    """Compute intersection over union for each pair of rows; return the number of readings of texts.
 
-    ``table``: a power of two of slots. Of these as many are used as a pair is expected to fill, which stay in the cache of
-    the CPU; where it has more, its texts are read again with more of them. Where two texts have more shingles than three
+    ``table``: a power of two of slots. A pair uses only the number it probably fills, which stay in the cache of
+    the CPU; if it has more shingles, its texts are read again with more slots. If two texts have more shingles than three
     quarters of the table, they are read several times, and each time only the shingles of one part of all hashes are
     counted.
     """

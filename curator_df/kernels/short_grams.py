@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of the n-grams of short texts, which is what most texts are: what `gram_counts` does, several times faster.
+"""Compiled counts of the n-grams of short texts, which most texts are: equal to `gram_counts`, but several times faster.
 
-The words of a text are laid side by side, joined by nothing, and n-grams are compared there. Two things make it fast. A
-sequence of n words that occurs twice begins with n - 1 words that occur twice, so that each n looks only at what the one
-before it left. And repeated sequences of 5 words and more share their first 8, 16 and 24 bytes, as far as their first 5 words
-are that long; only such places are looked at for n = 5 to 10.
+The words of a text are stored contiguously, without separators, and n-grams are compared there. Two things make it fast. A
+sequence of n words that occurs twice begins with n - 1 words that occur twice, so that each n considers only the candidates of
+the previous one. And repeated sequences of 5 words and more share their first 8, 16 and 24 bytes, as far as their first 5 words
+are that long; only such positions are considered for n = 5 to 10.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS = SHORT_TEXT_BYTES // 2 + 1
 _LONGEST_PREFIX = 24
 _SHORTEST = REPEATED_GRAMS[0]
 _PLACES = 16
-"""Places for a prefix: one in 16 of those that occur once is taken for one that occurs twice, and looked at for nothing."""
+"""Number of slots for each prefix: one in 16 prefixes that occur once appears to occur twice, and is checked for nothing."""
 
 _U: Any = np.uint64
 _MIX, _ADD = _U(0xD6E8FEB86659FD93), _U(0x9E3779B97F4A7C15)
@@ -34,36 +34,37 @@ _0, _1, _4, _8, _16, _24, _32, _LOW = (_U(number) for number in (0, 1, 4, 8, 16,
 
 
 class ShortText(NamedTuple):
-    """The words of one text, and room to count n-grams in."""
+    """Words of one text, and working arrays for counting n-grams."""
 
     hashes: Any
-    """uint64: a hash of each word."""
+    """Hash of each word (uint64)."""
     ends: Any
-    """uint64: where each word starts in ``joined``, and the end of the last."""
+    """Start of each word in ``joined``, and the end of the last (uint64)."""
     letters: Any
-    """int64: code points of all words before each word."""
+    """Code points of all words before each word (int64)."""
     places: Any
-    """int64: where each word starts in the data."""
+    """Start of each word in the data (int64)."""
     joined: Any
-    """uint8: the bytes of all words; what follows the last of them means nothing."""
+    """Bytes of all words (uint8); the bytes after the last word are meaningless."""
     table: Any
-    """uint16: numbers of words, from 1, by hash."""
+    """Numbers of words, from 1, by hash (uint16)."""
     tallies: Any
-    """uint16: occurrences of an n-gram, by the number of the word that it first starts at."""
+    """Occurrences of an n-gram, by the number of the word at which it first starts (uint16)."""
     marks: Any
-    """uint8: 1 for a word at which an n-gram starts that occurs twice."""
+    """Marks (uint8): 1 for a word at which an n-gram starts that occurs twice."""
     chosen: Any
-    """uint16: numbers of the words that are looked at, in order."""
+    """Numbers of the words under consideration, in order (uint16)."""
     prefixes: Any
-    """uint64: a hash of the first bytes from each word on."""
+    """Hash of the first bytes from each word on (uint64)."""
     seen: Any
-    """uint8: more than 1 where two prefixes fell."""
+    """Counts (uint8): more than 1 for a slot of two prefixes."""
 
 
 @helper
 def new_short_text() -> ShortText:
-    """Return room for the longest short text: 2.4 MB."""
-    # Not cut from one array, as `short_text_within` does: 5 % more time for n = 2 to 4, 3 % for n = 5 to 10 (English prose).
+    """Return working arrays for the longest short text: 2.4 MB."""
+    # Separate arrays, not parts of one as in `short_text_within`: 5 % less time for n = 2 to 4, 3 % for n = 5 to 10 (English
+    # prose).
     return ShortText(
         np.empty(_WORDS, dtype=np.uint64),
         np.empty(_WORDS + _SHORTEST, dtype=np.uint64),
@@ -81,15 +82,15 @@ def new_short_text() -> ShortText:
 
 @helper
 def short_text_cells(words: int, size: int) -> int:
-    """Return the numbers of eight bytes that `short_text_within` cuts up for a text of so many words and bytes."""
+    """Return the number of eight-byte elements that `short_text_within` needs for a text with this many words and bytes."""
     in_bytes = (_PLACES + 1) * words + size + _LONGEST_PREFIX
     return 5 * words + _SHORTEST + 1 + ((6 * words + 3) >> 2) + ((in_bytes + 7) >> 3)
 
 
 @helper
 def short_text_within(cells: Any, words: int, size: int) -> ShortText:
-    """Return room for a text of at most so many words and bytes, cut from `short_text_cells` numbers (uint64)."""
-    # Hashes, prefixes, places, and with more than one for each word ends and letters; then numbers of two bytes and of one.
+    """Return working arrays for a text with at most this many words and bytes, from `short_text_cells` numbers (uint64)."""
+    # Hashes, prefixes, places; ends and letters with one element more than words; then numbers of two bytes and of one.
     ends, letters = 3 * words, 4 * words + _SHORTEST
     pairs = letters + words + 1
     bytes_first = pairs + ((6 * words + 3) >> 2)
@@ -114,10 +115,10 @@ def short_text_within(cells: Any, words: int, size: int) -> ShortText:
 def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) -> int:  # noqa: C901
     """Read the words of a text; return how many there are.
 
-    In one piece: with the arrays of a tuple among its arguments, a function for a character would take longer than the rest.
+    One function: with the arrays of a tuple among its arguments, a call for each character would take longer than the rest.
     """
     byte_classes, page_of, pages = classes
-    # Unsigned, so that numba leaves out its test for negative indices.
+    # Unsigned, so that numba omits its test for negative indices.
     here, end, word, joined = _U(start), _U(stop), _0, _0
     letters = 0
     is_inside = False
@@ -162,7 +163,7 @@ def read_words(data: Any, start: int, stop: int, classes: Any, text: ShortText) 
 
 @copied
 def joined_hash(text: ShortText, word: int, n: int) -> int:
-    """Return a hash of the n words from this one on, joined by nothing."""
+    """Return a hash of the n words from this one on, joined without spaces."""
     at, end, mixed = text.ends[word], text.ends[word + _U(n)], _ADD
     while at + _8 < end:
         mixed = (mixed ^ word_at(text.joined, at)) * _MIX
@@ -184,7 +185,7 @@ def words_hash(text: ShortText, word: int, n: int) -> int:
 
 @helper
 def is_same_gram(text: ShortText, one: int, two: int, n: int) -> bool:
-    """Say whether the n words from two places on are the same when joined by nothing."""
+    """Return whether the n words from two positions on are equal when joined without spaces."""
     first, second, end = text.ends[one], text.ends[two], text.ends[two + n]
     if text.ends[one + n] - first != end - second:
         return False
@@ -199,7 +200,7 @@ def is_same_gram(text: ShortText, one: int, two: int, n: int) -> bool:
 
 @helper
 def has_same_words(text: ShortText, one: int, two: int, n: int) -> bool:
-    """Say whether the n words from two places on are as long, one by one."""
+    """Return whether the n words from two positions on have equal lengths, one by one."""
     first, second = text.ends[one], text.ends[two]
     for _ in range(n):
         one += _1
@@ -211,7 +212,7 @@ def has_same_words(text: ShortText, one: int, two: int, n: int) -> bool:
 
 @helper
 def choose_all(text: ShortText, words: int) -> int:
-    """Choose all words; return how many."""
+    """Choose all words; return their number."""
     for word in range(_U(words)):
         text.chosen[word] = types.uint16(word)
     return words
@@ -219,7 +220,7 @@ def choose_all(text: ShortText, words: int) -> int:
 
 @helper
 def choose_marked(text: ShortText, chosen: int) -> int:
-    """Choose those of the chosen words that are marked; return how many."""
+    """Keep only the marked ones of the chosen words; return their number."""
     count = _0
     for number in range(_U(chosen)):
         word = text.chosen[number]
@@ -230,7 +231,7 @@ def choose_marked(text: ShortText, chosen: int) -> int:
 
 @helper
 def with_words_after(text: ShortText, chosen: int, words: int, n: int) -> int:
-    """Return how many of the chosen words are the first of n."""
+    """Return the number of chosen words that are the first of n."""
     while chosen and types.int64(text.chosen[chosen - 1]) + n > words:
         chosen -= 1
     return chosen
@@ -238,9 +239,9 @@ def with_words_after(text: ShortText, chosen: int, words: int, n: int) -> int:
 
 @helper
 def top_gram(text: ShortText, words: int, n: int, chosen: int) -> tuple[int, int, int]:
-    """Return the occurrences of the most frequent n-gram, of several the first, and its first word; 0 without n words.
+    """Return the occurrences of the most frequent n-gram (the first of several), and its first word; 0 without n words.
 
-    Only ``chosen`` words are looked at; then those are at which such an n-gram starts twice, and last their number is returned.
+    Only ``chosen`` words are considered. Afterwards they are those at which an n-gram starts that occurs twice; returned last.
     """
     if words < n:
         return 0, 0, 0
@@ -273,10 +274,10 @@ def top_gram(text: ShortText, words: int, n: int, chosen: int) -> tuple[int, int
 
 @helper
 def _choose_seen_twice(text: ShortText, chosen: int, shift: int, least: int) -> int:
-    """Choose those of the chosen words whose prefix may occur twice among them, or whose first words are below ``least`` bytes.
+    """Keep the chosen words whose prefix may occur twice among them, or whose first words are shorter than ``least`` bytes.
 
-    Without a branch: most words are not chosen, which no processor foresees. ``shift`` says which half of the hashes is
-    the place.
+    Without a branch, which processors could not predict, because most words are not chosen. ``shift`` selects the half of the
+    hashes that is the slot.
     """
     places, count = _U(_PLACES * chosen), _0
     text.seen[: _PLACES * chosen] = 0
@@ -294,7 +295,7 @@ def _choose_seen_twice(text: ShortText, chosen: int, shift: int, least: int) -> 
 
 @helper
 def choose_repeated_pairs(text: ShortText, words: int) -> int:
-    """Choose every word at which a repeated n-gram of 2 words or more may start; return how many."""
+    """Choose every word at which a repeated n-gram of 2 words or more may start; return their number."""
     if words < 2:
         return 0
     chosen = choose_all(text, words - 1)
@@ -305,7 +306,7 @@ def choose_repeated_pairs(text: ShortText, words: int) -> int:
 
 @helper
 def choose_repeated(text: ShortText, words: int) -> int:
-    """Choose every word at which a repeated n-gram of 5 words or more may start; return how many."""
+    """Choose every word at which a repeated n-gram of 5 words or more may start; return their number."""
     if words <= _SHORTEST:
         return 0
     chosen = choose_all(text, words - _SHORTEST + 1)
@@ -315,7 +316,7 @@ def choose_repeated(text: ShortText, words: int) -> int:
         text.prefixes[word] = mixed ^ (mixed >> _32)
     chosen = _choose_seen_twice(text, chosen, _32, _16)
     chosen = _choose_seen_twice(text, chosen, _0, _16)
-    # 13 % of the words of prose are left, and 6 % after 24 and 8 bytes (English pages and news).
+    # 13 % of the words of prose remain, and 6 % after 24 and 8 bytes (English pages and news).
     for number in range(_U(chosen)):
         word = _U(text.chosen[number])
         text.prefixes[word] = (text.prefixes[word] ^ word_at(text.joined, text.ends[word] + _16)) * _MIX
@@ -328,9 +329,9 @@ def choose_repeated(text: ShortText, words: int) -> int:
 
 @helper
 def repeated_grams(text: ShortText, words: int, n: int, chosen: int) -> int:
-    """Return the code points of repeated n-grams: from left to right, and past each one that was there before.
+    """Return the code points of repeated n-grams, scanning left to right and skipping each repeated one.
 
-    Only ``chosen`` words are looked at.
+    Only ``chosen`` words are considered.
     """
     chosen = with_words_after(text, chosen, words, n)
     slots, step, repeated, next_word = _4 * _U(chosen), _U(n), 0, _0

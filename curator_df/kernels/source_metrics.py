@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of source code that NeMo Curator's filter by file extension looks at: the length of lines, and letters."""
+"""Metrics of source code that NeMo Curator's filter by file extension uses: line lengths and letters."""
 
 from __future__ import annotations
 
 from curator_df.kernels.metric import Metric
 
 _FILTER = "nemo_curator 0.9.0, filters/code.py, PerExtensionFilter"
-_LINES = "Lines stand between single line feeds; empty ones count."
+_LINES = "Lines are separated by single line feeds; empty lines count."
 
 SOURCE_METRICS = (
     Metric(
@@ -23,16 +23,16 @@ SOURCE_METRICS = (
         dtype="Float64",
         numerator="source_line_characters",
         denominator="source_lines",
-        definition=f"Mean length of the lines in code points. {_LINES}",
+        definition=f"Mean line length in code points. {_LINES}",
         source=_FILTER,
-        edge_cases="0 for an empty text, which is one line; after a line feed at the end there is an empty line",
+        edge_cases="0 for an empty text, which is one line; a trailing line feed is followed by an empty line",
     ),
     Metric(
         name="alphanumeric_ratio",
         dtype="Float64",
         numerator="alphanumeric_characters",
         denominator="source_characters",
-        definition="Share of the code points that are ASCII letters, ASCII digits, line feeds, or one of ? ! , .",
+        definition="Fraction of the code points that are ASCII letters, ASCII digits, line feeds, or one of ? ! , .",
         source=_FILTER,
         edge_cases="0 for an empty text (NeMo divides by zero)",
     ),
@@ -41,9 +41,9 @@ SOURCE_METRICS = (
         dtype="Float64",
         numerator="letters",
         denominator="source_characters",
-        definition="Share of the code points that are letters (str.isalpha).",
+        definition="Fraction of the code points that are letters (str.isalpha).",
         source=_FILTER,
-        edge_cases="1 for an empty text, which NeMo keeps; combining marks are no letters",
+        edge_cases="1 for an empty text, which NeMo keeps; combining marks do not count as letters",
         undefined=1.0,
     ),
 )

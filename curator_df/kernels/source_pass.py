@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""The compiled pass over the texts of a span that counts the lines and letters of source code, in constant memory.
+"""Compiled pass over the texts of a span that counts the lines and letters of source code, in constant memory.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for the
 function to call.
@@ -23,7 +23,7 @@ _FIRST = COUNTS.index(SOURCE_COUNTS[0])
 
 @helper
 def count_source(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
-    """Count what ``SOURCE_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
+    """Make the counts ``SOURCE_COUNTS`` of the text ``data[start:stop]`` in ``row``."""
     byte_classes, page_of, pages = classes
     characters = line_feeds = length = longest = alphanumeric = letters = 0
     at = start

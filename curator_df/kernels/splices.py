@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text column in which pieces of texts are replaced by others, of any length.
+"""Replace pieces of the texts of a column with others, of any length.
 
-Everything between two pieces is copied as one slice, of many rows where few change. Memory: the column once more, and
-what a growing buffer takes besides; nothing where no piece is replaced.
+The text between two pieces is copied as one slice, of many rows where few change. Memory: the column once more, and
+the excess of a growing buffer; nothing if no piece is replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from curator_df.kernels.buffers import TextSpan, array_spans, large_strings, text_chunks, text_series
 
 Splice = tuple[int, int, int, bytes]
-"""Row in the span, first byte, byte after the last, and the bytes that come in their place. In order, and apart."""
+"""Row in the span, first byte, byte after the last, and the replacement bytes. In order, and without overlaps."""
 
 
 def splice_texts(texts: pd.Series, find: Callable[[TextSpan], Iterator[Splice]]) -> tuple[pd.Series, int]:

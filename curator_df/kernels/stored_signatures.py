@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MinHash signatures as the values of a column, each with a header that says what it is.
+"""MinHash signatures as values of a column, each with a header that identifies its scheme.
 
 A value, little-endian: 8 bytes that identify how it was made (`sketch_id`), 16 bytes content hash of the text, then
-the hashes, 4 or 8 bytes each. All values of a scheme have one width, so that Parquet stores them as
+the hashes, 4 or 8 bytes each. All values of a scheme have the same width, so that Parquet stores them as
 ``FIXED_LEN_BYTE_ARRAY``, and any program can read them.
 """
 
@@ -24,25 +24,25 @@ from curator_df.kernels.minhash import SPAN_ROWS, sketch_span, word_dtype
 from curator_df.kernels.minhash_scheme import Scheme
 
 ID_BYTES = 8
-"""At the beginning of a value: how it was made."""
+"""Bytes at the beginning of a value that identify how it was made."""
 HEADER_BYTES = 24
-"""Before the hashes."""
+"""Bytes before the hashes."""
 VALUE_VERSION = 2
-"""Of what stands before the hashes: since 2 the content hash is of the text as it is, before of what is compared."""
+"""Version of the header: since 2, the content hash is that of the unchanged text, before that of the compared text."""
 _BANDS = ("num_bands", "minhashes_per_band")
 
 
 class Stored(NamedTuple):
-    """What some values hold."""
+    """Contents of some values."""
 
     contents: Hashes
-    """Shape (rows, 2): content hashes of the texts."""
+    """Content hashes of the texts, shape (rows, 2)."""
     signatures: npt.NDArray[Any]
-    """Shape (rows, hashes)."""
+    """Signatures, shape (rows, hashes)."""
 
 
 def sketch_id(scheme: Scheme, value_version: int = VALUE_VERSION) -> int:
-    """Return what two signatures must have in common to be compared: all of the scheme but its bands, and the version.
+    """Return the ID that two signatures must share to be compared: the scheme without its bands, and the version.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def sketch_id(scheme: Scheme, value_version: int = VALUE_VERSION) -> int:
     (True, False)
     """
     header: dict[str, Any] = {name: value for name, value in scheme.header().items() if name not in _BANDS}
-    if value_version > 1:  # the first had no number
+    if value_version > 1:  # the first version had no number
         header["value_version"] = value_version
     digest = hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=ID_BYTES)
     return int.from_bytes(digest.digest(), "little")
@@ -83,38 +83,40 @@ def pack_signatures(texts: pd.Series, scheme: Scheme) -> pd.Series:
 
 
 def unpack_signatures(column: pd.Series, scheme: Scheme) -> Stored:
-    """Return what the values of a column hold, without a copy where they lie in one piece.
+    """Return the contents of the values of a column, without a copy if they are contiguous.
 
     Raises
     ------
     SchemaError
-        If a value is null, was made in another way than the scheme says, or has fewer hashes than its bands need.
+        If a value is null, was made with another scheme, or has fewer hashes than the bands need.
     """
     require_stored(column.dtype, column.name, scheme)
     held: Any = column.array.__arrow_array__()
     array = held.combine_chunks() if isinstance(held, pa.ChunkedArray) else held
-    if isinstance(array, pa.ChunkedArray):  # without rows there is no piece
+    if isinstance(array, pa.ChunkedArray):  # there is no chunk without rows
         array = pa.array([], type=column.dtype.pyarrow_dtype)  # type: ignore[union-attr]
     if array.null_count:
-        raise SchemaError(f"the column {column.name!r} holds null where a signature should be; add_minhash gives none")
+        raise SchemaError(
+            f"the column {column.name!r} has nulls, which add_minhash never writes. Make it again with add_minhash"
+        )
     return read_values(_bytes_of(array), scheme, f"the column {column.name!r}")
 
 
 def read_values(values: npt.NDArray[np.uint8], scheme: Scheme, where: str) -> Stored:
-    """Return what values hold that lie one after the other, shape (rows, width) (see `unpack_signatures`)."""
+    """Return the contents of contiguous values, shape (rows, width) (see `unpack_signatures`)."""
     word = word_dtype(scheme)
     ids = np.ascontiguousarray(values[:, :ID_BYTES]).view("<u8").ravel()
     if (others := ids != np.uint64(sketch_id(scheme))).any():
         first = int(others.argmax())
         if ids[first] in [np.uint64(sketch_id(scheme, version)) for version in range(1, VALUE_VERSION)]:
             raise SchemaError(
-                f"{where} holds signatures that an earlier version of curator_df made, from row {first:,} of a block on; make "
-                "them anew with add_minhash"
+                f"{where} has signatures of an earlier version of curator_df, from row {first:,} of a block on. Make "
+                "them again with add_minhash"
             )
         raise SchemaError(
-            f"{where} holds signatures that were made in another way than asked for, from row {first:,} of a "
-            f"block on: {scheme.ngrams} {scheme.ngram_size}, {scheme.bits} bits, seed={scheme.seed}, normalize="
-            f"{scheme.normalize!r} was asked for. Give the parameters (or scheme=) that add_minhash was called with"
+            f"{where} has signatures that were made with other parameters than requested, from row {first:,} of a "
+            f"block on. Requested: {scheme.ngrams} {scheme.ngram_size}, {scheme.bits} bits, seed={scheme.seed}, normalize="
+            f"{scheme.normalize!r}. Use the parameters (or scheme=) with which add_minhash was called"
         )
     contents = np.ascontiguousarray(values[:, ID_BYTES:HEADER_BYTES]).view("<u8").astype(np.uint64, copy=False)
     whole = HEADER_BYTES + (values.shape[1] - HEADER_BYTES) // word.itemsize * word.itemsize
@@ -125,17 +127,17 @@ def require_stored(dtype: Any, name: Any, scheme: Scheme) -> None:
     """Raise `SchemaError` unless a column can hold signatures of a scheme."""
     kind = getattr(dtype, "pyarrow_dtype", None)
     if kind is None or not pa.types.is_fixed_size_binary(kind) or kind.byte_width < HEADER_BYTES:
-        raise SchemaError(f"the column {name!r} holds {dtype} and no signatures; add_minhash makes them")
+        raise SchemaError(f"the column {name!r} has dtype {dtype}, not signatures. Make signatures with add_minhash")
     hashes = (kind.byte_width - HEADER_BYTES) * 8 // scheme.bits
     if hashes < scheme.num_hashes:
         raise SchemaError(
-            f"the column {name!r} holds signatures of {hashes} hashes; num_bands={scheme.num_bands} of minhashes_per_band="
+            f"the column {name!r} has signatures of {hashes} hashes, but num_bands={scheme.num_bands} of minhashes_per_band="
             f"{scheme.minhashes_per_band} needs {scheme.num_hashes}"
         )
 
 
 def similarity_estimates(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return the share of equal hashes, an unbiased estimate of the Jaccard similarity.
+    """Return the fraction of equal hashes, an unbiased estimate of the Jaccard similarity.
 
     Parameters
     ----------

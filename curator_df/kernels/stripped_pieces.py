@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of words, symbols, lines and paragraphs as DCLM looks at them. Part of `dclm_pass`.
+"""Compiled counts of words, symbols, lines and paragraphs as DCLM defines them. Part of `dclm_pass`.
 
-Lines and paragraphs are stripped, and empty ones left out. Distinct ones are held in a table of places in the text, 4 bytes each
-and at most half full; two bits for each byte of the text say where such a piece ends, and whether its first occurrence
+Lines and paragraphs are stripped, and empty ones are ignored. Distinct ones are held in a table of positions in the text, 4 bytes
+each and at most half full; two bits for each byte of the text mark the ends of such pieces, and those whose first occurrence
 has been counted.
 """
 
@@ -26,7 +26,7 @@ from curator_df.kernels.word_counts import stop_word_bit
 
 @inlined
 def _is_stop_word(data: Any, start: int, length: int) -> bool:
-    """Tell whether the word is a stop word in any case. No other character has one of their letters as its lower case."""
+    """Return whether the word is a stop word, case-insensitive. No other character has one of their letters as its lower case."""
     return stop_word_bit(data, start, length, 0x20) != 0
 
 
@@ -62,7 +62,7 @@ def _count_words(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
 
 @inlined
 def _are_dots(data: Any, at: int, stop: int, step: int) -> bool:
-    """Tell whether three dots stand here: next to each other (step 1), or with spaces between (step 2)."""
+    """Return whether there are three dots here: next to each other (step 1), or with spaces between (step 2)."""
     if at + 2 * step >= stop or data[at] != 0x2E or data[at + step] != 0x2E or data[at + 2 * step] != 0x2E:
         return False
     return step == 1 or (data[at + 1] == 0x20 and data[at + 3] == 0x20)
@@ -76,7 +76,7 @@ def _is_ellipsis(data: Any, at: int, stop: int) -> bool:
 
 @helper
 def _symbols(data: Any, start: int, stop: int) -> int:
-    """Return the occurrences of each of ``#``, ``...``, ``. . .`` and U+2026, of each by itself not overlapping."""
+    """Return the number of ``#``, ``...``, ``. . .`` and U+2026, each counted separately without overlaps."""
     symbols, after_dots, after_spaced = 0, start, start
     for at in range(start, stop):
         byte = data[at]
@@ -94,7 +94,7 @@ def _symbols(data: Any, start: int, stop: int) -> int:
 
 @helper
 def _next_piece(data: Any, at: int, stop: int, classes: Any, feeds: int) -> tuple[int, int, int]:
-    """Return where the piece that starts here begins and ends when it is stripped, and where the next one starts."""
+    """Return the stripped bounds of the piece that starts here, and the start of the next one."""
     last = at
     while last < stop:
         if data[last] == 0x0A and (feeds == 1 or (last + 1 < stop and data[last + 1] == 0x0A)):
@@ -140,7 +140,7 @@ def _count_lines(data: Any, start: int, stop: int, classes: Any, row: Any) -> No
 
 @helper
 def count_dclm_text(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
-    """Count what ``DCLM_TEXT_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
+    """Make the counts ``DCLM_TEXT_COUNTS`` of the text ``data[start:stop]`` in ``row``."""
     _count_words(data, start, stop, classes, row)
     row[1] = _symbols(data, start, stop)
     _count_lines(data, start, stop, classes, row)
@@ -158,13 +158,13 @@ def _mark(marks: Any, place: int) -> None:
 
 @helper
 def _earlier_piece(data: Any, start: int, stop: int, piece: tuple[int, int, int], table: Any, ends: Any) -> int:
-    """Return how far into the text an equal piece came before; otherwise remember this one, and return -1."""
+    """Return the offset in the text of an earlier equal piece; otherwise record this one, and return -1."""
     first, last, slots = piece
     size = last - first
     slot = first_slot(hash_of(data, first, last), slots)
     while table[slot]:
         place = types.int64(table[slot]) - 1
-        # No piece ends before another one that begins with the same bytes: it would have line feeds where this one has none.
+        # A piece cannot end before another one that begins with the same bytes: it would have line feeds where this one has none.
         is_as_long = start + place + size <= stop and _is_marked(ends, place + size - 1)
         if is_as_long and are_same(data, start + place, data, first, size):
             return place
@@ -180,7 +180,7 @@ def _earlier_piece(data: Any, start: int, stop: int, piece: tuple[int, int, int]
 def _count_pieces(
     data: Any, start: int, stop: int, classes: Any, feeds: int, table: Any, marks: Any
 ) -> tuple[int, int, int, int]:
-    """Return the pieces, the code points of all, and of both what is in pieces that occur twice."""
+    """Return the number of pieces, the code points of all, and both numbers for pieces that occur more than once."""
     table[:] = 0
     marks[:] = 0
     slots, half = len(table), len(marks) >> 1
@@ -207,7 +207,7 @@ def _count_pieces(
 
 @helper
 def count_dclm_repeats(data: Any, start: int, stop: int, classes: Any, table: Any, row: Any) -> Any:
-    """Count what ``DCLM_REPEAT_COUNTS`` name into ``row``; return the table, larger if this text needs a larger one."""
+    """Make the counts ``DCLM_REPEAT_COUNTS`` in ``row``; return the table, larger if this text needs a larger one."""
     slots = piece_slots(data, start, stop)
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
@@ -218,7 +218,7 @@ def count_dclm_repeats(data: Any, start: int, stop: int, classes: Any, table: An
 
 @helper
 def mark_bytes(length: int) -> int:
-    """Return the bytes that `count_repeats_within` needs for a text of so many: two bits for each."""
+    """Return the bytes that `count_repeats_within` needs for a text of ``length`` bytes: two bits for each."""
     return 2 * ((length >> 3) + 1)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines or paragraphs of the texts of a block: their hashes, and the texts without some of them.
+"""Hash the lines or paragraphs of the texts of a block, and remove some of them.
 
-A *line* ends at a line feed. A *paragraph* ends at a line feed that blank lines follow; these belong to no paragraph. Parts
-are numbered from 0 in each text. A part of nothing but white space is numbered, has no hash and is never removed. A part that
-is removed takes the line ends after it along or, at the end of a text, those before it. White space is ASCII's here, as it
+A *line* ends at a line feed. A *paragraph* ends at a line feed followed by blank lines, which belong to no paragraph. Parts
+are numbered from 0 in each text. A part of only white space is numbered, has no hash and is never removed. A part that
+is removed includes the line ends after it or, at the end of a text, those before it. White space is ASCII's here, as it
 is in a blank line.
 """
 
@@ -22,7 +22,7 @@ from curator_df.kernels.content_hash import Normalize, span_hashes
 
 PartKind = Literal["lines", "paragraphs"]
 PARTS_AT_A_TIME = 16_384
-"""Parts whose hashes are held at a time: at 80 bytes, 1.3 MB whatever the block."""
+"""Number of parts whose hashes are held in each step: at 80 bytes, 1.3 MB independent of the block."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -31,11 +31,11 @@ class Parts(NamedTuple):
     """Consecutive parts of the texts of a block, in order."""
 
     hashes: npt.NDArray[np.uint64]
-    """Shape (parts, 2)."""
+    """Hashes, shape (parts, 2)."""
     rows: Integers
-    """Shape (parts,): position of the text in the block."""
+    """Position of the text in the block, shape (parts,)."""
     ordinals: Integers
-    """Shape (parts,): number of the part in its text."""
+    """Number of the part in its text, shape (parts,)."""
 
 
 @dataclass
@@ -43,15 +43,15 @@ class Shortened:
     """Texts without some of their parts."""
 
     texts: pd.Series
-    """With the index of the texts they were made of."""
+    """Texts, with the index of the original texts."""
     emptied: npt.NDArray[np.bool_]
-    """Shape (rows,): True where parts were removed and nothing but white space is left."""
+    """Mask, shape (rows,): True if parts were removed and only white space remains."""
     removed_bytes: int
     """UTF-8 bytes that were removed, line ends included."""
 
 
 def part_hashes(texts: pd.Series, kind: PartKind, *, normalize: Normalize | None = None) -> Iterator[Parts]:
-    r"""Hash the parts of each text (see `content_hash.row_hashes`), some thousands at a time.
+    r"""Hash the parts of each text (see `content_hash.row_hashes`), in batches of some thousands.
 
     Examples
     --------
@@ -72,27 +72,27 @@ def part_hashes(texts: pd.Series, kind: PartKind, *, normalize: Normalize | None
                 span.data, span.offsets, _valid(span), kind == "paragraphs", state, bounds, rows, ordinals
             )
             if count:
-                # Hashed with what lies between two parts, which is thrown away: one pass over the bytes.
+                # The text between two parts is hashed too, and discarded: one pass over the bytes.
                 hashes = span_hashes(span.data, bounds[: 2 * count], normalize)[::2]
                 yield Parts(hashes, rows[:count] + span.first_row, ordinals[:count])
 
 
 def without_parts(texts: pd.Series, kind: PartKind, going: Iterable[tuple[Integers, Integers]]) -> Shortened:
-    r"""Return the texts without the parts named, in memory for one copy of them whatever the number of parts.
+    r"""Return the texts without the given parts, in memory for one copy of them, independent of the number of parts.
 
     Parameters
     ----------
     texts : pandas.Series
         Text column.
     kind : {"lines", "paragraphs"}
-        What a part is.
+        Kind of parts.
     going : iterable of (ndarray of int64, ndarray of int64)
-        Row and number of each part that goes, in order; in as many pieces as wanted.
+        Row and number of each part to remove, in order; in any number of pieces.
 
     Raises
     ------
     ValueError
-        If a part is named that is not there.
+        If a given part does not exist.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def without_parts(texts: pd.Series, kind: PartKind, going: Iterable[tuple[Intege
 
 
 class _Pieces:
-    """Parts that go, handed out span by span."""
+    """Parts to remove, handed out span by span."""
 
     def __init__(self, pieces: Iterable[tuple[Integers, Integers]]) -> None:
         self._pieces = iter(pieces)
@@ -121,7 +121,7 @@ class _Pieces:
         self._ended = False
 
     def before(self, stop: int) -> tuple[Integers, Integers, bool]:
-        """Return parts of rows before ``stop``, and whether these are all of them."""
+        """Return the parts of rows before ``stop``, and whether these are all of them."""
         if not len(self._rows) and not self._ended:
             piece = next(self._pieces, None)
             if piece is None:
@@ -132,13 +132,13 @@ class _Pieces:
         return self._rows[:cut], self._ordinals[:cut], self._ended or cut < len(self._rows)
 
     def use(self, count: int) -> None:
-        """Take off the first parts."""
+        """Remove the first parts."""
         self._rows, self._ordinals = self._rows[count:], self._ordinals[count:]
 
     def require_used(self) -> None:
         """Raise unless all parts were used."""
         if len(self._rows) or next(self._pieces, None) is not None:
-            raise ValueError("parts were named beyond the last text")
+            raise ValueError("parts were given beyond the last text")
 
 
 def _span_without(span: TextSpan, kind: PartKind, pieces: _Pieces) -> tuple[Any, npt.NDArray[np.bool_], int]:
@@ -146,9 +146,7 @@ def _span_without(span: TextSpan, kind: PartKind, pieces: _Pieces) -> tuple[Any,
 
     state = np.zeros(STATE_WORDS, dtype=np.int64)
     state[POSITION] = -1
-    out = np.empty(
-        int(span.offsets[-1] - span.offsets[0]), dtype=np.uint8
-    )  # pages that nothing is written to cost nothing
+    out = np.empty(int(span.offsets[-1] - span.offsets[0]), dtype=np.uint8)  # unwritten pages use zero memory
     offsets, emptied = np.zeros(len(span) + 1, dtype=np.int64), np.zeros(len(span), dtype=np.bool_)
     is_last = False
     while not is_last:
@@ -168,7 +166,7 @@ def _span_without(span: TextSpan, kind: PartKind, pieces: _Pieces) -> tuple[Any,
             emptied,
         )
         if used < len(rows):
-            raise ValueError(f"text {int(rows[used])} has no part {int(ordinals[used])} to be removed")
+            raise ValueError(f"text {int(rows[used])} has no part {int(ordinals[used])} to remove")
         pieces.use(used)
     chunk = large_strings(out[: state[OUT]], offsets, span.valid)
     return chunk, emptied, int(state[REMOVED_BYTES])

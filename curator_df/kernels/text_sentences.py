@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences of texts, or of lines: on words between white space, or as datatrove counts them on its English tokens."""
+"""Count sentences of texts or lines: by words between white space, or by datatrove's English tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from curator_df.kernels.metrics import Words
 
 
 def text_sentences(span: TextSpan, words: Words) -> npt.NDArray[np.int64]:
-    r"""Count the sentences of each text of a span, which go on over the ends of lines; 0 of a text without words.
+    r"""Count the sentences of each text of a span, which may span lines; 0 for a text without words.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def text_sentences(span: TextSpan, words: Words) -> npt.NDArray[np.int64]:
 
     Notes
     -----
-    Memory: none for each text; with datatrove's words what `token_spans` holds.
+    Memory: none for each text; with datatrove's words that of `token_spans`.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def text_sentences(span: TextSpan, words: Words) -> npt.NDArray[np.int64]:
 
 
 def sentences_by_tokens(span: TextSpan) -> npt.NDArray[np.int64]:
-    """Count the sentences of each text or line by datatrove's tokens; 0 of one without tokens."""
+    """Count the sentences of each text or line by datatrove's tokens; 0 for a text without tokens."""
     from curator_df.kernels.token_sentences import count_sentences_of_lines
     from curator_df.kernels.token_spans import token_spans
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled rules for what is cut off words or stands between their parts. Part of `token_pass`.
+"""Compiled rules for affixes of words and tokens between their parts. Part of `token_pass`.
 
-Each function says of a place in ``data`` how many bytes a rule takes there, or 0. Places are those of code points; nothing
-outside of ``start`` and ``stop`` is looked at.
+Each function returns the number of bytes that a rule matches at a position in ``data``, or 0. Positions are those of code
+points; nothing outside ``start`` and ``stop`` is read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from curator_df.kernels.english_rules import (
 from curator_df.kernels.word_counts import code_point
 
 _LONGEST_TAIL = 6
-"""Code points; the longest of today has five."""
+"""Maximum number of code points; the longest at present has five."""
 _U: Any = np.uint64
 _BASIS, _PRIME, _32 = _U(0xCBF29CE484222325), _U(0x100000001B3), _U(32)
 _DOT, _PLUS, _DOLLAR, _MINUS, _COMMA, _TILDE = 0x2E, 0x2B, 0x24, 0x2D, 0x2C, 0x7E
@@ -61,7 +61,7 @@ def class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
 
 @helper
 def before(data: Any, at: int, start: int) -> int:
-    """Return where the character before this place starts."""
+    """Return the start of the character before this position."""
     least = max(start, at - 4)
     at -= 1
     while at > least and data[at] & 0xC0 == 0x80:
@@ -81,7 +81,7 @@ def _is(data: Any, at: int, stop: int, first: int, second: int, third: int) -> b
 
 @inlined
 def may_be_phrase(data: Any, start: int, stop: int, phrases: Any) -> bool:
-    """Say whether a phrase has this length, first byte and last byte."""
+    """Return whether a phrase has this length, first byte and last byte."""
     length = stop - start
     if length > LONGEST or length <= 0:
         return False
@@ -91,7 +91,7 @@ def may_be_phrase(data: Any, start: int, stop: int, phrases: Any) -> bool:
 
 @helper
 def look_up(data: Any, start: int, stop: int, phrases: Any) -> int:
-    """Return where the phrase of these bytes is described, or -1, if `may_be_phrase`."""
+    """Return the position of the description of the phrase with these bytes, or -1, if `may_be_phrase`."""
     length = stop - start
     found = _BASIS
     for at in range(start, stop):
@@ -117,13 +117,13 @@ def phrase_byte(phrases: Any, row: int, number: int) -> int:
 
 @inlined
 def is_of_kind(phrases: Any, row: int, kind: int) -> bool:
-    """Say whether the phrase that is described here is of a kind."""
+    """Return whether the phrase described here is of a kind."""
     return phrases[row + KIND_WORD] >> types.uint32(8) & types.uint32(kind) != 0
 
 
 @inlined
 def find_phrase(data: Any, start: int, stop: int, phrases: Any, kind: int) -> int:
-    """Return where the phrase of these bytes is described, if it is of a kind, or -1."""
+    """Return the position of the description of the phrase with these bytes, if it is of a kind, or -1."""
     row = -1
     if may_be_phrase(data, start, stop, phrases):
         row = look_up(data, start, stop, phrases)
@@ -142,7 +142,7 @@ def _dots(data: Any, at: int, stop: int) -> int:
 
 @helper
 def prefix_length(data: Any, start: int, stop: int, classes: Any) -> int:
-    """Return the bytes to cut off where a word begins."""
+    """Return the number of bytes to cut off at the beginning of a word."""
     byte = data[start]
     if byte == _DOT:
         dots = _dots(data, start, stop)
@@ -160,7 +160,7 @@ def prefix_length(data: Any, start: int, stop: int, classes: Any) -> int:
 
 @helper
 def suffix_length(data: Any, start: int, stop: int, classes: Any, phrases: Any) -> int:
-    """Return the bytes to cut off where a word ends: of all rules that apply, what the one that takes most takes."""
+    """Return the number of bytes to cut off at the end of a word: the maximum over all rules that apply."""
     if start >= stop:
         return 0
     last = before(data, stop, start)
@@ -194,7 +194,7 @@ def suffix_length(data: Any, start: int, stop: int, classes: Any, phrases: Any) 
 
 @helper
 def _is_full_stop(data: Any, start: int, dot: int, classes: Any) -> bool:
-    """Say whether the dot that ends a word is cut off, from what stands before it."""
+    """Return whether the dot that ends a word is cut off, depending on the characters before it."""
     if dot == start:
         return False
     at = before(data, dot, start)
@@ -226,7 +226,7 @@ def _tail_length(data: Any, start: int, stop: int, phrases: Any) -> int:
 
 @helper
 def infix_length(data: Any, at: int, start: int, stop: int, classes: Any) -> int:
-    """Return the bytes of the token that begins here inside of a word."""
+    """Return the bytes of the token that begins here inside a word."""
     byte = data[at]
     if byte == _DOT:
         dots = _dots(data, at, stop)
@@ -242,7 +242,7 @@ def infix_length(data: Any, at: int, start: int, stop: int, classes: Any) -> int
 
 @helper
 def _joint_length(data: Any, at: int, width: int, start: int, stop: int, classes: Any) -> int:
-    """Return the bytes of a token that is one because of what stands on both sides of it."""
+    """Return the bytes of a token that depends on the characters on both sides of it."""
     byte, place = data[at], before(data, at, start)
     left, _ = class_at(data, place, at, classes)
     right, _ = class_at(data, at + width, stop, classes)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""The compiled pass that writes the tokens of texts with white space between them.
+"""Compiled pass that writes the tokens of texts with white space between them.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `token_spans` for
 the function to call.
@@ -24,9 +24,9 @@ _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 
 @kernel(types.void(BYTES, _OFFSETS, types.uint16[::1], types.uint32[::1], types.uint8[::1], types.int64[::1]))
 def split_span(data: Any, offsets: Any, classes: Any, phrases: Any, out: Any, stops: Any) -> None:
-    """Write the tokens of each text into ``out``, which has room for twice the texts; ``stops`` are its offsets.
+    """Write the tokens of each text into ``out``, which has twice the size of the texts; ``stops`` are its offsets.
 
-    One byte of white space or more is after each token. ``classes`` and ``phrases`` are those of `english_rules`.
+    Each token is followed by one byte of white space or more. ``classes`` and ``phrases`` are those of `english_rules`.
     """
     texts, rules, found, tokens = borrowed(data), borrowed(classes), borrowed(phrases), borrowed(out)
     to = 0

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled second look at tokens: exceptions that the rules cut apart are put back. Part of `token_pass`.
+"""Compiled restoration of exceptions that the rules split. Part of `token_pass`.
 
-Of sequences of tokens that an exception is cut into, the longest ones count, of equal ones the first; one is left as it is
-where a better one covers its first or last token, whatever becomes of that one. White space between tokens is passed over
-when they are compared and forbids that they are joined. All of that is spaCy's, and can be decided from the tokens near by.
+Among overlapping sequences of tokens into which exceptions are split, the longest counts, and of equally long ones the first.
+A sequence is not restored if a better one covers its first or last token, even if that one is not restored either. White space
+between tokens is ignored in comparisons and prevents joining. All of that is spaCy's, and can be decided from nearby tokens.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from curator_df.kernels.token_affixes import find_phrase, is_of_kind, phrase_byt
 from curator_df.kernels.token_split import MOST_TOKENS, NOTHING, ONE_SPACE, OTHER_SPACE
 
 _PENDING = 128
-"""More than the sequences that begin with any of `MOST_TOKENS` tokens: at most ten with each."""
+"""Number of pending sequences, more than those that begin with any of `MOST_TOKENS` tokens: at most ten with each."""
 _NEAR = 32
-"""More than the tokens whose longest sequences are compared at a time: those before and after `MOST_TOKENS`."""
+"""Number of nearby tokens, more than those whose longest sequences are compared: the tokens before and after `MOST_TOKENS`."""
 
 
 @inlined
@@ -33,10 +33,10 @@ def _is_end(byte: int) -> bool:
 
 @helper
 def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found: Any) -> int:
-    """Find the exceptions that begin with the token here; return how many.
+    """Find the exceptions that begin with the token here; return their number.
 
-    Each is a row of ``found``: where it is described, its tokens, the place after its last one, and whether all stand side by
-    side. The last one has most tokens.
+    Each is a row of ``found``: its description, its number of tokens, the position after its last one, and whether all are
+    adjacent. The last row has most tokens.
     """
     total, length, count, pattern, joined = 0, 0, 0, types.uint32(0), 1
     while at < stop and count < MOST_TOKENS:
@@ -63,9 +63,9 @@ def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found:
 
 @helper
 def _has_better(longest: Any, index: int, count: int) -> bool:
-    """Say whether a longer sequence, or an earlier one as long, covers the first or last of ``count`` tokens from this one on.
+    """Return whether a longer (or equally long earlier) sequence covers the first or last of ``count`` tokens from this one on.
 
-    ``longest`` has the tokens of the longest sequence that begins with each token.
+    ``longest`` has the number of tokens of the longest sequence that begins with each token.
     """
     for shift in range(min(MOST_TOKENS, index + 1)):
         length = longest[(index - shift) % _NEAR]
@@ -79,7 +79,7 @@ def _has_better(longest: Any, index: int, count: int) -> bool:
 
 @helper
 def _put_back(tokens: Any, at: int, end: int, row: int, phrases: Any) -> None:
-    """Write the tokens of an exception over those between two places, and white space where they need less."""
+    """Write the tokens of an exception over those between two positions, and white space if they are shorter."""
     cuts, length = phrases[row + CUTS_WORD], types.int64(phrases[row + KIND_WORD]) & 255
     last = tokens[end - 1]
     for byte in range(length):
@@ -94,9 +94,9 @@ def _put_back(tokens: Any, at: int, end: int, row: int, phrases: Any) -> None:
 
 @helper
 def restore_exceptions(tokens: Any, start: int, stop: int, phrases: Any) -> None:
-    """Put back the exceptions in the tokens of a text.
+    """Restore the exceptions in the tokens of a text.
 
-    Whether one is put back is decided, and it is written, when all tokens that it is compared with have been looked at.
+    An exception is decided, and written, when all tokens with which it is compared have been read.
     """
     letters, found = np.empty(LONGEST, dtype=np.uint8), np.empty((MOST_TOKENS, 4), dtype=np.int64)
     longest, pending = np.zeros(_NEAR, dtype=np.int64), np.empty((_PENDING, 5), dtype=np.int64)

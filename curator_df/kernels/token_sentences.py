@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""Compiled count of the sentences of lines that are cut into datatrove's English tokens, as spaCy's sentencizer ends them.
+"""Compiled count of the sentences of lines split into datatrove's English tokens, by the rule of spaCy's sentencizer.
 
 A token that is one of its marks ends a sentence, and the next one begins with the next token that is not punctuation alone.
 White space between tokens, other than one space, is such a token.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for what
+Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for the code that
 calls it, and `sentences` for the rule on words between white space.
 """
 
@@ -44,7 +44,7 @@ def _after_blanks(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> in
 
 @helper
 def _read_token(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tuple[int, bool, bool]:
-    """Return where a token stops, whether it ends a sentence, and whether it can begin one."""
+    """Return the end of a token, whether it ends a sentence, and whether it can begin one."""
     begun, characters = at, 0
     every, last = PUNCTUATION, 0
     while at < stop:
@@ -73,7 +73,7 @@ def _read_token(data: Any, at: int, stop: int, page_of: Any, pages: Any) -> tupl
 def count_sentences_of_lines(
     data: Any, offsets: Any, tokens: Any, token_offsets: Any, page_of: Any, pages: Any, sentences: Any
 ) -> None:
-    """Write the sentences of each line: at least 1. ``tokens`` are those of each line, with white space after each."""
+    """Write the number of sentences of each line: at least 1. ``tokens`` are those of each line, each followed by white space."""
     for line in range(len(sentences)):
         at, stop = offsets[line], offsets[line + 1]
         place, end = token_offsets[line], token_offsets[line + 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts cut into words that are not those between white space: tokens with white space between, for kernels that read words."""
+"""Texts split into words other than those between white space: tokens with white space between, for kernels that read words."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from curator_df.kernels.english_rules import class_table, phrases
 from curator_df.kernels.metrics import Words
 
 BATCH_BYTES = 1 << 18
-"""Texts whose tokens are held at a time, unless one is longer: small enough to stay in the cache for what counts them."""
+"""Bytes of texts whose tokens are held in each step, unless one text is longer: small enough to stay in the cache for the
+counters."""
 
 Split = Callable[[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]], None]
-"""Writes the tokens of texts (data, offsets) into room, white space after each, and where those of each text stop. At most
-two bytes for each byte of the texts."""
+"""Function that writes the tokens of texts (data, offsets), white space after each, and the end of each text. It writes at
+most two bytes for each byte of the texts."""
 
 
 def token_spans(span: TextSpan, words: Words = "datatrove") -> Iterator[TextSpan]:
-    """Walk the rows of a span as texts of tokens, some rows at a time.
+    """Walk the rows of a span as texts of tokens, in batches of rows.
 
     Parameters
     ----------
     span : TextSpan
         Texts.
     words : {"datatrove", "icu"}
-        Which tokens: what `metrics.Words` says.
+        Kind of tokens; see `metrics.Words`.
 
     Yields
     ------
     TextSpan
-        The next rows: each has the tokens of its text, and white space after each. Good until the next one is asked for.
+        The next rows: each has the tokens of its text, each followed by white space. Valid until the next span is requested.
 
     Notes
     -----

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled splitting of words between white space into tokens, as spaCy does for English. Part of `token_pass`.
+"""Compiled splitting of words between white space into tokens, following spaCy's English rules. Part of `token_pass`.
 
-Tokens are copied, each with one byte of white space after it that says what stood there: nothing (`NOTHING`), one space
-(`ONE_SPACE`), or other white space (`OTHER_SPACE`). So any kernel that reads words reads tokens, and no place is held for a
-token: what is cut off the end of a word waits at the end of the room that the word can fill.
+Tokens are copied, each followed by one byte of white space that encodes its original separator: nothing (`NOTHING`), one space
+(`ONE_SPACE`), or other white space (`OTHER_SPACE`). So any kernel that reads words reads tokens, and no position is stored for a
+token: suffixes of a word wait at the end of the space that the word can fill.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from curator_df.kernels.token_urls import is_url
 
 NOTHING, ONE_SPACE, OTHER_SPACE = 0x09, 0x20, 0x0A
 MOST_TOKENS = 11
-"""Tokens that the rules make of one exception."""
+"""Maximum number of tokens that the rules make of one exception."""
 _LAST_BEGINS = (1 << LONGEST + 1) - 1
 _ONE: Any = np.uint64(1)
 _DOT, _DOLLAR = 0x2E, 0x24
@@ -47,7 +47,7 @@ _DOT, _DOLLAR = 0x2E, 0x24
 
 @inlined
 def _put(data: Any, start: int, stop: int, out: Any, to: int) -> int:
-    """Copy a token to a place; return the place after it."""
+    """Copy a token to a position; return the position after it."""
     for at in range(start, stop):
         out[to] = data[at]
         to += 1
@@ -57,9 +57,9 @@ def _put(data: Any, start: int, stop: int, out: Any, to: int) -> int:
 
 @helper
 def _put_part(data: Any, start: int, stop: int, out: Any, to: int) -> int:
-    """Copy a part of a word. After the token of U+00B0, the full stop of ``C.``, ``F.`` and ``K.`` is a token too.
+    """Copy a part of a word. After the token of U+00B0, the full stop of ``C.``, ``F.`` and ``K.`` is a separate token.
 
-    Those are the exceptions that are put back with more tokens than they were cut into, for which there is room here only.
+    These exceptions are restored with more tokens than they were split into, and only here is there space for them.
     """
     is_unit = stop - start == 2 and data[stop - 1] == 0x2E and (data[start] in (0x43, 0x46, 0x4B))
     if is_unit and to > 2 and out[to - 3] == 0xC2 and out[to - 2] == 0xB0 and out[to - 1] == NOTHING:
@@ -82,7 +82,7 @@ def _put_exception(data: Any, start: int, stop: int, cuts: Any, out: Any, to: in
 
 @inlined
 def _exception(data: Any, start: int, stop: int, phrases: Any) -> int:
-    """Return where the exception that these bytes are is described, or -1."""
+    """Return the position of the description of the exception with these bytes, or -1."""
     return find_phrase(data, start, stop, phrases, IS_EXCEPTION)
 
 
@@ -90,9 +90,9 @@ def _exception(data: Any, start: int, stop: int, phrases: Any) -> int:
 def _cut_affixes(
     data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, front: int, back: int
 ) -> tuple[int, int, int, int]:
-    """Cut off what a word begins and ends with, again and again; return what is left, and the places in ``out``.
+    """Cut off the affixes of a word repeatedly; return the bounds of the rest, and the positions in ``out``.
 
-    Both ends are looked at before either is cut off, and what would be left is looked up each time, in spaCy's order.
+    Both ends are examined before either is cut off, and the remaining word is looked up each time, in spaCy's order.
     """
     while start < stop and _exception(data, start, stop, phrases) < 0:
         prefix = prefix_length(data, start, stop, classes)
@@ -117,7 +117,7 @@ def _cut_affixes(
 
 @helper
 def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> int:
-    """Copy what is left of a word: an exception, a URL, or parts with the tokens between them."""
+    """Copy the rest of a word: an exception, a URL, or parts with the tokens between them."""
     row = _exception(data, start, stop, phrases)
     if row >= 0:
         return _put_exception(data, start, stop, phrases[row + CUTS_WORD], out, to)
@@ -130,7 +130,7 @@ def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
     while at < stop:
         flags, width = class_at(data, at, stop, classes)
         length = infix_length(data, at, start, stop, classes) if flags & INNER else 0
-        # One at the very start stays with what follows.
+        # A token at the very start stays with the following characters.
         if length and at > start:
             if at > held:
                 to = _put_part(data, held, at, out, to)
@@ -142,8 +142,8 @@ def _cut_inside(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
 
 @helper
 def _can_be_restored(data: Any, start: int, out: Any, first: int, to: int, phrases: Any) -> bool:
-    """Say whether tokens of a word, side by side, are an exception that would be put back."""
-    # A bit for each token that began so many bytes before the next one.
+    """Return whether adjacent tokens of a word are an exception that would be restored."""
+    # Bit n stands for a token that began n bytes before the next one.
     begins, end = 1, start
     for place in range(first, to):
         if out[place] != NOTHING:
@@ -170,7 +170,7 @@ def _lowest_bit(bits: int) -> int:
 
 @helper
 def _split_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, first: int) -> Any:
-    """Copy the tokens of a word; return the place after them, and whether an exception may have to be put back."""
+    """Copy the tokens of a word; return the position after them, and whether an exception may have to be restored."""
     limit = first + 2 * (stop - start)
     left, right, to, back = _cut_affixes(data, start, stop, classes, phrases, out, first, limit)
     cut = (to > first) + (back < limit)
@@ -181,13 +181,13 @@ def _split_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
     for place in range(back, limit):
         out[to] = out[place]
         to += 1
-    # Two tokens that are an exception were found as the word.
+    # Two tokens that form an exception were found as the word.
     return to, cut > 0 and to - first > stop - start + 2 and _can_be_restored(data, start, out, first, to, phrases)
 
 
 @helper
 def _word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
-    """Return where the word here ends, and the classes of its characters."""
+    """Return the end of the word here, and the classes of its characters."""
     all_flags = 0
     while at < stop:
         byte, width = data[at], 1
@@ -203,7 +203,7 @@ def _word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
 
 @helper
 def _space_stop(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return where the white space here ends."""
+    """Return the end of the white space here."""
     while at < stop:
         flags, width = class_at(data, at, stop, classes)
         if not flags & SPACE:
@@ -214,9 +214,9 @@ def _space_stop(data: Any, at: int, stop: int, classes: Any) -> int:
 
 @inlined
 def _plain_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> tuple[int, int]:
-    """Copy a word of ASCII letters alone, or with one mark after them that is cut off. Most words are of this kind.
+    """Copy a word of only ASCII letters, or with one mark after them that is cut off. Most words are of this kind.
 
-    Return where the word ends and the place after its tokens; -1 for any other word, of which nothing that counts is written.
+    Return the end of the word and the position after its tokens; -1 for any other word, of which nothing valid is written.
     """
     at, end, put = np.uint64(start), np.uint64(stop), np.uint64(to)
     while at < end and classes[data[at]] & ALPHA:
@@ -230,7 +230,7 @@ def _plain_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
     if letters < stop and not classes[data[letters]] & SPACE:
         mark = data[letters]
         is_cut = classes[mark] & SUFFIX if mark != _DOT else classes[data[letters - 1]] & BEFORE_DOT
-        # With letters before it, a dollar can be a prefix.
+        # After letters, a dollar sign can be a prefix.
         if not is_cut or mark == _DOLLAR:
             return -1, to
         word += 1
@@ -249,7 +249,7 @@ def _plain_word(data: Any, start: int, stop: int, classes: Any, phrases: Any, ou
 
 @helper
 def _any_word(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> Any:
-    """Copy the tokens of a word; return where it ends, the place after them, and whether an exception may have to be put back."""
+    """Copy the tokens of a word; return its end, the position after them, and whether an exception may have to be restored."""
     end, flags = _word_stop(data, at, stop, classes)
     if flags & NOTABLE:
         to, may_restore = _split_word(data, at, end, classes, phrases, out, to)
@@ -262,7 +262,7 @@ def _any_word(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: An
 
 @helper
 def split_text(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: Any, to: int) -> Any:
-    """Copy the tokens of a text; return the place after them, and whether exceptions may have to be put back."""
+    """Copy the tokens of a text; return the position after them, and whether exceptions may have to be restored."""
     first, may_restore = to, False
     at = _space_stop(data, at, stop, classes)
     while at < stop:
@@ -277,7 +277,7 @@ def split_text(data: Any, at: int, stop: int, classes: Any, phrases: Any, out: A
             at = _space_stop(data, end, stop, classes)
             is_one = at - end == 1 and data[end] == 0x20
         out[to - 1] = ONE_SPACE if is_one else OTHER_SPACE
-    # What a text ends with and the next one begins with do not stand side by side.
+    # The last token of a text and the first one of the next are not adjacent.
     if to > first:
         out[to - 1] = OTHER_SPACE
     return to, may_restore

@@ -3,8 +3,8 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled test for a word that is one URL, with or without a scheme. Part of `token_pass`.
 
-A URL is a scheme and ``://``, anything and ``@``, a host, a port and a path, of which the host alone must be there. A host is
-names with dots between, the last of which has 2 to 63 lower-case letters; or four numbers that are a public address. The time
+A URL is a scheme and ``://``, anything and ``@``, a host, a port and a path, of which only the host is required. A host is
+names separated by dots, the last of which has 2 to 63 lower-case letters; or four numbers that are a public address. The time
 is linear in the word.
 """
 
@@ -24,7 +24,7 @@ _DOT, _MINUS, _PLUS, _COLON, _AT = 0x2E, 0x2D, 0x2B, 0x3A, 0x40
 
 @helper
 def is_url(data: Any, start: int, stop: int, classes: Any) -> bool:
-    """Say whether the characters between two places are a URL."""
+    """Return whether the characters between two positions are a URL."""
     if _is_host_and_rest(data, start, stop, classes):
         return True
     at, characters, can_be_scheme = start, 0, True
@@ -54,7 +54,7 @@ def _is_host_and_rest(data: Any, at: int, stop: int, classes: Any) -> bool:
 
 @helper
 def _is_rest(data: Any, at: int, stop: int, classes: Any) -> bool:
-    """Say whether a port and a path, or nothing, stand from here to the end."""
+    """Return whether the rest is a port and a path, or empty."""
     if at < stop and data[at] == _COLON:
         digits = 0
         at += 1
@@ -71,7 +71,7 @@ def _is_rest(data: Any, at: int, stop: int, classes: Any) -> bool:
 
 @helper
 def _named_host_stop(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return where a host of names ends, or 0."""
+    """Return the end of a host of names, or 0."""
     names, characters, is_lower, is_name = 0, 0, True, True
     first_is_host = last_is_host = False
     while at < stop:
@@ -100,7 +100,7 @@ def _named_host_stop(data: Any, at: int, stop: int, classes: Any) -> int:
 
 @helper
 def _address_stop(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return where a public address of four numbers ends, or 0."""
+    """Return the end of a public address of four numbers, or 0."""
     first = second = 0
     for number in range(4):
         value, digits = 0, 0
@@ -125,7 +125,7 @@ def _address_stop(data: Any, at: int, stop: int, classes: Any) -> int:
 
 @helper
 def _other_digit(value: int, digits: int) -> int:
-    """Return what a digit of another script counts for: one that passes where any digit may stand, and nowhere else."""
+    """Return the value of a digit of another script: one that is accepted where any digit is allowed, and nowhere else."""
     if digits == 0:
         return 1000
     return 5 if value == 1 else 9
@@ -133,7 +133,7 @@ def _other_digit(value: int, digits: int) -> int:
 
 @helper
 def _is_number(value: int, digits: int, number: int) -> bool:
-    """Say whether so many digits may be this number of an address: 1-223, 0-255 twice with zeros before, 1-254."""
+    """Return whether a number with this many digits may be this number of an address: 1-223, 0-255 twice, 0-filled, 1-254."""
     if number in (1, 2):
         return digits < 3 or 100 <= value <= 255
     has_no_zero = value >= (1 if digits == 1 else 10 if digits == 2 else 100)

@@ -3,9 +3,9 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled counts of repeated n-grams of words by Unicode's rules, as DCLM counts them. Part of `dclm_pass`.
 
-Each word has the number of the first word equal to it, and each n-gram that of the first one equal to it. Two n-grams are
-equal if the two shorter ones in them are, so that only those are looked up whose shorter ones occur twice. Held are, for each
-word, 24 bytes: two such numbers or its place, how often, the code points before it, and a table at most half full.
+Each word has the number of the first word equal to it, and each n-gram that of the first equal n-gram. Two n-grams are
+equal if the two shorter ones in them are, so that only those are looked up whose shorter ones occur twice. Memory: for each
+word, 24 bytes: two such numbers or its position, its frequency, the code points before it, and a table at most half full.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ _1, _8, _29, _32 = _U(1), _U(8), _U(29), _U(32)
 
 
 ROOM_WORDS = 1 << 14
-"""Words for which a span has room at once (400 KB); texts that may have more are cut twice, to know how many they have."""
+"""Number of words for which a span has working memory (400 KB); texts that may have more are split twice, to count their
+words."""
 
 
 @inlined
 def mixed_in(total: int, value: int) -> int:
-    """Return a hash with a value added to it."""
+    """Return a hash with a value mixed in."""
     total = (total ^ _U(value)) * _MIX
     return total ^ (total >> _29)
 
 
 @inlined
 def first_slot(total: int, slots: int) -> int:
-    """Return the slot of a table at which to begin to look for a hash."""
+    """Return the first slot of a table to check for a hash."""
     return types.int64(((total ^ (total >> _32)) * _ADD >> _32) * _U(slots) >> _32)
 
 
@@ -62,13 +63,13 @@ def hash_of(data: Any, first: int, last: int) -> int:
 
 @helper
 def room_cells(words: int) -> int:
-    """Return the numbers of 32 bits in which so many words are counted."""
+    """Return the number of 32-bit cells in which ``words`` words are counted."""
     return 6 * words + 4
 
 
 @helper
 def room_within(cells: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Return `room_cells` as four arrays with a number for each word and one more, and a table."""
+    """Return `room_cells` as four arrays with one element more than there are words, and a table."""
     size = len(cells) // 6 + 1
     return (
         cells[:size],
@@ -81,13 +82,13 @@ def room_within(cells: Any) -> tuple[Any, Any, Any, Any, Any]:
 
 @helper
 def new_room(words: int) -> tuple[Any, Any, Any, Any, Any]:
-    """Return room for so many words."""
+    """Return working arrays for ``words`` words."""
     return room_within(np.empty(room_cells(words), dtype=np.uint32))
 
 
 @helper
 def count_unicode_words(data: Any, start: int, stop: int, classes: Any) -> int:
-    """Return how many words a text has that begin with a letter or a digit."""
+    """Return the number of words of a text that begin with a letter or a digit."""
     words, at = 0, start
     while at < stop:
         at = after_spaces(data, at, stop, classes)
@@ -100,7 +101,7 @@ def count_unicode_words(data: Any, start: int, stop: int, classes: Any) -> int:
 def _read_words(
     data: Any, start: int, stop: int, classes: Any, starts: Any, stops: Any, letters: Any
 ) -> tuple[int, int]:
-    """Note where words start and stop in the text, and the code points before each; return words and code points."""
+    """Record the bounds of words in the text, and the code points before each; return words and code points."""
     words = total = 0
     at = start
     while at < stop:
@@ -137,7 +138,7 @@ def _number_words(data: Any, start: int, words: int, starts: Any, stops: Any, ta
 
 @helper
 def _number_longer(grams: int, numbers: Any, times: Any, table: Any, longer: Any) -> None:
-    """Give each n-gram the number of the first one equal to it, by the numbers of the n-grams of a word less."""
+    """Give each n-gram the number of the first one equal to it, using the numbers of the n-grams that are one word shorter."""
     candidates = 0
     for gram in range(grams):
         candidates += times[numbers[gram]] > 1 and times[numbers[gram + 1]] > 1
@@ -182,7 +183,7 @@ def _top_characters(n: int, grams: int, numbers: Any, times: Any, letters: Any) 
 
 @helper
 def _repeated_characters(n: int, grams: int, numbers: Any, times: Any, letters: Any) -> int:
-    """Return the code points of the words that are in an n-gram that occurs twice, no word counted twice."""
+    """Return the code points of the words in n-grams that occur more than once, counting each word once."""
     characters = covered = 0
     for gram in range(grams):
         if times[numbers[gram]] > 1:
@@ -193,7 +194,7 @@ def _repeated_characters(n: int, grams: int, numbers: Any, times: Any, letters: 
 
 @helper
 def count_unicode_grams(data: Any, start: int, stop: int, classes: Any, room: Any, row: Any) -> None:
-    """Count what ``UNICODE_GRAM_COUNTS`` name in the text ``data[start:stop]`` into ``row``."""
+    """Make the counts ``UNICODE_GRAM_COUNTS`` of the text ``data[start:stop]`` in ``row``."""
     row[:] = 0
     if 2 * (stop - start) // 3 >= ROOM_WORDS:  # There are at most two words in three bytes.
         room = new_room(count_unicode_words(data, start, stop, classes))
@@ -202,7 +203,7 @@ def count_unicode_grams(data: Any, start: int, stop: int, classes: Any, room: An
 
 @helper
 def count_unicode_grams_within(data: Any, start: int, stop: int, classes: Any, room: Any, row: Any) -> None:
-    """Count as `count_unicode_grams` does, with room for the words of the text, into a row of zeros."""
+    """Count like `count_unicode_grams`, with working arrays for the words of the text, into a row of zeros."""
     numbers, longer, times, letters, table = room
     words, row[0] = _read_words(data, start, stop, classes, longer, times, letters)
     _number_words(data, start, words, longer, times, table, numbers)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``ftfy.fix_text`` over a text column, where only the segments that it might change are given to ftfy.
+"""Run ``ftfy.fix_text`` over a text column, passing only the segments that it might change to ftfy.
 
-The result is, text by text, exactly what ftfy returns with these settings. What a text costs is its length once more if
-it changes, nothing if it does not, and a segment of at most a million code points while ftfy works on it.
+The result is, text by text, exactly what ftfy returns with these settings. A text takes its length once more if
+it changes, nothing otherwise, and a segment of at most a million code points while ftfy processes it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from curator_df.kernels.splices import Splice, splice_texts
 
 @dataclass(frozen=True)
 class RepairSettings:
-    """The settings of ftfy that a user may choose; the others are those of `ftfy_config`."""
+    """Settings of ftfy that a user may choose; the others are those of `ftfy_config`."""
 
     form: Form | None = "NFC"
-    """Normalization form, or None for none."""
+    """Normalization form, or None for no normalization."""
     unescape_html: Literal["auto"] | bool = "auto"
     """Replace HTML entities: always, never, or until the text's first line with a ``<``."""
     fix_encoding: bool = True
@@ -49,7 +49,7 @@ def repair_texts(texts: pd.Series, settings: RepairSettings) -> tuple[pd.Series,
 
 
 def ftfy_config(settings: RepairSettings) -> Any:
-    """Return ftfy's configuration: what pretraining text should keep (curly quotes, ligatures, widths) is kept."""
+    """Return ftfy's configuration, which keeps what pretraining text should keep (curly quotes, ligatures, widths)."""
     from ftfy import TextFixerConfig
 
     return TextFixerConfig(
@@ -86,7 +86,7 @@ def _replacements(span: TextSpan, settings: RepairSettings) -> Iterator[Splice]:
 
 
 def _repair_segment(segment: bytes, flags: int, may_unescape: bool, settings: RepairSettings) -> bytes | None:
-    """Return the repaired segment, or None if it stays as it is."""
+    """Return the repaired segment, or None if it does not change."""
     from curator_df.kernels.unicode_scan import CARRIAGE_RETURN, MOJIBAKE
 
     if flags == CARRIAGE_RETURN:

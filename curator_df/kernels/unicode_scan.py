@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled search for the segments of a text that ftfy might change.
 
-A segment is what ftfy works on: up to and with the next line feed, at most 1,000,000 code points. Importing this module
+A segment is the unit of ftfy: up to and including the next line feed, at most 1,000,000 code points. Importing this module
 imports numba and compiles, or loads from the on-disk cache, one function.
 """
 
@@ -18,14 +18,14 @@ from curator_df.kernels.mojibake import CLASS_MASK, CONTROL, FORM
 from curator_df.kernels.word_counts import code_point
 
 SEGMENT_CODE_POINTS = 1_000_000
-"""ftfy's ``max_decode_length``."""
+"""Maximum number of code points of a segment: ftfy's ``max_decode_length``."""
 
 MOJIBAKE = 1
-"""Flag: two neighbours that occur in mojibake. With `FORM` and `CONTROL` the flags of a suspect segment."""
+"""Flag: two neighbors that occur in mojibake. With `FORM` and `CONTROL` the flags of a suspect segment."""
 ENTITY = 2
-"""Flag: what looks like an HTML entity, where entities are to be replaced."""
+"""Flag: a possible HTML entity, if entities are to be replaced."""
 CARRIAGE_RETURN = 4
-"""Flag: a carriage return, where line breaks are to be fixed."""
+"""Flag: a carriage return, if line breaks are to be fixed."""
 
 PLAIN_BYTE, NEWLINE_BYTE, RETURN_BYTE, AMPERSAND_BYTE, LESS_THAN_BYTE, CONTROL_BYTE, HIGH_BYTE = range(7)
 """Kinds of bytes, in the table that the caller makes for its settings."""
@@ -64,7 +64,7 @@ def _following_class(data: Any, at: int, stop: int) -> int:
 def _scan_segment(
     data: Any, start: int, stop: int, may_unescape: bool, byte_kinds: Any, page_of: Any, pages: Any, pairs: Any
 ) -> tuple[int, int, bool]:
-    """Return where the segment ends, its flags, and whether entities may still be replaced after it."""
+    """Return the end of the segment, its flags, and whether entities may still be replaced after it."""
     at, flags, before, continuation_bytes = start, 0, 0, 0
     cut = min(stop, start + SEGMENT_CODE_POINTS)
     while at < cut:
@@ -130,8 +130,8 @@ def next_suspect(
 ) -> tuple[int, int, int, int, bool]:
     """Return the next suspect segment at or after byte ``at`` of a row: (row, start, stop, flags, may_unescape).
 
-    ``may_unescape`` is ftfy's memory of a text: entities are replaced until the first line with a ``<``. ``unescapes``
-    is its value at the start of each text. The row is the number of rows when nothing suspect is left.
+    ``may_unescape`` is ftfy's state for a text: entities are replaced until the first line with a ``<``. ``unescapes``
+    is its value at the start of each text. The row is the number of rows if there are no more suspect segments.
     """
     while row < len(offsets) - 1:
         while at < offsets[row + 1]:

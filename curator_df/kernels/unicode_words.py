@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled cutter of words by Unicode's rules (UAX #29, Unicode 16.0.0), as uniseg 0.10.1 applies them. Part of `dclm_pass`.
+"""Compiled splitting of words by Unicode's rules (UAX #29, Unicode 16.0.0), as uniseg 0.10.1 applies them. Part of `dclm_pass`.
 
-Exact for the words that begin with a letter or a digit, which are those that are counted. What stands between them is cut
+Exact for the words that begin with a letter or a digit, which are those that are counted. The text between them is split
 more coarsely or more finely: the rules for line ends, spaces and flags (WB3 to WB3b, WB3d, WB15, WB16) join nothing to
 such a word.
 """
@@ -66,7 +66,7 @@ def _next_kind(data: Any, at: int, stop: int, classes: Any) -> int:
 
 @inlined
 def _follows(before: int, last: int, kind: int) -> bool:
-    """Tell whether a character goes on with the word by what stands before it; ``before`` stands before ``last``."""
+    """Return whether a character continues the word, given the characters before it; ``before`` precedes ``last``."""
     if last & (_LETTER | _NUMERIC):  # WB5, WB7a, WB8, WB9, WB10, WB13a
         is_quote = (last & _HEBREW_LETTER) != 0 and (kind & _SINGLE_QUOTE) != 0
         return (kind & (_LETTER | _NUMERIC | _EXTEND_NUM_LET)) != 0 or is_quote
@@ -83,7 +83,7 @@ def _follows(before: int, last: int, kind: int) -> bool:
 
 @inlined
 def _wanted_after(last: int, kind: int) -> int:
-    """Return the kinds of which one must come next for a character to go on with the word: WB6, WB7b, WB12."""
+    """Return the kinds of which one must come next for a character to continue the word: WB6, WB7b, WB12."""
     if last & _LETTER and kind & _IN_LETTERS:
         return _LETTER
     if last & _HEBREW_LETTER and kind & _DOUBLE_QUOTE:
@@ -93,7 +93,7 @@ def _wanted_after(last: int, kind: int) -> int:
 
 @helper
 def after_spaces(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return the place after ASCII characters that join nothing, but for the last one before a character that may join it."""
+    """Return the position after ASCII characters that join nothing, except the last one before a character that may join it."""
     here, end = np.uint64(at), np.uint64(stop)
     while here + np.uint64(1) < end and data[here + np.uint64(1)] < 0x80 and data[here] < 0x80:
         if classes[0][data[here]] & KIND:
@@ -104,7 +104,7 @@ def after_spaces(data: Any, at: int, stop: int, classes: Any) -> int:
 
 @inlined
 def unicode_word_stop(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
-    """Return where the word that starts here ends, and its code points; the text ends at ``stop``, after ``at``."""
+    """Return the end of the word that starts here, and its code points; the text ends at ``stop``, after ``at``."""
     flags, width = class_at(data, at, stop, classes)
     before, last, code_points = 0, 1 << (flags & KIND), 1
     is_joined = last == _JOINER

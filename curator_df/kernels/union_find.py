@@ -25,7 +25,7 @@ _IDS = types.Array(types.int64, 1, "C", readonly=True)
 @helper
 def _root(parents: Any, place: int) -> int:
     while parents[place] != place:
-        # Path halving: every other place on the way is put under its grandparent.
+        # Path halving: every other element on the path is attached to its grandparent.
         parents[place] = parents[parents[place]]
         place = parents[place]
     return place
@@ -45,9 +45,9 @@ def _place_of(ids: Any, number: int) -> int:
 
 @kernel(types.int64(_IDS, types.Array(types.int64, 2, "C", readonly=True), types.int64[::1]))
 def join_edges(ids: Any, edges: Any, parents: Any) -> int:
-    """Join the sets of both ends of each edge; return how many sets became one with another.
+    """Join the sets of both ends of each edge; return the number of joins.
 
-    ``ids`` ascend; ``parents`` holds places in them. An end that is none of the ids stops the work: the result is then
+    ``ids`` are in ascending order; ``parents`` holds positions in them. If an end is not in ``ids``, the result is
     ``-1 - row``.
     """
     joined = 0
@@ -57,7 +57,7 @@ def join_edges(ids: Any, edges: Any, parents: Any) -> int:
             return -1 - row
         first, second = _root(parents, first), _root(parents, second)
         if first != second:
-            # The larger goes under the smaller.
+            # The larger root is attached to the smaller one.
             parents[max(first, second)] = min(first, second)
             joined += 1
     return joined
@@ -65,7 +65,7 @@ def join_edges(ids: Any, edges: Any, parents: Any) -> int:
 
 @kernel(types.void(_IDS, types.int64[::1]))
 def name_roots(ids: Any, parents: Any) -> None:
-    """Replace each parent by the id of the root. A parent stands before its child, so one pass is enough."""
+    """Replace each parent with the ID of the root. A parent precedes its child, so one pass is enough."""
     for place in range(len(parents)):
         parent = parents[place]
         parents[place] = ids[place] if parent == place else parents[parent]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of lines and paragraphs as NeMo Curator and dolma cut them. Part of `web_pass`.
+"""Compiled counts of lines and paragraphs as NeMo Curator and dolma split them. Part of `web_pass`.
 
-Both count between single line feeds. NeMo leaves out lines of white space and counts distinct ones; dolma counts every
-occurrence of a line that occurs twice. Distinct lines are held as in `line_counts`; for dolma a bit for each byte of the
-text says of which line the first occurrence has been counted.
+Both split at single line feeds. NeMo ignores lines of white space and counts distinct ones; dolma counts every
+occurrence of a repeated line. Distinct lines are held as in `line_counts`; for dolma a bit for each byte of the
+text marks the lines whose first occurrence has been counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from curator_df.kernels.word_reading import next_word
 # nemo_curator 0.9.0, utils/constants.py, bullet_list.
 BULLETS = "\u2022\u2023\u2043\u204c\u204d\u2219\u25cb\u25cf\u25d8\u25e6\u29be\u29bf"
 _BULLETS = np.array([ord(bullet) for bullet in BULLETS])
-# The same, ellipsis_marks, each as bytes; the ones before _READ_MORE in this case only.
+# From the same file, ellipsis_marks, each as bytes; the ones before _READ_MORE are case-sensitive.
 ELLIPSIS_ENDS = ("...", "\u2026", "[...]", "(...)", "[\u2026]", "-\xbb", "read more", "read more..")
 _ENDS = [end.encode() for end in ELLIPSIS_ENDS]
 _LETTERS = np.frombuffer(b"".join(_ENDS), dtype=np.uint8)
@@ -85,7 +85,7 @@ def _is_bullet(data: Any, at: int, stop: int) -> bool:
 def _count_web_lines(
     data: Any, start: int, stop: int, classes: Any, features: int, table: Any, slots: int, twice: Any, row: Any
 ) -> None:
-    """Count what ``WEB_LINE_COUNTS`` and ``DOLMA_LINE_COUNTS`` name."""
+    """Make the counts ``WEB_LINE_COUNTS`` and ``DOLMA_LINE_COUNTS``."""
     filled = unique = code_points = unique_code_points = unpunctuated = ellipsis_lines = bullets = 0
     pieces = feeds = dashes = dots = repeated = repeated_code_points = 0
     at = start
@@ -128,7 +128,7 @@ def _count_web_lines(
 
 @helper
 def _read_paragraph(data: Any, start: int, stop: int) -> tuple[int, int, int]:
-    """Return where the next two line feeds are, a hash of what is before them, and its code points."""
+    """Return the position of the next two line feeds, a hash of the bytes before them, and their code points."""
     at, code_points, mixed = start, -1, _ADD
     while True:
         line_stop, mixed_line, of_line = read_line(data, at, stop)
@@ -141,7 +141,7 @@ def _read_paragraph(data: Any, start: int, stop: int) -> tuple[int, int, int]:
 
 @helper
 def _count_web_paragraphs(data: Any, start: int, stop: int, table: Any, slots: int, row: Any) -> None:
-    """Count what ``WEB_PARAGRAPH_COUNTS`` names."""
+    """Make the counts ``WEB_PARAGRAPH_COUNTS``."""
     paragraphs = unique = total = unique_code_points = boilerplate = empty = 0
     has_lorem_ipsum = False
     at = start
@@ -157,7 +157,7 @@ def _count_web_paragraphs(data: Any, start: int, stop: int, table: Any, slots: i
             found = find_boilerplate(data, paragraph, at)
             boilerplate += found == A_PHRASE
             has_lorem_ipsum |= found == LOREM_IPSUM
-            # Only the last paragraph can end in a line feed, so that no other is the same.
+            # Only the last paragraph can end in a line feed, so that no other is equal to it.
             is_new = data[at - 1] == 0x0A or not earlier_line(data, start, stop, paragraph, at, mixed, table, slots, 2)
             unique += is_new
             unique_code_points += code_points if is_new else 0
@@ -170,7 +170,7 @@ def _count_web_paragraphs(data: Any, start: int, stop: int, table: Any, slots: i
 
 @helper
 def count_web(data: Any, start: int, stop: int, classes: Any, features: int, table: Any, row: Any) -> Any:
-    """Count into ``row`` what the web counts name; return the table, larger if this text has more lines than any before."""
+    """Make the web counts in ``row``; return the table, larger if this text has more lines than any before."""
     slots = piece_slots(data, start, stop)
     if len(table) < slots:
         table = np.empty(slots, dtype=np.uint32)
@@ -181,7 +181,7 @@ def count_web(data: Any, start: int, stop: int, classes: Any, features: int, tab
 
 @helper
 def web_bytes(length: int, features: int) -> int:
-    """Return the bytes that `count_web_within` needs for a text of so many: a bit for each."""
+    """Return the bytes that `count_web_within` needs for a text of ``length`` bytes: a bit for each."""
     return (length >> 3) + 1 if features & COUNT_DOLMA_LINES else 0
 
 
@@ -189,7 +189,7 @@ def web_bytes(length: int, features: int) -> int:
 def count_web_within(
     data: Any, start: int, stop: int, classes: Any, features: int, table: Any, twice: Any, row: Any
 ) -> None:
-    """Count as `count_web` does, with a table of `piece_slots` slots and `web_bytes` bytes, which are overwritten."""
+    """Count like `count_web`, with a table of `piece_slots` slots and `web_bytes` bytes, which are overwritten."""
     if features & (COUNT_WEB_LINES | COUNT_DOLMA_LINES):
         table[:] = 0
         twice[:] = 0

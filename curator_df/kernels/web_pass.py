@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""The compiled pass over the texts of a span that counts lines and paragraphs as NeMo Curator and dolma cut them.
+"""Compiled pass over the texts of a span that counts lines and paragraphs as NeMo Curator and dolma split them.
 
 Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for the
 function to call.

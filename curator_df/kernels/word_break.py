@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each code point is where words are cut by Unicode's rules, as a table that compiled kernels look up.
+"""Classes of code points for splitting words by Unicode's rules, as a table that compiled kernels look up.
 
-Word_Break of UAX #29 and Extended_Pictographic of UTS #51, Unicode 16.0.0, as uniseg 0.10.1 has them
+Word_Break of UAX #29 and Extended_Pictographic of UTS #51, Unicode 16.0.0, as in uniseg 0.10.1
 (`tests/profiles/word_break_ranges.py` writes them). Values that no rule joins to a word (Other, spaces, line ends, the
 indicators of flags) are one kind here. The bits for letters, digits and white space are those of the running Python.
 """
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from curator_df.kernels.code_points import ASSIGNED_STOP, CodePointTable, code_points_of, paged
 
 KIND = 15
-"""Mask of the kind of a code point: one of `KINDS` by its number, 0 for what joins nothing."""
+"""Mask of the kind of a code point: its number in `KINDS`, 0 for characters that join nothing."""
 PICTOGRAPH = 16
-"""Extended_Pictographic: joined to a zero-width joiner before it."""
+"""Flag of Extended_Pictographic: joined to a zero-width joiner before it."""
 WORD_START = 32
-"""``str.isalnum``: a word that begins with it is one for DCLM."""
+"""Flag of ``str.isalnum``: DCLM counts a word that begins with such a character."""
 WHITE = 64
-"""``str.isspace``: what ``str.strip`` takes off."""
+"""Flag of ``str.isspace``: characters that ``str.strip`` removes."""
 
 # First-last code point, hexadecimal.
 WORD_BREAK = {
@@ -146,12 +146,12 @@ EXTENDED_PICTOGRAPHIC = (
 )
 
 KINDS = ("", *WORD_BREAK)
-"""Names of the kinds, in the order of their numbers; Extend and Format are the same to every rule, and two numbers."""
+"""Names of the kinds, in the order of their numbers; Extend and Format follow the same rules, but have two numbers."""
 
 
 @lru_cache(maxsize=1)
 def word_break_classes() -> CodePointTable:
-    """Return the table of kinds and of the bits above (uint8) of every code point."""
+    """Return the table of kinds and of the bits above (uint8) for every code point."""
     values = np.zeros(0x110000, dtype=np.uint8)
     for number, ranges in enumerate(WORD_BREAK.values(), start=1):
         values[code_points_of(ranges)] = number

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled counter over white-space separated words: one scan of a text, of any length, in constant memory.
 
-Part of `word_pass`. Also here: how every compiled kernel reads a code point out of UTF-8.
+Part of `word_pass`. Also the function with which every compiled kernel reads a code point from UTF-8.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ATTENTION = SPACE | MARK
     _ELLIPSIS_LINES,
 ) = range(len(WORD_COUNTS))
 
-# The stop words as little-endian numbers, each in a place of its own: the top bits of its product with a number for which
-# no two fall together.
+# The stop words as little-endian numbers, each at a unique position: the top bits of its product with a number that gives no
+# collisions.
 _STOP_MIX, _STOP_SHIFT = np.uint64(0xA648A7DD06839EB9), np.uint64(60)
 _STOP_KEYS = np.full(16, -1, dtype=np.int64).view(np.uint64)
 for _key in (np.array([int.from_bytes(word.encode(), "little")], dtype=np.uint64) for word in STOP_WORDS):
@@ -93,9 +93,9 @@ def _bit_of_key(key: int) -> int:
 
 @inlined
 def stop_word_bit(data: Any, start: int, length: int, case: int) -> int:
-    """Return the bit of the stop word that these bytes, 2 to 4, are, or 0.
+    """Return the bit of the stop word with these 2 to 4 bytes, or 0.
 
-    ``case``: 0, or 0x20 to take capitals for small letters.
+    ``case``: 0, or 0x20 to treat capitals as small letters.
     """
     key = np.uint64(0)
     for place in range(length):
@@ -113,8 +113,8 @@ def _dots(data: Any, start: int, stop: int) -> int:
 
 @helper
 def _plain_stop(data: Any, start: int, stop: int, byte_classes: Any) -> tuple[int, int, int]:
-    """Return where the run of bytes of the fast path ends, and the union and intersection of their classes."""
-    # Unsigned, so that numba leaves out its test for negative indices.
+    """Return the end of the run of bytes of the fast path, and the union and intersection of their classes."""
+    # Unsigned, so that numba omits its test for negative indices.
     at, end = np.uint64(start), np.uint64(stop)
     any_flags, all_flags = types.uint8(0), types.uint8(0xFF)
     while at < end:
@@ -129,9 +129,9 @@ def _plain_stop(data: Any, start: int, stop: int, byte_classes: Any) -> tuple[in
 
 @inlined
 def _plain_word(data: Any, start: int, stop: int) -> tuple[int, int]:
-    """Return where a word ends that is ASCII, has a letter and nothing that is counted, and the bit of its last eight bytes.
+    """Return the end of an ASCII word that has a letter and nothing that is counted, and the bit of its last eight bytes.
 
-    ``start`` if this may be another word.
+    The end is ``start`` if this may be another kind of word.
     """
     at, end = np.uint64(start), np.uint64(stop)
     bit = 0
@@ -142,7 +142,7 @@ def _plain_word(data: Any, start: int, stop: int) -> tuple[int, int]:
         if plain:
             piece = first_bytes(eight, plain)
             dots = zero_marks(piece ^ _EIGHT_DOTS)
-            # A full stop after another, or last of the eight, which the next may follow.
+            # A full stop after another, or the last of the eight bytes, which the next may follow.
             if (
                 zero_marks(piece ^ _EIGHT_HASHES)
                 | (dots & (dots << _EIGHT))
@@ -153,7 +153,7 @@ def _plain_word(data: Any, start: int, stop: int) -> tuple[int, int]:
             bit = _bit_of_key(piece >> (_SIXTY_FOUR - (plain << _THREE)))
             at += plain
         if plain < _EIGHT:
-            # Control characters and other scripts may go on with the word.
+            # Control characters and other scripts may continue the word.
             is_space = data[at] == 0x20 or data[at] == 0x0A
             return (types.int64(at), bit) if is_space and letters else (start, 0)
     return start, 0
@@ -163,7 +163,7 @@ def _plain_word(data: Any, start: int, stop: int) -> tuple[int, int]:
 def _scan_word(
     data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any
 ) -> tuple[int, int, int, int, int, int]:
-    """Return where the word ends, its classes (union, intersection), continuation bytes, hashes and ellipses."""
+    """Return the end of the word, its classes (union, intersection), continuation bytes, hashes and ellipses."""
     any_flags, all_flags, continuation_bytes, hashes, ellipses = 0, 0xFF, 0, 0, 0
     while True:
         at, any_here, all_here = _plain_stop(data, at, stop, byte_classes)
@@ -197,7 +197,7 @@ def count_words(
     data: Any, at: int, stop: int, byte_classes: Any, page_of: Any, pages: Any, features: int, row: Any
 ) -> None:
     """Count the words of the text ``data[at:stop]`` into the columns of ``row``: `WORD_COUNTS`."""
-    line_start, word_start, word_stop = at, -1, -1  # The last word of the line; -1 as long as it has none.
+    line_start, word_start, word_stop = at, -1, -1  # The last word of the line; -1 until it has one.
     words = spoken = code_points = alpha = hashes = ellipses = lines = bullets = ellipsis_lines = found = 0
     while at < stop:
         flags, width = types.int64(byte_classes[data[at]]), 1
@@ -265,6 +265,6 @@ SPAN = (
     types.Array(types.uint16, 1, "C", readonly=True),
     types.Array(types.uint8, 2, "C", readonly=True),
 )
-"""Types of what a pass reads: data, offsets, and the classes of bytes and code points."""
+"""Types of the inputs of a pass: data, offsets, and the classes of bytes and code points."""
 COUNTS_TYPE = types.int64[:, ::1]
 """Type of counts, shape (rows, `counts.COUNTS`)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of Gopher's quality rules: words, symbols, bullets, ellipses and stop words."""
+"""Metrics of Gopher's quality rules: words, symbols, bullets, ellipses and stop words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from curator_df.kernels.metric import Metric
 
 _GOPHER = "Rae et al. 2021 (Gopher), appendix A.1.1, as computed by datatrove 0.10.0, GopherQualityFilter"
 TEXT_COUNTS = ("hashes", "ellipses", "text_lines", "bullet_lines", "ellipsis_lines")
-"""Of `counts.WORD_COUNTS`, those that are made of the text itself, however it is cut into words."""
+"""Counts in `counts.WORD_COUNTS` that are made of the text itself, independent of how it is split into words."""
 
 _NO_WORDS = "0 for a text without words"
-_NO_LINES = "0 for an empty text; a line of white space alone counts as a line"
+_NO_LINES = "0 for an empty text; a line of only white space counts as a line"
 
 WORD_METRICS = (
     Metric(
@@ -29,7 +29,7 @@ WORD_METRICS = (
         denominator=None,
         definition="Number of words with at least one character outside datatrove's PUNCTUATION_SET.",
         source=_GOPHER,
-        edge_cases=_NO_WORDS + "; '…', '--' and a lone control character are symbols, '€' and '•' are not",
+        edge_cases=_NO_WORDS + "; '…', '--' and a single control character are symbols, '€' and '•' are not",
     ),
     Metric(
         name="non_symbol_word_mean_length",
@@ -38,14 +38,14 @@ WORD_METRICS = (
         denominator="non_symbol_words",
         definition="Mean length in code points of the words that non_symbol_word_count counts.",
         source=_GOPHER,
-        edge_cases="0 without such words; combining marks are code points of their own",
+        edge_cases="0 without such words; combining marks are separate code points",
     ),
     Metric(
         name="hash_ratio",
         dtype="Float64",
         numerator="hashes",
         denominator="words",
-        definition="Occurrences of '#' divided by the number of words.",
+        definition="Number of '#' divided by the number of words.",
         source=_GOPHER,
         edge_cases=_NO_WORDS + "; can exceed 1",
     ),
@@ -54,16 +54,16 @@ WORD_METRICS = (
         dtype="Float64",
         numerator="ellipses",
         denominator="words",
-        definition="Occurrences of '...' (not overlapping) and of '…' divided by the number of words.",
+        definition="Number of '...' (not overlapping) and '…' divided by the number of words.",
         source=_GOPHER,
-        edge_cases=_NO_WORDS + "; can exceed 1; '.....' is one",
+        edge_cases=_NO_WORDS + "; can exceed 1; '.....' counts once",
     ),
     Metric(
         name="bullet_line_ratio",
         dtype="Float64",
         numerator="bullet_lines",
         denominator="text_lines",
-        definition="Share of lines (str.splitlines) whose first character after white space is '•' or '-'.",
+        definition="Fraction of lines (str.splitlines) whose first character after white space is '•' or '-'.",
         source=_GOPHER,
         edge_cases=_NO_LINES + "; '*' is not a bullet",
     ),
@@ -72,7 +72,7 @@ WORD_METRICS = (
         dtype="Float64",
         numerator="ellipsis_lines",
         denominator="text_lines",
-        definition="Share of lines (str.splitlines) that end, before trailing white space, in '...' or '…'.",
+        definition="Fraction of lines (str.splitlines) that end, before trailing white space, in '...' or '…'.",
         source=_GOPHER,
         edge_cases=_NO_LINES,
     ),
@@ -81,7 +81,7 @@ WORD_METRICS = (
         dtype="Float64",
         numerator="alpha_words",
         denominator="words",
-        definition="Share of words with at least one alphabetic character (str.isalpha, so of any script).",
+        definition="Fraction of words with at least one alphabetic character of any script (str.isalpha).",
         source=_GOPHER,
         edge_cases=_NO_WORDS,
     ),
@@ -90,9 +90,9 @@ WORD_METRICS = (
         dtype="Int64",
         numerator="stop_words",
         denominator=None,
-        definition="How many of the, be, to, of, and, that, have, with occur at least once as a word, in this case.",
+        definition="Number of distinct stop words (the, be, to, of, and, that, have, with) in the text; case-sensitive.",
         source=_GOPHER,
         edge_cases="0 to 8; 'The' and 'the,' are not 'the'",
     ),
 )
-"""In the order in which datatrove uses them."""
+"""Metrics of Gopher's quality rules, in the order in which datatrove uses them."""

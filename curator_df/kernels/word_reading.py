@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled reader of words, a window of them at a time, with hashes from which that of any n-gram follows at once.
+"""Compiled reader of words, in windows, with hashes from which that of any n-gram follows at once.
 
 The hash of a sequence of bytes b is the sum of ``b[k] * BASE**k`` modulo 2**64, over the bytes of the words alone, so that
-an n-gram has the hash of its words joined by nothing: with the sum before each word it is one subtraction and one
-multiplication. It only says where to look: what is found there is compared byte by byte, so no result depends on it.
+an n-gram has the hash of its words joined without spaces: with the sum before each word it is one subtraction and one
+multiplication. The hash only finds candidates, which are compared byte by byte, so no result depends on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from curator_df.kernels.compiled import helper
 from curator_df.kernels.word_counts import code_point
 
 WINDOW = 4096
-"""Words of a window: its arrays are 160 KB. Most documents are read once, whatever is counted in them."""
+"""Number of words of a window: its arrays are 160 KB. Most documents are read once, for all counts."""
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
@@ -31,7 +31,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 def new_window() -> tuple[Any, Any]:
     """Return arrays for a window: sums and inverses (uint64); starts, stops and characters before (int64).
 
-    Row 0 of the first is the sum before each word and, after the last word, the sum at its end; row 1 is ``BASE**-k`` where
+    Row 0 of the first is the sum before each word and, after the last word, the sum at its end; row 1 is ``BASE**-k`` at which
     the word starts. The rows of the second are where each word starts and stops in ``data``, and the code points of the
     words before it.
     """
@@ -40,13 +40,13 @@ def new_window() -> tuple[Any, Any]:
 
 @helper
 def new_reading(at: int) -> Any:
-    """Return the state of a reader at the start of a text: place, sum, power, inverse, code points of words."""
+    """Return the state of a reader at the start of a text: position, sum, power, inverse, code points of words."""
     return at, _ZERO, _ONE, _ONE, 0
 
 
 @helper
 def next_word(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return where the next word starts, or ``stop``."""
+    """Return the start of the next word, or ``stop``."""
     byte_classes, page_of, pages = classes
     while at < stop:
         byte = data[at]
@@ -66,11 +66,11 @@ def next_word(data: Any, at: int, stop: int, classes: Any) -> int:
 def fill_window(
     data: Any, stop: int, classes: Any, reading: Any, hashes: Any, places: Any, held: int
 ) -> tuple[Any, int]:
-    """Read words after the ``held`` ones until the window is full or the text ends; return the state and how many."""
+    """Read words after the ``held`` ones until the window is full or the text ends; return the state and their number."""
     byte_classes, page_of, pages = classes
     at, total, power, inverse, letters = reading
-    # Unsigned, so that numba leaves out its test for negative indices. No function is called for a word or a byte: with
-    # the arrays among its arguments a call takes longer than reading a word.
+    # Unsigned, so that numba omits its test for negative indices. No function is called for a word or a byte: with the arrays
+    # among its arguments, a call takes longer than reading a word.
     here, end = np.uint64(at), np.uint64(stop)
     is_inside = False
     while here < end:
@@ -111,7 +111,7 @@ def fill_window(
 
 @helper
 def keep_last(hashes: Any, places: Any, held: int, first: int) -> int:
-    """Move the words from number ``first`` on to the front of the window; return how many they are."""
+    """Move the words from number ``first`` on to the front of the window; return their number."""
     for number in range(first, held):
         for row in range(2):
             hashes[row, number - first] = hashes[row, number]
@@ -122,14 +122,14 @@ def keep_last(hashes: Any, places: Any, held: int, first: int) -> int:
 
 @helper
 def word_total(data: Any, at: int, stop: int, classes: Any, hashes: Any, places: Any) -> int:
-    """Return the number of words of a text; the window then holds the first ones, all of them if they fit."""
+    """Return the number of words of a text; the window then holds the first words, all of them if they fit."""
     reading, held = fill_window(data, stop, classes, new_reading(at), hashes, places, 0)
     return held + count_words_from(data, reading[0], stop, classes)
 
 
 @helper
 def count_words_from(data: Any, at: int, stop: int, classes: Any) -> int:
-    """Return the number of words from here on; nothing is held."""
+    """Return the number of words from here on, without holding any."""
     words, at = 0, next_word(data, at, stop, classes)
     while at < stop:
         words += 1

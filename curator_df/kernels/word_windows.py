@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled cutting of a text into words that stand one after the other, as many as fit at a time.
+"""Compiled extraction of the words of a text into a contiguous buffer, as many as fit.
 
-So a word n-gram is a run of bytes and is hashed where it stands: without white space as in libcudf, or with one space
+A word n-gram is then a run of bytes and is hashed in place: without white space as in libcudf, or with one space
 between words. Functions that other compiled functions
 call; nothing is compiled when this module is imported.
 """
@@ -22,22 +22,22 @@ from curator_df.kernels.murmur_hash import put_code_point
 from curator_df.kernels.word_counts import code_point
 
 BUFFER_BYTES = 32_768
-"""Bytes of words held at first; more only where so many words as make one n-gram are longer."""
+"""Initial size of the buffer of words; larger only if the words of one n-gram are longer."""
 _ROOM = 16
-"""Bytes kept free, so that eight more fit of which some are kept, and three that are read when the last word is hashed."""
+"""Bytes kept free: eight for a store of which only some are kept, and three that are read when the last word is hashed."""
 _U: Any = np.uint64
 _1, _8 = _U(1), _U(8)
 
 
 @helper
 def _copy_plain(data: Any, at: int, stop: int, buffer: Any, held: int, byte_of: Any, lower: bool) -> tuple[int, int]:
-    # Unsigned, so that numba leaves out its test for negative indices.
+    # Unsigned, so that numba omits its test for negative indices.
     here, end, place, full = _U(at), _U(stop), _U(held), _U(len(buffer) - _ROOM)
     while here < end and place < full:
         if here + _8 <= end:
             eight = word_at(data, here)
             dark = dark_marks(eight)
-            # What follows the first dark byte is overwritten.
+            # The bytes after the first dark byte are overwritten.
             put_word(buffer, place, lower_word(eight) if lower else eight)
             plain = first_mark(dark)
             here += plain
@@ -76,9 +76,9 @@ def fill_words(
     lower: bool,
     gap: int,
 ) -> tuple[int, int, int]:
-    """Append words until the text ends or no more fit; return where, the bytes held and the words that are whole.
+    """Append words until the text ends or no more fit; return the position, the bytes held and the number of complete words.
 
-    ``byte_of``: what each byte becomes, `SPACE_BYTE` for white space and what is not ASCII. ``gap``: 1 to put
+    ``byte_of``: value for each byte, `SPACE_BYTE` for white space and non-ASCII bytes. ``gap``: 1 to put
     a space after each word, 0 for none. The last word ends with the text, also without white space after it.
     """
     start = word_ends[words - 1] + gap if words else 0
@@ -108,12 +108,12 @@ def fill_words(
 
 @helper
 def keep_last_words(buffer: Any, held: int, word_ends: Any, words: int, count: int, gap: int) -> tuple[int, int]:
-    """Move the last ``count`` whole words, and what is held of the next, to the front; return bytes and words held."""
+    """Move the last ``count`` complete words, and the held part of the next, to the front; return bytes and words held."""
     gone = words - count
     if gone <= 0:
         return held, words
     start = word_ends[gone - 1] + gap
-    # Forward, byte by byte: the two may overlap.
+    # Forward, byte by byte, because the two may overlap.
     for place in range(held - start):
         buffer[place] = buffer[start + place]
     for number in range(count):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model with a low-rank adapter: files and loading, without peft; and layers on top that judge its last token.
+"""Language model with a low-rank adapter: files and loading, without peft; and layers on top that judge its last token.
 
-NVIDIA's Aegis comes so, in two places: the adapter, and the language model that its configuration names; and the instruction
-data guard in three, which are layers and these. The adapter is added to the weights when they are loaded.
+NVIDIA's Aegis is published in two places: the adapter, and the language model that its configuration names. The instruction
+data guard is in three: layers, and these two. The adapter is added to the weights when they are loaded.
 
 References
 ----------
@@ -24,7 +24,7 @@ from curator_df.errors import CorruptFileError, InputError, ParameterError
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 LAYERS = ("input_layer", "hidden_layer_0", "hidden_layer_1", "hidden_layer_2")
-"""On the last token made to length 1, each but the last followed by a ReLU, and the last by a sigmoid."""
+"""Layers on the last token, normalized to length 1; each but the last is followed by a ReLU, the last by a sigmoid."""
 _PAIR = re.compile(r"base_model\.model\.(?:model\.)?(.+)\.lora_([AB])\.weight")
 _PLAIN = {"bias": "none", "fan_in_fan_out": False, "use_dora": False}
 _EMPTY = ("modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform", "trainable_token_indices")
@@ -35,25 +35,25 @@ class Place:
     """Files in a folder, or in a repository of the Hugging Face hub."""
 
     name: str
-    """As it was given."""
+    """Name as the user gave it."""
     folder: str
-    """Where they are."""
+    """Folder of the files."""
     revision: str | None
-    """The commit, of a repository of the hub."""
+    """Commit, for a repository of the hub."""
     files: tuple[str, ...] = ()
-    """Their names. One that is missing is still being downloaded, or a download was interrupted."""
+    """Names of the files. A missing one is still being downloaded, or a download was interrupted."""
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """What is put on a language model."""
+    """Adapter of a language model, and layers on top."""
 
     adapter: Place = field(metadata={"identity": False})
-    """Of the adapter; what is in the files is part of the model's digest."""
+    """Place of the adapter; the contents of its files are part of the model's digest."""
     layers: Place | None = field(metadata={"identity": False})
-    """Of the layers on top; None of a model that answers in words."""
+    """Place of the layers on top; None for a generative classifier."""
     scale: float = field(metadata={"identity": False})
-    """By which the adapter's products are multiplied."""
+    """Factor by which the adapter's products are multiplied."""
 
 
 def base_and_scale(operator: str, name: str, config: Mapping[str, Any]) -> tuple[str, float]:
@@ -68,23 +68,25 @@ def base_and_scale(operator: str, name: str, config: Mapping[str, Any]) -> tuple
     odd += [key for key in _EMPTY if config.get(key)]
     if config.get("peft_type") != "LORA" or odd:
         kind = f"{config.get('peft_type')} with {', '.join(odd)}" if odd else str(config.get("peft_type"))
-        raise ParameterError(f"{operator}: {name!r} is an adapter of the kind {kind}; plain LORA is what is read here")
+        raise ParameterError(
+            f"{operator}: {name!r} is an adapter of the kind {kind}. Only plain LORA adapters can be read"
+        )
     base, rank = config.get("base_model_name_or_path"), config.get("r")
     if not isinstance(base, str) or not isinstance(rank, int) or rank < 1:
-        raise InputError(f"{operator}: {ADAPTER_CONFIG} of {name!r} names no language model, or no rank")
+        raise InputError(f"{operator}: {ADAPTER_CONFIG} of {name!r} lacks the language model or the rank")
     divisor = math.sqrt(rank) if config.get("use_rslora") else rank
     return base, float(config.get("lora_alpha", rank)) / divisor
 
 
 def require_layers(operator: str, name: str, shapes: Mapping[str, Sequence[int]], hidden: int) -> None:
-    """Raise `ParameterError` unless there are `LAYERS` for tokens of this width, of which the last makes one number."""
+    """Raise `ParameterError` unless there are `LAYERS` for tokens of this width, the last of which returns one number."""
     found = [tuple(shapes.get(f"{layer}.weight", ())) for layer in LAYERS]
     fits = all(len(shape) == 2 for shape in found) and all(f"{layer}.bias" in shapes for layer in LAYERS)
     chain = [hidden, *(shape[0] for shape in found)] if fits else []
     if not fits or [shape[1] for shape in found] != chain[:-1] or chain[-1] != 1:
         raise ParameterError(
-            f"{operator}: {name!r} has not the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one; it is not a guard "
-            "that is known here"
+            f"{operator}: {name!r} lacks the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one. It is not a known "
+            "guard model"
         )
 
 
@@ -94,7 +96,7 @@ def add_adapter(module: Any, path: str | os.PathLike[str], scale: float) -> None
     Raises
     ------
     ParameterError
-        If it is for another model, or half of a pair is missing.
+        If the adapter is for another model, or one matrix of a pair is missing.
     """
     import safetensors.torch
     import torch
@@ -116,7 +118,7 @@ def add_adapter(module: Any, path: str | os.PathLike[str], scale: float) -> None
 
 
 def load_layers(files: Iterable[Path], device: str) -> Callable[[Any], Any]:
-    """Return what the layers make, on a device, of tokens of shape (texts, width): shape (texts, 1), from 0 to 1."""
+    """Return a function that applies the layers, on a device, to tokens of shape (texts, width): (texts, 1), from 0 to 1."""
     import safetensors.torch
     import torch
 
@@ -141,7 +143,7 @@ def read_config(operator: str, place: Place) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as exc:
-        raise CorruptFileError(f"{path} is no JSON: {exc}. Copy or download the file again") from exc
+        raise CorruptFileError(f"{path} is not JSON: {exc}. Copy or download the file again") from exc
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} must hold a JSON object, and it holds a {type(found).__name__}")
+        raise CorruptFileError(f"{path} must have a JSON object, but has a {type(found).__name__}")
     return found

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let a language model answer prompts of a batch, and count what that takes: the likeliest token at each step.
+"""Generate answers of a language model to the prompts of a batch, taking the likeliest token in each step.
 
-See also ``answers.py``, where prompts and classes are; this needs torch.
+See also ``answers.py``, which has prompts and classes; this module needs torch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from curator_df.errors import ParameterError
 from curator_df.models.answers import Answers
 
 KEPT_SHARE = 0.9
-"""Of a text that is too long, what is kept at a further try: tokens of a cut text are not always those of its beginning."""
+"""Fraction of a text that is kept in a further attempt to shorten it: tokens of a truncated text can differ from those of its
+beginning."""
 
 
 def prompt_tokens(tokenizer: Any, texts: Sequence[str], answers: Answers, max_length: int) -> list[list[int]]:
-    """Return the tokens of the prompt about each text; of one with more than ``max_length`` the text is cut, not the question."""
+    """Return the tokens of the prompt about each text; in one over ``max_length`` only the text is truncated."""
     said = f"{answers.before}{{}}{answers.after}".split("{}")
     found = _encoded(tokenizer, [text.join(said) for text in texts])
     for place, tokens in enumerate(found):
@@ -35,7 +36,7 @@ def _cut(tokenizer: Any, text: str, answers: Answers, max_length: int) -> list[i
     room = max_length - len(bare)
     if room < 0:
         raise ParameterError(
-            f"the prompt alone has {len(bare):,} tokens, but the model is given {max_length:,}; raise max_length"
+            f"the prompt without a text has {len(bare):,} tokens, but max_length={max_length:,}. Use a larger max_length="
         )
     ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
     while room > 0:
@@ -56,25 +57,25 @@ def _encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
 def answered(
     module: Any, tokenizer: Any, padded: npt.NDArray[np.int64], is_token: npt.NDArray[np.bool_], answers: Answers
 ) -> npt.NDArray[Any]:
-    """Return what the model answers to prompts.
+    """Return the model's answers to prompts.
 
     Parameters
     ----------
     module : transformers.PreTrainedModel
         A language model with its head.
     tokenizer : transformers.PreTrainedTokenizerFast
-        Of its answers.
+        Tokenizer of the model.
     padded : ndarray of int64, shape (prompts, tokens)
         Prompts, padded on the left.
     is_token : ndarray of bool, shape (prompts, tokens)
-        False where padding is.
+        False for padding.
     answers : Answers
-        How long they may be, and how they are read.
+        Maximum length and interpretation of the answers.
 
     Returns
     -------
     ndarray of object, shape (prompts, 3)
-        Of each the place of the class, the probability with which the model gives just this answer, and the answer.
+        For each prompt, the position of the class, the probability of exactly this answer, and the answer.
     """
     steps = list(_steps(module, padded, is_token, answers.new_tokens, ends := _ends(module, tokenizer)))
     tokens, shares = (np.stack(parts, axis=1) for parts in zip(*steps, strict=True))
@@ -101,7 +102,7 @@ def _steps(
     from transformers import DynamicCache
 
     cache, going = DynamicCache(config=module.config), np.ones(len(padded), dtype=bool)
-    # transformers 5.24 has another name for it, and warns of the one before.
+    # transformers 5.24 has a new name for it, and warns about the old one.
     kept = {"cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values": cache}
     device = module.device
     given, mask = torch.from_numpy(padded).to(device), torch.from_numpy(is_token.astype(np.int64)).to(device)
@@ -113,7 +114,7 @@ def _steps(
                 attention_mask=mask,
                 position_ids=places,
                 use_cache=True,
-                logits_to_keep=1,  # of a long prompt those of all its tokens would be the most that is held
+                logits_to_keep=1,  # for a long prompt, those of all tokens would dominate the memory
                 **kept,
             )
             .logits[:, -1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifiers that are language models and answer in words: what they are asked, and which class an answer names.
+"""Generative classifiers: their prompts, and the class that an answer names.
 
 References
 ----------
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNKNOWN = "unknown"
-"""Class of a text for which an answer names none."""
+"""Class of a text whose answer names no class."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    r"""What a language model is asked about a text, and how its answer is read.
+    r"""Prompt for a text, and interpretation of the answer.
 
     Examples
     --------
@@ -27,17 +27,17 @@ class Answers:
     """
 
     before: str
-    """What stands before the text."""
+    """Prompt before the text."""
     after: str
-    """And after it. Neither is cut."""
+    """Prompt after the text. Neither part is truncated."""
     good: str
-    """First line of the answer to a text with nothing wrong."""
+    """First line of the answer for an unproblematic text."""
     bad: str
-    """And of one with something wrong, of which the second line names the kind."""
+    """First line of the answer for a problematic text; its second line names the kind."""
     kinds: tuple[str, ...]
-    """Kinds of what may be wrong."""
+    """Kinds of problems."""
     new_tokens: int = 100
-    """Most tokens of an answer."""
+    """Maximum number of tokens of an answer."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Answers:
         return (UNKNOWN, self.good, *self.kinds)
 
     def read(self, answer: str) -> int:
-        """Return the place of the class that an answer names. One that names several kinds at once is unknown, as in NeMo."""
+        """Return the position of the class that an answer names. An answer with several kinds is unknown, as in NeMo."""
         first, second = [*(line.strip() for line in answer.split("\n")), ""][:2]
         if first == self.good:
             return 1
@@ -53,11 +53,11 @@ class Answers:
 
 
 def aegis() -> Answers:
-    """Return what Aegis is asked.
+    """Return the prompt and answers of Aegis.
 
-    The prompt is that which the models were made with, kept as it is for their sake (``format_aegis`` of nemo_curator 0.9.0,
-    ``utils/aegis_utils.py``; copyright 2024, NVIDIA CORPORATION; Apache License 2.0). Its policy is that of Aegis, 13 kinds of
-    what may be wrong; its form that of Llama Guard.
+    The prompt is the one with which the models were trained, so it is unchanged (``format_aegis`` of nemo_curator 0.9.0,
+    ``utils/aegis_utils.py``; copyright 2024, NVIDIA CORPORATION; Apache License 2.0). Its policy is that of Aegis, with 13 kinds
+    of problems; its format is that of Llama Guard.
     """
     before, _, after = Path(__file__).with_name("aegis_prompt.txt").read_text(encoding="utf-8").partition("{text}")
     return Answers(before, after, "safe", "unsafe", tuple(f"O{number}" for number in range(1, 14)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a batch's memory attention takes, by the kind of model.
+"""Memory of a batch that attention takes, by the kind of model.
 
-Most kinds have SDPA in transformers, which never holds what each token makes of each other. Kinds without it hold a matrix of
-that for each head. The list is explicit, because a plan is made without transformers; a test compares it with the classes of
-transformers, and another one the numbers with what is held.
+Most kinds have SDPA in transformers, which never holds the attention matrix. Kinds without it hold such a matrix
+for each head. The list is explicit, because a plan is made without transformers; one test compares it with the classes of
+transformers, and another one compares the numbers with the memory used.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _EAGER_KINDS = (
     "vits",
 )
 EAGER_COPIES: Mapping[str, int] = {**dict.fromkeys(_EAGER_KINDS, 3), "deberta": 5, "deberta-v2": 5, "lilt": 7}
-"""Kinds that hold a matrix of attention for each head, and how many of them at once. Three are the scores, the probabilities, and
-the bias of positions (MPNet) or the probabilities of the layer before (RoFormer, Megatron-BERT, RemBERT); others hold two. LiLT
-has scores of words and of places. Those of DeBERTa are beside one for all distances between tokens
+"""Kinds that hold a matrix of attention for each head, with the number of such matrices at once. Three are the scores, the
+probabilities, and the bias of positions (MPNet) or the probabilities of the previous layer (RoFormer, Megatron-BERT,
+RemBERT); others hold two. LiLT has scores of words and of positions. DeBERTa has one more for all distances between tokens
 (benchmarks/model_memory.py)."""
 MASK_NUMBERS = 2
-"""With SDPA: numbers for each token and each other one of its text, whatever the number of heads."""
+"""Numbers for each token and each other token of its text with SDPA, independent of the number of heads."""
 
 
 def score_numbers(kind: str, heads: int, length: int, distances: int) -> int:
-    """Return how many numbers attention holds for each token of a batch, of texts of so many tokens.
+    """Return how many numbers attention holds for each token of a batch of texts of ``length`` tokens.
 
     Examples
     --------

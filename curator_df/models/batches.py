@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of documents of like length that fit: as many as a number of padded tokens holds, fewer when memory runs out.
+"""Batches of documents of similar length that fit: as many as a number of padded tokens allows, fewer when memory runs out.
 
-Where the number is to be found (`SizeTrial`), some of those up to the planned one take turns at first.
+If the best number is to be measured (`SizeTrial`), several sizes up to the planned one are tried in turn at first.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from curator_df.core.receipts.model_figures import COMPUTED_IN, SETTLED, TRIED_M
 from curator_df.models.size_trial import SizeTrial
 
 GROW_AFTER = 32
-"""Batches that went well before a larger one is tried again; twice as many after each failure."""
+"""Number of successful batches before a larger one is tried again; doubled after each failure."""
 MOST_PATIENCE = 4096
 GROWTH = 1.25
 
 
 @dataclass
 class BatchCounts:
-    """What became of the documents of a block."""
+    """Counts for the documents of a block."""
 
     documents: int = 0
-    """Given to the model."""
+    """Documents passed to the model."""
     tokens: int = 0
-    """Of these."""
+    """Tokens of these documents."""
     padding_tokens: int = 0
-    """Beside them, to make the documents of a batch equally long."""
+    """Additional padding tokens that make the documents of a batch equally long."""
     batches: int = 0
-    """That went well."""
+    """Successful batches."""
     batches_halved: int = 0
-    """That did not fit into memory."""
+    """Batches that did not fit into memory."""
     waited_milliseconds: int = 0
-    """Until other tasks of the worker left room for the model (`curator_df.resources`)."""
+    """Milliseconds of waiting until other tasks of the worker released the model (`curator_df.resources`)."""
     trials: Counter[str] = field(default_factory=Counter)
-    """Of the sizes of batches that took turns: the tokens of each, its microseconds, and which was taken."""
+    """Counters of batch sizes tried: tokens and microseconds of each, and the chosen size."""
     computed_in: str | None = None
-    """In which numbers, of a model that computes in those it is asked for."""
+    """Number format of the computation, for a model with a selectable one."""
     peaks: dict[str, int] = field(default_factory=dict)
-    """The most that was held, in bytes (`curator_df.models.devices.peaks`)."""
+    """Peak bytes held (`curator_df.models.devices.peaks`)."""
 
     def counters(self) -> dict[str, int]:
-        """Return what is added up over all blocks."""
+        """Return the counters, which are summed over all blocks."""
         counted = {name: number for name, number in vars(self).items() if isinstance(number, int)} | dict(self.trials)
         return counted if self.computed_in is None else counted | {f"{COMPUTED_IN}{self.computed_in}": self.batches}
 
 
 class BatchSize:
-    """How many padded tokens a batch of one model may have in this process; shared by its threads."""
+    """Number of padded tokens that a batch of one model may have in this process; shared by its threads."""
 
     def __init__(
         self,
@@ -68,21 +68,21 @@ class BatchSize:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.clock = clock
-        """What batches of a trial are timed by, in seconds."""
+        """Clock that times the batches of a trial, in seconds."""
         self.tokens = most_tokens
-        """Of the next batch, at most; of them ``row_tokens`` stand for what each document takes besides."""
+        """Maximum padded tokens of the next batch; each document counts ``row_tokens`` more than its own."""
         self._most_tokens, self._most_rows, self._row_tokens = most_tokens, most_rows, row_tokens
         self._went_well, self._patience = 0, GROW_AFTER
         self._trial = None if trial is None or trial.is_done else trial
         self._lock = threading.Lock()
 
     def turn(self) -> int | None:
-        """Return the size whose turn it is, while some take turns."""
+        """Return the size to try next, while there is a trial."""
         with self._lock:
             return None if self._trial is None else self._trial.turn()
 
     def rows(self, length: int, tokens: int | None = None) -> int:
-        """Return how many documents of up to ``length`` tokens are a batch, of that size if one is named: one at least.
+        """Return how many documents of up to ``length`` tokens fit a batch of ``tokens`` (default: current size); at least 1.
 
         Examples
         --------
@@ -96,7 +96,7 @@ class BatchSize:
         return rows if self._most_rows is None else min(rows, self._most_rows)
 
     def failed(self, rows: int, length: int, counts: BatchCounts) -> None:
-        """Note that memory ran out: from now on half of that."""
+        """Record that memory ran out: from now on, use half the size."""
         with self._lock:
             self.tokens = max(min(self.tokens, rows * (length + self._row_tokens) // 2), 1)
             self._went_well, self._patience = 0, min(2 * self._patience, MOST_PATIENCE)
@@ -105,7 +105,7 @@ class BatchSize:
                 self._settle(counts)
 
     def succeeded(self) -> None:
-        """Note that a batch went well; now and then that lets the next ones be larger."""
+        """Record a successful batch; now and then this allows larger batches."""
         with self._lock:
             self._went_well += 1
             if self.tokens < self._most_tokens and self._went_well >= self._patience:
@@ -113,7 +113,7 @@ class BatchSize:
                 self._went_well = 0
 
     def note(self, turn: int, tokens: int, seconds: float, counts: BatchCounts, *, is_full: bool) -> None:
-        """Note how long a batch of the size whose turn it was took."""
+        """Record the time of a batch of the tried size."""
         with self._lock:
             if self._trial is None:
                 return
@@ -126,7 +126,7 @@ class BatchSize:
             self._settle(counts)
 
     def _settle(self, counts: BatchCounts) -> None:
-        """Take the fastest size, once that is known."""
+        """Adopt the fastest size, once it is known."""
         trial = self._trial
         if trial is None or not trial.is_done:
             return
@@ -135,12 +135,12 @@ class BatchSize:
             return
         counts.trials[f"{SETTLED}{best}"] += 1
         self.tokens = min(self.tokens, best)
-        if best < trial.sizes[0]:  # a larger one was slower; where memory ran out, larger ones are tried again
+        if best < trial.sizes[0]:  # a larger one was slower; after memory ran out, larger ones are tried again
             self._most_tokens = best
 
 
 def row_batches(most: int) -> BatchSize:
-    """Return sizes in documents, for what has no tokens: lengths are then 0, and documents keep their order.
+    """Return sizes in documents, for models without tokens: lengths are then 0, and documents keep their order.
 
     Examples
     --------
@@ -158,23 +158,23 @@ def run_batches(
     forward: Callable[[npt.NDArray[np.int64]], None],
     counts: BatchCounts,
 ) -> None:
-    """Give documents to a model, longest first, in batches that fit.
+    """Pass documents to a model, longest first, in batches that fit.
 
     Parameters
     ----------
     lengths : ndarray of int64, shape (documents,)
-        Tokens of each.
+        Number of tokens of each document.
     size : BatchSize
-        Of the batches.
+        Size of the batches.
     forward : callable
-        Takes the places of the documents of a batch, and keeps what it makes of them.
+        Function of the positions of the documents of a batch; it stores the results.
     counts : BatchCounts
-        Counted up.
+        Counts, which are increased.
 
     Raises
     ------
     MemoryError
-        Or what the model raised, if memory runs out on a single document.
+        If memory runs out on a single document; the model's own exception is raised.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -205,7 +205,7 @@ def _went_well(forward: Callable[[npt.NDArray[np.int64]], None], places: npt.NDA
     except Exception as exc:
         if len(places) == 1 or not is_out_of_memory(exc):
             raise
-        traceback.clear_frames(exc.__traceback__)  # they hold what the layers had made
+        traceback.clear_frames(exc.__traceback__)  # they hold the results of the layers
     else:
         return True
     release_free_memory()
@@ -213,7 +213,7 @@ def _went_well(forward: Callable[[npt.NDArray[np.int64]], None], places: npt.NDA
 
 
 def windows(sizes: npt.NDArray[np.int64], most: int) -> Iterator[slice]:
-    """Yield consecutive rows whose sizes add up to at most ``most``; a larger one is alone.
+    """Yield consecutive rows whose sizes add up to at most ``most``; a larger row is yielded alone.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own model: a function of a list of strings that returns a row of numbers for each."""
+"""User-defined model: a function of a list of strings that returns a row of numbers for each."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from curator_df.errors import OperatorError
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
 
 DEFAULT_ROWS = 256
-"""Texts that a function is given at a time."""
+"""Default number of texts passed to a function in each call."""
 
 
 @dataclass(frozen=True)
 class UserModel:
-    """A function and how it is called."""
+    """User's function, and its parameters."""
 
     operator: str
-    """For errors."""
+    """Name of the operator, for errors."""
     function: Callable[[Sequence[str]], Any]
-    """Takes texts, returns an array of shape (texts, width)."""
+    """Function of a list of texts; it returns an array of shape (texts, width)."""
     width: int
-    """Numbers for each text."""
+    """Number of values for each text."""
     max_chars: int | None
-    """Characters of a text that it is given; None for all."""
+    """Maximum number of characters of a text passed to the function; None for all."""
     rows: int = field(metadata={"identity": False})
-    """Most texts that it is given at a time."""
+    """Maximum number of texts passed in each call."""
 
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
-        """Give all texts but null to the function, in order, and what it makes of them to ``keep`` with their places.
+        """Pass all non-null texts to the function, in order, and its results to ``keep`` with their positions.
 
-        Where it runs out of memory it is given half as many, from then on in this process.
+        If it runs out of memory, it gets half as many texts from then on in this process.
         """
         counts, places = BatchCounts(), np.flatnonzero(texts.is_valid().to_numpy())
 

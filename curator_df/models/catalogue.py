@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published classifiers as data: where a model is, how much of a text it reads, and what its output means.
+"""Published classifiers as data: the location of a model, how much of a text it reads, and the meaning of its output.
 
-A commit is pinned if one was published, so a changed model on the hub changes nothing here. An entry without a commit
-is refused until the user names one. The documentation says where each commit was seen. See ``docs/models.md#classes``.
+A commit is pinned if one was published, so a changed model on the hub has no effect here. An entry without a commit
+is refused until the user gives one. The documentation lists the source of each commit. See ``docs/models.md#classes``.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ _CONTENT_TYPES = (
     "Conversational",
 )
 DEBERTA_REVISION = "8ccc9b6f36199bec6961081d44eb72fb3f7353f3"
-"""Of microsoft/deberta-v3-base."""
+"""Commit of microsoft/deberta-v3-base."""
 _MDEBERTA_REVISION = "a0484667b22365f84929a935b5e50a51f71f159d"
-"""Of microsoft/mdeberta-v3-base."""
+"""Commit of microsoft/mdeberta-v3-base."""
 _LLAMA_GUARD_REVISION = "dfcfa3409b9994a4722d44e05f82e81ea73c5106"
-"""Of meta-llama/LlamaGuard-7b."""
+"""Commit of meta-llama/LlamaGuard-7b."""
 _DEFENSIVE_REVISION = "f54cb2302ee876705dc0f7df2288f442c034b2f3"
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A model that classifies texts, and how to use it."""
+    """Model that classifies texts, and its use."""
 
     name: str
-    """Its name here."""
+    """Name of the classifier in curator_df."""
     model: str
-    """A folder, or the id of a model on the Hugging Face hub."""
+    """Folder, or ID of a model on the Hugging Face hub."""
     source: str
     """Publication that describes its use."""
     max_length: int | None = None
@@ -102,21 +102,21 @@ class Classifier:
     clip: tuple[float, float] | None = None
     """For a model with one output: the bounds to which the score is clipped."""
     answers: Callable[[], Answers] | None = None
-    """For a model that is a language model's adapter and answers in words: a function that returns its prompt and answers."""
+    """For a generative classifier, an adapter of a language model: a function that returns its prompt and answers."""
     adapter: str | None = None
     """For a model that consists of layers on the last token of a language model: the language model's adapter, which names it."""
     adapter_revision: str | None = None
     """Commit, tag or branch of the adapter."""
     base_revision: str | None = None
-    """The same of the model on which this one stands, which its files name; with another ``revision=`` the latest."""
+    """Commit, tag or branch of the base model that the model's files name; the latest with another ``revision=``."""
     revision: str | None = None
     """Commit, tag or branch. If there is none, users of the model on the hub must name one."""
     licence: str | None = None
-    """Licence of the weights as stated by the publisher: an SPDX identifier, or the name of the agreement; None if not stated."""
+    """License of the weights as stated by the publisher: an SPDX identifier, or the name of the agreement; None if not stated."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes that it gives, known without its files; empty if they are not.
+        """Names of the classes that are known without the model's files; empty if unknown.
 
         Examples
         --------
@@ -139,7 +139,7 @@ QUALITY = Classifier(
     base_revision=DEBERTA_REVISION,
     licence="Apache-2.0",
 )
-"""High, Medium or Low."""
+"""Quality of a text: High, Medium or Low."""
 DOMAIN = Classifier(
     "DOMAIN",
     "nvidia/domain-classifier",
@@ -151,7 +151,7 @@ DOMAIN = Classifier(
     base_revision=DEBERTA_REVISION,
     licence="Apache-2.0",
 )
-"""One of 26 domains, of English text."""
+"""Domain of an English text, one of 26."""
 MULTILINGUAL_DOMAIN = Classifier(
     "MULTILINGUAL_DOMAIN",
     "nvidia/multilingual-domain-classifier",
@@ -163,7 +163,7 @@ MULTILINGUAL_DOMAIN = Classifier(
     base_revision=_MDEBERTA_REVISION,
     licence=NVIDIA_OPEN,
 )
-"""The same, of other languages too."""
+"""Domain of a text in any of several languages, one of 26."""
 CONTENT_TYPE = Classifier(
     "CONTENT_TYPE",
     "nvidia/content-type-classifier-deberta",
@@ -175,7 +175,7 @@ CONTENT_TYPE = Classifier(
     base_revision=DEBERTA_REVISION,
     licence=NVIDIA_OPEN,
 )
-"""One of 11 types of text, such as news or a review."""
+"""Type of a text, one of 11, such as news or a review."""
 FINEMATH = Classifier(
     "FINEMATH",
     "HuggingFaceTB/finemath-classifier",
@@ -187,8 +187,8 @@ FINEMATH = Classifier(
     revision="bd0b0e330750ccaafb16c47066f875b3fcb707c3",
     licence="MIT",
 )
-"""How much mathematical reasoning there is in a text, from 0 to 5; the classes are the rounded score, as FineMath-4+ and -3+
-are cut."""
+"""Amount of mathematical reasoning in a text, from 0 to 5; the classes are the rounded score, the basis of FineMath-4+ and
+-3+."""
 FINEWEB_EDU = Classifier(
     "FINEWEB_EDU",
     "HuggingFaceFW/fineweb-edu-classifier",
@@ -199,7 +199,7 @@ FINEWEB_EDU = Classifier(
     revision="284663cbb2dabf9bda30d8f8cc49601251ee1631",
     licence="Apache-2.0",
 )
-"""How educational a text is, from 0 to 5."""
+"""Educational value of a text, from 0 to 5."""
 FINEWEB_MIXTRAL_EDU = Classifier(
     "FINEWEB_MIXTRAL_EDU",
     "nvidia/nemocurator-fineweb-mixtral-edu-classifier",
@@ -209,7 +209,7 @@ FINEWEB_MIXTRAL_EDU = Classifier(
     clip=(0.0, 5.0),
     licence=NVIDIA_OPEN,
 )
-"""The same, learned from another model's judgements."""
+"""Educational value of a text, learned from the judgments of Mixtral."""
 FINEWEB_NEMOTRON_EDU = Classifier(
     "FINEWEB_NEMOTRON_EDU",
     "nvidia/nemocurator-fineweb-nemotron-4-edu-classifier",
@@ -219,7 +219,7 @@ FINEWEB_NEMOTRON_EDU = Classifier(
     clip=(0.0, 5.0),
     licence=NVIDIA_OPEN,
 )
-"""The same, learned from a third model's judgements."""
+"""Educational value of a text, learned from the judgments of Nemotron."""
 INSTRUCTION_DATA_GUARD = Classifier(
     "INSTRUCTION_DATA_GUARD",
     "nvidia/instruction-data-guard",
@@ -233,8 +233,8 @@ INSTRUCTION_DATA_GUARD = Classifier(
     base_revision=_LLAMA_GUARD_REVISION,
     licence=NVIDIA_OPEN,
 )
-"""Whether instructions with answers look as if they were to poison a model, from 0 to 1. It stands on LlamaGuard-7b, to which
-access must be asked for: 27 GB of weights as float32 in each worker."""
+"""Score from 0 to 1 of whether instructions with answers look as if they were meant to poison a model. It is based on
+LlamaGuard-7b, for which access must be requested: 27 GB of weights as float32 in each worker."""
 AEGIS_DEFENSIVE = Classifier(
     "AEGIS_DEFENSIVE",
     "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
@@ -246,8 +246,8 @@ AEGIS_DEFENSIVE = Classifier(
     base_revision=_LLAMA_GUARD_REVISION,
     licence=LLAMA_2,
 )
-"""Whether a text is safe, or which of 13 kinds of unsafe it is, O1 (violence) to O13 (needs caution): the wary of the two.
-It stands on LlamaGuard-7b, as INSTRUCTION_DATA_GUARD does. Of its 4,096 tokens 100 are for the answer."""
+"""Safety of a text: safe, or one of 13 kinds of unsafe, O1 (violence) to O13 (needs caution); the stricter of the two Aegis
+models. It is based on LlamaGuard-7b, like INSTRUCTION_DATA_GUARD. 100 of its 4,096 tokens are for the answer."""
 AEGIS_PERMISSIVE = Classifier(
     "AEGIS_PERMISSIVE",
     "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Permissive-1.0",
@@ -259,4 +259,4 @@ AEGIS_PERMISSIVE = Classifier(
     base_revision=_LLAMA_GUARD_REVISION,
     licence=LLAMA_2,
 )
-"""The same, learned so that texts in doubt are safe."""
+"""Safety of a text, like AEGIS_DEFENSIVE, but trained so that texts in doubt are safe."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `add_class` and `keep_class` take for a classifier, as a model that runs, and what its numbers mean."""
+"""Resolve the classifier of `add_class` and `keep_class` to a model that runs, and to the meaning of its numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chosen_model(
     given: Mapping[str, Any],
     batches: Mapping[str, Any],
 ) -> tuple[Found, ClassScores]:
-    """Check everything at the door; return the model, and what its numbers mean."""
+    """Check all parameters; return the model, and the meaning of its numbers."""
     require_text(df, operator, text)
     require_host(df._meta, operator)
     chosen = _checked(operator, given)
@@ -69,12 +69,12 @@ def chosen_model(
         return model, ClassScores.of(operator, chosen["labels"], own, len(own), chosen["tiers"], None, "answers")
     if model.files.several_classes:
         raise ParameterError(
-            f"{operator}: {name!r} gives a text several classes at once; pass a function that returns one number for each"
+            f"{operator}: {name!r} assigns several classes to a text. Pass a function that returns one number for each class"
         )
     widths = (len(model.files.classes),) if model.files.layers is None else model.files.layers.widths
     if len(widths) > 1:
         raise ParameterError(
-            f"{operator}: {name!r} answers {len(widths)} questions at once; add_prompt_scores takes it"
+            f"{operator}: {name!r} answers {len(widths)} questions at once. Use it with add_prompt_scores"
         )
     _compare(operator, classifier, model.files.classes)
     labels, own, tiers = chosen["labels"], model.files.classes, chosen["tiers"]
@@ -85,7 +85,7 @@ def chosen_model(
 def _of_another_kind(
     operator: str, classifier: Any, chosen: Mapping[str, Any], settings: Mapping[str, Any], rows: Any
 ) -> tuple[Found, ClassScores] | None:
-    """Return a pipeline, a file of fastText or a function, and what its numbers mean; None if it is none of these."""
+    """Return a pipeline, fastText file or function, and the meaning of its numbers; None for any other classifier."""
     labels, tiers = chosen["labels"], chosen["tiers"]
     if is_pipeline(classifier):
         refuse_settings(operator, settings)
@@ -102,7 +102,7 @@ def _of_another_kind(
         raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
     if tiers is not None:
         raise ParameterError(
-            f"{operator}: tiers= is for models that make one number; a function returns one for each class"
+            f"{operator}: tiers= is only for models with a single score. A function returns one score for each class"
         )
     refuse_settings(operator, settings)
     scores = ClassScores.of(operator, labels, (), len(labels), None, None, "largest")
@@ -110,7 +110,7 @@ def _of_another_kind(
 
 
 def _where(operator: str, classifier: Classifier, revision: str | None) -> dict[str, Any]:
-    """Return where an entry's files are and how they are used, as `text_model` takes it."""
+    """Return the location and the settings of an entry, as arguments of `text_model`."""
     is_pinned = revision in (None, classifier.revision)
     if not os.path.isdir(classifier.model):
         revision = revision or classifier.revision or _no_revision(operator, classifier)
@@ -124,7 +124,7 @@ def _where(operator: str, classifier: Classifier, revision: str | None) -> dict[
 
 
 def _checked(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given, with labels and tiers of the right type."""
+    """Return the given values, with labels and tiers of the right type."""
     labels, tiers = given["labels"], given["tiers"]
     if tiers is not None:
         require_mapping(operator, "tiers", tiers)
@@ -132,15 +132,15 @@ def _checked(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compare(operator: str, classifier: Model, classes: Sequence[str]) -> None:
-    """Warn where a model of the catalogue has other classes than were published when the entry was written."""
+    """Warn if a model of the catalog has other classes than were published when the entry was written."""
     if not isinstance(classifier, Classifier) or not classifier.labels:
         return
     published, found = set(classifier.labels), set(classes)
     if published != found:
         other = ", ".join(map(repr, sorted(published ^ found)))
         warnings.warn(
-            f"{operator}: {classifier.model!r} has other classes than were published for {classifier.name}: one of the two lacks "
-            f"{other}. Those of the model are used",
+            f"{operator}: {classifier.model!r} has other classes than those published for {classifier.name}; they differ in "
+            f"{other}. The classes of the model are used",
             UserWarning,
             stacklevel=4,
         )
@@ -148,15 +148,15 @@ def _compare(operator: str, classifier: Model, classes: Sequence[str]) -> None:
 
 def _no_revision(operator: str, classifier: Classifier) -> NoReturn:
     raise ParameterError(
-        f"{operator}: no commit is known of {classifier.name}, {classifier.model!r} on the hub; pass revision=, the commit that "
-        "you have looked at, or revision='main' for whatever is the latest there"
+        f"{operator}: no commit is pinned for {classifier.name}, {classifier.model!r} on the hub. Pass revision=, a commit that "
+        "you have checked, or revision='main' for the latest one"
     )
 
 
 def answer_tokens(operator: str, model: Found) -> int:
-    """Return the most tokens of an answer; raise `ParameterError` if a model gives none."""
+    """Return the maximum number of tokens of an answer; raise `ParameterError` if the model gives no answers."""
     if isinstance(model, TextModel) and model.answers is not None:
         return model.answers.new_tokens
     raise ParameterError(
-        f"{operator}: answer_into= is for a classifier that answers in words, as classifiers.AEGIS_DEFENSIVE"
+        f"{operator}: answer_into= is only for a generative classifier, such as classifiers.AEGIS_DEFENSIVE"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers say that a classifier makes of a text."""
+"""Interpretation of a classifier's output for a text."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Meaning = Literal["probabilities", "largest", "one", "answers"]
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Names of classes, and which of them numbers mean."""
+    """Names of classes, and the meaning of the numbers."""
 
     labels: tuple[str, ...]
-    """In the order of the numbers; of one number in the order of ``bounds``."""
+    """Labels in the order of the numbers; for a single score in the order of ``bounds``."""
     meaning: Meaning
-    """Numbers of a model from which probabilities follow; numbers of which the largest counts; one number; or the place of a
-    class, its probability and an answer, as `answering.answered` returns them."""
+    """Kind of output: numbers from which probabilities follow; numbers of which the largest decides; a single score; or the
+    position of a class, its probability and an answer, as `answering.answered` returns them."""
     bounds: tuple[float, ...] = ()
-    """Of one number, ascending: from which one on it is of the second class, the third..."""
+    """Minimum scores of the second class, the third and so on, in ascending order, for a single score."""
     clip: tuple[float, float] | None = None
-    """Bounds of that number itself."""
+    """Bounds to which a single score is clipped."""
     column: int | None = None
-    """Place of the class whose score is kept; None for that of the text's class."""
+    """Position of the class whose score is kept; None for the class of the text."""
 
     @classmethod
     def of(
@@ -44,39 +44,41 @@ class ClassScores:
         clip: tuple[float, float] | None,
         meaning: Meaning,
     ) -> ClassScores:
-        """Check that names and numbers fit together: ``labels`` as they were given, or else the model's ``own``."""
+        """Check that names and numbers match: ``labels`` as given, or else the model's ``own``."""
         if width == 1 and meaning == "probabilities":
             if not tiers:
                 raise ParameterError(
-                    f"{operator}: the model makes one number of a text; say what it means with tiers=, the least number of "
-                    "each class, such as tiers={'high': 2.5, 'low': 0.0}"
+                    f"{operator}: the model returns a single score. Map scores to classes with tiers=, the minimum score of "
+                    "each class, for example tiers={'high': 2.5, 'low': 0.0}"
                 )
             if labels is not None:
                 raise ParameterError(
-                    f"{operator}: labels={list(labels)} has no meaning for a model that makes one number of a text: tiers= names "
-                    "its classes; leave labels= out"
+                    f"{operator}: labels={list(labels)} does not apply to a model that returns a single score. Name its classes "
+                    "with tiers= instead"
                 )
             ascending, bounds = ascending_tiers(operator, tiers)
             return cls(ascending, "one", bounds[1:], clip)
         if tiers:
-            raise ParameterError(f"{operator}: tiers= are for a model with one number; this one has {width} classes")
+            raise ParameterError(
+                f"{operator}: tiers= is only for a model with a single score. This one has {width} classes"
+            )
         names = labels or own
         if len(names) != width or len(set(names)) != width:
             raise ParameterError(f"{operator}: labels= must be {width} different names; found {', '.join(names)}")
         return cls(names, meaning)
 
     def of_class(self, operator: str, label: str) -> ClassScores:
-        """Return the same with the scores of one class, whichever is the class of a text."""
+        """Return these scores with those of one class, regardless of the class of a text."""
         if self.meaning in ("one", "answers") or label not in self.labels:
-            single = {"one": "none, but one number", "answers": "none, but one of the answer"}
+            single = {"one": "none (the model returns a single score)", "answers": "none (only the answer has a score)"}
             listed = single.get(self.meaning) or ", ".join(map(repr, self.labels))
             raise ParameterError(
-                f"{operator}: score_of={label!r} is not a class with a score of its own; there are: {listed}"
+                f"{operator}: score_of={label!r} is not a class with its own score. Available classes: {listed}"
             )
         return dataclasses.replace(self, column=self.labels.index(label))
 
     def read(self, made: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Return the place of the class in ``labels`` (-1: a number is none, so there is no class), and the score, of each row.
+        """Return for each row the position of its class in ``labels`` (-1: NaN, so there is no class), and its score.
 
         Examples
         --------
@@ -90,7 +92,7 @@ class ClassScores:
             numbers = made[:, 0] if self.clip is None else np.clip(made[:, 0], *self.clip)
             places = np.searchsorted(np.asarray(self.bounds, numbers.dtype), numbers, side="right")
             return np.where(np.isnan(numbers), -1, places), numbers
-        is_number: npt.NDArray[np.bool_] = np.less(made, np.inf).all(axis=1)  # not less: NaN too
+        is_number: npt.NDArray[np.bool_] = np.less(made, np.inf).all(axis=1)  # NaN is not less either
         made = np.where(is_number[:, None], made, 0)
         codes = made.argmax(axis=1)
         largest = made[np.arange(len(made)), codes]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of texts by a model: `add_class` and `keep_class`."""
+"""Classify texts with a model: `add_class` and `keep_class`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from curator_df.models.text_model import BatchRows, price_of
 from curator_df.ops.host_only import require_host
 
 ROW_BYTES = 100
-"""Of the rows for which the peak factors hold; a block of shorter ones is halved when it does not fit."""
+"""Row size for which the memory multipliers hold; a block of shorter rows is halved if it does not fit."""
 ADD_FACTOR = 0.8
-"""Peak extra bytes without the names of the classes: codes, numbers and what makes strings of them, and cut texts."""
+"""Memory multiplier without the names of the classes: codes, numbers, their conversion to strings, and truncated texts."""
 KEEP_FACTOR = 1.5
-"""What `keep_where` takes, and codes and numbers."""
+"""Memory multiplier of `keep_where`, codes and numbers."""
 FILTER_FACTOR = 1.2
-"""What ``filter_by`` adds: what `keep_where` takes."""
+"""Additional memory multiplier of ``filter_by``, that of `keep_where`."""
 TOKEN_BYTES = 8
-"""Of an answer in words; twice, while its column is made. Assumed."""
+"""Bytes of a token of an answer; twice that while its column is made. Assumed."""
 NO_CLASS = "no_class"
-"""Reason under which rows without a class are dropped: those without text, and those of whose numbers one is none."""
+"""Reason of dropped rows without a class: those without text, and those with NaN in the model's output."""
 
 
 def add_class(
@@ -84,14 +84,14 @@ def add_class(
         Class whose score to return, whichever class the text has: for example how good a text is, for a model with the
         classes good and bad. By default the score of the text's own class.
     answer_into : str, optional
-        For a classifier that answers in words (Aegis): column for the raw answers, which show why a class is unknown.
+        For a generative classifier (Aegis): column for the raw answers, which show why a class is unknown.
     filter_by : str or sequence of str, optional
         Classes of the rows to keep; the others are dropped as by `keep_class`. By default all rows are kept.
     max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
-        Commit, tag or branch of a model on the hub. Defaults to the one in the catalogue, or to the latest for a model
-        id. Required for a catalogue entry without one.
+        Commit, tag or branch of a model on the hub. Defaults to the one in the catalog, or to the latest for a model
+        id. Required for a catalog entry without one.
     text : str, default "text"
         The text column.
 
@@ -100,7 +100,7 @@ def add_class(
     dask.dataframe.DataFrame
         The same rows with two columns, null where the text is null: the class, and as ``Float32`` its score. The score
         is the class probability; for a model with one output, that output; for a function, its value for the class; for
-        an answer in words, the probability of the whole answer. With ``answer_into`` also the answers. With
+        a generated answer, the probability of the whole answer. With ``answer_into`` also the answers. With
         ``filter_by`` only the rows of these classes, in order.
 
     Raises
@@ -110,7 +110,7 @@ def add_class(
     InputError
         If the model does not exist, or some of its files are missing.
     ParameterError
-        If the model has no safetensors file or is not a classifier, a catalogue entry has no commit, ``filter_by``
+        If the model has no safetensors file or is not a classifier, a catalog entry has no commit, ``filter_by``
         is empty or names a class that the model does not have, or a parameter is out of range.
     OperatorError
         When computing, if a function returns anything but such an array.
@@ -238,15 +238,15 @@ trust_remote_code
 
 
 def _known(operator: str, parameter: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
-    """Return names of classes; raise `ParameterError` if there are none, or one is not of the model."""
+    """Return names of classes; raise `ParameterError` if there are none, or one is not a class of the model."""
     wanted, known = strings_of(operator, parameter, names), ", ".join(map(repr, scores.labels))
     if not wanted:
         raise ParameterError(
-            f"{operator}: {parameter}={names!r} names no class, so no row would stay; name at least one of: {known}"
+            f"{operator}: {parameter}={names!r} has no class, so no row would be kept. Use at least one of: {known}"
         )
     if unknown := [name for name in wanted if name not in scores.labels]:
         raise ParameterError(
-            f"{operator}: {parameter} names {unknown[0]!r}, which is not a class of the model; it has: {known}"
+            f"{operator}: {parameter} has {unknown[0]!r}, which is not a class of the model. Use classes among: {known}"
         )
     return wanted
 
@@ -305,11 +305,13 @@ def _of_classes(
     keep: tuple[str, ...],
     counts: BatchCounts,
 ) -> Outcome:
-    """Return the rows of some classes, and those of the others by their class."""
+    """Return the rows of some classes, and the other rows by their class."""
     staying = np.isin(codes, [scores.labels.index(name) for name in keep])
     if staying.all():
         return Outcome(block, counters=counts.counters(), peaks=counts.peaks)
-    names = np.array([*(f"class_{name}" for name in scores.labels), NO_CLASS], dtype=object)  # code -1 is the last
+    names = np.array(
+        [*(f"class_{name}" for name in scores.labels), NO_CLASS], dtype=object
+    )  # code -1 selects the last one
     reasons = names[codes[~staying]]
     found, rows = np.unique(reasons, return_counts=True)
 
@@ -325,7 +327,7 @@ def _of_classes(
 
 
 def _threshold(code: int, scores: ClassScores, keep: tuple[str, ...]) -> float | None:
-    """Return the bound of the nearest class that is kept, which the number of a text of another class does not reach."""
+    """Return the bound of the nearest kept class, which the score of a text of another class does not reach."""
     kept = sorted(scores.labels.index(name) for name in keep)
     above, below = [place for place in kept if place > code], [place for place in kept if place < code]
     if code < 0 or not kept:
@@ -341,7 +343,7 @@ def _classified(
     resources: Resources,
     answers: list[str | None] | None = None,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], BatchCounts]:
-    """Return the number of the class of each row (-1: none), its score, and counts; with ``answers`` fill these in."""
+    """Return the class number of each row (-1: none), its score, and counters; with ``answers``, fill it with the answers."""
     codes: npt.NDArray[np.int32] = np.full(len(block), -1, dtype=np.int32)
     numbers: npt.NDArray[np.float32] = np.full(len(block), np.nan, dtype=np.float32)
 

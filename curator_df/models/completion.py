@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a language model answers to each text: `add_completion`."""
+"""Answer of a language model to each text: `add_completion`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from curator_df.models.text_model import require_count
 from curator_df.ops.host_only import require_host
 
 ROW_BYTES = 1_000
-"""Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
+"""Row size for which the memory multiplier holds; a block of shorter rows is halved if it does not fit."""
 TOKEN_BYTES = 8
-"""Of an answer; twice, while its column is made. Assumed."""
+"""Bytes of a token of an answer; twice that while its column is made. Assumed."""
 LIBRARY_BYTES = 30_000_000
-"""What a process holds for the client and its threads; assumed."""
+"""Bytes that a process holds for the client and its threads; assumed."""
 ROWS_AT_A_TIME = 256
-"""Rows whose columns are held as Python texts."""
+"""Number of rows whose columns are held as Python strings."""
 MAX_TOKENS = 256
-"""Of an answer, where nothing else is said."""
+"""Default maximum number of tokens of an answer."""
 NO_OPTIONS = {
     "model": "set model=",
     "messages": "set prompt= and system=",
@@ -42,7 +42,7 @@ NO_OPTIONS = {
     "n": "one answer is kept for each row. For more, add further columns with other into= and options={'seed': ...}",
     "stream": "answers are read whole. Leave it out",
 }
-"""Fields of a request that are not for ``options``, and what to do instead."""
+"""Fields of a request that are not allowed in ``options``, with the alternative."""
 
 
 def add_completion(
@@ -116,12 +116,12 @@ def add_completion(
         If a column of the prompt is missing, or ``into`` already exists.
     ParameterError
         If the prompt names no column, the URL is invalid, a parameter is out of range, an option belongs elsewhere or
-        is not JSON, or httpx is missing; when running, if the environment variable is not set, or its value is no key.
+        is not JSON, or httpx is missing; when running, if the environment variable is not set, or its value is not a valid key.
     SchemaError
         If a column of the prompt has lists or structs.
     OperatorError
-        When running, whatever ``on_error`` says, if it is not about the rows: the statuses 401, 402, 403 and 404, and 20
-        requests one after the other in a process that failed in any way. Resume when the cause is mended.
+        When running, regardless of ``on_error``, if it does not concern rows: the statuses 401, 402, 403 and 404, and 20
+        consecutive failed requests in a process. Resume when the cause is fixed.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -157,13 +157,13 @@ def add_completion(
     refuse_columns(df, operator, into)
     require_package(operator, "httpx", "completions")
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
-        raise ParameterError(f"{operator}: base_url={base_url!r} is not an http:// or https:// address")
+        raise ParameterError(f"{operator}: base_url={base_url!r} is not an http:// or https:// URL")
     fields, most_tokens = _fields(operator, options, max_tokens)
     for name, value in (("max_chars", max_chars), ("max_concurrent", max_concurrent)):
         require_count(operator, name, value)
     if not isinstance(max_retries, int) or max_retries < 0 or not timeout_seconds > 0:
         raise ParameterError(
-            f"{operator}: max_retries={max_retries!r} must be 0 or more, timeout_seconds={timeout_seconds!r} above 0"
+            f"{operator}: max_retries={max_retries!r} must be 0 or more, and timeout_seconds={timeout_seconds!r} above 0"
         )
     folder = _own_cache(operator) if cache is None else cache
     server = Server(
@@ -196,12 +196,12 @@ def _own_cache(operator: str) -> Path:
         return Path.home() / ".cache/curator_df/completions"
     except RuntimeError as exc:
         raise ParameterError(
-            f"{operator}: this user has no home folder for the answers of the model. Name a folder with cache="
+            f"{operator}: this user has no home folder in which to store the answers of the model. Set a folder with cache="
         ) from exc
 
 
 def _fields(operator: str, options: Any, max_tokens: int) -> tuple[str, int]:
-    """Return the fields of each request besides model and messages, as JSON, and the most tokens of an answer."""
+    """Return the fields of each request, without model and messages, as JSON, and the maximum number of tokens of an answer."""
     if options is not None:
         require_mapping(operator, "options", options)
     given = dict(options or {})
@@ -213,7 +213,7 @@ def _fields(operator: str, options: Any, max_tokens: int) -> tuple[str, int]:
         limit, most_tokens = "max_completion_tokens", given["max_completion_tokens"]
         if max_tokens not in (MAX_TOKENS, most_tokens):
             raise ParameterError(
-                f"{operator}: max_tokens={max_tokens!r} is not sent, as options= has {limit!r}: {most_tokens!r}; set one of them"
+                f"{operator}: max_tokens={max_tokens!r} and options= with {limit!r}: {most_tokens!r} conflict. Set one of them"
             )
     require_count(operator, limit, most_tokens)
     try:
@@ -228,7 +228,7 @@ def _require_words(df: Any, operator: str, columns: tuple[str, ...]) -> None:
         arrow = getattr(df._meta[name].dtype, "pyarrow_dtype", None)
         if arrow is not None and pa.types.is_nested(arrow):
             raise SchemaError(
-                f"{operator}: the prompt names {name!r}, whose values are of the type {arrow}; make text of them before, as with "
+                f"{operator}: the prompt uses the column {name!r}, which has the type {arrow}. Convert it to text, as with "
                 f"docs.assign({name}=...)"
             )
 
@@ -252,7 +252,7 @@ def add_completion_block(
 def _prompts(
     block: Any, prompt: str, told: list[dict[str, str]], max_chars: int
 ) -> Iterator[list[dict[str, str]] | None]:
-    """Yield what is asked for each row; None where a column is null."""
+    """Yield the messages for each row; None if a column is null."""
     columns = _columns("add_completion", prompt)
     parts = [(literal, name) for literal, name, _, _ in string.Formatter().parse(prompt)]
     for start in range(0, len(block), ROWS_AT_A_TIME):
@@ -269,16 +269,16 @@ def _prompts(
 
 
 def _columns(operator: str, prompt: str) -> tuple[str, ...]:
-    """Return the columns that a prompt names."""
+    """Return the columns used in a prompt."""
     try:
         parts = list(string.Formatter().parse(prompt))
     except ValueError as exc:
         raise ParameterError(
-            f"{operator}: prompt={prompt!r} cannot be read: {exc}; write {{{{ and }}}} for literal braces"
+            f"{operator}: prompt={prompt!r} cannot be parsed: {exc}. Write {{{{ and }}}} for literal braces"
         ) from exc
     names = [name for _, name, _, _ in parts if name is not None]
     if not names or any(not name or form or convert for _, name, form, convert in parts if name is not None):
         raise ParameterError(
-            f"{operator}: prompt={prompt!r} must name columns in braces, such as '{{text}}', and nothing else"
+            f"{operator}: prompt={prompt!r} must use columns in braces, such as '{{text}}', without format specifications"
         )
     return tuple(dict.fromkeys(names))

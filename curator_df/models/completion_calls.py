@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of a server that speaks OpenAI's chat completions: few at a time, tried again, and each answer kept on disk.
+"""Calls of a server with OpenAI's chat completions API: limited concurrency, retries, and a cache of answers on disk.
 
-A process has one client for all its tasks (`core.memory.held`), so that no more requests are in flight than were allowed. An
-answer is a small file named by a hash of all that was asked; it is written before it is used. What is known of requests that
-failed is in `completion_failures`.
+A process has one client for all its tasks (`core.memory.held`), which limits the requests in flight. An
+answer is a small file named by a hash of the whole request; it is written before it is used. Failed requests are recorded
+in `completion_failures`.
 """
 
 from __future__ import annotations
@@ -40,64 +40,64 @@ from curator_df.models.completion_key import key_in, without_key
 
 FIRST_WAIT_SECONDS = 0.5
 MOST_WAIT_SECONDS = 60.0
-"""Between two tries, unless the server asks for more."""
+"""Maximum seconds between two attempts, unless the server requests more."""
 MOST_ASKED_WAIT_SECONDS = 600.0
-"""Of what a server asks for in Retry-After."""
+"""Maximum seconds that a server may request with Retry-After."""
 MOST_ANSWER_BYTES = 2_000_000
-"""Of a response; a larger one is an error, so that a server cannot fill the memory."""
+"""Maximum bytes of a response; a larger one is an error, so that a server cannot fill the memory."""
 SHOWN_CHARACTERS = 300
-"""Of a refusal, in the error."""
+"""Maximum characters of a refusal shown in the error."""
 TRIED_AGAIN = frozenset({408, 409, 425, 429})
-"""Statuses that may pass, besides those of 500 and more."""
+"""Statuses that may be transient, in addition to those of 500 and more."""
 STACK_BYTES = 2_097_152
-"""Of the stack of a thread that waits for answers."""
+"""Bytes of the stack of a thread that waits for answers."""
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
 Answer = dict[str, Any]
 
 _stack_lock = threading.Lock()
-"""Python has one size for the stacks of all threads to come."""
+"""Lock for the size of stacks, because Python has one size for all threads to come."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where requests go, and how."""
+    """Server of the requests, and its settings."""
 
     base_url: str = field(metadata={"identity": False})
-    """Up to, and without, ``/chat/completions``. A server may start again elsewhere: its address decides no answer."""
+    """Base URL, without ``/chat/completions``. A server may restart elsewhere: its address does not affect answers."""
     model: str
-    """As the server names it."""
+    """Name of the model on the server."""
     options: str
     """Further fields of each request, as JSON."""
     api_key_env: str | None = field(metadata={"identity": False})
-    """Name of the environment variable with the key; the key itself is read where a request is made, and kept nowhere."""
+    """Name of the environment variable with the key; the key itself is read when a request is made, and never stored."""
     max_concurrent: int = field(metadata={"identity": False})
-    """Requests in flight in each worker process."""
+    """Maximum requests in flight in each worker process."""
     max_retries: int = field(metadata={"identity": False})
-    """Tries after the first."""
+    """Number of attempts after the first."""
     timeout_seconds: float = field(metadata={"identity": False})
-    """To connect, and between two pieces of a response."""
+    """Seconds allowed for connecting, and between two pieces of a response."""
     cache: str = field(metadata={"identity": False})
-    """Folder of answers."""
+    """Folder of the stored answers."""
 
     def body(self, messages: list[dict[str, str]]) -> bytes:
-        """Return what is sent."""
+        """Return the body of a request."""
         fields = {**json.loads(self.options), "model": self.model, "messages": messages}
         return json.dumps(fields, ensure_ascii=False, sort_keys=True).encode()
 
 
 class StrangeAnswerError(Exception):
-    """A response that is not a completion, such as one that was cut."""
+    """Response that is not a completion, such as a truncated one."""
 
 
 class _Threads(ThreadPoolExecutor):
     """Threads with a stack of `STACK_BYTES`.
 
-    The kernel counts the whole stack of a thread against the limit of a worker (``RLIMIT_DATA``), 8 MB of each by default,
-    though little of it is ever used: 64 requests in flight would take 512 MB from the room of a block.
+    The kernel counts the whole stack of a thread against the limit of a worker (``RLIMIT_DATA``), 8 MB each by default,
+    although little of it is ever used: 64 requests in flight would take 512 MB from the memory of a block.
     """
 
     def submit(self, *call: Any, **named: Any) -> Future[Any]:
-        """Begin a call, in a thread that may have to be made."""
+        """Begin a call, in a thread that may have to be created."""
         with _stack_lock:
             before = threading.stack_size(STACK_BYTES)
             try:
@@ -107,7 +107,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 class Caller:
-    """The client of this process for one server."""
+    """Client of this process for one server."""
 
     def __init__(self, server: Server) -> None:
         import httpx
@@ -115,7 +115,7 @@ class Caller:
         self.server = server
         self._httpx: Any = httpx
         limits = httpx.Limits(max_connections=server.max_concurrent, max_keepalive_connections=server.max_concurrent)
-        # A proxy of the environment is for other machines: it would look for a server of this machine on its own.
+        # A proxy of the environment is for other machines: it would resolve a server of this machine as its own.
         direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
         self._client = httpx.Client(timeout=server.timeout_seconds, limits=limits, mounts=direct)
         self._threads = _Threads(server.max_concurrent, thread_name_prefix="completion")
@@ -126,21 +126,21 @@ class Caller:
 
     @property
     def tally(self) -> Tally:
-        """What the answers to this thread took."""
+        """Counters of the answers to this thread."""
         if not hasattr(self._of_thread, "tally"):
             self._of_thread.tally = Tally()
         found: Tally = self._of_thread.tally
         return found
 
     def answers(self, prompts: Iterable[list[dict[str, str]] | None]) -> Iterator[Answer | None]:
-        """Yield the answer to each prompt (None: to none), in order; few prompts are held at a time. See `tally` as well.
+        """Yield the answer to each prompt (None for None), in order; few prompts are held at once. See also `tally`.
 
         Raises
         ------
         NoAnswerError
-            When a request is refused, or not answered after all tries; what was asked before it is answered first.
+            If a request is refused, or not answered after all attempts; earlier requests are answered first.
         OperatorError
-            When it is not about the rows: a status of `CHECKED`, or all requests fail.
+            If the failure does not concern rows: a status of `CHECKED`, or all requests fail.
         """
         waiting: collections.deque[Future[tuple[Answer | None, dict[str, int]]]] = collections.deque()
         given_up, remembers, tally = threading.Event(), not is_outside_of_runs(), self.tally
@@ -162,7 +162,7 @@ class Caller:
             given_up.set()
             for future in waiting:
                 future.cancel()
-            for future in waiting:  # what is in flight is paid for: let it be kept
+            for future in waiting:  # requests in flight are paid for: keep their answers
                 if not future.cancelled() and future.exception() is None:
                     taken(future)
 
@@ -174,7 +174,7 @@ class Caller:
         body = self.server.body(messages)
         name = _name(body)
         if self._folder.exists(name):
-            with contextlib.suppress(ValueError):  # a file that is not whole is asked for again
+            with contextlib.suppress(ValueError):  # an incomplete file is requested again
                 answer = json.loads(self._folder.read(name))
                 self._failures.answered(from_cache=True)
                 return answer, {"cached": 1}
@@ -204,7 +204,7 @@ class Caller:
                 if status < 500 and status not in TRIED_AGAIN:
                     raise self._refusal(status, problem)
                 wait = asked_wait(headers.get("retry-after"))
-            except self._httpx.LocalProtocolError as exc:  # of what is sent: it would be the same again
+            except self._httpx.LocalProtocolError as exc:  # caused by the request: a retry would fail again
                 problem = self._without_key(f"{type(exc).__name__}: {exc}")
                 raise NoAnswerError(f"a request to {self.server.base_url} could not be sent: {problem}") from None
             except self._httpx.RequestError as exc:
@@ -214,7 +214,7 @@ class Caller:
             if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
                 raise GivenUpError(problem)
         raise UnansweredError(
-            f"{self.server.base_url} did not answer a request in {self.server.max_retries + 1} tries; the last ended with "
+            f"{self.server.base_url} did not answer a request in {self.server.max_retries + 1} attempts. The last one ended with "
             f"{problem}"
         )
 
@@ -222,7 +222,9 @@ class Caller:
         said = f"{self.server.base_url} refused a request with {problem}"
         if status not in CHECKED:
             return NoAnswerError(said)
-        return OperatorError(f"add_completion: {said}. It is not about the row. Check {CHECKED[status]}; then {RESUME}")
+        return OperatorError(
+            f"add_completion: {said}. This does not concern the row. Check {CHECKED[status]}; then {RESUME}"
+        )
 
     def _sent(self, body: bytes) -> tuple[int, Any, bytes]:
         headers = {"content-type": "application/json"}
@@ -235,7 +237,7 @@ class Caller:
                 content += piece
                 if len(content) > MOST_ANSWER_BYTES:
                     raise NoAnswerError(
-                        f"{self.server.base_url} sent more than {MOST_ANSWER_BYTES:,} bytes for an answer"
+                        f"{self.server.base_url} sent an answer of more than {MOST_ANSWER_BYTES:,} bytes"
                     )
             return response.status_code, response.headers, bytes(content)
 
@@ -244,7 +246,7 @@ class Caller:
 
 
 def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
-    """Return the answer in a response, and what it took. One without text that says how it ended is an answer as well."""
+    """Return the answer in a response, and its counters. One without text, but with the reason of its end, is an answer too."""
     try:
         said = json.loads(content)
         choice = said["choices"][0]
@@ -252,7 +254,7 @@ def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
         raise StrangeAnswerError(f"{type(exc).__name__}: {exc}") from exc
     if isinstance(text, str):
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of characters have no UTF-8
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # lone surrogates have no UTF-8 form
     elif text is not None or not isinstance(ended, str):
         raise StrangeAnswerError("its content is not text")
     usage = said.get("usage")
@@ -263,16 +265,16 @@ def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
 
 
 def _tokens(usage: Any, name: str) -> int:
-    """Return what a server says that it counted; 0 where it says nothing that is a number."""
+    """Return a token count reported by a server; 0 if it is missing or not a number."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and value > 0 else 0
 
 
 def asked_wait(value: str | None) -> float | None:
-    """Return the seconds that a Retry-After header asks for; None where it says nothing that can be understood.
+    """Return the seconds that a Retry-After header requests; None if it is missing or invalid.
 
     The value is a number of seconds or a date of HTTP (RFC 9110, section 10.2.3). Fractions are accepted too, since servers
-    send them. A negative number, NaN, infinity and a date without a meaning say nothing.
+    send them. A negative number, NaN, infinity and an invalid date count as missing.
 
     Examples
     --------
@@ -289,7 +291,7 @@ def asked_wait(value: str | None) -> float | None:
     try:
         date = email.utils.parsedate_to_datetime(text)
         if date.tzinfo is None:
-            date = date.replace(tzinfo=dt.UTC)  # HTTP has no other zone, and some dates leave it out
+            date = date.replace(tzinfo=dt.UTC)  # HTTP has no other zone, and some dates omit it
         seconds = date.timestamp() - time.time()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
@@ -297,7 +299,7 @@ def asked_wait(value: str | None) -> float | None:
 
 
 def next_wait(attempt: int) -> float:
-    """Return the seconds before the next try: twice as many each time, and less by chance, so that clients spread."""
+    """Return the seconds before the next attempt: doubled each time, and randomly reduced so that clients spread out."""
     return min(FIRST_WAIT_SECONDS * 2.0**attempt, MOST_WAIT_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
@@ -307,6 +309,6 @@ def _name(body: bytes) -> str:
 
 
 def _close(client: Any, threads: ThreadPoolExecutor) -> None:
-    """Close connections once no thread uses them; the last to let go may be one of these threads."""
+    """Close connections once no thread uses them; the last user may be one of these threads."""
     threads.shutdown(wait=threading.current_thread().name.partition("_")[0] != "completion", cancel_futures=True)
     client.close()

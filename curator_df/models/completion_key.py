@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The key of a server of completions: read where a request is made, and hidden in what is said of it."""
+"""API key of a completion server: read when a request is made, and hidden in messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 from curator_df.errors import ParameterError
 
 HIDDEN = "***"
-"""Stands where a key was."""
+"""Replacement for a key in texts."""
 
 
 def key_in(variable: str) -> str:
@@ -18,24 +18,26 @@ def key_in(variable: str) -> str:
     Raises
     ------
     ParameterError
-        If it is not set, is empty, or has characters that no header may have; the key is not shown.
+        If it is not set, is empty, or has characters that are not allowed in a header; the key is not shown.
     """
     told = f"add_completion: the environment variable {variable!r} (api_key_env=)"
     if variable not in os.environ:
-        raise ParameterError(f"{told} is not set in this worker; set it where workers start")
+        raise ParameterError(f"{told} is not set in this worker. Set it in the environment in which workers start")
     key = os.environ[variable].strip()
     if not key:
-        raise ParameterError(f"{told} is empty in this worker; set it to the key where workers start")
+        raise ParameterError(
+            f"{told} is empty in this worker. Set it to the key in the environment in which workers start"
+        )
     if not (key.isascii() and key.isprintable()):
         raise ParameterError(
-            f"{told} has control characters, or others than ASCII, which no header may have; set it to the key alone where "
-            "workers start"
+            f"{told} has control or non-ASCII characters, which are not allowed in a header. Set it to only the key, in the "
+            "environment in which workers start"
         )
     return key
 
 
 def without_key(text: str, variable: str | None) -> str:
-    """Return a text with `HIDDEN` for the key, also where it is written as Python or JSON writes a string."""
+    """Return a text with `HIDDEN` in place of the key, also if the key is escaped like a Python or JSON string."""
     raw = "" if variable is None else os.environ.get(variable, "")
     written = set[str]()
     for key in (raw, raw.strip()):

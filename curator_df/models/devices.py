@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a model computes and in which numbers: on CPUs or on the worker's GPU, as float32 or bfloat16; and what was held there.
+"""Device and number format of a model: CPUs or the worker's GPU, float32 or bfloat16; and the memory used there.
 
-Where bfloat16 is asked for, products of matrices are made of it, and what needs more of float32, as ``torch.autocast`` has
-it. The part for GPUs has not run on one yet.
+With bfloat16, matrix products use it, and operations that need more precision use float32, as in ``torch.autocast``.
+The part for GPUs has not run on one yet.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from curator_df.errors import ParameterError
 
 Device = Literal["cpu", "cuda"]
 Numbers = Literal["float32", "bfloat16"]
-"""Of products of matrices."""
+"""Number format of matrix products."""
 Dtype = Literal["auto", "float32", "bfloat16"]
-"""The same as users say it; ``"auto"``: bfloat16 on a GPU, float32 on CPUs."""
+"""Number format as set by users; ``"auto"``: bfloat16 on a GPU, float32 on CPUs."""
 
 
 def chosen_numbers(operator: str, dtype: Dtype, device: Device) -> Numbers:
-    """Return in which numbers a model computes.
+    """Return the number format of a model's computation.
 
     Examples
     --------
@@ -38,35 +38,35 @@ def chosen_numbers(operator: str, dtype: Dtype, device: Device) -> Numbers:
 
 
 def open_device(torch: Any, name: str, device: Device, numbers: Numbers) -> None:
-    """Make a device ready for a model: bound what torch takes of it, and measure from here on.
+    """Prepare a device for a model: limit the memory that torch uses on it, and start measuring.
 
     Raises
     ------
     ParameterError
-        If it is not there, or does not have such numbers.
+        If the device does not exist, or does not have this number format.
     """
     if device == "cpu":
         return
     if not torch.cuda.is_available():
         raise ParameterError(
-            f"the model {name!r} is to run on a GPU, and this torch ({torch.__version__}) sees none; install the build of torch "
-            "for CUDA, or leave gpus= and gpu_memory= out of its resources"
+            f"the model {name!r} should run on a GPU, but this torch ({torch.__version__}) sees none. Install the build of torch "
+            "for CUDA, or remove gpus= and gpu_memory= from its resources"
         )
     if numbers == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise ParameterError(f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16; say dtype='float32'")
+        raise ParameterError(f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16. Use dtype='float32'")
     bound_torch()
 
 
 def computing_in(torch: Any, device: Device, numbers: Numbers) -> contextlib.AbstractContextManager[Any]:
-    """Let a model compute in such numbers meanwhile."""
+    """Let a model compute in this number format within the context."""
     if numbers == "float32":
         return contextlib.nullcontext()
-    # A weight is made bfloat16 where it is used, and let go of: kept, all of them would be held by each call.
+    # A weight is converted to bfloat16 when it is used, and then released: otherwise each call would hold all of them.
     autocast: contextlib.AbstractContextManager[Any] = torch.autocast(device, torch.bfloat16, cache_enabled=False)
     return autocast
 
 
 def peaks(device: Device = "cpu") -> dict[str, int]:
-    """Return the most bytes that this process held: resident, and on the GPU in this run, where torch has used it."""
+    """Return the peak bytes of this process: resident, and on the GPU in this run if torch has used it."""
     found = {PEAKS[2]: status_bytes("VmHWM")}
     return found | torch_peaks() if device == "cuda" else found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts as vectors: `add_embedding`."""
+"""Embed texts as vectors: `add_embedding`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from curator_df.ops.host_only import require_host
 Pooling = Literal["auto", "mean", "cls"]
 Precision = Literal["float32", "float16"]
 ROW_BYTES = 100
-"""Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
+"""Row size for which the memory multiplier holds; a block of shorter rows is halved if it does not fit."""
 
 
 def add_embedding(
@@ -71,7 +71,7 @@ def add_embedding(
         Name of the column.
     pooling : {"auto", "mean", "cls"}
         How to pool the last layer: the mean over the tokens, or the vector of the first token. By default as specified
-        beside the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
+        next to the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
     normalize : bool, default True
         Whether to normalize vectors to length 1.
     precision : {"float32", "float16"}
@@ -130,7 +130,7 @@ def add_embedding(
 
     The plan reserves memory for the model: for the libraries and weights once in each worker, for a batch once in each
     task. Batches contain documents of similar length, as many as ``max_batch_tokens`` allows. When memory runs out, the
-    batch is halved, and later batches are no larger than what succeeded. None of this changes the results except for
+    batch is halved, and later batches are limited to the size that succeeded. None of this changes the results except for
     rounding (below 0.00001 in float32). Steps that use the same model share its weights.
     The receipt counts ``documents``, ``tokens``, ``padding_tokens``, ``batches`` and ``batches_halved``. Only
     safetensors files are loaded.
@@ -157,7 +157,9 @@ def add_embedding(
     parameters: dict[str, Any] = {"text": text, "into": into, "normalize": normalize, "precision": precision}
     if callable(model):
         if dimensions is None:
-            raise ParameterError(f"{operator}: a function needs dimensions=, how many numbers it returns for a text")
+            raise ParameterError(
+                f"{operator}: a function needs dimensions=, the number of values that it returns for each text"
+            )
         width = require_count(operator, "dimensions", dimensions)
         settings = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision, "pooling": pooling}
         refuse_settings(operator, settings | {"max_length": max_length, "max_batch_tokens": max_batch_tokens})
@@ -180,7 +182,9 @@ def add_embedding(
         if pooling == "auto":
             found = dataclasses.replace(found, head=pooling_of(operator, found.files))
         if dimensions not in (None, found.files.hidden):
-            raise ParameterError(f"{operator}: dimensions={dimensions}, but {model!r} makes {found.files.hidden}")
+            raise ParameterError(
+                f"{operator}: dimensions={dimensions}, but {model!r} makes vectors of {found.files.hidden}"
+            )
         width = found.files.hidden
         parameters |= {"model": found}
     dtype = vectors_dtype(width, precision)
@@ -226,19 +230,19 @@ def add_embedding_block(
 
 
 def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArray[Any]:
-    """Return vectors as they are stored; raise `OperatorError` if a number is too large for that."""
+    """Return vectors in their stored format; raise `OperatorError` if a number is too large for it."""
     with np.errstate(over="ignore"):
         stored = vectors.astype(precision, copy=False)
     if (lost := np.isinf(stored) & np.isfinite(vectors)).any():
         raise OperatorError(
-            f"add_embedding: the model made {vectors[lost][0]:,.1f} as a number of a vector, and precision={precision!r} stores "
-            f"none beyond {np.finfo(precision).max:,.0f}; use normalize=True or precision='float32'"
+            f"add_embedding: a vector has the number {vectors[lost][0]:,.1f}, but precision={precision!r} stores "
+            f"at most {np.finfo(precision).max:,.0f}. Use normalize=True or precision='float32'"
         )
     return stored
 
 
 def unit_vectors(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return vectors of length 1 in the same directions; a vector of zeros stays one."""
+    """Return vectors of length 1 in the same directions; a vector of zeros does not change."""
     lengths: npt.NDArray[Any] = np.linalg.norm(vectors, axis=1, keepdims=True)
     result: npt.NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
     return result

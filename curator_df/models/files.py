@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model as files in the layout of Hugging Face: found by its name, described by its configuration, without torch.
+"""Model files in the layout of Hugging Face: found by name, described by their configuration, without torch.
 
-What is read here is ``config.json`` and the headers of the weights, which are safetensors; pickled weights and code that
+This module reads ``config.json`` and the headers of the weights, which are safetensors; pickled weights and code that
 comes with a model are never loaded.
 """
 
@@ -36,22 +36,22 @@ from curator_df.models.own_layers import OwnLayers, own_layers
 
 WEIGHTS = "*.safetensors"
 INDEX = "model.safetensors.index.json"
-"""The file that says which of several files of weights has which tensor."""
+"""File that maps tensors to the files of weights."""
 PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 NUMBER_TYPES = frozenset(
     {"auto", "float16", "half", "bfloat16", "float32", "float", "float64", "double", "float8_e4m3fn", "float8_e5m2"}
 )
-"""Names of types in configurations that torch has."""
+"""Names of number types in configurations that torch has."""
 TENSOR_TYPES = re.compile(r"BOOL|[UI](?:8|16|32|64)|F(?:16|32|64)|BF16|F4|F6_E[23]M[32]|F8_E\dM\d(?:FNUZ)?|C64")
 """Names of types in the headers of safetensors."""
 READ_FILES = ("*.json", "*.txt", "*.model", WEIGHTS)
-"""What a model needs: its configuration, its tokenizer, its weights."""
+"""Files that a model needs: its configuration, tokenizer and weights."""
 CODE = "*.py"
-"""And code of its own, where the user trusts it."""
+"""Code that comes with a model, if the user trusts it."""
 AGAIN = "Copy or download the file again"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 UNSTEADY_KINDS = frozenset({"big_bird", "reformer", "yoso"})
-"""Kinds that choose by chance or by the length of a batch what is compared with what: a text has other numbers each time."""
+"""Kinds whose attention depends on chance or on the length of a batch: a text gets other numbers each time."""
 WINDOW_KINDS = frozenset({"led", "longformer"})
 """Kinds that pad every text to a window: 128 texts of 16 tokens took 7,130 MB in Longformer base, where 124 MB were planned."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -65,7 +65,7 @@ OFFSET_POSITIONS = frozenset(
 """Kinds of models whose first positions are those of padding: they count from the padding token's number on."""
 MOST_POSITIONS = 1 << 40
 MOST_TOKENS = 4096
-"""Of a text, for a model that has no limit of its own and whose tokenizer names none."""
+"""Default maximum number of tokens of a text, for a model without a limit in its configuration or tokenizer."""
 _HIDDEN = ("hidden_size", "dim", "d_model")
 _INNER = ("intermediate_size", "hidden_dim", "ffn_dim")
 _HEADS = ("num_attention_heads", "n_heads")
@@ -73,62 +73,64 @@ _HEADS = ("num_attention_heads", "n_heads")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model that was found."""
+    """Model that was found."""
 
     name: str = field(metadata={"identity": False})
-    """As the user gave it."""
+    """Name as the user gave it."""
     folder: str = field(metadata={"identity": False})
-    """Where the files are."""
+    """Folder of the files."""
     revision: str | None = field(metadata={"identity": False})
-    """The commit, of a model of the hub."""
+    """Commit, for a model of the hub."""
     digest: str
-    """BLAKE2b of the files."""
+    """Digest (BLAKE2b) of the files."""
     kind: str
-    """``model_type`` of the configuration."""
+    """Kind of the model, ``model_type`` of the configuration."""
     hidden: int
     """Width of a token's vector."""
     inner: int
-    """Width of the layers between."""
+    """Width of the intermediate layers."""
     heads: int
-    """Of attention."""
+    """Number of attention heads."""
     longest: int
-    """Most tokens of a text."""
+    """Maximum number of tokens of a text."""
     parameters: int
-    """Numbers in the weights."""
+    """Number of parameters in the weights."""
     weight_bytes: int
     """Size of the weights on disk."""
     classes: tuple[str, ...]
-    """Names of the classes, in order; where the configuration has none, the two that transformers gives to a classifier."""
+    """Names of the classes, in order; by default the two that transformers gives to a classifier."""
     several_classes: bool
-    """Whether a text may be of several classes at once."""
+    """Whether a text may have several classes at once."""
     layers: OwnLayers | None = None
-    """Those of the model's own, on an encoder that is published elsewhere; None of one that is whole."""
+    """Layers of the classifier on an encoder that is published elsewhere; None for a complete model."""
     distances: int = field(default=0, metadata={"identity": False})
-    """Of a model that knows distances between tokens: how many it tells apart. It has a vector of each for each document."""
+    """Number of token distances that the model distinguishes; it has a vector of each for each document. 0 if it uses none."""
     adapted: Adapted | None = None
-    """What is put on a language model, of one that comes so."""
+    """Adapter and layers on a language model; None for other models."""
     kept_numbers: int = field(default=0, metadata={"identity": False})
-    """Of a language model that answers: the numbers that it keeps of each token for the next ones."""
+    """Size of the KV cache per token, in values; 0 if the model does not generate."""
     vocabulary: int = field(default=0, metadata={"identity": False})
-    """And the tokens among which it chooses."""
+    """Vocabulary size; 0 if the model does not generate."""
     runs_code: bool = False
-    """Whether code that comes with it runs, which the user trusts."""
+    """Whether code that comes with the model runs, which the user trusts."""
     names: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """Of the files."""
+    """Names of the files."""
 
     def local_folder(self) -> str:
-        """Return the folder on this machine; a model of the hub is downloaded where it is missing, once for a machine."""
+        """Return the folder on this machine; a model of the hub is downloaded if it is missing, once for a machine."""
         return local_folder(Place(self.name, self.folder, self.revision, self.names), with_code=self.runs_code)
 
 
 def local_folder(place: Place, *, with_code: bool = False) -> str:
-    """Return where files are on this machine; those of the hub are downloaded where they are missing, once for a machine."""
+    """Return the folder of the files on this machine; files of the hub are downloaded if they are missing, once for a machine."""
     missing = [name for name in place.files if not os.path.exists(os.path.join(place.folder, name))]
     if os.path.isdir(place.folder) and not missing:
         return place.folder
     if place.revision is None:
         what = f"{missing[0]!r} of the model folder" if os.path.isdir(place.folder) else "the model folder"
-        raise InputError(f"{what} {place.folder!r} is not on this machine; put it where all workers see it")
+        raise InputError(
+            f"{what} {place.folder!r} is not on this machine. Put it in a folder that all workers can read"
+        )
     return _download(place.name, place.revision, _read_files(with_code))
 
 
@@ -165,14 +167,14 @@ def find_adapted(
 def find_answering(
     operator: str, adapter: str | os.PathLike[str], revision: str | None = None, base_revision: str | None = None
 ) -> ModelFiles:
-    """Find the adapter of a language model that answers in words, and that model; see `find_model` for errors."""
+    """Find the adapter of a generative classifier, and its language model; see `find_model` for errors."""
     place = _place(operator, adapter, revision)
     base_name, scale = base_and_scale(operator, place.name, read_config(operator, place))
     base = find_model(operator, base_name, None if os.path.isdir(base_name) else base_revision)
     config = read_object(Path(base.folder, "config.json"))
     lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
     if lacking:
-        raise ParameterError(f"{operator}: the configuration of {base.name!r} does not say its {' and '.join(lacking)}")
+        raise ParameterError(f"{operator}: the configuration of {base.name!r} lacks {' and '.join(lacking)}")
     heads = config.get("num_key_value_heads") or base.heads
     width = heads * (config.get("head_dim") or base.hidden // base.heads)
     pair = [Path(place.folder, file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
@@ -195,7 +197,7 @@ def _place(operator: str, name: str | os.PathLike[str], revision: str | None) ->
     if os.path.isdir(text):
         return Place(text, os.path.abspath(text), None, _names(text, READ_FILES))
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: there is no folder {text!r}, and it is not the id of a model either")
+        raise InputError(f"{operator}: {text!r} is neither an existing folder nor the ID of a model")
     folder = _download(text, revision)
     return Place(text, folder, os.path.basename(folder), _names(folder, READ_FILES))
 
@@ -212,46 +214,48 @@ def find_model(
     trust_remote_code: bool = False,
     base_revision: str | None = None,
 ) -> ModelFiles:
-    """Find a model and read what it is.
+    """Find a model and read its description.
 
     Parameters
     ----------
     operator : str
-        For errors.
+        Name of the operator, for errors.
     name : str or path
         A folder, or the id of a model of the Hugging Face hub, which is then downloaded into its cache.
     revision : str, optional
         Commit, tag or branch, of a model of the hub.
     trust_remote_code : bool, default False
-        Whether Python code that comes with the model may run; it is then part of what the model is.
+        Whether Python code that comes with the model may run; it is then part of the model's digest.
     base_revision : str, optional
-        The same of the encoder that the model's configuration names, if it does.
+        Commit, tag or branch of the encoder that the model's configuration names, if any.
 
     Raises
     ------
     InputError
-        If there is no such model, or files of it are missing.
+        If the model does not exist, or some of its files are missing.
     ParameterError
-        If the name is neither, if the weights are not safetensors, or if the model is of no kind that is known.
+        If the name is invalid, the weights are not safetensors, or the kind of model is not supported.
     """
     text = path_of(operator, "model", name)
     if os.path.isdir(text):
         if revision is not None:
-            raise ParameterError(f"{operator}: revision={revision!r} has no meaning for the folder {text!r}")
+            raise ParameterError(
+                f"{operator}: revision={revision!r} does not apply to the folder {text!r}. Leave it out"
+            )
         return _described(operator, text, os.path.abspath(text), None, trust_remote_code, base_revision)
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: there is no folder {text!r}, and it is not the id of a model either")
+        raise InputError(f"{operator}: {text!r} is neither an existing folder nor the ID of a model")
     folder = _download(text, revision, _read_files(trust_remote_code))
     return _described(operator, text, folder, os.path.basename(folder), trust_remote_code, base_revision)
 
 
 def _download(name: str, revision: str | None, files: Sequence[str] = READ_FILES) -> str:
-    # Sub-folders hold the same model in other formats.
+    # Subfolders hold the same model in other formats.
     return download(name, revision, files, ignore_patterns=["*/*"])
 
 
 def download(name: str, revision: str | None, patterns: Sequence[str], **options: Any) -> str:
-    """Return the folder in the cache of the Hugging Face hub with such files of a model, downloaded where they are missing."""
+    """Return the folder in the cache of the Hugging Face hub with such files of a model, downloaded if they are missing."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as exc:
@@ -262,7 +266,7 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
     except (OSError, ValueError) as exc:
         at = f" at {revision!r}" if revision else ""
         raise InputError(
-            f"the model {name!r}{at} is neither a folder here nor in the cache of the Hugging Face hub, and could not be "
+            f"the model {name!r}{at} is neither a local folder nor in the cache of the Hugging Face hub, and could not be "
             f"downloaded: {exc}"
         ) from exc
 
@@ -275,15 +279,15 @@ def _described(
     if "config.json" not in names:
         is_empty = not os.listdir(folder)
         raise InputError(
-            f"{operator}: {folder!r} has no config.json, so it holds no model"
-            f"{'; the folder is empty' if is_empty else ''}. Give the folder that save_pretrained() of transformers wrote"
+            f"{operator}: {folder!r} has no config.json, so it is not a model"
+            f"{'; the folder is empty' if is_empty else ''}. Use a folder that save_pretrained() of transformers wrote"
         )
     weights = [path for path in files if path.match(WEIGHTS)]
     _require_shards(operator, folder, {path.name for path in weights})
     if not weights:
         pickled = sorted(path.name for pattern in PICKLED for path in Path(folder).glob(pattern))
         raise ParameterError(
-            f"{operator}: the model {name!r} has no weights as safetensors, and pickled ones "
+            f"{operator}: the model {name!r} has no safetensors weights, and pickled ones "
             f"{'(' + ', '.join(pickled[:3]) + ') ' if pickled else ''}are not loaded. Convert it with transformers: "
             "model.save_pretrained(folder)"
         )
@@ -319,19 +323,19 @@ def _require_kind(operator: str, name: str, config: dict[str, Any]) -> None:
     kind, problem = config.get("model_type"), ""
     experts = next((key for key in EXPERTS if isinstance(config.get(key), int) and config[key] > 1), None)
     if kind in UNSTEADY_KINDS:
-        problem = "whose numbers of a text depend on the texts beside it"
+        problem = "whose output for a text depends on the other texts of its batch"
     elif kind in WINDOW_KINDS:
-        problem = "which pads every text to its window of attention, so a batch of short texts takes many times what is planned"
+        problem = "which pads every text to its attention window, so a batch of short texts needs many times the planned memory"
     elif experts is not None:
-        problem = f"and has experts ({experts}={config[experts]}), and what they take in a batch is not known"
+        problem = f"with experts ({experts}={config[experts]}), whose memory in a batch is unknown"
     if problem:
         raise ParameterError(
-            f"{operator}: the model {name!r} is of the kind {kind!r}, {problem}; use a model of another kind"
+            f"{operator}: the model {name!r} is of the kind {kind!r}, {problem}. Use a model of another kind"
         )
 
 
 def _encoder(config: dict[str, Any], base_revision: str | None) -> dict[str, Any]:
-    """Return the configuration of the encoder: the model's own, or that of the one that it names."""
+    """Return the configuration of the encoder: the model's own, or that of the encoder that it names."""
     base = config.get("base_model")
     if not isinstance(base, str) or "model_type" in config:
         return config
@@ -345,17 +349,17 @@ def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
         value = next((config[key] for key in keys if isinstance(config.get(key), int)), 0)
         if value < 1:
             raise ParameterError(
-                f"{operator}: the configuration of {name!r} does not say its {' or '.join(keys)}, without which its memory "
-                "cannot be planned; it is not an encoder that is known here"
+                f"{operator}: the configuration of {name!r} lacks {' or '.join(keys)}, without which its memory "
+                "cannot be planned. It is not a supported encoder"
             )
         found[size] = value
     return found
 
 
 def _longest(folder: str, config: dict[str, Any]) -> int:
-    """Return the most tokens of a text that the model, its tokenizer and its authors allow."""
+    """Return the maximum number of tokens of a text that the model, its tokenizer and its authors allow."""
     limits = [_whole(folder, config, "max_position_embeddings", 512)]
-    if config.get("position_biased_input") is False:  # only distances between tokens count
+    if config.get("position_biased_input") is False:  # the model uses only distances between tokens
         limits.clear()
     elif config.get("model_type") in OFFSET_POSITIONS:
         limits[0] -= _whole(folder, config, "pad_token_id", 1) + 1
@@ -367,7 +371,7 @@ def _longest(folder: str, config: dict[str, Any]) -> int:
 
 
 def _whole(folder: str, config: dict[str, Any], key: str, default: int) -> int:
-    """Return a whole number of a configuration; the default where it has none."""
+    """Return a whole number of a configuration, or the default if it is missing."""
     value = config.get(key)
     if value is None:
         return default
@@ -379,7 +383,7 @@ def _whole(folder: str, config: dict[str, Any], key: str, default: int) -> int:
 
 
 def _distances(config: dict[str, Any]) -> int:
-    """Return how many distances between tokens a model of the kind DeBERTa tells apart, in both directions."""
+    """Return the number of token distances that a model of the kind DeBERTa distinguishes, in both directions."""
     if not config.get("relative_attention") or not config.get("pos_att_type"):
         return 0
     given = (int(config.get(key) or -1) for key in ("position_buckets", "max_relative_positions"))
@@ -396,19 +400,19 @@ def _classes(folder: str, config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return what a file of JSON holds; raise `CorruptFileError` if it is none."""
+    """Return the contents of a JSON file; raise `CorruptFileError` if it is not JSON."""
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as exc:
-        raise CorruptFileError(f"{path} is no JSON: {exc}. {AGAIN}") from exc
+        raise CorruptFileError(f"{path} is not JSON: {exc}. {AGAIN}") from exc
     return found
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object that a file of JSON holds; raise `CorruptFileError` if it holds something else."""
+    """Return the object in a JSON file; raise `CorruptFileError` if it has something else."""
     found = read_json(path)
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} must hold a JSON object, and it holds a {type(found).__name__}. {AGAIN}")
+        raise CorruptFileError(f"{path} must have a JSON object, but has a {type(found).__name__}. {AGAIN}")
     return found
 
 
@@ -417,8 +421,8 @@ def _require_number_type(operator: str, folder: str, config: dict[str, Any]) -> 
         value = config.get(key)
         if value is not None and (not isinstance(value, str) or value.removeprefix("torch.") not in NUMBER_TYPES):
             raise ParameterError(
-                f"{operator}: {os.path.join(folder, 'config.json')} has {key}={value!r}, which is not a type of numbers. "
-                "Write 'float32', 'float16' or 'bfloat16' there"
+                f"{operator}: {os.path.join(folder, 'config.json')} has {key}={value!r}, which is not a number type. "
+                "Use 'float32', 'float16' or 'bfloat16'"
             )
 
 
@@ -452,7 +456,7 @@ def _shapes(path: Path) -> dict[str, list[int]]:
         stop = max((int(tensor["data_offsets"][1]) for tensor in tensors.values()), default=0)
         odd = {name: tensor["dtype"] for name, tensor in tensors.items() if not TENSOR_TYPES.fullmatch(tensor["dtype"])}
     except (ValueError, RecursionError, AttributeError, KeyError, IndexError, TypeError) as exc:
-        raise CorruptFileError(f"{path} is not a safetensors file, or is cut short. {AGAIN}") from exc
+        raise CorruptFileError(f"{path} is not a safetensors file, or is truncated. {AGAIN}") from exc
     if odd:
         name, kind = next(iter(odd.items()))
         raise CorruptFileError(
@@ -460,7 +464,7 @@ def _shapes(path: Path) -> dict[str, list[int]]:
         )
     if 8 + length + stop != size:
         raise CorruptFileError(
-            f"{path} should have {8 + length + stop:,} bytes by its header, and has {size:,}: it is "
+            f"{path} should have {8 + length + stop:,} bytes according to its header, but has {size:,}: it is "
             f"{'truncated' if size < 8 + length + stop else 'damaged'}. {AGAIN}"
         )
     return shapes

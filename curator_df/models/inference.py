@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a model on a text column, in a worker: tokens on the CPU, batches of like length, the order of the rows restored.
+"""Run a model on a text column, in a worker: tokenize on the CPU, batch by length, and restore the order of the rows.
 
-A process loads a model once (`core.memory.held`), on CPUs or on its GPU (`devices`). Tasks of several threads use it at the same
-time, each with one thread of torch, so that the model takes no more CPUs than there are threads for work. Where less was asked
-for (`core.memory.resources`), texts become tokens while other tasks have the model.
+A process loads a model once (`core.memory.held`), on CPUs or on its GPU (`devices`). Tasks of several threads use it
+concurrently, each with one thread of torch, so that the model uses no more CPUs than there are worker threads. If less was
+requested (`core.memory.resources`), texts are tokenized while other tasks use the model.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ from curator_df.models.text_model import TextModel
 from curator_df.models.weights import Weights, loading, quiet
 
 WINDOW_CHARACTERS = 2_000_000
-"""Texts whose tokens are held at a time (as 4 bytes each), and among which documents of like length are looked for."""
+"""Characters of the texts whose tokens are held in each step (as 4 bytes each), and which are sorted by length together."""
 ENCODE_CHARACTERS = 100_000
-"""Texts that the tokenizer is given at a time: it takes about 100 bytes for a token."""
+"""Characters of the texts passed to the tokenizer in each call: it needs about 100 bytes for a token."""
 TEXT_CHARACTERS = 64
-"""What a text counts beside its own: the tokenizer takes about 1,400 bytes for one however short it is."""
+"""Characters added to each text for its cost: the tokenizer needs about 1,400 bytes for a text of any length."""
 MOST_GROWTH = 16
-"""Times ``max_chars`` are read of a text that made fewer tokens than the model reads, as white space does."""
+"""Maximum multiple of ``max_chars`` read from a text that made fewer tokens than the model reads, for example because of white
+space."""
 PROBES = ("a", "a text of some words")
-"""What is read alone and in a batch, to see whether a model reads them alike."""
+"""Texts that are read alone and in a batch, to check whether a model reads them alike."""
 MOST_DIFFERENCE = {"float32": 1e-3, "bfloat16": 0.25}
-"""Between the two, as a part of the largest number: more than rounding makes of it."""
+"""Maximum difference between the two, as a fraction of the largest number: more than rounding causes."""
 
 
 Keep = Callable[[npt.NDArray[np.int64], npt.NDArray[Any]], None]
-"""Takes the places of some rows, and what was made of them: float32 of shape (rows, width), or `answering.answered`."""
+"""Function of the positions of some rows, and of their results: float32 of shape (rows, width), or `answering.answered`."""
 
 
 class Runs(Protocol):
-    """A model that needs no loading here."""
+    """Model that needs no loading here."""
 
     def run(self, texts: pa.ChunkedArray, keep: Keep) -> BatchCounts:
-        """Give all texts but null to the model, and what it makes of them to ``keep`` with their places."""
+        """Pass all non-null texts to the model, and the results to ``keep`` with their positions."""
 
 
 class LoadedModel:
-    """A model in this process, as steps with the same resources use it: with a tokenizer, and sizes of batches, of their own."""
+    """Model in this process, for steps with the same resources: with its own tokenizer and batch sizes."""
 
     def __init__(self, model: TextModel, resources: Resources = NO_LIMITS) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -80,7 +81,7 @@ class LoadedModel:
         self.size = batch_size(model, resources)
 
     def run(self, texts: pa.ChunkedArray, keep: Keep, resources: Resources = NO_LIMITS) -> BatchCounts:
-        """Give all texts but null to the model, and what it makes of them to ``keep`` with their places."""
+        """Pass all non-null texts to the model, and the results to ``keep`` with their positions."""
         import torch
 
         counts = BatchCounts(computed_in=self.model.numbers)
@@ -91,13 +92,13 @@ class LoadedModel:
             places = np.flatnonzero(window.is_valid().to_numpy()) + rows.start
             if self.model.center_chars is not None:
                 window = middles(window, self.model.center_chars)
-            # Cut before nulls are taken out, which copies.
+            # Split before nulls are removed, which copies.
             tokens, offsets = self._encode(pc.utf8_slice_codeunits(window, 0, self.model.max_chars).drop_null())
             if self.model.reads_on:
                 tokens, offsets = self._with_more(window.drop_null(), tokens, offsets)
 
             def forward(chosen: npt.NDArray[np.int64]) -> None:
-                keep(places[chosen], self._forward(tokens, offsets, chosen))  # noqa: B023 - called in this turn only
+                keep(places[chosen], self._forward(tokens, offsets, chosen))  # noqa: B023 - called only in this iteration
 
             with admitted(resources) as waited, _threads(torch, resources.cpus or 1):
                 counts.waited_milliseconds += waited
@@ -105,13 +106,13 @@ class LoadedModel:
         return counts
 
     def _padding_token(self) -> int:
-        """Return what stands behind shorter texts: what the model itself takes for padding.
+        """Return the padding token, which must be the model's own.
 
         A decoder with classes judges by the last token that is not padding, and models such as RoBERTa count positions without
-        it: with another token a text's numbers would depend on the batch that it is in.
+        it: with another token the output for a text would depend on its batch.
         """
         of_tokenizer = self._tokenizer.pad_token_id
-        if self.model.files.adapted is not None:  # the place of its last token is told
+        if self.model.files.adapted is not None:  # it gets the position of the last token
             return 0 if of_tokenizer is None else int(of_tokenizer)
         config = self._weights.module.config.get_text_config()
         known = getattr(config, "pad_token_id", None)
@@ -119,14 +120,14 @@ class LoadedModel:
             known = config.pad_token_id = of_tokenizer
         if known is None and self.model.head == "classes" and self.model.files.layers is None:
             raise ParameterError(
-                f"the model {self.model.files.name!r} has no token for padding, in its configuration or in its tokenizer, so the "
-                "classes of texts would depend on which are in a batch; name the one that it was trained with as pad_token in "
+                f"the model {self.model.files.name!r} has no padding token in its configuration or tokenizer, so the "
+                "classes of texts would depend on the batch. Set the one with which it was trained as pad_token in "
                 "its tokenizer_config.json, or as pad_token_id in its config.json"
             )
         return 0 if known is None else int(known)
 
     def _require_no_neighbours(self) -> None:
-        """Refuse a model whose numbers of a text depend on the batch that it is in: padding is read by some kinds."""
+        """Raise for a model whose output for a text depends on its batch, because it reads padding."""
         tokens, offsets = self._encode(pa.chunked_array([pa.array(PROBES, pa.large_string())]))
         alone, beside = (
             self._forward(tokens, offsets, np.array([0]))[0],
@@ -134,18 +135,18 @@ class LoadedModel:
         )
         if np.abs(alone - beside).max() > MOST_DIFFERENCE[self.model.numbers] * max(np.abs(alone).max(), 1.0):
             raise ParameterError(
-                f"the model {self.model.files.name!r}, of the kind {self.model.files.kind!r}, makes other numbers of a text when "
-                "a longer one is in its batch, so they would depend on blocks and batches; use a model of another kind, or a "
-                "function of yours that gives it one text at a time"
+                f"the model {self.model.files.name!r}, of the kind {self.model.files.kind!r}, changes its output for a text if "
+                "its batch has a longer one, so results would depend on blocks and batches. Use a model of another kind, or a "
+                "function that passes single texts to it"
             )
 
     def _encode(self, texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return the tokens of all texts one after the other, and where each text begins."""
+        """Return the tokens of all texts one after the other, and the start of each text."""
         pieces, lengths = [np.empty(0, np.int32)], [np.zeros(1, np.int64)]
         characters = pc.utf8_length(texts).to_numpy() + self.model.prompt_characters + TEXT_CHARACTERS
         for rows in windows(characters, ENCODE_CHARACTERS):
             encoded = self._tokens_of(texts.slice(rows.start, rows.stop - rows.start).to_pylist())
-            # A text that makes no token at all is one of padding, so that there is something to read.
+            # A text without tokens gets one padding token, so that there is something to read.
             whole = [tokens or [self._padding] for tokens in encoded]
             lengths.append(np.array([len(tokens) for tokens in whole], np.int64))
             pieces.append(np.concatenate([np.asarray(tokens, np.int32) for tokens in whole]))
@@ -154,7 +155,7 @@ class LoadedModel:
     def _with_more(
         self, texts: pa.ChunkedArray, tokens: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Return tokens of which those of texts that were cut, and made too few, come from more of the text."""
+        """Return tokens in which truncated texts with too few tokens are replaced by tokens of more of the text."""
         characters = pc.utf8_length(texts).to_numpy()
         few = np.flatnonzero((characters > self.model.max_chars) & (np.diff(offsets) < self.model.max_length))
         if not len(few):
@@ -186,9 +187,7 @@ class LoadedModel:
         starts, lengths = offsets[chosen], offsets[chosen + 1] - offsets[chosen]
         is_token = np.arange(int(lengths.max())) < lengths[:, None]
         if self.model.answers is not None:
-            is_token = np.ascontiguousarray(
-                is_token[:, ::-1]
-            )  # padding before: an answer goes on where its prompt ends
+            is_token = np.ascontiguousarray(is_token[:, ::-1])  # padding on the left: an answer continues its prompt
         padded = np.full(is_token.shape, self._padding, dtype=np.int64)
         padded[is_token] = np.concatenate([tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)])
         device, numbers = self.model.device, self.model.numbers
@@ -219,7 +218,7 @@ class LoadedModel:
 
 
 def middles(texts: pa.ChunkedArray, reach: int) -> pa.ChunkedArray:
-    """Return texts without what is further than so many characters from their middle.
+    """Return the characters of texts within ``reach`` characters of the middle.
 
     Examples
     --------
@@ -237,19 +236,19 @@ def middles(texts: pa.ChunkedArray, reach: int) -> pa.ChunkedArray:
 
 
 def batch_size(model: TextModel, resources: Resources) -> BatchSize:
-    """Return how many tokens a batch may have here: what is planned, or what a GPU has room for; with a trial for ``"auto"``."""
+    """Return the maximum tokens of a batch: the planned number, or what fits on a GPU; with a trial for ``"auto"``."""
     capacity = capacity_here()
     most = model.device_tokens(0 if capacity is None else capacity.device_share(resources))
     trial = None if model.batch_rows is not None else SizeTrial.below(most, model.longest_tokens)
-    # The processor's time of the one thread that computes says what the wall clock does, without other work on the machine.
+    # The CPU time of the one computing thread equals the wall time without other work on the machine.
     alone = model.device == "cpu" and (resources.cpus or 1) == 1
     return BatchSize(most, model.batch_rows, model.row_tokens, trial, time.thread_time if alone else time.perf_counter)
 
 
 def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resources: Resources) -> BatchCounts:
-    """Run a model on texts; one that this process does not hold yet is loaded first."""
+    """Run a model on texts; it is loaded first if this process does not hold it yet."""
     if isinstance(model, TextModel):
-        # What a call may take decides over the sizes of batches; the weights are held once all the same.
+        # The memory of a call determines batch sizes; the weights are nevertheless held once.
         asked = time.perf_counter()
         loaded = held((model, resources), lambda: LoadedModel(model, resources))
         waited = round(1000 * (time.perf_counter() - asked))
@@ -258,7 +257,7 @@ def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resou
         counts.peaks = peaks(model.device)
         return counts
     with admitted(resources) as waited:
-        if resources.of_gpu:  # a function that uses one itself
+        if resources.of_gpu:  # a function that uses a GPU itself
             bound_torch()
         counts = model.run(texts, keep)
     counts.waited_milliseconds, counts.peaks = waited, peaks("cuda" if resources.of_gpu else "cpu")
@@ -267,7 +266,7 @@ def run_model(model: Runs | TextModel, texts: pa.ChunkedArray, keep: Keep, resou
 
 @contextlib.contextmanager
 def _threads(torch: Any, count: int) -> Iterator[None]:
-    """Let torch work in this thread, and in others up to so many."""
+    """Let torch use this thread and up to ``count`` threads in total."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

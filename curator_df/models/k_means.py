@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Centroids of vectors by k-means: scikit-learn's, in small batches where they are many, or cuML's on a GPU.
+"""Centroids of vectors by k-means: scikit-learn's, in mini-batches for many vectors, or cuML's on a GPU.
 
-Both are imported where they run. The part for GPUs has not run on one yet.
+Both are imported when they run. The part for GPUs has not run on one yet.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from curator_df.core.columns import choose
 from curator_df.core.extras import missing_extra, require_package
 
 KMeansBy = Literal["scikit-learn", "cuml"]
-"""Whose k-means, which is also where it computes: on CPUs, or on the worker's GPU."""
+"""Implementation of k-means, which also determines the device: CPUs, or the worker's GPU."""
 BATCH_ROWS = 4096
-"""Of a step of k-means. A sample that is no larger is taken whole, from ten beginnings of which the best counts."""
+"""Rows of a step of k-means. A sample of at most this size is used whole, with ten initializations of which the best counts."""
 MOST_ROUNDS = 100
-"""Over the sample; k-means stops before that when centroids no longer move."""
+"""Maximum number of rounds over the sample; k-means stops earlier when centroids no longer move."""
 LIBRARY_BYTES = 90_000_000
-"""What a process holds once scikit-learn is imported and has run: 73 MB of its own were measured, beside pandas and pyarrow."""
+"""Bytes that a process holds once scikit-learn is imported and has run: 73 MB were measured in addition to pandas and pyarrow."""
 CUML_BYTES = 600_000_000
-"""The same of cuML, CuPy and their libraries on the host: 519 MB resident were measured once imported, without a GPU."""
+"""Bytes on the host of cuML, CuPy and their libraries: 519 MB resident were measured after import, without a GPU."""
 
 
 def require_sklearn(operator: str) -> None:
@@ -35,7 +35,7 @@ def require_sklearn(operator: str) -> None:
 
 
 def require_k_means(operator: str, k_means: KMeansBy) -> None:
-    """Raise `ParameterError` if it is not one of them, `MissingExtraError` if it is not installed."""
+    """Raise `ParameterError` for an unknown implementation, `MissingExtraError` if it is not installed."""
     choose(operator, "k_means", k_means, KMeansBy)
     if k_means == "scikit-learn":
         require_sklearn(operator)
@@ -44,7 +44,7 @@ def require_k_means(operator: str, k_means: KMeansBy) -> None:
 
 
 def fit_centroids(sample: npt.NDArray[np.float32], clusters: int, seed: int) -> npt.NDArray[np.float64]:
-    """Return centroids of vectors of length 1, shape (clusters, width); the same for the same sample and seed."""
+    """Return centroids of vectors of length 1, shape (clusters, width); deterministic for a sample and seed."""
     if clusters == 1:
         return _mean(sample)
     from sklearn.cluster import KMeans, MiniBatchKMeans
@@ -55,15 +55,15 @@ def fit_centroids(sample: npt.NDArray[np.float32], clusters: int, seed: int) -> 
         model: Any = KMeans(clusters, n_init=10, **how)
     else:
         model = MiniBatchKMeans(clusters, batch_size=BATCH_ROWS, n_init=1, compute_labels=False, **how)
-    # One thread: it is the memory and the CPU of one task, and the sums come in one order.
+    # One thread, because a task has the memory and the CPU of one, and the order of the sums is then fixed.
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of clusters that found no vector: they stay empty
+        warnings.simplefilter("ignore")  # warnings of empty clusters, which are allowed
         found: npt.NDArray[np.float64] = model.fit(sample).cluster_centers_.astype(np.float64)
     return found
 
 
 def fit_centroids_on_gpu(sample: npt.NDArray[np.float32], clusters: int, seed: int) -> npt.NDArray[np.float64]:
-    """Return centroids as `fit_centroids` does, of all vectors at a time, on the worker's GPU."""
+    """Return centroids as `fit_centroids` does, on the worker's GPU, from all vectors at once."""
     if clusters == 1:
         return _mean(sample)
     from cuml.cluster import KMeans
@@ -74,7 +74,7 @@ def fit_centroids_on_gpu(sample: npt.NDArray[np.float32], clusters: int, seed: i
 
 
 def cuml_arguments(rows: int, clusters: int, seed: int) -> dict[str, Any]:
-    """Return what cuML's k-means is made with: as many beginnings as `fit_centroids` tries, and arrays of the host."""
+    """Return the arguments of cuML's k-means: as many initializations as `fit_centroids` has, and host arrays."""
     beginnings = 10 if rows <= BATCH_ROWS else 1
     given = {"n_clusters": clusters, "max_iter": MOST_ROUNDS, "random_state": seed, "n_init": beginnings}
     return {**given, "output_type": "numpy"}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifiers that are not networks: a fastText model in a file, and a pipeline of scikit-learn.
+"""Classifiers that are not neural networks: a fastText model in a file, and a scikit-learn pipeline.
 
-A process loads each once for a run. A pickled file is never loaded: unpickling runs what is in it. A pipeline comes as an
-object, which is the user's code like any function in a chain, or in a file of skops, which holds names and numbers.
+A process loads each once for a run. A pickled file is never loaded, because unpickling executes code. A pipeline is passed as an
+object, which is the user's code like any function in a chain, or as a skops file, which holds names and numbers.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from curator_df.ops.language_blocks import LanguageModel, find_model, loaded
 from curator_df.ops.language_labels import LABEL
 
 MAX_CHARS = 10_000
-"""Characters of a text that are looked at, unless the user names a number."""
+"""Default number of characters of a text that are read."""
 ROWS = 64
-"""Texts that a pipeline is given at a time."""
+"""Number of texts passed to a pipeline in each call."""
 PIPELINE_CALL_BYTES = 64_000_000
-"""Of a call of a pipeline: texts, their tokens, and a row of features for each; assumed."""
+"""Bytes of a call of a pipeline: texts, their tokens, and a row of features for each; assumed."""
 FASTTEXT_MAGIC = 793712314
 _HEAD = struct.Struct("<ii12id")
 _DICTIONARY = struct.Struct("<iiiqq")
@@ -47,27 +47,27 @@ PICKLES = (".pkl", ".pickle", ".joblib")
 
 @dataclass(frozen=True)
 class FastTextClassifier:
-    """A fastText model that gives texts labels."""
+    """FastText model that assigns labels to texts."""
 
     file: LanguageModel
-    """The file."""
+    """File of the model."""
     labels: tuple[str, ...]
-    """As the file has them, without their prefix."""
+    """Labels as in the file, without their prefix."""
     max_chars: int
-    """Characters of a text that it is given."""
+    """Maximum number of characters of a text passed to the model."""
 
     @property
     def held_bytes(self) -> int:
-        """What a process holds once."""
+        """Bytes that a process holds once."""
         return self.file.held_bytes
 
     @property
     def call_bytes(self) -> int:
-        """What a call holds: one text at a time."""
+        """Bytes that a call holds, for one text."""
         return 8 * self.max_chars
 
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
-        """Give all texts but null to the model, and a score for each label to ``keep``."""
+        """Pass all non-null texts to the model, and a score for each label to ``keep``."""
         model, counts = loaded(self.file), BatchCounts()
         columns = {label: place for place, label in enumerate(self.labels)}
         for places, window in _windows(texts, self.max_chars):
@@ -84,42 +84,42 @@ class FastTextClassifier:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A fitted pipeline of scikit-learn that takes texts."""
+    """Fitted scikit-learn pipeline that takes texts."""
 
     operator: str
-    """For errors."""
+    """Name of the operator, for errors."""
     content: bytes = field(repr=False, metadata={"identity": False})
-    """The pickled object; empty where it is in a file."""
+    """Pickled object; empty for a pipeline in a file."""
     path: str = field(metadata={"identity": False})
-    """Of a file of skops."""
+    """Path of a skops file; empty for an object."""
     digest: str
-    """BLAKE2b of the object, or of the file."""
+    """Digest (BLAKE2b) of the object, or of the file."""
     method: str
-    """What is called."""
+    """Method that is called."""
     labels: tuple[str, ...]
-    """Of its classes; none of a pipeline that makes one number."""
+    """Names of its classes; empty for a pipeline that returns a single score."""
     max_chars: int
-    """Characters of a text that it is given."""
+    """Maximum number of characters of a text passed to the pipeline."""
     size_bytes: int
-    """Of the object or file."""
+    """Size of the object or file."""
 
     @property
     def held_bytes(self) -> int:
-        """What a process holds once: scikit-learn, the object, and that again while it is loaded."""
+        """Bytes that a process holds once: scikit-learn, and the object twice while it is loaded."""
         return LIBRARY_BYTES + 4 * self.size_bytes
 
     @property
     def libraries(self) -> dict[str, int]:
-        """What of that stays when the run is over."""
+        """Part of these bytes that stays after the run, by library."""
         return {"scikit-learn": LIBRARY_BYTES}
 
     @property
     def call_bytes(self) -> int:
-        """What a call holds."""
+        """Bytes that a call holds."""
         return PIPELINE_CALL_BYTES
 
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
-        """Give all texts but null to the pipeline, and its numbers to ``keep``."""
+        """Pass all non-null texts to the pipeline, and its numbers to ``keep``."""
         made: Any = held(self.digest, lambda: cloudpickle.loads(self.content) if self.content else _load(self.path))
         counts, places = BatchCounts(), np.flatnonzero(texts.is_valid().to_numpy())
 
@@ -136,7 +136,7 @@ class Pipeline:
     def _numbers(self, made: Any, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         width = max(len(self.labels), 1)
         numbers = np.asarray(getattr(made, self.method)(texts), dtype=np.float32)
-        if numbers.ndim == 1:  # a decision between two classes, or one number
+        if numbers.ndim == 1:  # a decision between two classes, or a single score
             numbers = np.stack([-numbers, numbers], axis=1) if width == 2 else numbers[:, None]
         if numbers.shape != (len(texts), width):
             raise OperatorError(
@@ -147,14 +147,14 @@ class Pipeline:
 
 
 def is_pipeline(classifier: Any) -> bool:
-    """Tell whether something is an object of scikit-learn, or a file of one."""
+    """Return whether a classifier is a scikit-learn object, or a file of one."""
     if isinstance(classifier, str | os.PathLike):
         return os.fspath(classifier).endswith((".skops", *PICKLES))
     return hasattr(classifier, "predict") and hasattr(classifier, "get_params")
 
 
 def is_fasttext(classifier: Any) -> bool:
-    """Tell whether something names a file of fastText."""
+    """Return whether a classifier names a fastText file."""
     return isinstance(classifier, str | os.PathLike) and os.fspath(classifier).endswith((".bin", ".ftz"))
 
 
@@ -166,15 +166,15 @@ def fasttext_classifier(operator: str, path: str | os.PathLike[str], max_chars: 
     MissingExtraError
         If fastText is not installed.
     InputError
-        If there is no such file, or it is no model with labels.
+        If the file does not exist, or is not a model with labels.
     """
     file = find_model(operator, path)
     return FastTextClassifier(file, fasttext_labels(operator, file.path), max_chars or MAX_CHARS)
 
 
 def fasttext_labels(operator: str, path: str) -> tuple[str, ...]:
-    """Return the labels of a fastText model out of the dictionary in its file."""
-    refused = InputError(f"{operator}: {path!r} is not a fastText model that gives texts labels")
+    """Return the labels of a fastText model from the dictionary in its file."""
+    refused = InputError(f"{operator}: {path!r} is not a fastText model with labels")
     with open(path, "rb") as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as content:
         start = _HEAD.size
         if len(content) < start + _DICTIONARY.size or _HEAD.unpack_from(content)[0] != FASTTEXT_MAGIC:
@@ -199,7 +199,7 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
     Raises
     ------
     InputError
-        If there is no such file, or skops does not trust what is in it.
+        If the file does not exist, or skops does not trust its contents.
     ParameterError
         If it is a pickled file, is not fitted, or a library is missing.
     """
@@ -208,7 +208,7 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
         path = str(Path(os.fspath(classifier)).absolute())
         if path.endswith(PICKLES):
             raise ParameterError(
-                f"{operator}: {path!r} is a pickled file, and loading it would run what is in it; load it yourself if you "
+                f"{operator}: {path!r} is a pickled file, and loading it would execute code in it. Load it yourself if you "
                 "trust it and pass the object, or save it with skops.io.dump as a file ending in .skops"
             )
         if not os.path.isfile(path):
@@ -220,14 +220,14 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
         packed = content = cloudpickle.dumps(classifier)
     if hasattr(made, "classes_") and not any(hasattr(made, name) for name in ("predict_proba", "decision_function")):
         raise ParameterError(
-            f"{operator}: {type(made).__name__} names a class for a text without a number for each; one with predict_proba or "
-            "decision_function is needed (VotingClassifier(voting='soft'), or CalibratedClassifierCV around it), or a function "
-            "of yours that returns 1 for the class and 0 for the others, with labels="
+            f"{operator}: {type(made).__name__} returns a class without scores. Use a pipeline with predict_proba or "
+            "decision_function (VotingClassifier(voting='soft'), or CalibratedClassifierCV around it), or a function "
+            "that returns 1 for the class and 0 for the others, with labels="
         )
     method = next((name for name in ("predict_proba", "decision_function", "predict") if hasattr(made, name)), "")
     labels = tuple(map(str, getattr(made, "classes_", ()))) if method != "predict" else ()
     if not method or (method != "predict" and not labels):
-        raise ParameterError(f"{operator}: {type(made).__name__} has no classes; fit it first")
+        raise ParameterError(f"{operator}: {type(made).__name__} has no classes. Fit it first")
     digest = hashlib.blake2b(packed, digest_size=16).hexdigest()
     return Pipeline(operator, content, path, digest, method, labels, max_chars or MAX_CHARS, len(packed))
 
@@ -237,14 +237,14 @@ def _load(path: str) -> Any:
     skops: Any = importlib.import_module("skops.io")
     try:
         return skops.load(path)
-    except TypeError as exc:  # what skops raises for types that it does not know
+    except TypeError as exc:  # skops raises it for unknown types
         raise InputError(
-            f"{path!r} was not loaded: {exc}. Load it yourself if you trust it, and pass the object"
+            f"{path!r} was not loaded: {exc}. If you trust it, load it yourself and pass the object"
         ) from exc
 
 
 def _windows(texts: pa.ChunkedArray, max_chars: int) -> Iterator[tuple[npt.NDArray[np.int64], Sequence[str]]]:
-    """Yield places of texts and the texts, cut, without null, some at a time."""
+    """Yield positions of texts and the truncated texts, without null, in batches."""
     for start in range(0, len(texts), ROWS):
         window = texts.slice(start, ROWS)
         places = np.flatnonzero(window.is_valid().to_numpy()) + start

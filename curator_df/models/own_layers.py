@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a classifier's own on an encoder that is published elsewhere, as files: what is read of them without torch.
+"""Layers of a classifier on an encoder that is published elsewhere, read from files without torch.
 
-NVIDIA's classifiers come so: ``config.json`` names the encoder (``base_model``), of which only the configuration is needed,
+NVIDIA's classifiers have it: ``config.json`` names the encoder (``base_model``), of which only the configuration is needed,
 because its weights are in the same safetensors. Two layouts are known: one layer ``fc`` on the first token, with the encoder
 as ``model``; and layers ``head_0.fc``, ``head_1.fc``, ... on the mean of the tokens, with the encoder as ``backbone``.
 
@@ -26,18 +26,18 @@ LAYER = re.compile(r"(fc|head_(\d+)\.fc)\.weight")
 
 @dataclass(frozen=True)
 class OwnLayers:
-    """The layers that a classifier has on an encoder."""
+    """Layers of a classifier on an encoder."""
 
     encoder: str = field(repr=False)
     """Configuration of the encoder, as JSON."""
     prefix: str
-    """Of the names of the encoder's weights."""
+    """Prefix of the names of the encoder's weights."""
     pooling: Literal["mean", "cls"]
-    """What of the encoder's last layer they are given."""
+    """Pooling of the encoder's last layer."""
     names: tuple[str, ...]
-    """Of the layers, in the order of their numbers."""
+    """Names of the layers, in the order of their numbers."""
     widths: tuple[int, ...]
-    """Numbers that each of them makes."""
+    """Output width of each layer."""
 
 
 def own_layers(operator: str, name: str, encoder: str, shapes: Mapping[str, Sequence[int]]) -> OwnLayers:
@@ -46,14 +46,14 @@ def own_layers(operator: str, name: str, encoder: str, shapes: Mapping[str, Sequ
     Raises
     ------
     ParameterError
-        If they are in no layout that is known.
+        If the layout is unknown.
     """
     found = sorted((int(match[2] or 0), match[1]) for key in shapes if (match := LAYER.fullmatch(key)))
     names = tuple(layer for _, layer in found)
     if not names or (len(names) > 1 and "fc" in names):
         raise ParameterError(
-            f"{operator}: {name!r} names a base_model, but its weights have no layer fc and none named head_0.fc, so it is no "
-            "classifier that is known here"
+            f"{operator}: {name!r} names a base_model, but its weights have no layer fc or head_0.fc, so it is not a "
+            "supported classifier"
         )
     widths = tuple(int(shapes[f"{layer}.weight"][0]) for layer in names)
     if names == ("fc",):
@@ -66,7 +66,7 @@ def load_own_layers(
 ) -> tuple[Any, Any, Any]:
     """Return the encoder with its weights, and the layers as one matrix with one bias, all float32.
 
-    ``require_all`` is given the names of weights that are missing, and raises if there are any.
+    ``require_all`` is called with the names of missing weights, and raises if there are any.
     """
     import safetensors.torch
     import torch

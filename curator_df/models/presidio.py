@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, places and the like by presidio and a spaCy pipeline, as a value for `redact_pii`: what is looked for, and by what."""
+"""Names, places and other entities by presidio and a spaCy pipeline, as a value for `redact_pii`."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ from curator_df.models.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Ent
 from curator_df.models.text_model import RUNTIME_BYTES
 
 LIBRARY_BYTES = 100_000_000
-"""presidio and spaCy: 98 MB were measured once both were imported into an empty process, 57 MB into one with distributed."""
+"""Bytes of presidio and spaCy: 98 MB were measured after importing both into an empty process, 57 MB into one with
+distributed."""
 PIPELINE_BYTES = 40_000_000
 PIPELINE_FACTOR = 1.6
-"""What a loaded pipeline takes, and as a multiple of its files: of en_core_web_sm (15 MB) 58 MB were measured, with vectors of
-77 MB in all 133 MB, of 261 MB 404 MB."""
+"""Memory multiplier of a loaded pipeline, as a multiple of its files: en_core_web_sm (15 MB) took 58 MB, pipelines with
+vectors of 77 MB took 133 MB, and those of 261 MB took 404 MB."""
 CALL_BYTES = 60_000_000
-"""What the analysis of a piece holds (`kernels.pii_entities.PIECE_BYTES`)."""
+"""Bytes that the analysis of a piece needs (`kernels.pii_entities.PIECE_BYTES`)."""
 _FACTORY = re.compile(r'^factory\s*=\s*"([^"]*(?:transformer|llm)[^"]*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class SpacyPipeline:
-    """A spaCy pipeline in a folder."""
+    """Pipeline of spaCy in a folder."""
 
     name: str = field(metadata={"identity": False})
-    """As the user gave it."""
+    """Name as the user gave it."""
     folder: str = field(metadata={"identity": False})
-    """Where it lies, the same for all workers."""
+    """Folder of the pipeline, the same for all workers."""
     digest: str
-    """BLAKE2b of the files."""
+    """Digest (BLAKE2b) of the files."""
     size_bytes: int
-    """Of these."""
+    """Size of the files."""
     language: str
-    """That of the pipeline, such as ``en``."""
+    """Language of the pipeline, such as ``en``."""
 
     @property
     def held_bytes(self) -> int:
-        """What a worker holds once."""
+        """Bytes that a worker holds once."""
         return PIPELINE_BYTES + int(PIPELINE_FACTOR * self.size_bytes)
 
 
 @dataclass(frozen=True)
 class Presidio:
-    """What presidio finds for `redact_pii`; created by `presidio`."""
+    """Entities that presidio finds for `redact_pii`; created by `presidio`."""
 
     entities: tuple[str, ...]
     """Entity names of presidio, sorted."""
@@ -72,13 +73,13 @@ class Presidio:
 
     @property
     def libraries(self) -> dict[str, int]:
-        """The part of it that stays after the run; spaCy imports torch if it is installed."""
+        """Part of that memory that stays after the run; spaCy imports torch if it is installed."""
         torch = {"torch": RUNTIME_BYTES} if importlib.util.find_spec("torch") else {}
         return {"presidio": LIBRARY_BYTES, **torch}
 
     @property
     def shared(self) -> dict[str, int]:
-        """The part of it that other steps with this pipeline share."""
+        """Part of that memory that other steps with this pipeline share."""
         return {f"spaCy {self.pipeline.digest}": self.pipeline.held_bytes}
 
     @property
@@ -115,7 +116,7 @@ def presidio(
     Returns
     -------
     Presidio
-        For ``presidio=`` of `redact_pii`.
+        Value for ``presidio=`` of `redact_pii`.
 
     Raises
     ------
@@ -152,12 +153,12 @@ def presidio(
         require_package("presidio", package, "presidio")
     asked = strings_of("presidio", "entities", entities)
     if not asked:
-        raise ParameterError("presidio: entities is empty; name some, such as 'PERSON'")
+        raise ParameterError("presidio: entities is empty. Use at least one, such as 'PERSON'")
     for name in asked:
         if name not in ENTITIES:
             raise ParameterError(f"presidio: entities={name!r} is not one of {', '.join(map(repr, ENTITIES))}")
     if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 <= min_score <= 1:
-        raise ParameterError(f"presidio: min_score={min_score!r} is not from 0 to 1")
+        raise ParameterError(f"presidio: min_score={min_score!r} must be from 0 to 1")
     versions = tuple(importlib.metadata.version(package) for package in ("presidio-analyzer", "spacy"))
     wanted = tuple(sorted(set(asked)))
     return Presidio(wanted, _find_pipeline(os.fspath(model), wanted), float(min_score), versions)
@@ -168,14 +169,14 @@ def _find_pipeline(name: str, entities: tuple[str, ...]) -> SpacyPipeline:
     meta = _meta(folder)
     if found := _FACTORY.search((folder / "config.cfg").read_text(encoding="utf-8")):
         raise ParameterError(
-            f"presidio: the pipeline {name!r} has a {found[1]} in it, whose memory would not be in the plan; name one without, "
+            f"presidio: the pipeline {name!r} has a {found[1]}, whose memory would not be in the plan. Use one without, "
             "such as 'en_core_web_lg'"
         )
     labels = {label for of_one in meta.get("labels", {}).values() for label in of_one if isinstance(label, str)}
     can_find = {LABELS[label] for label in labels if label in LABELS}
     if lacking := [each for each in entities if each not in RECOGNIZERS and each not in can_find]:
         raise ParameterError(
-            f"presidio: the pipeline {name!r} finds no {' and no '.join(lacking)}; its labels are "
+            f"presidio: the pipeline {name!r} finds no {' and no '.join(lacking)}. Its labels are "
             f"{', '.join(sorted(labels)) or 'none'}"
         )
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
@@ -184,7 +185,7 @@ def _find_pipeline(name: str, entities: tuple[str, ...]) -> SpacyPipeline:
 
 
 def _folder(name: str) -> Path:
-    """Return where a pipeline's ``config.cfg`` is."""
+    """Return the folder of a pipeline's ``config.cfg``."""
     folder = Path(name).absolute()
     if not folder.is_dir() and name.isidentifier():
         package = importlib.util.find_spec(name)
@@ -195,7 +196,7 @@ def _folder(name: str) -> Path:
     if not (folder / "config.cfg").is_file():
         how = f"python -m spacy download {name}, or " if name.isidentifier() else ""
         raise InputError(
-            f"presidio: there is no spaCy pipeline {name!r} here, and none is downloaded; {how}name a folder that "
+            f"presidio: the spaCy pipeline {name!r} is not installed, and is not downloaded. Use {how}a folder that "
             "nlp.to_disk wrote"
         )
     return folder

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""presidio's analyzer in a worker: a spaCy pipeline that is loaded once for a run, and the recognizers of the named entities.
+"""Presidio's analyzer in a worker: a spaCy pipeline that is loaded once for a run, and the recognizers of the given entities.
 
-Nothing is fetched: presidio's engine is given a pipeline that is loaded already, and its recognizer of e-mail addresses the
+Nothing is downloaded: presidio's engine gets an already loaded pipeline, and its recognizer of e-mail addresses the
 list of top-level domains that comes with tldextract.
 """
 
@@ -30,8 +30,8 @@ LABELS = {
     "NORP": "NRP",
     "NRP": "NRP",
 }
-"""presidio's entity of each label of a spaCy pipeline, as in its own configuration (conf/spacy.yaml); it ignores organizations
-there, which are found here where they are asked for."""
+"""Presidio's entity for each label of a spaCy pipeline, as in its own configuration (conf/spacy.yaml); presidio ignores
+organizations, which curator_df finds if they are requested."""
 OF_PIPELINE = tuple(sorted(set(LABELS.values())))
 """Entities that the pipeline finds."""
 RECOGNIZERS = {
@@ -74,32 +74,34 @@ RECOGNIZERS = {
     "US_PASSPORT": "UsPassportRecognizer",
     "US_SSN": "UsSsnRecognizer",
 }
-"""presidio's recognizers of what has a shape, those of its release 2.2.360 and later."""
+"""Presidio's pattern recognizers, those of its release 2.2.360 and later."""
 ENTITIES = tuple(sorted({*OF_PIPELINE, *RECOGNIZERS}))
-"""All entities that may be asked for."""
+"""All entities that may be requested."""
 Entity = tuple[int, int, str]
-"""First character, the one after the last, and presidio's name of it."""
+"""Entity: first character, the one after the last, and presidio's name."""
 
 
 class LoadedPipeline:
-    """A spaCy pipeline in this process, which one thread uses at a time.
+    """Pipeline of spaCy in this process, which only one thread uses at once.
 
-    The strings that a pipeline sees stay in it for ever, unless it works in a memory zone, and a zone is of all threads.
+    The strings that a pipeline sees are never released, unless it works in a memory zone, and a zone applies to all threads.
     """
 
     def __init__(self, folder: str) -> None:
         spacy: Any = importlib.import_module("spacy")
         if not Path(folder).is_dir():
-            raise InputError(f"the spaCy pipeline {folder!r} is not on this machine; put it where all workers see it")
+            raise InputError(
+                f"the spaCy pipeline {folder!r} is not on this machine. Put it in a folder that all workers can read"
+            )
         try:
             self.nlp: Any = spacy.load(folder)
         except (OSError, ValueError, KeyError, ImportError) as exc:
-            raise CorruptFileError(f"{folder} is not a pipeline that this release of spaCy can load: {exc}") from exc
+            raise CorruptFileError(f"{folder} cannot be loaded by this release of spaCy: {exc}") from exc
         self.lock = threading.Lock()
 
 
 class LoadedAnalyzer:
-    """presidio's analyzer with some recognizers, on a pipeline."""
+    """Analyzer of presidio with some recognizers, on a pipeline."""
 
     def __init__(self, pipeline: LoadedPipeline, language: str, entities: Sequence[str], min_score: float) -> None:
         self._pipeline, self._language, self._min_score = pipeline, language, min_score
@@ -107,7 +109,7 @@ class LoadedAnalyzer:
         self._analyzer = _analyzer(pipeline.nlp, language, entities)
 
     def find(self, text: str) -> list[Entity]:
-        """Return what is found in a text: of two that overlap the one with the higher score, then the longer, then the first."""
+        """Return the findings in a text; of two overlapping ones, that with the higher score, then the longer, then the first."""
         with self._pipeline.lock, self._pipeline.nlp.memory_zone():
             results = self._analyzer.analyze(
                 text, language=self._language, entities=self._entities, score_threshold=self._min_score
@@ -117,7 +119,7 @@ class LoadedAnalyzer:
 
 
 def apart(found: Sequence[tuple[int, int, str, float]]) -> list[Entity]:
-    """Return of spans with scores those that stay where some overlap, in order.
+    """Return the spans that remain after resolving overlaps by score, in order.
 
     Examples
     --------
@@ -134,7 +136,7 @@ def apart(found: Sequence[tuple[int, int, str, float]]) -> list[Entity]:
 def loaded_analyzer(
     folder: str, digest: str, language: str, entities: tuple[str, ...], min_score: float
 ) -> LoadedAnalyzer:
-    """Return an analyzer; this process loads its pipeline once for a run."""
+    """Return an analyzer, whose pipeline this process loads once for a run."""
 
     def make() -> LoadedAnalyzer:
         pipeline = held(("spaCy", digest), lambda: LoadedPipeline(folder))
@@ -172,6 +174,6 @@ def _recognizers(language: str, entities: Sequence[str]) -> list[Any]:
 
 
 def _has_known_domain() -> Any:
-    """Return the check of presidio's recognizer of e-mail addresses, with the list that is installed: its own fetches one."""
+    """Return the check of presidio's recognizer of e-mail addresses with the installed list, because its own downloads one."""
     extract: Any = importlib.import_module("tldextract").TLDExtract(suffix_list_urls=(), cache_dir=None)
     return lambda address: extract(address).fqdn != ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kind of task a prompt sets, and how demanding it is: `add_prompt_scores`."""
+"""Task type and complexity of prompts: `add_prompt_scores`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OPERATOR = "add_prompt_scores"
 TASKS = ("task_type_1", "task_type_2")
 MODEL = "nvidia/prompt-task-and-complexity-classifier"
 REVISION = "fea1121511eafabaf7dd6fc66863dcb04f74defb"
-"""Of that model; see docs/models.md."""
+"""Commit of that model; see docs/models.md."""
 PEAK_FACTOR = 1.5
-"""For rows of 100 bytes (benchmarks/kernel_memory.py): nine columns of numbers of 9 bytes and two of names. 1.43 was measured
-with names of 15 letters, and below 0.1 for longer rows."""
+"""Memory multiplier for rows of 100 bytes (benchmarks/kernel_memory.py): nine columns of numbers of 9 bytes and two of names.
+1.43 was measured with names of 15 letters, and below 0.1 for longer rows."""
 
 
 def add_prompt_scores(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers of NVIDIA's prompt classifier say: kinds of tasks, and how demanding a prompt is in several ways.
+"""Meaning of the numbers of NVIDIA's prompt classifier: task types, and several scores of complexity.
 
 References
 ----------
@@ -28,7 +28,7 @@ SCORES = (
     "no_label_reason",
     "constraint_ct",
 )
-"""Answers of the layers after the first, which tells the task."""
+"""Scores of the layers after the first, which gives the task."""
 COMPLEXITY = {
     "creativity_scope": 0.35,
     "reasoning": 0.25,
@@ -37,11 +37,11 @@ COMPLEXITY = {
     "contextual_knowledge": 0.05,
     "number_of_few_shots": 0.05,
 }
-"""What each counts in the whole."""
+"""Weights of the scores in the total."""
 LEAST_SECOND_TASK = 0.1
-"""Probability from which a second task is named."""
+"""Minimum probability of a second task."""
 LEAST_FEW_SHOTS = 0.05
-"""Below it no examples are counted."""
+"""Minimum score from which examples are counted."""
 NO_TASK = "NA"
 NUMBERS = ("task_type_prob", *SCORES, "prompt_complexity_score")
 """Columns of numbers, in the order of `PromptTasks.read`."""
@@ -49,26 +49,26 @@ NUMBERS = ("task_type_prob", *SCORES, "prompt_complexity_score")
 
 @dataclass(frozen=True)
 class PromptTasks:
-    """How the layers of a model are read."""
+    """Interpretation of a model's layers."""
 
     tasks: tuple[str, ...]
-    """Kinds of tasks, in the order of the first layer's numbers."""
+    """Task types, in the order of the first layer's numbers."""
     weights: tuple[tuple[float, ...], ...]
-    """For each of `SCORES` what each number of its layer is worth."""
+    """Weight of each number of a layer, for each of `SCORES`."""
     divisors: tuple[float, ...]
-    """And what their sum is divided by."""
+    """Divisor of the weighted sum, for each of `SCORES`."""
 
     @classmethod
     def of(cls, operator: str, files: ModelFiles) -> PromptTasks:
-        """Read them from the configuration of a model; raise `ParameterError` if it is another kind of model."""
+        """Read the interpretation from the configuration of a model; raise `ParameterError` for another kind of model."""
         config: dict[str, Any] = json.loads(Path(files.local_folder(), "config.json").read_bytes())
         maps = [config.get(name) or {} for name in ("task_type_map", "weights_map", "divisor_map")]
         lacking = [name for name in SCORES if name not in maps[1] or name not in maps[2]]
         widths = (len(maps[0]), *(len(maps[1].get(name, ())) for name in SCORES))
         if files.layers is None or lacking or files.layers.widths != widths or files.layers.pooling != "mean":
             raise ParameterError(
-                f"{operator}: {files.name!r} is not a model of tasks and complexity: it needs the layers head_0.fc to head_7.fc, "
-                "and task_type_map, weights_map and divisor_map for them in its configuration"
+                f"{operator}: {files.name!r} is not a prompt task model: it lacks the layers head_0.fc to head_7.fc, "
+                "or task_type_map, weights_map and divisor_map for them in its configuration"
             )
         return cls(
             tuple(str(maps[0][str(place)]) for place in range(len(maps[0]))),
@@ -77,19 +77,19 @@ class PromptTasks:
         )
 
     def read(self, made: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return what the numbers of some texts say.
+        """Return the tasks and scores of texts.
 
         Parameters
         ----------
         made : ndarray of float32, shape (texts, numbers of all layers)
-            What the layers make, one after the other.
+            Outputs of the layers, one after the other.
 
         Returns
         -------
         tasks : ndarray of int64, shape (texts, 2)
-            Places of the likeliest task and of the second, -1 where that is unlikely.
+            Positions of the likeliest task and of the second, -1 if that is unlikely.
         numbers : ndarray of float64, shape (texts, 9)
-            The columns of `NUMBERS`.
+            Columns of `NUMBERS`.
         """
         bounds = np.cumsum([len(self.tasks), *map(len, self.weights)])[:-1]
         first, *others = (_softmax(part) for part in np.split(made, bounds, axis=1))

@@ -41,31 +41,31 @@ FIND = "find_semantic_duplicates"
 
 @dataclass(frozen=True)
 class SemanticQuestion:
-    """What is asked, as ``groups=`` compares it."""
+    """Parameters of the search, which ``groups=`` compares."""
 
     embedding: str
-    """The column of vectors."""
+    """Name of the column of vectors."""
     eps: tuple[float, ...]
     """Ascending."""
     num_clusters: int | None
-    """None: from the rows."""
+    """Number of clusters; None to derive it from the rows."""
     keep: SemanticKeep | Best
-    """Which row of a group stays."""
+    """Rule for the kept row of a group."""
     seed: int
-    """Of everything that is chosen by chance."""
+    """Seed of all random choices."""
     dimensions: int | None
-    """As the user gave it."""
+    """Length of a vector as the user gave it."""
     k_means: KMeansBy = "scikit-learn"
-    """Whose k-means finds the clusters."""
+    """Implementation of k-means that finds the clusters."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the parameters as JSON values."""
         keep = asdict(self.keep) if isinstance(self.keep, Best) else self.keep
         return {**vars(self), "eps": list(self.eps), "keep": keep}
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> SemanticQuestion:
-        """Return what `to_json` was made of."""
+        """Return the parameters from the result of `to_json`."""
         keep = Best(**said["keep"]) if isinstance(said["keep"], dict) else said["keep"]
         return cls(**{**said, "eps": tuple(said["eps"]), "keep": keep})
 
@@ -117,7 +117,7 @@ def drop_semantic_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending drop: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+        The table with a deferred operation: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
 
     Raises
     ------
@@ -167,7 +167,9 @@ def drop_semantic_duplicates(
     found = SemanticQuestion.from_json(said)
     if question.eps[0] not in found.eps:
         listed = ", ".join(map(str, found.eps))
-        raise ParameterError(f"{DROP}: groups= were found with eps={listed}, not with {question.eps[0]}")
+        raise ParameterError(
+            f"{DROP}: groups= was found with eps={listed}, not with {question.eps[0]}. Use one of these values"
+        )
     if replace(question, eps=found.eps) != replace(DEFAULT, eps=found.eps):
         require_same_parameters(DROP, said, replace(question, eps=found.eps).to_json())
     pending = _pending(df, DROP, found, home, found.eps.index(question.eps[0]))
@@ -199,7 +201,7 @@ def find_semantic_duplicates(
     embedding, num_clusters, keep, seed, dimensions, k_means
         As in `drop_semantic_duplicates`.
     eps : float or sequence of float, default 0.01
-        As there; for several values, cosine similarities are computed only once.
+        As in `drop_semantic_duplicates`; for several values, cosine similarities are computed only once.
     workdir : str or path, optional
         Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
         where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
@@ -208,7 +210,7 @@ def find_semantic_duplicates(
         What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
     on_oom : {"halve", "fail"}
-        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same place.
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same folder.
     storage_options : dict, optional
         fsspec options.
 
@@ -243,7 +245,7 @@ def find_semantic_duplicates(
     row that it is most similar to, and ``cosine``. Peak extra memory: 1.5 x block. Computes: yes.
 
     Pass the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, which then only writes the rows.
-    `read_receipt` tells how many rows each ``eps`` drops.
+    `read_receipt` shows how many rows each ``eps`` drops.
     """
     several = _ascending(FIND, _listed(FIND, eps))
     question = SemanticQuestion(embedding, several, num_clusters, keep, seed, dimensions, k_means)
@@ -252,7 +254,7 @@ def find_semantic_duplicates(
 
 
 def _listed(operator: str, eps: Any) -> tuple[Any, ...]:
-    """Return one or several values as they were given; raise `ParameterError` unless they are a list or the like."""
+    """Return one or several values as given; raise `ParameterError` unless they are a number or a list."""
     if isinstance(eps, Real | str | bytes):
         return (eps,)
     try:
@@ -265,11 +267,11 @@ def _listed(operator: str, eps: Any) -> tuple[Any, ...]:
 
 def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
     if not eps:
-        raise ParameterError(f"{operator}: eps=[] names no threshold")
+        raise ParameterError(f"{operator}: eps=[] has no threshold. Use at least one number")
     for one in eps:
         require_number(operator, "eps", one)
         if not 0 <= one < 1:
-            raise ParameterError(f"{operator}: eps={one!r} is not from 0 to below 1")
+            raise ParameterError(f"{operator}: eps={one!r} must be from 0 to below 1")
     return tuple(sorted({float(one) for one in eps}))
 
 
@@ -281,7 +283,9 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
     require_k_means(operator, question.k_means)
     clusters = question.num_clusters
     if clusters is not None and (not isinstance(clusters, int) or not 1 <= clusters <= MOST_CLUSTERS):
-        raise ParameterError(f"{operator}: num_clusters={clusters!r} is not a whole number from 1 to {MOST_CLUSTERS:,}")
+        raise ParameterError(
+            f"{operator}: num_clusters={clusters!r} must be a whole number from 1 to {MOST_CLUSTERS:,}"
+        )
     keep: Any = question.keep
     ranked: str | None = None
     if isinstance(question.keep, Best):

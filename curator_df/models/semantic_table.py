@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a table of groups of semantic duplicates: for each ``eps`` every member of a group."""
+"""Rows of a table of groups of semantic duplicates: every member of a group, for each ``eps``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from curator_df.ops.group_table import MERGE_BYTES, GroupTable
 
 
 def semantic_matches(found: VectorFound, group: int) -> Matches:
-    """Yield the members of a group of ranges, by ``eps``; the row that stays of a group matched none."""
+    """Yield the members of a group of input splits, by ``eps``; the kept row of a group has no match."""
     for place, eps in enumerate(found.barrier.eps):
         survivor, size = MEMBER_HEAD + 2 * place, MEMBER_HEAD + 2 * place + 1
         for rows in found.member_rows(group, memory_bytes=MERGE_BYTES):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which size of a batch is the fastest: a few of them take turns on the documents that come, and what they make is kept."""
+"""Find the fastest batch size: a few sizes are tried in turn on the incoming documents, whose results are kept."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MOST_HALVINGS = 3
-"""Sizes that are tried: the most that is planned, half of it, a quarter, an eighth."""
+"""Maximum number of halvings: the sizes tried are the planned maximum, a half, a quarter and an eighth of it."""
 WARM_BATCHES = 1
-"""Of each size that do not count: buffers and threads are made, and on a GPU kernels are chosen."""
+"""Batches of each size that are not timed: buffers and threads are created, and on a GPU kernels are chosen."""
 MEASURED_BATCHES = 3
-"""Of each size, after that. The fastest of them counts: other work on the machine only makes a batch slower."""
+"""Timed batches of each size. The fastest of them counts: other work on the machine only makes a batch slower."""
 CLEARLY = 1.1
-"""A smaller size must be so much faster than a larger one to be taken: less is noise. On two shared cores sizes between which
-there was nothing to choose (within 3 % in one run) were 12 % apart in another by the sum of all batches."""
+"""Minimum speedup at which a smaller size is preferred; less is noise. On two shared cores, sizes that were equal within 3 %
+in one run differed by 12 % in another, by the sum of all batches."""
 
 
 @dataclass
 class _Tried:
     given: int = 0
-    """Batches, those that are still under way among them."""
+    """Number of batches, including those in progress."""
     rates: list[float] = field(default_factory=list)
-    """Tokens a second of each that is done."""
+    """Tokens per second of each finished batch."""
 
 
 class SizeTrial:
-    """Sizes in padded tokens, and how fast each was. `BatchSize` holds its lock around every call.
+    """Sizes in padded tokens, and the speed of each. `BatchSize` holds its lock around every call.
 
     Examples
     --------
@@ -43,23 +43,23 @@ class SizeTrial:
 
     @classmethod
     def below(cls, most: int, least: int) -> SizeTrial:
-        """Return one of the most tokens and some halves of it; none is below ``least``, what one long document takes."""
+        """Return a trial of the maximum size and its halves; none is below ``least``, the size of one long document."""
         halves = (most >> halvings for halvings in range(1, MOST_HALVINGS + 1))
         return cls([most, *(size for size in halves if size >= least)])
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing more to find out."""
+        """Whether the trial has ended."""
         wanted = WARM_BATCHES + MEASURED_BATCHES
         return len(self._tried) < 2 or all(len(one.rates) >= wanted for one in self._tried.values())
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Those that are compared, the largest first."""
+        """Compared sizes, the largest first."""
         return tuple(self._tried)
 
     def turn(self) -> int:
-        """Return the size whose turn it is. Each begins a round once, for the longest documents come first."""
+        """Return the size to try next. Each size begins a round once, because the longest documents come first."""
         sizes = self.sizes
         fewest = min(one.given for one in self._tried.values())
         waiting = [place for place, size in enumerate(sizes) if self._tried[size].given == fewest]
@@ -68,21 +68,21 @@ class SizeTrial:
         return chosen
 
     def note(self, size: int, tokens: int, seconds: float) -> None:
-        """Note how long a batch of a size took."""
+        """Record the time of a batch."""
         if size in self._tried:
             self._tried[size].rates.append(tokens / max(seconds, 1e-9))
 
     def take_back(self, size: int) -> None:
-        """Forget a turn that told nothing: the documents had come to their end before the batch was full."""
+        """Forget an attempt without a result: the documents ended before the batch was full."""
         if size in self._tried:
             self._tried[size].given -= 1
 
     def leave_out(self, above: int) -> None:
-        """Leave out larger sizes, because memory ran out."""
+        """Exclude larger sizes, because memory ran out."""
         self._tried = {size: one for size, one in self._tried.items() if size <= above}
 
     def best(self) -> int | None:
-        """Return the fastest; of those that are about as fast the largest, and None where none is left."""
+        """Return the fastest size, of about equally fast ones the largest; None if no size remains."""
         found: int | None = None
         for size in self._tried:
             if found is None or self._rate(size) > CLEARLY * self._rate(found):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model with the way in which texts reach it, as a value that goes to workers, and the memory that it takes there."""
+"""Model with its input settings, as a value that is sent to workers, and the memory that it needs there."""
 
 from __future__ import annotations
 
@@ -20,70 +20,71 @@ from curator_df.models.devices import Device, Dtype, Numbers, chosen_numbers
 from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
 
 Head = Literal["mean", "cls", "classes"]
-"""What is made of the last layer: the mean of its tokens, its first token, or the classes that the model has."""
+"""Use of the last layer: the mean of its tokens, its first token, or the model's classes."""
 BatchRows = int | Literal["auto"]
-"""Most documents of a batch; ``"auto"``: as many as its padded tokens allow, of which the best number is measured first."""
+"""Maximum number of documents of a batch; ``"auto"``: as many as its padded tokens allow, of which the best number is measured
+first."""
 
 CHARACTERS_PER_TOKEN = 16
-"""A text is cut at so many characters for each token that the model reads, unless the user names a number."""
+"""Default number of characters read from a text for each token that the model reads."""
 DEFAULT_BATCH_TOKENS = 2048
 RUNTIME_BYTES = 330_000_000
-"""What a process holds once torch and transformers are imported and a model has run (benchmarks/model_memory.py)."""
+"""Bytes that a process holds once torch and transformers are imported and a model has run (benchmarks/model_memory.py)."""
 DEVICE_RUNTIME_BYTES = 1_500_000_000
-"""The same with the build of torch for CUDA and a context on a GPU. Assumed: kernels are loaded as they are used."""
+"""Bytes on the host with the build of torch for CUDA and a context on a GPU. Assumed: kernels are loaded when they are used."""
 LOADING_FACTOR = 2
-"""Weights are in memory twice while a model is loaded: its file as it is read, and the tensors."""
+"""Number of copies of the weights in memory while a model is loaded: the file, and the tensors."""
 CALL_BYTES = 32_000_000
-"""What a call holds whatever the model: the texts and tokens of a window, and buffers of matrix products."""
+"""Bytes that a call holds for any model: texts and tokens of a window, and buffers of matrix products."""
 DISTANCE_COPIES = 2
-"""Vectors of each distance that a DeBERTa makes for each document of a batch, as it is written in transformers: those of
-queries and those of keys. 128 documents of 16 tokens took 486 MB in DeBERTa v3 base, and four of 512 tokens 308 MB."""
+"""Vectors of each distance that a DeBERTa makes for each document of a batch in transformers: those of queries and those of
+keys. 128 documents of 16 tokens took 486 MB in DeBERTa v3 base, and four of 512 tokens 308 MB."""
 KEPT_COPIES = 2
-"""Of what a language model keeps of each token: it is copied for every new token, and what was freed does not always fit the
-next copy. With one copy 134 MB were seen where 127 MB were planned, late in a long process."""
+"""Copies of the KV cache of a language model: it is copied for every new token, and freed memory does not always fit the next
+copy. With one copy 134 MB were seen where 127 MB were planned, late in a long process."""
 CHOICE_COPIES = 3
-"""Numbers of each token of the vocabulary that a language model makes for each document when it chooses the next one."""
+"""Numbers for each token of the vocabulary and each document when a language model chooses the next token."""
 CAST_COPIES = 2
-"""Of the largest matrix as bfloat16: itself, and in the order in which a library of matrix products wants it."""
+"""Copies of the largest matrix as bfloat16: the matrix, and its layout for the library of matrix products."""
 
 
 @dataclass(frozen=True)
 class TextModel:
-    """A model and how it is used."""
+    """Model with its settings."""
 
     files: ModelFiles
-    """Where it is, and how large."""
+    """Files and sizes of the model."""
     head: Head
-    """What is made of its last layer."""
+    """Use of its last layer."""
     max_length: int
-    """Tokens of a text that it reads."""
+    """Maximum number of tokens of a text that it reads."""
     max_chars: int
-    """Characters of a text that become tokens."""
+    """Maximum number of characters of a text that are tokenized."""
     batch_tokens: int = field(metadata={"identity": False})
-    """Most padded tokens of a batch."""
+    """Maximum number of padded tokens of a batch."""
     batch_rows: int | None = field(metadata={"identity": False})
-    """Most documents of a batch."""
+    """Maximum number of documents of a batch."""
     center_chars: int | None = None
-    """Characters on either side of a text's middle that are read at all; None for the text from its beginning."""
+    """Characters read on either side of a text's middle; None for the text from its beginning."""
     answers: Answers | None = None
-    """What a language model is asked about a text, of one that answers in words; its tokens are those of the whole prompt."""
+    """Prompt and answers of a generative classifier; its token limits are those of the whole prompt."""
     reads_on: bool = False
-    """Whether more is read of a text of which ``max_chars`` characters make fewer than ``max_length`` tokens."""
+    """Whether more of a text is read if ``max_chars`` characters make fewer than ``max_length`` tokens."""
     numbers: Numbers = "float32"
-    """In which it computes."""
+    """Number format of the computation."""
     device: Device = field(default="cpu", metadata={"identity": False})
     """Where."""
     fills_device: bool = field(default=False, metadata={"identity": False})
-    """Whether a batch may have as many tokens as there is room for on a GPU, whatever ``batch_tokens`` are."""
+    """Whether a batch may have as many tokens as fit on a GPU, regardless of ``batch_tokens``."""
 
     @property
     def held_bytes(self) -> int:
-        """What a worker holds once: the libraries, and the weights as they are while they are loaded."""
+        """Bytes that a worker holds once: the libraries, and the weights while they are loaded."""
         return self._runtime_bytes + LOADING_FACTOR * max(self.weight_bytes, self.files.weight_bytes)
 
     @property
     def libraries(self) -> dict[str, int]:
-        """What of that stays when the run is over."""
+        """Part of these bytes that stays after the run, by library."""
         return {"torch": self._runtime_bytes}
 
     @property
@@ -92,67 +93,67 @@ class TextModel:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """What tells its weights in a worker from others: steps for which it is the same hold them together."""
+        """Identity of the weights in a worker: steps with the same identity share them."""
         numbers = "" if self.files.adapted is None else self.numbers
         kind = "classes" if self.head == "classes" and self.answers is None else "answers" if self.answers else "layers"
         return ("weights", self.files.digest, kind, numbers, self.device)
 
     @property
     def shared(self) -> dict[str, int]:
-        """What of the bytes that a worker holds other steps with these weights hold too."""
+        """Part of these bytes that other steps with these weights share."""
         return {" ".join(self.weights): self.held_bytes - self._runtime_bytes}
 
     @property
     def call_bytes(self) -> int:
-        """What each task holds while the model runs."""
+        """Bytes that each task holds while the model runs."""
         return CALL_BYTES + self.batch_bytes
 
     @property
     def batch_bytes(self) -> int:
-        """Of that, the numbers of one layer for all tokens of a batch, and weights that are made bfloat16 for it."""
+        """Part of these bytes for the numbers of one layer for all tokens of a batch, and for weights converted to bfloat16."""
         return max(self.batch_tokens, self.longest_tokens) * self._token_bytes + self._cast_bytes
 
     @property
     def longest_tokens(self) -> int:
-        """What a document takes at most, as tokens: a batch has room for one at least."""
+        """Size of the longest document in tokens: a batch has room for at least one."""
         return self.max_length + self.row_tokens
 
     @property
     def least_device_bytes(self) -> int:
-        """What a GPU must have room for: the weights, and a batch of one long document."""
+        """Bytes that a GPU must have: the weights, and a batch of one long document."""
         return self.weight_bytes + CALL_BYTES + self.longest_tokens * self._token_bytes + self._cast_bytes
 
     def device_tokens(self, device_bytes: int) -> int:
-        """Return the most padded tokens of a batch with so much of a GPU."""
+        """Return the maximum padded tokens of a batch in ``device_bytes`` of a GPU."""
         if not self.fills_device or not device_bytes:
             return self.batch_tokens
         return self.fitting_tokens(device_bytes - self.weight_bytes) or self.batch_tokens
 
     @property
     def computes(self) -> str:
-        """What `explain` says of it, where that is not what always was."""
+        """Description for `explain`; empty for float32 on CPUs."""
         where = "on the worker's GPU" if self.device == "cuda" else "on CPUs"
         return "" if (self.device, self.numbers) == ("cpu", "float32") else f"computes in {self.numbers} {where}"
 
     @property
     def row_tokens(self) -> int:
-        """What a document takes however short it is, as tokens."""
+        """Fixed cost of a document of any length, in tokens."""
         numbers = DISTANCE_COPIES * self.files.distances * self.files.hidden + CHOICE_COPIES * self.files.vocabulary
         return -(-4 * numbers // self._token_bytes) + (0 if self.answers is None else self.answers.new_tokens)
 
     @property
     def prompt_characters(self) -> int:
-        """Characters that become tokens beside those of each text."""
+        """Characters tokenized in addition to those of each text."""
         return 0 if self.answers is None else len(self.answers.before) + len(self.answers.after)
 
     @property
     def weight_bytes(self) -> int:
-        """Weights as float32."""
+        """Size of the weights as float32."""
         return 4 * self.files.parameters
 
     @property
     def _cast_bytes(self) -> int:
-        """Of the largest matrix, which is one at a time."""
+        """Bytes of the largest matrix, of which only one is converted at once."""
         return 0 if self.numbers == "float32" else CAST_COPIES * 2 * self.files.hidden * self.files.inner
 
     @property
@@ -162,7 +163,7 @@ class TextModel:
         return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores + KEPT_COPIES * self.files.kept_numbers)
 
     def fitting_tokens(self, call_bytes: int) -> int:
-        """Return the most padded tokens of a batch for which a call needs no more than that; 0 where none fits."""
+        """Return the maximum padded tokens of a batch for which a call needs at most ``call_bytes``; 0 if none fits."""
         tokens = max((call_bytes - CALL_BYTES - self._cast_bytes) // self._token_bytes, 0)
         return tokens if tokens >= self.longest_tokens else 0
 
@@ -185,7 +186,7 @@ def text_model(
     trust_remote_code: bool = False,
     base_revision: str | None = None,
 ) -> TextModel:
-    """Find a model and check how it is to be used; see `find_model` for errors."""
+    """Find a model and check its settings; see `find_model` for errors."""
     rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     tokens = DEFAULT_BATCH_TOKENS
     if batch_tokens is not None:
@@ -194,7 +195,9 @@ def text_model(
     device: Device = "cuda" if resources is not None and resources.of_gpu else "cpu"
     numbers = chosen_numbers(operator, dtype, device)
     if trust_remote_code and (answers is not None or adapter is not None):
-        raise ParameterError(f"{operator}: trust_remote_code has no meaning for {name!r}, which comes without code")
+        raise ParameterError(
+            f"{operator}: trust_remote_code does not apply to {name!r}, which comes without code. Leave it out"
+        )
     if answers is not None:
         files = find_answering(operator, name, revision, base_revision)
     elif adapter is not None:
@@ -203,7 +206,7 @@ def text_model(
         files = find_model(operator, name, revision, trust_remote_code=trust_remote_code, base_revision=base_revision)
     if files.layers is not None and head != "classes":
         raise ParameterError(
-            f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
+            f"{operator}: {files.name!r} is a classifier with its own layers and has no embeddings. Use it with add_class"
         )
     most = files.longest - (0 if answers is None else answers.new_tokens)
     longest = min(most, 512) if max_length is None else require_count(operator, "max_length", max_length)
@@ -237,19 +240,17 @@ def user_model(
     max_chars: int | None,
     batch_rows: BatchRows,
 ) -> UserModel:
-    """Check how a function of the user is to be called."""
+    """Check the settings of a user's function."""
     rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
     characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
     made = set_up(operator, function)
     if isinstance(made, SetUp) and made.resources != NO_LIMITS:
-        raise ParameterError(
-            f"{operator}: {made.name} has resources of its own; say them with resources= of {operator}"
-        )
+        raise ParameterError(f"{operator}: {made.name} has its own resources. Pass them as resources= of {operator}")
     return UserModel(operator, made, width, characters, rows)
 
 
 def refuse_settings(operator: str, settings: Mapping[str, Any]) -> None:
-    """Raise `ParameterError` where something is set that only models as files of transformers have."""
+    """Raise `ParameterError` if a setting is given that only transformers models have."""
     choose(operator, "dtype", settings["dtype"], Dtype)
     for name, value in settings.items():
         if value not in (None, False, "auto"):
@@ -257,12 +258,12 @@ def refuse_settings(operator: str, settings: Mapping[str, Any]) -> None:
 
 
 def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
-    """Return what a kernel states of a model: its bytes, and what a call takes of its worker.
+    """Return the costs of a model that a kernel declares: its bytes, and the resources of a call.
 
     Raises
     ------
     ParameterError
-        If a model that runs on CPUs only asks for a GPU, or resources are of another type.
+        If a GPU is requested for a model that runs only on CPUs, or resources have another type.
     """
     require_resources(operator, resources)
     price: dict[str, Any] = {"resources": resources}
@@ -277,8 +278,8 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
     on_gpu = isinstance(model, TextModel) and model.device == "cuda"
     if resources.of_gpu and not on_gpu:
         raise ParameterError(
-            f"{operator}: this model runs on CPUs, so its resources are cpus=; gpus= and gpu_memory= are for models of "
-            "transformers, and for a function that uses a GPU itself"
+            f"{operator}: this model runs on CPUs, so only cpus= applies. gpus= and gpu_memory= are for transformers "
+            "models, and for a function that uses a GPU itself"
         )
     price |= {"held_bytes": model.held_bytes, "libraries": getattr(model, "libraries", {})}
     if isinstance(model, TextModel):
@@ -297,7 +298,7 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
 
 
 def require_resources(operator: str, resources: object) -> None:
-    """Raise `ParameterError` unless it is what `curator_df.resources` returns, or None."""
+    """Raise `ParameterError` unless the value is a result of `curator_df.resources`, or None."""
     if resources is not None and not isinstance(resources, Resources):
         raise ParameterError(
             f"{operator}: resources={resources!r} is not what cdf.resources(cpus=, gpus=, gpu_memory=) returns"
@@ -305,7 +306,7 @@ def require_resources(operator: str, resources: object) -> None:
 
 
 def require_count(operator: str, name: str, value: object) -> int:
-    """Return a number that is 1 or more, or raise `ParameterError`."""
+    """Return a number of 1 or more, or raise `ParameterError`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         auto = " or 'auto'" if name == "model_inference_batch_size" else ""
         raise ParameterError(f"{operator}: {name}={value!r} is not a whole number of 1 or more{auto}")

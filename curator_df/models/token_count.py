@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens of a tokenizer as columns: `add_token_count`."""
+"""Count the tokens of a tokenizer as columns: `add_token_count`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from curator_df.ops.host_only import require_host
 
 PerToken = Literal["characters", "bytes"]
 NO_TOKENS = -1.0
-"""What a text without tokens has for a ratio, as NeMo Curator says."""
+"""Ratio of a text without tokens, as in NeMo Curator."""
 PEAK_FACTOR = 0.6
-"""A number and its mask of 9 bytes for each row and column, and counts on the way: of rows of 100 bytes."""
+"""Memory multiplier: a number and its mask of 9 bytes for each row and column, and intermediate counts; for rows of 100 bytes."""
 
 
 def add_token_count(
@@ -84,7 +84,7 @@ def add_token_count(
 
     The plan reserves memory for the tokenizer once in each worker, and for a batch of texts in each task. Each thread
     counts by itself, and the tokenizer starts no further threads. A text of more than 131,072 bytes is counted in
-    pieces, cut before white space. If a tokenizer adds a marker at the beginning of every text, the count may be off by
+    pieces, split before white space. If a tokenizer adds a marker at the beginning of every text, the count may be off by
     one token per piece.
 
     References

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Hugging Face tokenizer as a value that goes to workers: found by its name, loaded there once, counting tokens in batches.
+"""Tokenizer from Hugging Face as a value that is sent to workers: found by name, loaded there once, counting tokens in batches.
 
-It is a ``tokenizer.json``, which the package tokenizers reads alone. Other layouts are converted by transformers.
+It is a ``tokenizer.json``, which the package tokenizers can read. Transformers converts other formats.
 """
 
 from __future__ import annotations
@@ -26,46 +26,47 @@ from curator_df.models.files import HUB_NAME, digest_of, download
 
 FILE = "tokenizer.json"
 OTHER_FILES = ("*.json", "*.txt", "*.model")
-"""What transformers makes one of where a folder has none."""
+"""Files from which transformers makes a tokenizer if a folder has none."""
 MOST_PIECES = 4096
 PIECE_BYTES = 1 << 17
-"""Texts that the tokenizer is given at a time; a longer text is cut, in the second half of a piece, before white space."""
+"""Bytes of texts passed to the tokenizer in each call; a longer text is split before white space, in the second half of a
+piece."""
 CALL_BYTES = 60_000_000
-"""What a call holds: at most 270 bytes for each byte that is given at a time were measured (words of one letter, a token for
-each byte), and half as much is left for many short texts."""
+"""Bytes that a call needs: at most 270 for each byte of a call were measured (words of one letter, a token for each byte), and
+a reserve of half as much for many short texts."""
 LIBRARY_BYTES = 20_000_000
 HELD_FACTOR = 25
-"""What a loaded tokenizer takes as a multiple of its file."""
+"""Memory of a loaded tokenizer, as a multiple of its file."""
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A tokenizer in files."""
+    """Files of a tokenizer."""
 
     name: str = field(metadata={"identity": False})
-    """As the user gave it."""
+    """Name as the user gave it."""
     path: str = field(metadata={"identity": False})
-    """A ``tokenizer.json``, or a folder without one; the same for all workers."""
+    """Path of a ``tokenizer.json``, or of a folder without one; the same for all workers."""
     revision: str | None = field(metadata={"identity": False})
-    """The commit, of one of the hub."""
+    """Commit, for a tokenizer of the hub."""
     digest: str
-    """BLAKE2b of the files."""
+    """Digest (BLAKE2b) of the files."""
     size_bytes: int
-    """Of these."""
+    """Size of the files."""
 
     @property
     def held_bytes(self) -> int:
-        """What a worker holds once."""
+        """Bytes that a worker holds once."""
         return LIBRARY_BYTES + HELD_FACTOR * self.size_bytes
 
 
 def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | None = None) -> Tokenizer:
-    """Find a tokenizer; it is not loaded.
+    """Find a tokenizer without loading it.
 
     Parameters
     ----------
     operator : str
-        For errors.
+        Name of the operator, for errors.
     name : str or path
         A ``tokenizer.json``; a folder with one, or with files that transformers converts; or the id of a model of the Hugging
         Face hub, whose tokenizer is then downloaded into its cache.
@@ -77,18 +78,20 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
     MissingExtraError
         If the package tokenizers is not installed.
     InputError
-        If there is no such tokenizer.
+        If the tokenizer does not exist.
     ParameterError
-        If a revision is named for files that are here.
+        If a revision is given for local files.
     """
     require_package(operator, "tokenizers", "tokenizers")
     text = path_of(operator, "tokenizer", name)
     if os.path.exists(text):
         if revision is not None:
-            raise ParameterError(f"{operator}: revision={revision!r} has no meaning for {text!r}, which is here")
+            raise ParameterError(
+                f"{operator}: revision={revision!r} does not apply to the local files {text!r}. Leave it out"
+            )
         return _described(operator, text, Path(text).absolute(), None)
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: there is no file or folder {text!r}, and it is not the id of a model either")
+        raise InputError(f"{operator}: {text!r} is neither an existing file or folder nor the ID of a model")
     folder = Path(download(text, revision, OTHER_FILES, ignore_patterns=["*/*"]))
     return _described(operator, text, folder, folder.name)
 
@@ -98,24 +101,24 @@ def _described(operator: str, name: str, path: Path, revision: str | None) -> To
         path /= FILE
     files = [path] if path.is_file() else sorted({file for kind in OTHER_FILES for file in path.glob(kind)})
     if not files:
-        raise InputError(f"{operator}: {str(path)!r} has no {FILE}, and no other files of a tokenizer")
+        raise InputError(f"{operator}: {str(path)!r} has neither {FILE} nor other files of a tokenizer")
     return Tokenizer(name, str(path), revision, digest_of(files), sum(file.stat().st_size for file in files))
 
 
 class LoadedTokenizer:
-    """A tokenizer in this process. Threads use it at the same time, each for itself."""
+    """Tokenizer in this process. Several threads use it independently."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        # The threads for work are those of the worker.
+        # Only the worker's threads do work.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self._tokenizer = _load(tokenizer)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.special_tokens = int(self._tokenizer.num_special_tokens_to_add(False))
-        """Tokens that are added to each text."""
+        """Number of tokens that are added to each text."""
 
     def count(self, texts: pd.Series) -> npt.NDArray[np.int64]:
-        """Return the tokens of each text, special ones left out; 0 for null."""
+        """Return the number of tokens of each text, without special tokens; 0 for null."""
         counts = np.zeros(len(texts), dtype=np.int64)
         for span in text_spans(texts):
             for rows, pieces in _batches(span):
@@ -134,13 +137,15 @@ def _load(tokenizer: Tokenizer) -> Any:
 
     path = Path(tokenizer.path)
     if not path.exists():
-        raise InputError(f"the tokenizer {tokenizer.path!r} is not on this machine; put it where all workers see it")
+        raise InputError(
+            f"the tokenizer {tokenizer.path!r} is not on this machine. Put it in a folder that all workers can read"
+        )
     if path.is_dir():
         return _converted(tokenizer)
     try:
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as exc:  # the package raises nothing more exact
-        raise CorruptFileError(f"{path} is not a tokenizer that the package tokenizers can read: {exc}") from exc
+    except Exception as exc:  # the package raises nothing more specific
+        raise CorruptFileError(f"the package tokenizers cannot read {path}: {exc}") from exc
 
 
 def _converted(tokenizer: Tokenizer) -> Any:
@@ -157,16 +162,18 @@ def _converted(tokenizer: Tokenizer) -> Any:
         if is_out_of_memory(exc):
             raise
         raise InputError(
-            f"the tokenizer in {tokenizer.path!r} has no {FILE}, and transformers could not make one of its other files: "
+            f"the tokenizer in {tokenizer.path!r} has no {FILE}, and transformers could not make one from its other files: "
             f"{type(exc).__name__}: {exc}. Write one with save_pretrained() of a fast tokenizer of transformers"
         ) from exc
     if not getattr(found, "is_fast", False):
-        raise ParameterError(f"the tokenizer {tokenizer.name!r} is not a fast tokenizer, and would read too slowly")
+        raise ParameterError(
+            f"the tokenizer {tokenizer.name!r} is not a fast tokenizer, and would be too slow. Use a fast one"
+        )
     return found.backend_tokenizer
 
 
 def _batches(span: TextSpan) -> Iterator[tuple[list[int], list[str]]]:
-    """Yield pieces of the texts of a span, about `PIECE_BYTES` at a time, with the rows that they are of."""
+    """Yield pieces of the texts of a span with their rows, about `PIECE_BYTES` in each batch."""
     rows, pieces, held_bytes = list[int](), list[str](), 0
     for row in range(len(span)):
         if span.valid is not None and not span.valid[row]:
@@ -183,11 +190,11 @@ def _batches(span: TextSpan) -> Iterator[tuple[list[int], list[str]]]:
 
 
 def _cuts(data: npt.NDArray[np.uint8], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield where the pieces of a text are: of `PIECE_BYTES` at most, cut before white space, else between code points."""
+    """Yield the bounds of the pieces of a text: of at most `PIECE_BYTES`, split before white space, else between code points."""
     while stop - start > PIECE_BYTES:
         half = data[start + PIECE_BYTES // 2 : start + PIECE_BYTES]
         spaces = np.flatnonzero((half == 0x20) | (half == 0x0A))
-        # Where several stand together, before the first of them.
+        # In a run of white space, before the first character.
         first = spaces[np.diff(spaces, prepend=-2) > 1]
         leads = first if len(first) else np.flatnonzero(half & 0xC0 != 0x80)
         cut = start + PIECE_BYTES // 2 + int(leads[-1]) if len(leads) else start + PIECE_BYTES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors out of a column of lists, as the stages of semantic duplicates take them from a block."""
+"""Extract vectors from a column of lists, for the stages of semantic duplicates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def vectors_of(block: Any, *, embedding: str, width: int, dtype: str, ranked_by:
         if wrong.any():
             raise _wrong_length(block.index[part], embedding, width, _lengths(chunk), int(wrong.argmax()))
         flat = np.asarray(chunk.flatten().to_numpy(zero_copy_only=False))
-        with np.errstate(over="ignore"):  # beside an infinity
+        with np.errstate(over="ignore"):  # of a row with an infinity
             numbers[part][given] = _in_range(flat.reshape(-1, width), numbers.dtype)
         at += len(chunk)
     finite, nonzero = np.isfinite(numbers).all(axis=1), (numbers != 0).any(axis=1)
@@ -53,7 +53,7 @@ def vectors_of(block: Any, *, embedding: str, width: int, dtype: str, ranked_by:
 
 
 def _lengths(chunk: Any) -> npt.NDArray[np.int64]:
-    """Return the length of each list of a chunk; 0 of null."""
+    """Return the length of each list of a chunk; 0 for null."""
     if pa.types.is_fixed_size_list(chunk.type):
         return np.full(len(chunk), chunk.type.list_size, dtype=np.int64)
     return np.asarray(chunk.value_lengths().fill_null(0), dtype=np.int64)
@@ -63,13 +63,13 @@ def _wrong_length(addresses: Any, embedding: str, width: int, lengths: npt.NDArr
     file, offset = divmod(int(addresses[at]), 1 << OFFSET_BITS)
     return SchemaError(
         f"all lists in the column {embedding!r} must have {width:,} numbers, but the row at offset {offset:,} of input file "
-        f"{file:,} has a list of {int(lengths[at]):,}, not of {width:,} numbers. Drop such rows with keep_where, or give the "
+        f"{file:,} has a list of {int(lengths[at]):,}, not of {width:,} numbers. Drop such rows with keep_where, or set the "
         "length of the others with dimensions="
     )
 
 
 def _in_range(rows: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return rows of numbers that ``dtype`` holds: rows whose largest number is beyond its range are divided by that number."""
+    """Return rows in the range of ``dtype``: rows whose largest number is beyond it are divided by that number."""
     if rows.dtype.itemsize <= dtype.itemsize or not len(rows):
         return rows
     limits: Any = np.finfo(dtype)
@@ -88,14 +88,14 @@ def absent(block: Any, *, embedding: str, width: int, dtype: str, ranked_by: str
 
 
 def vector_type(df: Any, operator: str, embedding: str, dimensions: int | None) -> tuple[int, str]:
-    """Return how long the vectors of a column are, and as what their numbers are kept.
+    """Return the length of the vectors of a column, and the dtype of their numbers.
 
     Raises
     ------
     SchemaError
-        If the column holds no lists of numbers.
+        If the column does not contain lists of numbers.
     ParameterError
-        If ``dimensions`` is needed, or is another than the column's.
+        If ``dimensions`` is needed, or differs from the column's.
     """
     kind: Any = getattr(df.dtypes[embedding], "pyarrow_dtype", None)
     lists = kind is not None and (
@@ -103,14 +103,14 @@ def vector_type(df: Any, operator: str, embedding: str, dimensions: int | None) 
     )
     if not lists or not pa.types.is_floating(kind.value_type):
         raise SchemaError(
-            f"{operator} needs lists of floating-point numbers in the column {embedding!r}, as add_embedding makes them; it "
-            f"holds {df.dtypes[embedding]}"
+            f"{operator} needs lists of floating-point numbers in the column {embedding!r}, as add_embedding makes them, but it "
+            f"has {df.dtypes[embedding]}"
         )
     precision = "float16" if pa.types.is_float16(kind.value_type) else "float32"
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else dimensions
     if width is None:
         raise ParameterError(
-            f"{operator}: the type of the column {embedding!r}, {kind}, does not say how long its lists are; say it with "
+            f"{operator}: the type of the column {embedding!r}, {kind}, does not specify the length of its lists. Set it with "
             "dimensions="
         )
     if not isinstance(width, int) or width < 1 or dimensions not in (None, width):

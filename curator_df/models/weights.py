@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of a model as modules of torch: a process holds them once, however many steps use them and in whatever way."""
+"""Weights of a model as torch modules: a process holds them once, regardless of the number of steps and their use."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from curator_df.models.text_model import TextModel
 
 
 class Weights:
-    """A model's weights where they are used: in memory, or in that of this process's GPU."""
+    """Weights of a model in memory, or in that of this process's GPU."""
 
     module: Any
-    """The model of transformers."""
+    """Model of transformers."""
     matrix: Any = None
-    """Of layers of a classifier's own, all as one: shape (numbers, width)."""
+    """Matrix of the layers of a classifier, combined: shape (numbers, width)."""
     bias: Any = None
-    """Of the same, shape (numbers,)."""
+    """Bias of the layers of a classifier, combined: shape (numbers,)."""
     judge: Any = None
-    """What layers on a language model's last token make of it."""
+    """Function that applies the layers on a language model's last token."""
 
     def __init__(self, model: TextModel) -> None:
         import torch
@@ -47,7 +47,7 @@ class Weights:
         self.module = made.eval().to(model.device)
 
     def close(self) -> None:
-        """Let go of them; what torch keeps of a GPU for later goes back too."""
+        """Release the weights, and the GPU memory that torch caches."""
         self.module = self.matrix = self.bias = self.judge = None
         if self._device == "cuda":
             import torch
@@ -59,7 +59,7 @@ class Weights:
         if files.kind not in transformers.models.auto.configuration_auto.CONFIG_MAPPING and not files.runs_code:
             raise ParameterError(
                 f"the model {files.name!r} is of the kind {files.kind!r}, which transformers {transformers.__version__} does not "
-                "have; if it comes with code that you trust, say trust_remote_code=True, and every worker runs it"
+                "have. If it comes with code that you trust, use trust_remote_code=True, and every worker runs it"
             )
         classifies = self._model.head == "classes"
         kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
@@ -67,7 +67,7 @@ class Weights:
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
         )
         self._require_all(sorted(name for name in loading["missing_keys"] if "pooler" not in name or classifies))
-        made.config.use_cache = False  # what a decoder would keep to go on with is not in the plan, and nothing goes on
+        made.config.use_cache = False  # a decoder's KV cache is not in the plan, and nothing is generated
         return made
 
     def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
@@ -80,7 +80,7 @@ class Weights:
         if adapted.layers is not None:
             made.config.use_cache = False
             self.judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)), self._device)
-        # A language model is asked for token after token: its weights are not made bfloat16 each time, but once.
+        # A language model is called for each token: its weights are converted to bfloat16 once, not each time.
         return made.to(torch.bfloat16) if self._model.numbers == "bfloat16" else made
 
     def _with_own_layers(self, layers: OwnLayers, folder: str) -> Any:
@@ -90,18 +90,18 @@ class Weights:
         return made
 
     def _require_all(self, missing: list[str]) -> None:
-        """Refuse a model some of whose weights are not there: they would be random numbers."""
+        """Raise for a model with missing weights, which would be random numbers."""
         if missing:
             listed = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
             purpose = "classes" if self._model.head == "classes" else "embeddings"
             raise ParameterError(
-                f"the model {self._model.files.name!r} has no weights for {listed}, so it cannot make {purpose}"
+                f"the model {self._model.files.name!r} has no weights for {listed}, so it has no {purpose}. Use another model"
             )
 
 
 @contextlib.contextmanager
 def loading(what: str, folder: str) -> Iterator[None]:
-    """Raise an error that names what is loaded and its folder where transformers or safetensors cannot read a file in it."""
+    """Raise an error with the object and its folder if transformers or safetensors cannot read a file."""
     try:
         yield
     except Exception as exc:
@@ -110,7 +110,7 @@ def loading(what: str, folder: str) -> Iterator[None]:
         said = f"{what} in {folder!r} could not be loaded: {type(exc).__name__}: {exc}"
         if type(exc).__name__ == "SafetensorError":
             raise CorruptFileError(
-                f"{said}. A file of its weights is damaged; copy or download the folder again"
+                f"{said}. A file of its weights is damaged. Copy or download the folder again"
             ) from exc
         raise InputError(
             f"{said}. Check that the folder has all files that save_pretrained() of transformers writes, among them "
@@ -120,7 +120,7 @@ def loading(what: str, folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(transformers: Any) -> Iterator[None]:
-    """Keep bars and advice about loading out of a worker's output."""
+    """Keep progress bars and advice about loading out of a worker's output."""
     said = transformers.utils.logging
     before, had_bar = said.get_verbosity(), said.is_progress_bar_enabled()
     said.set_verbosity_error()

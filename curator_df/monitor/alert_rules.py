@@ -10,13 +10,13 @@ from typing import Any, Literal
 from curator_df.core.receipts.advice import MANY_RETRIES, MUCH_SKEW
 
 BUDGET_SHARE = 0.9
-"""As `curator_df.monitor.alerts.budget_share`."""
+"""Default threshold of `curator_df.monitor.alerts.budget_share`."""
 SPILL_BYTES_PER_SECOND = 50e6
-"""As `curator_df.monitor.alerts.spill_rate`."""
+"""Default threshold of `curator_df.monitor.alerts.spill_rate`."""
 GPU_SHARE = 0.9
-"""As `curator_df.monitor.alerts.gpu_share`."""
+"""Default threshold of `curator_df.monitor.alerts.gpu_share`."""
 STALLED_SECONDS = 900
-"""A range is a second of work; one that runs alone, row by row, may take minutes."""
+"""Seconds without a finished task until a run counts as stalled. An input split takes seconds; row by row it may take minutes."""
 QUARANTINED_SHARE = 0.01
 DROPPED_SHARE = 0.95
 
@@ -26,17 +26,17 @@ class PrometheusRule:
     """One alert."""
 
     name: str
-    """In Prometheus."""
+    """Name of the alert in Prometheus."""
     expr: str
-    """In PromQL; fires while it has a result."""
+    """PromQL expression; the alert fires while it has a result."""
     holds: str
-    """How long it must hold before it fires, as Prometheus writes durations."""
+    """Time for which the expression must have a result before the alert fires, as a Prometheus duration."""
     severity: Literal["info", "warning", "critical"]
     """Label of the alert."""
     text: str
-    """When it fires, in words."""
+    """Condition in words."""
     why: str
-    """What it means, and what to do."""
+    """Meaning of the alert, and what to do."""
 
 
 def _increase(metric: str, labels: str = "") -> str:
@@ -50,87 +50,87 @@ RULES = (
         "0m",
         "critical",
         "a run ended with an error in the last 10 minutes",
-        "What is finished stays; on_existing='resume' goes on from there.",
+        "The finished part of the output is kept. Run again with on_existing='resume' to continue.",
     ),
     PrometheusRule(
         "CuratorDriverGone",
         'up{role="driver"} == 0',
         "30s",
         "critical",
-        "the process that runs does not answer any more",
-        "It was killed, or its machine is gone: a process that ends takes its targets away. Run again with on_existing='resume'.",
+        "the process of a run no longer answers",
+        "It was killed, or its machine failed (a normal end removes the targets). Run again with on_existing='resume'.",
     ),
     PrometheusRule(
         "CuratorRunStalled",
         f"(time() - curator_df_progress_timestamp_seconds > {STALLED_SECONDS}) and curator_df_runs_active > 0",
         "0m",
         "critical",
-        f"a run is going on and no task came back for {STALLED_SECONDS // 60} minutes",
-        "A step hangs, or there are no workers: see the threads in each step.",
+        f"a run is active, but no task has finished for {STALLED_SECONDS // 60} minutes",
+        "A step hangs, or there are no workers. Check the panel of busy threads in each step.",
     ),
     PrometheusRule(
         "CuratorBudgetNearlyUsed",
         f"curator_df_memory_held_bytes / curator_df_memory_allowed_bytes > {BUDGET_SHARE}",
         "1m",
         "warning",
-        f"all processes together hold more than {BUDGET_SHARE:.0%} of the memory allowed",
-        "A step needs more than it states (profile_memory), or something else in this process grew.",
+        f"all processes together use more than {BUDGET_SHARE:.0%} of the memory budget",
+        "A step needs more memory than it declares (measure it with profile_memory), or other code in this process uses memory.",
     ),
     PrometheusRule(
         "CuratorBudgetExceeded",
         "curator_df_memory_peak_bytes > curator_df_memory_allowed_bytes",
         "0m",
         "critical",
-        "more than the memory allowed was held at some time of the run",
-        "The promise was broken: please report it, with the receipt.",
+        "the actual peak memory of the run exceeded the memory budget",
+        "The budget was not kept. Please report this as a bug, with the receipt.",
     ),
     PrometheusRule(
         "CuratorPlanExceeded",
         "curator_df_memory_peak_bytes > curator_df_memory_projected_bytes",
         "0m",
         "warning",
-        "more was held than the plan said",
-        "A step needs more than it states; profile_memory measures a function of yours.",
+        "the actual peak memory exceeded the estimated peak",
+        "A step needs more memory than it declares. Measure your own functions with profile_memory.",
     ),
     PrometheusRule(
         "CuratorWorkersMissing",
         'sum by (driver) (dask_scheduler_workers{role="scheduler"}) < sum by (driver) (curator_df_workers_expected)',
         "2m",
         "warning",
-        "fewer workers than the layout asks for",
-        "A worker does not come back: see its log, and the queue of the cluster.",
+        "fewer workers are connected than the layout needs",
+        "A worker did not restart. Check its log, and the queue of the cluster.",
     ),
     PrometheusRule(
         "CuratorWorkerLost",
         f'{_increase("curator_df_retries_total", """{cause="worker lost"}""")} > 0',
         "0m",
         "warning",
-        "a range ended its worker in the last 10 minutes",
-        "Something allocates outside Python and Arrow, or crashes; the range runs again, alone.",
+        "an input split crashed its worker in the last 10 minutes",
+        "Native code allocates too much memory or crashes. The input split is retried exclusively.",
     ),
     PrometheusRule(
         "CuratorWorkerPaused",
         'dask_scheduler_workers{role="scheduler", state="paused"} > 0',
         "1m",
         "warning",
-        "a worker takes no tasks because it is full",
-        "On a cluster from connect: give workers more memory or fewer threads.",
+        "a worker is paused because its memory is full",
+        "Give the workers of the cluster more memory or fewer threads. This happens only on clusters used through connect().",
     ),
     PrometheusRule(
         "CuratorManyRetries",
         f"{_increase('curator_df_retries_total')} / {_increase('curator_df_tasks_total')} > {MANY_RETRIES}",
         "2m",
         "warning",
-        f"more than {MANY_RETRIES:.0%} of the tasks of the last 10 minutes ran again",
-        "A smaller blocksize=, or more memory=, avoids that.",
+        f"more than {MANY_RETRIES:.0%} of the tasks of the last 10 minutes were retried",
+        "Use a smaller blocksize= or more memory=.",
     ),
     PrometheusRule(
         "CuratorRowsOutOfMemory",
         f'{_increase("curator_df_rows_quarantined_total", """{cause="memory"}""")} > 0',
         "0m",
         "warning",
-        "rows were set aside in the last 10 minutes because they did not fit even alone",
-        "To have them, allow more memory and run with on_existing='overwrite'.",
+        "rows were quarantined in the last 10 minutes because one row alone did not fit in memory",
+        "To include these rows, set a larger memory= and run again with on_existing='overwrite'.",
     ),
     PrometheusRule(
         "CuratorRowsQuarantined",
@@ -138,8 +138,8 @@ RULES = (
         f" > {QUARANTINED_SHARE}",
         "1m",
         "warning",
-        f"more than {QUARANTINED_SHARE:.0%} of the rows of the last 10 minutes were set aside",
-        "They cannot be read, or a function of yours raises on them: look at their reasons.",
+        f"more than {QUARANTINED_SHARE:.0%} of the rows of the last 10 minutes were quarantined",
+        "The rows cannot be read, or one of your functions raises on them. Check the quarantine reasons.",
     ),
     PrometheusRule(
         "CuratorNearlyAllDropped",
@@ -147,15 +147,15 @@ RULES = (
         "2m",
         "warning",
         f"more than {DROPPED_SHARE:.0%} of the rows of the last 10 minutes were dropped",
-        "A rule does what was not meant: see the drops by reason.",
+        "A filter may be misconfigured. Check the drop reasons.",
     ),
     PrometheusRule(
         "CuratorWorkerLeaks",
         "sum by (driver) (curator_df_leaks_total) > 0",
         "0m",
         "warning",
-        "a worker held more after each task",
-        "The receipt says which step leaves memory behind, if any was seen to, and whether the worker was started again.",
+        "the memory of a worker grew after each task",
+        "There may be a memory leak. The receipt names the step, if known, and reports whether the worker was restarted.",
     ),
     PrometheusRule(
         "CuratorSpilling",
@@ -163,8 +163,8 @@ RULES = (
         f"{SPILL_BYTES_PER_SECOND:.0f}",
         "1m",
         "warning",
-        f"a worker writes more than {SPILL_BYTES_PER_SECOND / 1e6:.0f} MB a second to its spill directory",
-        "Tasks of ours return no data, so something else on the cluster keeps results.",
+        f"a worker writes more than {SPILL_BYTES_PER_SECOND / 1e6:.0f} MB per second to its spill directory",
+        "curator_df's tasks return no data, so other code on the cluster keeps results in memory.",
     ),
     PrometheusRule(
         "CuratorGpuMemoryNearlyFull",
@@ -173,21 +173,21 @@ RULES = (
         "1m",
         "warning",
         f"more than {GPU_SHARE:.0%} of a GPU's memory is in use",
-        "An allocation may fail soon: a smaller blocksize=, or nothing else on that GPU.",
+        "An allocation may fail soon. Use a smaller blocksize=, or stop other programs on that GPU.",
     ),
     PrometheusRule(
         "CuratorHashSkew",
         f"curator_df_exchange_skew_ratio > {MUCH_SKEW}",
         "0m",
         "info",
-        f"the largest hash range of a comparison had more than {MUCH_SKEW:g} times the mean of keys",
-        "Many rows have the same key; drop_exact_duplicates on the text first takes such rows away.",
+        f"the largest hash range of a comparison had more than {MUCH_SKEW:g} times the mean number of keys",
+        "Many rows have the same key. Remove identical texts first with drop_exact_duplicates.",
     ),
 )
 
 
 def rule_groups() -> dict[str, Any]:
-    """Return the rules as a rule file of Prometheus holds them."""
+    """Return the rules in the format of a Prometheus rule file."""
     return {"groups": [{"name": "curator-df", "rules": list(_rules())}]}
 
 

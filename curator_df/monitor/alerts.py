@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules over a sample of all processes and GPUs, and the alerts that they raise once until they are over."""
+"""Alert rules over one sample of all processes and GPUs. Each alert is raised once until its condition has ended."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from curator_df.core.sizes import show_size
 LOG = logging.getLogger("curator_df.monitor")
 
 REARM_SHARE = 0.95
-"""An alert is over when its value is under this share of the threshold: then it may be raised again."""
+"""Share of the threshold below which an alert ends, so that it can be raised again."""
 BUDGET_SHARE, WORKER_SHARE, GPU_SHARE = "budget share", "worker share", "GPU share"
-"""Names of the rules for a share of a limit, which a picture can draw."""
+"""Names of the rules for a share of a limit, which a plot can draw."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule violation, from when it began."""
+    """Violation of a rule, from its beginning."""
 
     seconds: float
     """Seconds since the monitor started."""
@@ -29,11 +29,11 @@ class Alert:
     subject: str
     """Process, GPU or ``cluster``."""
     value: float
-    """The measured value, in the rule's unit."""
+    """Measured value, in the rule's unit."""
     threshold: float
-    """The rule's threshold."""
+    """Threshold of the rule."""
     text: str
-    """The complete message."""
+    """Complete message."""
 
     def __str__(self) -> str:
         return f"{self.seconds:,.1f} s: {self.text}"
@@ -41,30 +41,30 @@ class Alert:
 
 @dataclass(frozen=True)
 class AlertRule:
-    """A measure of each subject, and its threshold."""
+    """Measure by subject, and its threshold."""
 
     name: str
     """Name in alerts and log lines."""
     measure: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, float]]
     """Function from the rows of one sample (as in `MemoryMonitor.to_frame`) to values by subject."""
     threshold: float
-    """The rule alerts at this value and above."""
+    """Value from which the rule alerts."""
     text: str
     """Message with ``{subject}``, ``{value}`` and ``{threshold}``; ``{size}`` is the value as bytes."""
 
 
 def budget_share(share: float = 0.9) -> AlertRule:
-    """Alert when all processes together hold more than a share of the bytes allowed."""
+    """Alert when all processes together use more than a share of the memory budget."""
 
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         total, allowed = tree_bytes(rows), rows[0]["allowed_bytes"] if rows else None
         return {"cluster": total / allowed} if allowed else {}
 
-    return AlertRule(BUDGET_SHARE, measure, share, "all processes together hold {value:.0%} of the memory allowed")
+    return AlertRule(BUDGET_SHARE, measure, share, "all processes together use {value:.0%} of the memory budget")
 
 
 def worker_share(share: float = 0.9) -> AlertRule:
-    """Alert when the bytes of a worker that its limit applies to are more than a share of it: at 95 % its nanny ends it."""
+    """Alert when a worker uses more than a share of its memory limit; at 95 % its nanny kills it."""
 
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {
@@ -73,26 +73,28 @@ def worker_share(share: float = 0.9) -> AlertRule:
             if row["kind"] == "worker" and row["limit_bytes"] and row["limited_bytes"]
         }
 
-    return AlertRule(WORKER_SHARE, measure, share, "{subject} holds {value:.0%} of its limit; at 95 % it is ended")
+    return AlertRule(
+        WORKER_SHARE, measure, share, "{subject} uses {value:.0%} of its memory limit; at 95 % it is killed"
+    )
 
 
 def worker_paused() -> AlertRule:
-    """Alert when a worker takes no tasks because it is full."""
+    """Alert when a worker is paused because its memory is full."""
 
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {row["name"]: float(bool(row["is_paused"])) for row in rows if row["kind"] == "worker"}
 
-    return AlertRule("paused", measure, 1.0, "{subject} is paused: it is full and takes no tasks")
+    return AlertRule("paused", measure, 1.0, "{subject} is paused: its memory is full, so it starts no new tasks")
 
 
 def spill_rate(bytes_per_second: float = 50e6) -> AlertRule:
-    """Alert when a worker writes more than so many bytes a second to its spill directory."""
+    """Alert when a worker writes more than ``bytes_per_second`` to its spill directory."""
 
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         rates = {row["name"]: row["spill_bytes_per_second"] for row in rows if row["kind"] == "worker"}
         return {name: rate for name, rate in rates.items() if rate is not None}
 
-    return AlertRule("spill rate", measure, bytes_per_second, "{subject} spills {size} a second to disk")
+    return AlertRule("spill rate", measure, bytes_per_second, "{subject} spills {size} per second to disk")
 
 
 def gpu_share(share: float = 0.9) -> AlertRule:
@@ -101,11 +103,11 @@ def gpu_share(share: float = 0.9) -> AlertRule:
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {r["name"]: r["gpu_used_bytes"] / r["gpu_total_bytes"] for r in rows if r["kind"] == "gpu"}
 
-    return AlertRule(GPU_SHARE, measure, share, "{subject} has {value:.0%} of its memory in use")
+    return AlertRule(GPU_SHARE, measure, share, "{subject} uses {value:.0%} of its memory")
 
 
 def worker_silent(seconds: float = 30.0) -> AlertRule:
-    """Alert when a worker has not answered for so long: it hangs, or something holds Python's lock."""
+    """Alert when a worker has not answered for ``seconds``: it hangs, or native code holds Python's lock."""
 
     def measure(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {row["name"]: row["silent_seconds"] for row in rows if row["kind"] == "worker"}
@@ -117,7 +119,7 @@ DEFAULT_RULES = (budget_share(), worker_share(), worker_paused(), spill_rate(), 
 
 
 class AlertBook:
-    """Raises alerts: each once, until its value is well under the threshold again."""
+    """Log of alerts; raises each alert once, until its value is well under the threshold again."""
 
     def __init__(self, rules: Sequence[AlertRule], on_alert: Callable[[Alert], object] | None) -> None:
         self.alerts: list[Alert] = []
@@ -125,7 +127,7 @@ class AlertBook:
         self._raised: set[tuple[str, str]] = set()
 
     def look(self, seconds: float, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take the rows of one sample."""
+        """Evaluate the rules on the rows of one sample."""
         for rule in self.rules:
             for subject, value in rule.measure(rows).items():
                 key = (rule.name, subject)
@@ -146,10 +148,10 @@ class AlertBook:
             try:
                 self._on_alert(alert)
             except Exception:
-                LOG.exception("the callback of the alert %r raised", rule.name)
+                LOG.exception("on_alert raised for the alert %r; the monitor continues", rule.name)
 
 
 def tree_bytes(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Return the counted memory of all processes in the rows of one sample, each process once."""
+    """Return the counted memory of all processes in one sample, counting each process once."""
     held = {(row["host"], row["pid"]): row["counted_bytes"] for row in rows if row["counted_bytes"] is not None}
     return sum(held.values())

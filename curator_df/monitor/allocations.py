@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lines of a call hold what it holds at its peak: memray tells, where it is installed."""
+"""Lines of code that hold the most memory at the peak of a call, measured with memray if it is installed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MOST_LINES = 5
-"""Lines that are told of a call."""
+"""Maximum number of lines reported for a call."""
 LEAST_BYTES = 100_000
-"""A line that holds less is not told."""
+"""Minimum number of bytes that a line holds to be reported."""
 
 Frame = tuple[str, str, int]
-"""Function, file and line."""
+"""Function, file and line of a stack frame."""
 
 
 def has_memray() -> bool:
-    """Tell whether memray is installed, without importing it."""
+    """Return whether memray is installed, without importing it."""
     return importlib.util.find_spec("memray") is not None
 
 
 def peak_allocations(call: Callable[[], Any]) -> list[tuple[str, int]]:
-    """Run a call under memray; return the lines that hold most when it holds most, with their bytes, most first.
+    """Run a call under memray; return the lines that hold the most memory at its peak, with their bytes, largest first.
 
-    A line stands for what is called from it: of pandas, numpy and so on the line that called them.
+    Memory that pandas, numpy and other libraries allocate is counted for the line that called them.
     """
     import memray
 
@@ -45,7 +45,7 @@ def peak_allocations(call: Callable[[], Any]) -> list[tuple[str, int]]:
 
 
 def _named(stack: Sequence[Frame]) -> str:
-    """Return the innermost line that is no library's, nor of what runs steps; else the innermost."""
+    """Return the innermost line outside libraries and outside the code that runs steps; otherwise the innermost line."""
     if not stack:
         return "outside of Python"
     function, path, line = next((frame for frame in stack if _is_own(frame[1])), stack[0])

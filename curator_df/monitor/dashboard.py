@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Grafana dashboard as the file that Grafana reads, made of `curator_df.monitor.panels`."""
+"""Grafana dashboard in Grafana's JSON format, made from `curator_df.monitor.panels`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from curator_df.monitor.panel import Panel
 from curator_df.monitor.panels import ROWS
 
 DATASOURCE = {"type": "prometheus", "uid": "curator-df"}
-"""As `curator_df.monitor.stack` provisions it."""
+"""Data source, with the identifier that `curator_df.monitor.stack` provisions."""
 UID = "curator-df-run"
 SCHEMA_VERSION = 39
-"""Of Grafana 11; later ones read it."""
+"""Version of the dashboard format, that of Grafana 11; later versions read it."""
 COLUMNS = 24
-"""Of Grafana's grid."""
+"""Number of columns of Grafana's grid."""
 HEIGHTS = {"stat": 4, "timeseries": 8, "bargauge": 8}
 
 
 def dashboard() -> dict[str, Any]:
-    """Return the dashboard as Grafana reads it from a file."""
+    """Return the dashboard in the format of a dashboard file."""
     return {
         "uid": UID,
         "title": "curator_df",
@@ -53,7 +53,7 @@ def _driver_variable() -> dict[str, Any]:
 
 
 def _placed() -> Iterator[dict[str, Any]]:
-    """Yield the panels with their places: from left to right, in lines, below a heading for each row."""
+    """Yield the panels with their positions: left to right, wrapped into lines, below a heading for each row."""
     number = top = 0
     for title, panels in ROWS:
         number += 1

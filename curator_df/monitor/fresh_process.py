@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of its own for a measurement: nothing that this one has loaded or holds disturbs it."""
+"""Run a measurement in a separate process, undisturbed by what this process has loaded or holds."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 import cloudpickle
 
 TIMEOUT_SECONDS = 600
-"""Far more than samples take; a process that is not done then is ended."""
+"""Seconds until the process is killed, far more than samples need."""
 
 
 class FreshProcessError(Exception):
-    """The process ended with an error, and its text is what it said; or it was not done in time."""
+    """Error of the separate process: it failed, and the text is its last output, or it did not finish in time."""
 
 
 def run_fresh(module: str, job: Any, **environment: str) -> list[dict[str, Any]]:
-    """Run ``main`` of a module in a fresh process, which finds a pickle on standard input and prints JSON, an object a line."""
-    # With this process's own path, as the compiler of kernels is started.
+    """Run ``main`` of a module in a fresh process, which reads a pickle from standard input and prints a JSON object a line."""
+    # Use this process's own path, as the process that compiles kernels does.
     program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()"
     variables: Mapping[str, str] = {**os.environ, **environment}
     try:
@@ -36,9 +36,9 @@ def run_fresh(module: str, job: Any, **environment: str) -> list[dict[str, Any]]
         )
     except subprocess.TimeoutExpired:
         raise FreshProcessError(
-            f"the fresh process was not done after {TIMEOUT_SECONDS} s, and was ended; a smaller sample_size= takes less"
+            f"the fresh process did not finish within {TIMEOUT_SECONDS} s and was killed. Use a smaller sample_size=."
         ) from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()
-        raise FreshProcessError(f"the fresh process ended with status {done.returncode}:\n{said}")
+        raise FreshProcessError(f"the fresh process failed with status {done.returncode}:\n{said}")
     return [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]

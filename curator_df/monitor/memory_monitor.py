@@ -53,15 +53,15 @@ COLUMNS = {
 }
 """Columns of `MemoryMonitor.to_frame`, with their types."""
 WORKERS_SECONDS = 1.0
-"""How often workers are asked; their processes on this machine are read at every sample."""
+"""Seconds between two requests to a worker; processes on this machine are read at every sample."""
 END_SECONDS = 10.0
-"""How long the end of the block waits for the sample that is being taken."""
+"""Seconds that the end of the block waits for the sample being taken."""
 MOST_ROWS = 200_000
-"""Rows kept, 60 MB; beyond that every second sample is dropped, and sampling goes on half as often."""
+"""Maximum number of rows kept (60 MB); beyond it, every second sample is dropped and the interval doubles."""
 
 
 class MemoryMonitor:
-    """A thread that samples a cluster, from the beginning to the end of a ``with`` block. Created by `monitor_memory`."""
+    """Thread that samples a cluster during a ``with`` block. Created by `monitor_memory`."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class MemoryMonitor:
     ) -> None:
         self.allowed_bytes = None if session is None else session.layout.allowed_bytes
         self.events: list[tuple[float, str, str]] = []
-        """Seconds, kind (``retry``) and text of what the runner told while the monitor ran."""
+        """Seconds, kind (``retry``) and text of each event that the runner reported during monitoring."""
         self._client, self._session, self._interval = client, session, interval_seconds
-        # Nannies of ours end a worker for counted memory (`cluster.preload`), those of others for resident memory.
+        # Nannies started by curator_df kill a worker by counted memory (`cluster.preload`), other nannies by resident memory.
         self._is_ours = session is not None and session.worker_limits is None
         self._book = AlertBook(rules, on_alert)
         self._samples: list[list[dict[str, Any]]] = []
@@ -118,7 +118,7 @@ class MemoryMonitor:
         Returns
         -------
         matplotlib.figure.Figure
-            All processes together against the allowed memory; each worker against its limit; each GPU. Save it with
+            All processes together against the memory budget; each worker against its limit; each GPU. Save it with
             ``figure.savefig("memory.png")``. Needs matplotlib (the monitor extra).
         """
         from curator_df.monitor.plot import draw_memory
@@ -153,9 +153,9 @@ class MemoryMonitor:
             began = time.monotonic()
             try:
                 self._take()
-            except Exception:  # noqa: BLE001 - whatever a cluster that is closing raises
-                if not failed:  # once, not at every sample; the work that is watched goes on in any case
-                    LOG.exception("the memory monitor could not take a sample; it goes on trying")
+            except Exception:  # noqa: BLE001 - a closing cluster may raise anything
+                if not failed:  # once, not at every sample; the monitored work continues in any case
+                    LOG.exception("the memory monitor could not take a sample; it keeps trying")
                 failed = True
             if self._stop.wait(max(0.0, self._interval - (time.monotonic() - began))):
                 return
@@ -207,7 +207,7 @@ class MemoryMonitor:
     def _held(self, pid: int) -> dict[str, int]:
         reader = self._readers.setdefault(pid, ProcessReader(pid))
         held = reader.read()
-        if held is None:  # it ended just now
+        if held is None:  # the process has just ended
             del self._readers[pid]
             return asdict(ProcessMemory(0, 0, 0, 0))
         return asdict(held)
@@ -229,7 +229,7 @@ def monitor_memory(
     interval_seconds : float
         Time between samples. Processes on this machine are read in each sample; workers are asked once a second.
     rules : sequence of AlertRule
-        When to alert (`curator_df.monitor.alerts`). By default at 90 % of the allowed memory, of a worker's limit or of
+        When to alert (`curator_df.monitor.alerts`). By default at 90 % of the memory budget, of a worker's limit or of
         a GPU, or when a worker is paused, spills 50 MB/s, or has not answered for 30 s.
     on_alert : callable, optional
         Called with each `Alert`, in the monitor's thread. Alerts are also logged as warnings of ``curator_df.monitor``.
@@ -237,7 +237,7 @@ def monitor_memory(
     Returns
     -------
     MemoryMonitor
-        A monitor: samples of every process and GPU, a picture, alerts. Use it in a ``with`` statement; then
+        A monitor: samples of every process and GPU, a plot, and alerts. Use it in a ``with`` statement; then
         ``to_frame()``, ``plot()`` and ``alerts``.
 
     Raises
@@ -260,12 +260,12 @@ def monitor_memory(
     >>> monitor.plot().savefig("memory.png")  # doctest: +SKIP
     """
     if interval_seconds <= 0:
-        raise ParameterError(f"monitor_memory: interval_seconds={interval_seconds} must be more than 0")
+        raise ParameterError(f"monitor_memory: interval_seconds={interval_seconds} must be greater than 0")
     session = current_session() if cluster is None or has_session() else None
     client = session.client if cluster is None and session is not None else getattr(cluster, "client", cluster)
     if not hasattr(client, "run_on_scheduler"):
         raise NoClusterError(
-            f"monitor_memory takes what start_cluster or connect returned, or a distributed.Client; got {type(cluster).__name__}"
+            f"monitor_memory needs a cluster from start_cluster or connect, or a distributed.Client; got {type(cluster).__name__}"
         )
     if session is not None and session.client is not client:
         session = None

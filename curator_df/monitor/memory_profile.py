@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what an operator needs, and say what to write down: `profile_memory`."""
+"""Measure the memory of an operator, and report the values to declare: `profile_memory`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 from curator_df.monitor.profile_process import ProfileJob
 
 ALLOWANCE_BYTES = 1_000_000
-"""What a call may hold beyond its factor: pages that the system adds to a process in batches, and small buffers."""
+"""Bytes that a call may hold beyond its declared memory: pages that the system adds in batches, and small buffers."""
 
 
 @dataclass(frozen=True)
@@ -31,27 +31,27 @@ class StepMemory:
     step: str
     """Operator or Dask operation."""
     stated_factor: float
-    """The factor that the step declares, or the one assumed for it."""
+    """Memory multiplier that the step declares, or the default one."""
     is_measured: bool
-    """Whether the declared factor was measured."""
+    """Whether the declared multiplier was measured."""
     peak_factor: float | None
-    """Measured: extra bytes of a call per byte of the block, including its result; rounded up to 0.1. None for a
-    pending drop, which does nothing to one block."""
+    """Measured memory multiplier: extra bytes of a call per byte of the block, including its result, rounded up to 0.1. None
+    for a deferred operation, which does nothing to a single block."""
     fixed_bytes: int | None
-    """Measured: extra bytes independent of the block."""
+    """Measured extra bytes that do not depend on the block."""
     held_bytes: int | None
-    """Memory that the first call left in the process: imports, models, caches."""
+    """Bytes that the first call left in the process: imports, models, caches."""
     stated_fixed_bytes: int = 0
-    """Memory independent of the block that the step declares."""
+    """Bytes that the step declares independently of the block."""
     extra_bytes: dict[int, int] = field(default_factory=dict)
-    """Bytes of each block tried, and the extra bytes of the call."""
+    """Extra bytes of the call, by the size of the block."""
     allocations: tuple[tuple[str, int], ...] = ()
-    """Lines of code, and the bytes they hold at the peak of the call with the largest block; from memray, and empty if
-    it is not installed."""
+    """Lines of code with the bytes they hold at the peak of the call on the largest block, from memray; empty if it is not
+    installed."""
 
     @property
     def is_within(self) -> bool:
-        """Whether every call held at most what the step declares, and larger blocks will not need more per byte."""
+        """Whether every call stayed within what the step declares, and larger blocks will not need more per byte."""
         stated = (self.stated_factor * size + self.stated_fixed_bytes for size in self.extra_bytes)
         within = all(
             extra <= most + ALLOWANCE_BYTES for extra, most in zip(self.extra_bytes.values(), stated, strict=True)
@@ -64,7 +64,7 @@ class MemoryProfile:
     """Memory of the steps of an operator, measured on a sample."""
 
     steps: tuple[StepMemory, ...]
-    """In order."""
+    """Steps in the order of the chain."""
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each step, with its declared and measured values.
@@ -125,7 +125,7 @@ def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: 
     --------
     >>> profile = cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, is_good), docs)  # doctest: +SKIP
     >>> profile  # doctest: +SKIP
-    keep_where: peak_factor 1.3 (it states 1.2, measured)...
+    keep_where: peak_factor 1.3 (declared: 1.2, measured)...
     """
     sample_bytes = read_size("sample_size", sample_size)
     with tempfile.TemporaryDirectory(prefix="curator-df-profile-") as folder:
@@ -136,7 +136,7 @@ def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: 
             after.steps
         ) == first:
             raise ParameterError(
-                "profile_memory: operator returned a table without a step of its own; give a function that takes the sample's "
+                "profile_memory: operator added no step to the table. Pass a function that receives the sample's "
                 "lazy table and returns it with the operator applied"
             )
         lines = _measured(ProfileJob(after.source, after.steps, first, sample_bytes))
@@ -153,7 +153,7 @@ def _lazy(sample: Any, folder: str) -> Any:
     if not isinstance(sample, pd.DataFrame):
         return sample
     if not len(sample):
-        raise ParameterError("profile_memory: the sample has no rows")
+        raise ParameterError("profile_memory: the sample has no rows. Pass a sample with at least one row.")
     path = Path(folder) / "sample.parquet"
     sample.to_parquet(path, index=False)
     return read_parquet(path)
@@ -166,7 +166,9 @@ def _measured(job: ProfileJob) -> list[dict[str, Any]]:
         return run_fresh("curator_df.monitor.profile_process", job, **allocators)
     except FreshProcessError as exc:
         if "NoRowsError" in str(exc):
-            raise ParameterError("profile_memory: the sample has no rows") from None
+            raise ParameterError(
+                "profile_memory: the sample has no rows. Pass a sample with at least one row."
+            ) from None
         raise OperatorError(f"profile_memory: {exc}") from None
 
 
@@ -205,18 +207,18 @@ def fit(sizes: dict[int, int]) -> tuple[float, int]:
 def _line(step: StepMemory) -> str:
     known = "measured" if step.is_measured else "assumed"
     if step.peak_factor is None or step.fixed_bytes is None or step.held_bytes is None:
-        return f"{step.step}: a pending drop, which does nothing to one block (it states {step.stated_factor}, {known})"
+        return f"{step.step}: a deferred operation, which does not change single blocks (declared: {step.stated_factor}, {known})"
     fixed = step.fixed_bytes if step.fixed_bytes > ALLOWANCE_BYTES else 0
-    said = f"{step.step}: peak_factor {step.peak_factor:.1f} (it states {step.stated_factor}, {known})"
-    said += f", and {show_size(fixed)} whatever the block" if fixed else ""
+    said = f"{step.step}: peak_factor {step.peak_factor:.1f} (declared: {step.stated_factor}, {known})"
+    said += f", plus {show_size(fixed)} independent of the block" if fixed else ""
     said += (
         f"; its first call left {show_size(step.held_bytes)} in the process"
         if step.held_bytes > ALLOWANCE_BYTES
         else ""
     )
     if step.allocations:
-        said += "; most of it by " + ", ".join(f"{line} {show_size(size)}" for line, size in step.allocations)
+        said += "; largest allocations: " + ", ".join(f"{line} {show_size(size)}" for line, size in step.allocations)
     if step.is_within:
-        return f"{said}. The plan has room for it"
+        return f"{said}. This is within the declared memory"
     arguments = f"peak_factor={step.peak_factor:.1f}, " + (f"fixed_bytes={fixed:_}, " if fixed else "")
-    return f"{said}. Write down BlockKernel(..., {arguments}peak_is_measured=True)"
+    return f"{said}. Declare BlockKernel(..., {arguments}peak_is_measured=True)"

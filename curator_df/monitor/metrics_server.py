@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the figures of runs to Prometheus while they go on: `serve_metrics`."""
+"""Serve the metrics of runs to Prometheus while they are active: `serve_metrics`."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from curator_df.monitor.targets import (
 from curator_df.monitor.worker_series import PLUGIN, ServeWorkerSeries
 
 TARGETS_SECONDS = 5.0
-"""How often is looked whether workers came or went."""
+"""Seconds between two checks for workers that came or went."""
 LAST_SCRAPE_SECONDS = 10.0
-"""How long the end waits for one more scrape, where somebody scrapes: otherwise nobody would see how the last run ended."""
+"""Seconds that the end waits for one more scrape, if Prometheus scrapes, so that it records how the last run ended."""
 ANSWER_SECONDS = 0.2
-"""How long the answer to a scrape may be on its way, in a thread that nothing waits for."""
+"""Seconds allowed for an answer to a scrape that is still being sent by a background thread."""
 
 
 class MetricsServer:
-    """A server of metrics, from the beginning to the end of a ``with`` block. Created by `serve_metrics`."""
+    """Metrics server during a ``with`` block. Created by `serve_metrics`."""
 
     def __init__(self, session: Session, *, port: int, address: str, directory: Path) -> None:
         self._session, self._listen = session, (address, port)
@@ -69,7 +69,7 @@ class MetricsServer:
             self._server, thread = start_http_server(port, addr=address, registry=registry)
         except OSError as exc:
             raise ParameterError(
-                f"serve_metrics: nothing can be served at address={address!r}, port={port} ({exc}); port=0 takes a free one"
+                f"serve_metrics: cannot listen at address={address!r}, port={port} ({exc}). Use port=0 to pick a free port."
             ) from exc
         self._threads = [thread, threading.Thread(target=self._follow, name="curator-df-targets", daemon=True)]
         try:
@@ -96,8 +96,8 @@ class MetricsServer:
 
     def __repr__(self) -> str:
         if self._server is None:
-            return "metrics that are not served yet: they are inside `with cdf.serve_metrics():`"
-        return f"metrics at {self.address}; Prometheus finds them, and those of the workers, in {self.targets}"
+            return "metrics not served yet; they are served inside `with cdf.serve_metrics():`"
+        return f"metrics at {self.address}; Prometheus discovers this process and the workers through {self.targets}"
 
     def describe(self) -> list[Any]:
         """Return nothing: the metrics are not known before the first run."""
@@ -124,9 +124,9 @@ class MetricsServer:
         while not self._stop.wait(TARGETS_SECONDS):
             try:
                 self._write_targets()
-            except Exception:  # noqa: BLE001 - whatever a cluster that is closing raises
+            except Exception:  # noqa: BLE001 - a closing cluster may raise anything
                 if not failed:
-                    LOG.exception("metrics: the targets could not be written to %s; it goes on trying", self.targets)
+                    LOG.exception("metrics: the targets could not be written to %s; it keeps trying", self.targets)
                 failed = True
 
     def _write_targets(self) -> None:
@@ -135,7 +135,7 @@ class MetricsServer:
             return
         driver = f"{socket.gethostname()}:{os.getpid()}"
         groups = scrape_targets(driver, self._served, client.scheduler_info(n_workers=-1))
-        # A process of another container with this host's name sees no process of ours, and may have deleted it.
+        # A process in another container with the same host name cannot see this process, and may have deleted the file.
         if groups != self._told or not self.targets.exists():
             write_targets(self.targets, groups)
             self._told = groups
@@ -157,7 +157,7 @@ def serve_metrics(
     address: str = LOOPBACK,
     directory: str | os.PathLike[str] | None = None,
 ) -> MetricsServer:
-    """Serve the figures of all runs to Prometheus while a block of code runs.
+    """Serve the metrics of all runs to Prometheus while a block of code runs.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def serve_metrics(
     session = current_session()
     if cluster is not None and getattr(cluster, "client", cluster) is not session.client:
         raise NoClusterError(
-            f"serve_metrics takes what start_cluster or connect returned, while it is open; got {type(cluster).__name__}"
+            f"serve_metrics needs the open cluster that start_cluster or connect returned; got {type(cluster).__name__}"
         )
     try:
         import prometheus_client  # noqa: F401
@@ -214,7 +214,7 @@ def serve_metrics(
         (folder / TARGETS_FOLDER).mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise ParameterError(
-            f"serve_metrics: directory={str(folder)!r} cannot be written ({exc}); name another"
+            f"serve_metrics: directory={str(folder)!r} cannot be written ({exc}). Use another folder."
         ) from exc
     delete_left_behind(folder)
     return MetricsServer(session, port=port, address=address, directory=folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Grafana dashboard shows: rows of panels."""
+"""Contents of the Grafana dashboard: rows of panels."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Run",
         (
-            Panel("Runs going on", "short", (Query(f"sum by (driver) (curator_df_runs_active{{{D}}})"),), 3, "stat"),
-            Panel("Last pass done", "percentunit", (Query(f"{_DONE} / {_TASKS}"),), 3, "stat"),
+            Panel("Active runs", "short", (Query(f"sum by (driver) (curator_df_runs_active{{{D}}})"),), 3, "stat"),
+            Panel("Last pass, share done", "percentunit", (Query(f"{_DONE} / {_TASKS}"),), 3, "stat"),
             Panel(
-                "Time left",
+                "Remaining time",
                 "s",
                 (Query(f"({_TASKS} - {_DONE}) / {rate('curator_df_tasks_total', 'driver', IN_LAST)}"),),
                 3,
@@ -48,7 +48,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "stat",
             ),
             Panel(
-                "Rows a second",
+                "Rows per second",
                 "rowsps",
                 (
                     Query(rate("curator_df_rows_read_total", "driver"), "read"),
@@ -56,7 +56,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Share of each stage that is done",
+                "Share of each stage done",
                 "percentunit",
                 (
                     Query(
@@ -67,7 +67,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Bytes written a second", "Bps", (Query(rate("curator_df_output_bytes_total", "driver"), "written"),)
+                "Bytes written per second", "Bps", (Query(rate("curator_df_output_bytes_total", "driver"), "written"),)
             ),
         ),
     ),
@@ -75,18 +75,18 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Memory",
         (
             Panel(
-                "All processes against the budget",
+                "Memory of all processes and budget",
                 "bytes",
                 (
-                    Query(f"curator_df_memory_allowed_bytes{{{D}}}", "allowed"),
-                    Query(f"curator_df_memory_projected_bytes{{{D}}}", "projected"),
-                    Query(f"curator_df_memory_peak_bytes{{{D}}}", "peak"),
-                    Query(f"curator_df_memory_held_bytes{{{D}}}", "held"),
+                    Query(f"curator_df_memory_allowed_bytes{{{D}}}", "budget"),
+                    Query(f"curator_df_memory_projected_bytes{{{D}}}", "estimated peak"),
+                    Query(f"curator_df_memory_peak_bytes{{{D}}}", "actual peak"),
+                    Query(f"curator_df_memory_held_bytes{{{D}}}", "in use"),
                 ),
                 12,
             ),
             Panel(
-                "Each worker",
+                "Memory of each worker",
                 "bytes",
                 (
                     Query(f"curator_df_worker_counted_bytes{_WORKER}", "{{worker}}"),
@@ -98,13 +98,13 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 12,
             ),
             Panel(
-                "Results on workers, by Dask",
+                "Results on workers (Dask)",
                 "bytes",
                 (Query(f"sum by (type) (dask_worker_memory_bytes{_WORKER})", "{{type}}"),),
                 12,
             ),
             Panel(
-                "Spilling a second",
+                "Spilled bytes per second",
                 "Bps",
                 (Query(f"sum by (activity) (rate(dask_worker_spill_bytes_total{_WORKER}{RATE}))", "{{activity}}"),),
                 12,
@@ -115,17 +115,17 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Steps",
         (
             Panel(
-                "Threads busy in each step",
+                "Busy threads in each step",
                 "short",
                 (Query(rate("curator_df_step_seconds_total", "place, step"), "{{place}} {{step}}"),),
             ),
             Panel(
-                "Threads in each step now, as workers say",
+                "Current threads in each step, reported by workers",
                 "short",
                 (Query(f"sum by (step) (curator_df_worker_step_threads{_WORKER})", "{{step}}"),),
             ),
             Panel(
-                "Seconds for one block, half of them and 95 %",
+                "Seconds per block, median and 95th percentile",
                 "s",
                 tuple(
                     Query(
@@ -136,18 +136,18 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Rows that came to each step of the last pass",
+                "Rows into each step of the last pass",
                 "short",
                 (Query(last("curator_df_step_rows_in_total", "place, step", IN_LAST), "{{place}} {{step}}"),),
                 kind="bargauge",
             ),
             Panel(
-                "Rows out of each step a second",
+                "Rows out of each step per second",
                 "rowsps",
                 (Query(rate("curator_df_step_rows_out_total", "place, step"), "{{place}} {{step}}"),),
             ),
             Panel(
-                "Bytes into and out of each step a second",
+                "Bytes into and out of each step per second",
                 "Bps",
                 tuple(
                     Query(
@@ -168,12 +168,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 kind="bargauge",
             ),
             Panel(
-                "Rows dropped a second",
+                "Rows dropped per second",
                 "rowsps",
                 (Query(rate("curator_df_step_rows_dropped_total", "reason", IN_LAST), "{{reason}}"),),
             ),
             Panel(
-                "What operators and your kernels counted",
+                "Counters of operators and of your kernels",
                 "short",
                 (Query(last("curator_df_step_counted_total", "step, counter", IN_LAST), "{{step}}: {{counter}}"),),
                 kind="bargauge",
@@ -184,17 +184,17 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Models",
         (
             Panel(
-                "Documents given to models a second",
+                "Documents passed to models per second",
                 "short",
                 (Query(rate(COUNTED, "step", counter("documents")), "{{step}}"),),
             ),
             Panel(
-                "Tokens given to models a second, without padding",
+                "Tokens passed to models per second, without padding",
                 "short",
                 (Query(rate(COUNTED, "step", counter("tokens")), "{{step}}"),),
             ),
             Panel(
-                "Padding, share of all tokens",
+                "Padding as a share of all tokens",
                 "percentunit",
                 (
                     Query(
@@ -205,18 +205,18 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Tokens a second of the batch sizes that took turns",
+                "Tokens per second, by batch size tried",
                 "short",
                 (Query(f"1e6 * {by_size(TRIED_TOKENS)} / {by_size(TRIED_MICROSECONDS)}", "{{step}}: {{size}}"),),
                 kind="bargauge",
             ),
             Panel(
-                "Batches that did not fit",
+                "Batches that did not fit in memory",
                 "short",
                 (Query(last(COUNTED, "step", counter("batches_halved")), "{{step}}"),),
             ),
             Panel(
-                "Most that steps with a model held",
+                "Peak memory of steps with a model",
                 "bytes",
                 (Query(most("curator_df_step_peak_bytes", "step, of", IN_LAST), "{{step}}: {{of}}"),),
                 kind="bargauge",
@@ -227,12 +227,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Tasks and errors",
         (
             Panel(
-                "Tasks a second, by outcome",
+                "Tasks per second, by outcome",
                 "ops",
                 (Query(rate("curator_df_tasks_total", "outcome"), "{{outcome}}"),),
             ),
             Panel(
-                "Seconds of a task, half of them and 95 %",
+                "Seconds per task, median and 95th percentile",
                 "s",
                 tuple(
                     Query(quantile(share, "curator_df_task_seconds", "stage"), f"{{{{stage}}}}, {share:.0%}")
@@ -240,14 +240,14 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Tasks that were not done, by step",
+                "Unfinished tasks, by step",
                 "short",
                 (Query(last("curator_df_task_errors_total", "step, outcome"), "{{step}}: {{outcome}}"),),
                 kind="bargauge",
             ),
-            Panel("Ranges run again", "short", (Query(last("curator_df_retries_total", "cause"), "{{cause}}"),)),
+            Panel("Retried input splits", "short", (Query(last("curator_df_retries_total", "cause"), "{{cause}}"),)),
             Panel(
-                "Rows set aside",
+                "Quarantined rows",
                 "short",
                 (Query(last("curator_df_rows_quarantined_total", "cause"), "{{cause}}"),),
             ),
@@ -258,7 +258,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Comparisons of all rows",
         (
             Panel(
-                "Bytes through temporary files",
+                "Bytes of temporary files",
                 "bytes",
                 (Query(last("curator_df_exchange_bytes_total", "step, kind"), "{{step}}: {{kind}}"),),
                 kind="bargauge",
@@ -278,7 +278,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "bargauge",
             ),
             Panel(
-                "Largest hash range, times the mean",
+                "Largest hash range, as a multiple of the mean",
                 "short",
                 (
                     Query(
@@ -300,9 +300,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     Query(f"sum by (driver) (curator_df_workers_expected{{{D}}})", "expected"),
                 ),
             ),
-            Panel(
-                "Tasks, by Dask", "short", (Query(f"sum by (state) (dask_scheduler_tasks{_SCHEDULER})", "{{state}}"),)
-            ),
+            Panel("Tasks (Dask)", "short", (Query(f"sum by (state) (dask_scheduler_tasks{_SCHEDULER})", "{{state}}"),)),
             Panel(
                 "CPU of each worker",
                 "short",
@@ -318,7 +316,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Between workers, a second",
+                "Bytes between workers per second",
                 "Bps",
                 (Query(f"rate(dask_worker_transfer_outgoing_bytes_total{_WORKER}{RATE})", "{{worker}}"),),
             ),
@@ -328,11 +326,11 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "GPUs",
         (
             Panel(
-                "Memory in use",
+                "GPU memory in use",
                 "bytes",
                 (
                     Query(f"max by (host, gpu) (curator_df_gpu_memory_used_bytes{{{D}}})", "{{host}} {{gpu}}"),
-                    Query(f"max by (host, gpu) (curator_df_gpu_memory_total_bytes{{{D}}})", "{{host}} {{gpu}}, in all"),
+                    Query(f"max by (host, gpu) (curator_df_gpu_memory_total_bytes{{{D}}})", "{{host}} {{gpu}}, total"),
                 ),
             ),
             Panel(
@@ -341,7 +339,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (Query(f"max by (host, gpu) (curator_df_gpu_utilization_ratio{{{D}}})", "{{host}} {{gpu}}"),),
             ),
             Panel(
-                "RMM, and what cuDF spilled",
+                "RMM memory, and bytes spilled by cuDF",
                 "bytes",
                 (
                     Query(f"curator_df_worker_rmm_bytes{_WORKER}", "{{worker}}"),

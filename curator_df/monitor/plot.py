@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture of a monitored run: the whole tree against what is allowed, each worker against its limit, each GPU."""
+"""Plot of a monitored run: all processes against the budget, each worker against its limit, each GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from curator_df.monitor.alerts import BUDGET_SHARE, GPU_SHARE, WORKER_SHARE, Ale
 
 ALLOWED, MARK, OTHERS = "#c0392b", "#7f8c8d", "#b0b7bd"
 COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf")
-"""Of workers and GPUs, the same in every panel."""
+"""Colors of workers and GPUs, the same in every panel."""
 
 
 def draw_memory(
@@ -28,18 +28,18 @@ def draw_memory(
     Parameters
     ----------
     frame : pandas.DataFrame
-        As `MemoryMonitor.to_frame` returns it.
+        Samples in the format of `MemoryMonitor.to_frame`.
     events : sequence of (float, str, str)
-        Seconds, kind and text.
+        Seconds, kind and text of each event.
     alerts : sequence of Alert
-        Marked at the top of the first panel.
+        Alerts, marked at the top of the first panel.
     rules : sequence of AlertRule
-        Those for shares are drawn as lines from which on there is an alert.
+        Rules; those for a share are drawn as lines at the threshold.
 
     Returns
     -------
     matplotlib.figure.Figure
-        One panel for the tree, one for the workers, one for the GPUs if there are some.
+        One panel for all processes, one for the workers, and one for the GPUs if there are any.
 
     Raises
     ------
@@ -72,19 +72,19 @@ def draw_memory(
 
 
 def _colors(names: Sequence[str]) -> dict[str, str]:
-    """Return a color for each name: workers and GPUs have one of their own."""
+    """Return a color for each worker and GPU."""
     own = [name for name in names if name not in ("client", "scheduler")]
     return dict.fromkeys(names, OTHERS) | {name: COLORS[n % len(COLORS)] for n, name in enumerate(own)}
 
 
 def _draw_limit(axes: Any, limits: pd.Series, name: str, share: float | None) -> None:
-    """Draw the largest limit, and the share of it from which on there is an alert."""
+    """Draw the largest limit, and the share of it at which an alert is raised."""
     if limits.isna().all():
         return
     limit = int(limits.max())
     axes.axhline(limit, color=ALLOWED, linewidth=1.5, label=f"{name}, {show_size(limit)}")
     if share is not None:
-        axes.axhline(share * limit, color=ALLOWED, linestyle=":", linewidth=1.2, label=f"alert from {share:.0%} on")
+        axes.axhline(share * limit, color=ALLOWED, linestyle=":", linewidth=1.2, label=f"alert at {share:.0%}")
 
 
 def _draw_tree(
@@ -103,7 +103,7 @@ def _draw_tree(
     times = [seconds for seconds, kind, _ in events if kind == "retry"]
     if times:
         axes.vlines(
-            times, 0, 1, transform=axes.get_xaxis_transform(), color=MARK, linewidth=0.8, label="range run again"
+            times, 0, 1, transform=axes.get_xaxis_transform(), color=MARK, linewidth=0.8, label="input split retried"
         )
     if alerts:
         heights = [0.97] * len(alerts)
@@ -133,10 +133,10 @@ def _draw_workers(axes: Any, workers: pd.DataFrame) -> None:
             )
     if workers.is_paused.fillna(False).any():
         axes.scatter([], [], color=MARK, marker="s", s=14, label="paused")
-    axes.set_title("Memory of each worker that its limit applies to", loc="left", fontsize="medium")
+    axes.set_title("Memory of each worker, as counted by its limit", loc="left", fontsize="medium")
 
 
 def _draw_gpus(axes: Any, gpus: pd.DataFrame) -> None:
     for name, rows in gpus.groupby("name", sort=True):
         axes.plot(rows.seconds, rows.gpu_used_bytes.astype(float), label=name, linewidth=1.2)
-    axes.set_title("Memory in use on each GPU", loc="left", fontsize="medium")
+    axes.set_title("Memory used on each GPU", loc="left", fontsize="medium")

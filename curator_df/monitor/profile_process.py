@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fresh process of `profile_memory`: runs steps on a sample in three sizes and prints what each call needed.
+"""Separate process of `profile_memory`: runs steps on a sample in three sizes and prints the memory that each call needed.
 
-Reads a pickle of `ProfileJob` from standard input; prints one JSON object a line: ``step`` (its place), ``block_bytes``,
-``extra_bytes``; one of the first call on a small block, with ``held_bytes`` instead; and, where memray is installed, one of
-a last call on the largest block, with ``allocations``: lines of code and bytes.
+Reads a pickle of `ProfileJob` from standard input and prints one JSON object per line: ``step`` (its position), ``block_bytes``
+and ``extra_bytes`` for each call; first ``held_bytes`` instead, for a first call on a small block; and, if memray is installed,
+``allocations`` at the end, for one more call on the largest block: lines of code and bytes.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from curator_df.io.frames import to_block
 from curator_df.monitor.allocations import has_memray, peak_allocations
 
 SMALL_BYTES = 100_000
-"""Of the block of the first call."""
+"""Bytes of the block of the first call."""
 SIZES = (0.25, 0.5, 1.0)
-"""Of the blocks that are measured, as shares of the sample."""
+"""Sizes of the measured blocks, as shares of the sample."""
 
 
 class NoRowsError(Exception):
-    """The sample is empty: nothing can be measured."""
+    """Error for an empty sample, on which nothing can be measured."""
 
 
 @dataclass(frozen=True)
 class ProfileJob:
-    """What is measured."""
+    """Steps and sample of a measurement."""
 
     source: Source
-    """Where the sample comes from."""
+    """Source of the sample."""
     steps: tuple[Step, ...]
     """All steps of the chain."""
     first: int
-    """Place of the first step that is measured; those before it only prepare its block."""
+    """Position of the first step that is measured; those before it only prepare its block."""
     sample_bytes: int
-    """Of the largest block."""
+    """Bytes of the largest block."""
 
 
 def sample_table(source: Source, wanted_bytes: int) -> pa.Table:
@@ -66,7 +66,7 @@ def sample_table(source: Source, wanted_bytes: int) -> pa.Table:
 
 
 def measure(job: ProfileJob) -> Iterator[dict[str, Any]]:
-    """Yield what each step needed at each size."""
+    """Yield the memory of each step for each block size."""
     table = sample_table(job.source, job.sample_bytes)
     row_bytes = max(table.nbytes // len(table), 1)
     for place, _, step_bytes in _run(job, _block(table, max(1, SMALL_BYTES // row_bytes))):
@@ -77,14 +77,14 @@ def measure(job: ProfileJob) -> Iterator[dict[str, Any]]:
         block_bytes = table.slice(0, rows).nbytes
         for place, extra_bytes, _ in _run(job, block):
             yield {"step": place, "block_bytes": block_bytes, "extra_bytes": extra_bytes}
-    if has_memray():  # not in the calls above, which it would disturb
+    if has_memray():  # separately, because it would disturb the calls above
         yield from _allocations(job, block)
 
 
 def _run(job: ProfileJob, block: Any) -> Iterator[tuple[int, int, int]]:
-    """Run all steps on a block; yield of each measured one its place, peak and what stays beside its result."""
+    """Run all steps on a block; yield the position, peak and retained bytes (without the result) of each measured step."""
     for place, step in enumerate(job.steps):
-        if step.barrier is not None:  # a pending drop has nothing to do to one block
+        if step.barrier is not None:  # a deferred operation does nothing to a single block
             continue
         before = status_bytes("VmRSS")
         extra_bytes, (outcome, _) = peak_of_call(functools.partial(run_step, step, block))
@@ -111,12 +111,12 @@ def _blocks(source: Source, block_bytes: int) -> Iterator[Any]:
 
 
 def _block(table: pa.Table, rows: int) -> Any:
-    """Return the first rows as a block of its own, as readers make it."""
+    """Return the first rows as a separate block, as readers make it."""
     return to_block(table.take(pa.array(np.arange(rows))), np.arange(rows) * 1_000)
 
 
 def main() -> None:
-    """Measure what came on standard input."""
+    """Measure the job on standard input."""
     prepare_process()
     job: ProfileJob = cloudpickle.loads(sys.stdin.buffer.read())
     for line in measure(job):

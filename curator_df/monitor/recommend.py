@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say what to set for an input: what `explain` and the exchanges plan, from sizes and a sample, before anything is built."""
+"""Recommend settings for an input from its sizes and a sample, with the plans of `explain` and the exchanges."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from curator_df.ops.near_scheme import DEFAULTS, MANY_ROWS
 from curator_df.ops.unicode import normalize_unicode
 
 STEP_OF_FRACTION = 0.01
-"""Fractions are recommended in steps of this."""
+"""Granularity of recommended fractions."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,19 @@ class Recommendation:
     use_64_bit_hash: bool
     """Parameter of `drop_near_duplicates`."""
     projected_bytes: int
-    """Projected peak memory of the whole process tree."""
+    """Estimated peak memory of all processes, in bytes."""
     disk_bytes: int
-    """Temporary files of `drop_near_duplicates`; the output is not included."""
+    """Bytes of temporary files of `drop_near_duplicates`; the output is not included."""
     sample_fraction: float
-    """``fraction`` of `sample_rows` for which the temporary files fit; 1.0 if all of the input fits, 0.0 if nothing does."""
+    """``fraction`` of `sample_rows` for which the temporary files fit; 1.0 if the whole input fits, 0.0 if no part does."""
     projected_seconds: float | None
     """Estimated run time, from a sample; None if none was run."""
     batch_tokens: int | None
     """``max_batch_tokens`` of a model operator; 0 if not even one text fits, None if no model was given."""
     device_batch_tokens: int | None
-    """The same for a GPU with ``device_memory``; None if there is none."""
+    """``max_batch_tokens`` on a GPU with ``device_memory``; None if no GPU was given."""
     reasons: tuple[tuple[str, str], ...]
-    """What was measured or chosen, and why."""
+    """Name and reason of each setting, in the order in which they are shown."""
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each figure: ``name``, ``value``.
@@ -118,7 +118,7 @@ def recommend(
     paths : str, path or sequence of these
         JSONL or Parquet files, as for `read_jsonl` and `read_parquet`.
     memory : str or int, optional
-        Bytes to allow; defaults to 60 % of the machine's memory.
+        Memory budget; defaults to 60 % of the machine's memory.
     device_memory : str or int, optional
         Memory of a GPU, for the batches of a model on it.
     cpus : int, optional
@@ -138,7 +138,7 @@ def recommend(
     Returns
     -------
     Recommendation
-        What to set for an input, with reasons: memory, workers, block size, bands, hash, disk, time, batches of a
+        Recommended settings for an input, with reasons: memory, workers, block size, bands, hash, disk, time, batches of a
         model, and the part of it that fits. Its fields are the arguments to pass; ``sample_fraction`` is the part of
         the input for which there is disk space. It displays itself with the reasons.
 
@@ -154,14 +154,14 @@ def recommend(
     Notes
     -----
     Rows: none. Peak extra memory: 3 x ``sample_size`` here, and in separate processes ``memory``, but at least 1 GB and
-    at most 1 GB and 500 MB for each thread. Computes: yes, the first blocks of up to 8 ranges, and a run of that sample
+    at most 1 GB and 500 MB for each thread. Computes: yes, the first blocks of up to 8 input splits, and a run of that sample
     in a fresh process. See ``docs/memory.md#before-a-run``.
 
     The plan is that of ``normalize_unicode`` and ``drop_near_duplicates`` with its default bands, written to Parquet;
     for another chain use `explain`.
 
     The time is an estimate. It is the time per byte that a thread took for the sample, while as many other threads ran
-    as have 2 MB of the sample each, scaled to all bytes and divided by the threads that have a range to work on, plus
+    as have 2 MB of the sample each, scaled to all bytes and divided by the threads that have an input split, plus
     the time to load libraries and kernels. It therefore refers to this machine at its current load, with files on a
     local disk. A sample has fewer duplicates than the whole input, so one row in ten gets a near duplicate; if the
     input has more, comparing them takes additional time.
@@ -218,8 +218,11 @@ def recommend(
             ),
             ("memory", _memory_reason(plan)),
             ("layout", f"{layout.shape}: {layout.reason}"),
-            ("blocksize", f"{show_size(plan.stages[-1].block_bytes)}: the largest that fit, 16 MB at most"),
-            ("bands", f"bands_per_iteration={bands} of {num_bands}: the keys of so many fit into the work memory"),
+            ("blocksize", f"{show_size(plan.stages[-1].block_bytes)}: the largest that fits, 16 MB at most"),
+            (
+                "bands",
+                f"bands_per_iteration={bands} of {num_bands}: their keys fit into the working memory",
+            ),
             ("hash", _hash_reason(rows, wide)),
             ("disk", _disk_reason(disk_bytes, free_bytes, folder, fraction)),
             *_time_reason(time, source.text_bytes, len(ranges), threads),
@@ -242,7 +245,7 @@ def _amount(rows: int, text_bytes: int) -> str:
 
 def _memory_reason(plan: Plan) -> str:
     allowed = show_size(plan.layout.allowed_bytes)
-    return f"{show_size(plan.projected_bytes)} projected, {allowed} allowed; it does not grow with the input"
+    return f"estimated peak {show_size(plan.projected_bytes)}, budget {allowed}; the peak does not grow with the input"
 
 
 def _disk_bytes(rows: int, num_bands: int, map_files: int, layout: Layout) -> int:
@@ -251,7 +254,7 @@ def _disk_bytes(rows: int, num_bands: int, map_files: int, layout: Layout) -> in
 
 
 def _fraction(rows: int, num_bands: int, map_files: int, layout: Layout, free_bytes: int | None) -> float:
-    """Return the largest part of the rows whose temporary files fit."""
+    """Return the largest share of the rows whose temporary files fit."""
     steps = round(1 / STEP_OF_FRACTION)
     for step in range(steps, 0, -1):
         needed = _disk_bytes(max(rows * step // steps, 1), num_bands, map_files, layout)
@@ -266,20 +269,20 @@ def _hash_reason(rows: int, wide: bool) -> str:
 
 
 def _disk_reason(disk_bytes: int, free_bytes: int | None, folder: Folder, fraction: float) -> str:
-    said = f"{show_size(disk_bytes)} of temporary files, and the output"
+    said = f"{show_size(disk_bytes)} of temporary files, plus the output"
     if free_bytes is None:
         return said
     said += f"; {show_size(free_bytes)} are free in {folder.url}"
     if fraction == 1.0:
         return said
     if fraction == 0.0:
-        return f"{said}: not even a hundredth of the rows fits; name another workdir="
-    return f"{said}: that is enough for sample_rows(fraction={fraction}), or name another workdir="
+        return f"{said}: not even 1 % of the rows fits. Use another workdir="
+    return f"{said}, enough for sample_rows(fraction={fraction}). Use that fraction or another workdir="
 
 
 def _time_reason(time: SampleTime | None, text_bytes: int, ranges: int, threads: int) -> list[tuple[str, str]]:
     if time is None:
         return []
     said = f"about {show_duration(time.seconds(text_bytes, ranges, threads))}: {show_size(time.text_bytes)} took "
-    said += f"{show_duration(time.run_seconds)} by {time.threads} at a time, and {min(ranges, threads)} may work"
-    return [("time", f"{said}; as if one row in {COPY_EVERY} had a near duplicate")]
+    said += f"{show_duration(time.run_seconds)} (threads: {time.threads}; usable threads: {min(ranges, threads)})"
+    return [("time", f"{said}; assuming that one row in {COPY_EVERY} has a near duplicate")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of a model that fit: on the CPU by the plan of its step, on a GPU by the same arithmetic."""
+"""Recommend batch sizes of a model that fit: on the CPU from the plan of its step, on a GPU by the same arithmetic."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ MINILM = ModelFiles(
     classes=(),
     several_classes=False,
 )
-"""The model for which batches are recommended where none is named: the numbers of its config.json and of its weights, so
-that nothing is downloaded."""
+"""Model for which batches are recommended by default: the figures of its config.json and its weights, so that nothing is
+downloaded."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,26 @@ class Batches:
     """Padded tokens per batch that fit, with reasons."""
 
     tokens: int | None = None
-    """For each task on the CPU; 0 if not even one text fits, None if no model was given."""
+    """Tokens per batch of each task on the CPU; 0 if not even one text fits, None if no model was given."""
     device_tokens: int | None = None
-    """The same, on a GPU."""
+    """Tokens per batch on a GPU; 0 if not even one text fits, None if no GPU was given."""
     reasons: tuple[tuple[str, str], ...] = ()
-    """What was chosen, and why."""
+    """Name and reason of each choice."""
 
 
 def recommend_batches(
     name: str | os.PathLike[str] | None, device_bytes: int | None, plan: Callable[[Callable[[Any], Any]], object]
 ) -> Batches:
-    """Choose the batches of a model, or of MiniLM where only a GPU is named; nothing where neither is.
+    """Choose the batches of a model, or of MiniLM if only a GPU is given; nothing if neither is given.
 
     Parameters
     ----------
     name : str or path, optional
-        A model as `add_embedding` takes it.
+        A model, as for `add_embedding`.
     device_bytes : int, optional
         Memory of a GPU.
     plan : callable
-        Plans a step, which is a function from a lazy table to a lazy table; raises `BudgetError` if it does not fit.
+        Function that plans a step, itself a function from a lazy table to a lazy table; raises `BudgetError` if it does not fit.
     """
     if name is None and device_bytes is None:
         return Batches()
@@ -70,11 +70,11 @@ def recommend_batches(
     if device_bytes is None:
         return Batches(tokens, None, tuple(reasons))
     on_device = model.fitting_tokens(device_bytes - model.weight_bytes)
-    said = f"{show_size(device_bytes)} of a GPU do not hold its weights and a text of {model.max_length:,} tokens"
+    said = f"{show_size(device_bytes)} of GPU memory are too little for the weights and one text of {model.max_length:,} tokens"
     if on_device:
-        said = f"{show_size(device_bytes)} of a GPU hold its weights and batches of {on_device:,} padded tokens, "
+        said = f"{show_size(device_bytes)} of GPU memory fit the weights and batches of {on_device:,} padded tokens, "
         said += f"{on_device // model.max_length:,} texts of {model.max_length:,}"
-    reasons.append(("device", f"{said}; computed, not measured: no model has run on a GPU here"))
+    reasons.append(("device", f"{said}; computed, not measured on a GPU"))
     return Batches(tokens, on_device, tuple(reasons))
 
 
@@ -89,22 +89,22 @@ def _named_model(name: str | os.PathLike[str]) -> TextModel:
 
 
 def _host_tokens(model: TextModel, plan: Callable[[Callable[[Any], Any]], object]) -> tuple[int, str]:
-    """Return the largest batch, up to the default, with which a plan of the model's step fits."""
+    """Return the largest batch, up to the default, for which the plan of the model's step fits."""
     tokens = model.batch_tokens
     while True:
         try:
             plan(functools.partial(_with_model, model=dataclasses.replace(model, batch_tokens=tokens)))
         except BudgetError as exc:
             if tokens <= model.max_length:
-                return 0, f"it does not fit, not even with one text at a time ({exc})"
+                return 0, f"the model does not fit, even with batches of one text ({exc})"
             tokens = max(tokens // 2, model.max_length)
             continue
-        why = "the default" if tokens == DEFAULT_BATCH_TOKENS else "the most that fit"
-        return tokens, f"max_batch_tokens={tokens:_} of each task: {why}"
+        why = "the default" if tokens == DEFAULT_BATCH_TOKENS else "the largest that fits"
+        return tokens, f"max_batch_tokens={tokens:_} per task: {why}"
 
 
 def _with_model(docs: Any, model: TextModel) -> Any:
-    """Return the table with a step that costs what `add_embedding` costs; it is planned, and never run."""
+    """Return the table with a step that costs the same as `add_embedding`; it is planned and never run."""
     factor = round(1.0 + 4 * model.files.hidden / ROW_BYTES, 1)
     kernel = BlockKernel(
         "model", add_embedding_block, {}, factor, held_bytes=model.held_bytes, fixed_bytes=model.call_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the runner tells to metrics: rows, bytes, drops, seconds and errors, as tasks come back."""
+"""Convert the events of the runner to metrics: rows, bytes, drops, seconds and errors, as tasks finish."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEP_COUNTERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "seconds")
 
 
 class RunSeries:
-    """A watcher of a `Session` that keeps a book."""
+    """Watcher of a `Session` that records metrics."""
 
     def __init__(self, session: Session) -> None:
         self.book = SeriesBook()
@@ -38,7 +38,7 @@ class RunSeries:
         self.book.set("curator_df_memory_allowed_bytes", session.layout.allowed_bytes)
         self.book.set("curator_df_workers_expected", session.layout.workers)
         self.book.set("curator_df_runs_active", 0)
-        # A series whose first value is 1 has no increase in Prometheus' eyes: alerts on it would be late by one.
+        # Prometheus sees no increase in a series whose first value is 1, so alerts on it would be late by one.
         for outcome in OUTCOMES:
             self.book.add("curator_df_runs_total", 0, outcome)
         for cause in CAUSES:
@@ -50,12 +50,12 @@ class RunSeries:
         self.book.add("curator_df_leaks_total", 0, "")
 
     def __call__(self, event: Event) -> None:
-        """Take what the runner tells; nothing that goes wrong here ends a run."""
+        """Record an event of the runner; an error in this code does not end a run."""
         try:
             self._take(event)
-        except Exception:  # noqa: BLE001 - logged once, and the run is worth more than its metrics
+        except Exception:  # noqa: BLE001 - logged once; the run matters more than its metrics
             if not self._failed:
-                LOG.exception("metrics: %s could not be counted; the run goes on", type(event).__name__)
+                LOG.exception("metrics: %s could not be counted; the run continues", type(event).__name__)
             self._failed = True
 
     def _take(self, event: Event) -> None:
@@ -139,5 +139,5 @@ class RunSeries:
 
 
 def _place(number: int) -> str:
-    """Return a step's place in its chain, so that labels sort as the chain runs."""
+    """Return the position of a step in its chain, so that labels sort in the order of the chain."""
     return f"{number:02d}"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an input will take, from a sample that is really worked on: read, compared and written, by several threads at once.
+"""Estimate the run time of an input from a sample that is really read, compared and written by several threads.
 
-All of the sample runs first: what that takes longer than later is the loading of libraries and kernels, which a new cluster
-does too. Then a quarter runs, and all of it; what they take says what a run takes whatever its size, and what each
-byte takes a thread beside the others: threads that share a core, or a disk, are slower together than one is alone.
+All of the sample runs first, which includes the loading of libraries and kernels that a new cluster needs too. Then a
+quarter runs, and then all of it again; the two times give the time of a run independent of its size, and the time per byte
+of a thread that runs concurrently with the others: threads that share a core or a disk are slower than a single one.
 
-The duplicates of an input are mostly not among the few rows of a sample, and comparing them takes time. So some rows of
+The duplicates of an input are mostly not among the few rows of a sample, but comparing them takes time. So some rows of
 the sample get a near duplicate.
 """
 
@@ -38,57 +38,56 @@ from curator_df.io.write import JsonlFormat, write_parquet
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 
 MEMORY_BYTES = 1_000_000_000
-"""What the run of the sample is allowed at least: enough for a worker of its own, and for kernels to be compiled one group at a
-time."""
+"""Minimum memory budget of the sample run: enough for one worker process, and for compiling kernels one group after another."""
 THREAD_MEMORY_BYTES = 500_000_000
-"""And at most so much more for each thread: enough for a process of its own."""
+"""Maximum additional budget for each thread: enough for a process of its own."""
 THREAD_SAMPLE_BYTES = 2_000_000
-"""Of the sample for each thread; with less there are fewer threads."""
+"""Bytes of the sample for each thread; with a smaller sample, fewer threads run."""
 COPY_EVERY = 10
-"""One of so many rows gets a near duplicate. Assumed: without any, 1 GB took 1.4 and 1.7 times what was told, and comparing
+"""Number of rows per near duplicate. Assumed: without near duplicates, 1 GB took 1.4 and 1.7 times the estimate, and comparing
 was a fifth of it."""
 COPY_LEAVES_OUT = 20
-"""The near duplicate lacks the last of so many parts of the text."""
+"""Number of parts of the text of which a near duplicate lacks the last."""
 EVERY = (1, 4, 1)
-"""Each run takes one of so many rows. The first is of all of them: a quarter that is the first to have pairs seemed slow, and
-each byte fast (100 MB took 3 to 8 times what was told)."""
+"""Rows per row taken, for each run. The first run takes all rows: when a quarter was the first to have pairs, it seemed slow
+and each byte fast (100 MB took 3 to 8 times the estimate)."""
 
 
 @dataclass(frozen=True)
 class SampleTime:
-    """What a run over a sample took."""
+    """Time of a run over a sample."""
 
     text_bytes: int
-    """Of the sample."""
+    """Bytes of text of the sample."""
     run_seconds: float
-    """Of all of it."""
+    """Seconds of the run of the whole sample."""
     fixed_seconds: float
-    """Whatever the size, loading included."""
+    """Seconds independent of the size, loading included."""
     byte_seconds: float
-    """Of a thread, beside the others, for each byte more."""
+    """Seconds of a thread for each additional byte, while the others run."""
     threads: int = 1
-    """That worked on the sample."""
+    """Threads that worked on the sample."""
 
     def seconds(self, text_bytes: int, ranges: int, threads: int) -> float:
-        """Return how long so much text takes in so many ranges, each of which one of the threads works on."""
+        """Return the estimated seconds for a number of text bytes in a number of input splits, each processed by one thread."""
         rounds = -(-ranges // threads)
         return self.fixed_seconds + self.byte_seconds * text_bytes * rounds / max(ranges, 1)
 
 
 @dataclass(frozen=True)
 class SampleJob:
-    """What the fresh process runs."""
+    """Job of the separate process."""
 
     chain: Callable[[Any], Any]
-    """From a lazy table to a lazy table."""
+    """Function from a lazy table to a lazy table."""
     is_parquet: bool
-    """Whether the files are Parquet, or JSON Lines."""
+    """Whether the files are Parquet; otherwise they are JSON Lines."""
     files: tuple[str, ...]
-    """One for each run."""
+    """Input file of each run."""
     threads: int
-    """That work on each of them."""
+    """Threads of each run."""
     memory_bytes: int
-    """What they are allowed together."""
+    """Memory budget in bytes."""
 
 
 def measure_sample(
@@ -101,15 +100,15 @@ def measure_sample(
     sample_bytes: int,
     layout: Layout,
 ) -> SampleTime | None:
-    """Run a chain over rows from the first blocks of a few ranges; None where no row could be read.
+    """Run a chain over rows from the first blocks of a few input splits; return None if no row could be read.
 
-    Some rows get a near duplicate in the column ``text``. As many threads work as would with that layout, if the sample is
-    large enough for so many.
+    Some rows get a near duplicate in the column ``text``. The number of threads is that of the layout, or fewer if the sample is
+    too small.
 
     Raises
     ------
     OperatorError
-        If the run fails, with what it said.
+        If the run fails; the message has its last output.
     """
     with tempfile.TemporaryDirectory(prefix="curator-df-sample-") as folder:
         blocks = list(_blocks(source, ranges, sample_bytes))
@@ -125,7 +124,7 @@ def measure_sample(
             lines = run_fresh(__name__, SampleJob(chain, is_parquet, files, threads, memory_bytes))
         except FreshProcessError as exc:
             raise OperatorError(
-                f"recommend: the run of a sample failed; sample_size=None leaves it out. {exc}"
+                f"recommend: the run of the sample failed. Use sample_size=None to skip it. {exc}"
             ) from None
     first, part, whole = ((line["text_bytes"], line["seconds"]) for line in lines)
     time = fit_time(part, whole)
@@ -136,7 +135,7 @@ def measure_sample(
 
 
 def with_near_duplicates(rows: pa.Table, text: str) -> pa.Table:
-    """Return rows with a near duplicate of one in `COPY_EVERY` behind them.
+    """Return the rows, followed by a near duplicate of one row in `COPY_EVERY`.
 
     Examples
     --------
@@ -154,9 +153,9 @@ def _one_of(rows: pa.Table, every: int) -> pa.Table:
 
 
 def fit_time(part: tuple[int, float], whole: tuple[int, float]) -> SampleTime:
-    """Return what follows from the bytes and seconds of two runs.
+    """Return the estimate that follows from the bytes and seconds of two runs.
 
-    Where the larger one was not slower, which is noise, all of its time counts as that of its bytes.
+    If the larger run was not slower, which is noise, its whole time counts as time per byte.
 
     Examples
     --------
@@ -185,7 +184,7 @@ def _blocks(source: Source, ranges: Ranges, sample_bytes: int) -> Iterator[pa.Ta
             for block in blocks:
                 yield pa.Table.from_pandas(block, preserve_index=False)
                 break
-        except CuratorError:  # the run will say what is wrong, with all that belongs to it
+        except CuratorError:  # the run reports the error, with the details
             continue
 
 
@@ -200,12 +199,12 @@ def _write(rows: pa.Table, folder: str, is_parquet: bool) -> str:
 
 
 def main() -> None:
-    """Run what came on standard input; print the bytes and seconds of each run."""
+    """Run the job on standard input; print the bytes and seconds of each run."""
     job: SampleJob = cloudpickle.loads(sys.stdin.buffer.read())
     read = read_parquet if job.is_parquet else read_jsonl
     with start_cluster(memory=job.memory_bytes, cpus=job.threads, dashboard_port=None):
         for number, path in enumerate(job.files):
-            run.SMALL_RANGE_BYTES = -(-os.path.getsize(path) // job.threads)  # a range for each thread
+            run.SMALL_RANGE_BYTES = -(-os.path.getsize(path) // job.threads)  # one input split for each thread
             docs = read(path)
             receipt = write_parquet(job.chain(docs), f"{path}-{number}")
             line = {"text_bytes": lower(docs).source.text_bytes, "seconds": receipt.seconds}

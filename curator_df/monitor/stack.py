@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus and Grafana for runs on this machine: their configuration, and the two processes."""
+"""Configuration and processes of Prometheus and Grafana for runs on this machine."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from curator_df.monitor.targets import LOOPBACK, TARGETS_FOLDER, delete_left_beh
 
 SCRAPE_INTERVAL = "5s"
 READY_SECONDS = 60.0
-"""How long a server may take until it answers."""
+"""Maximum seconds until a server answers."""
 END_SECONDS = 10.0
-"""How long it may take to end before it is killed."""
+"""Maximum seconds until a server ends before it is killed."""
 LOG_LINES = 8
-"""Of a server that ended, in the error."""
+"""Lines of the log of a failed server that the error includes."""
 PROMETHEUS_MISSING = (
-    "prometheus is not installed (apt install prometheus, or https://prometheus.io/download); it must be on the PATH"
+    "Prometheus is not on the PATH. Install it with `apt install prometheus` or from https://prometheus.io/download."
 )
 GRAFANA_MISSING = (
-    "neither grafana-server nor grafana is installed (https://grafana.com/grafana/download); it must be on the PATH"
+    "Neither grafana-server nor grafana is on the PATH. Install Grafana from https://grafana.com/grafana/download."
 )
 DASHBOARDS = "grafana/dashboards"
 PROVISIONING = "grafana/provisioning"
@@ -39,12 +39,12 @@ PROVISIONING = "grafana/provisioning"
 
 @dataclass(frozen=True)
 class Stack:
-    """Where everything is."""
+    """Folder, address and ports of the two servers."""
 
     directory: Path
-    """Folder of the configuration, of what is measured, and of the targets that `curator_df.serve_metrics` writes."""
+    """Folder of the configuration, the measurements, and the targets that `curator_df.serve_metrics` writes."""
     address: str = LOOPBACK
-    """Address that both servers listen at."""
+    """Address at which both servers listen."""
     prometheus_port: int = 9090
     """Port of Prometheus."""
     grafana_port: int = 3000
@@ -52,37 +52,37 @@ class Stack:
 
     @property
     def prometheus_url(self) -> str:
-        """Address of Prometheus, from this machine."""
+        """Address of Prometheus on this machine."""
         return f"http://{self._reached}:{self.prometheus_port}"
 
     @property
     def grafana_url(self) -> str:
-        """Address of Grafana, from this machine."""
+        """Address of Grafana on this machine."""
         return f"http://{self._reached}:{self.grafana_port}"
 
     @property
     def _reached(self) -> str:
-        return LOOPBACK if self.address == "0.0.0.0" else self.address  # noqa: S104 - it is compared
+        return LOOPBACK if self.address == "0.0.0.0" else self.address  # noqa: S104 - only compared, not bound
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is running."""
+    """Running server."""
 
     name: str
-    """Of the program."""
+    """Name of the program."""
     process: subprocess.Popen[bytes]
-    """Its process."""
+    """Process of the server."""
     url: str
-    """Where it answers."""
+    """Address at which it answers."""
     log: Path
-    """What it says."""
+    """File with its output."""
 
 
 def write_stack(stack: Stack) -> list[Path]:
     """Write the configuration of both servers; return the files.
 
-    What is measured stays as it is, and so do targets, except those that killed processes of this host left.
+    Measurements are kept, and so are targets, except those left behind by killed processes of this host.
     """
     import yaml
 
@@ -107,7 +107,7 @@ def write_stack(stack: Stack) -> list[Path]:
 
 
 def prometheus_command(stack: Stack) -> list[str] | None:
-    """Return how Prometheus is started; None where it is not installed."""
+    """Return the command that starts Prometheus, or None if it is not installed."""
     found = shutil.which("prometheus")
     if found is None:
         return None
@@ -120,12 +120,12 @@ def prometheus_command(stack: Stack) -> list[str] | None:
 
 
 def grafana_command(stack: Stack) -> list[str] | None:
-    """Return how Grafana is started; None where it is not installed."""
+    """Return the command that starts Grafana, or None if it is not installed."""
     found = shutil.which("grafana-server") or shutil.which("grafana")
     if found is None:
         return None
     program = [found] if Path(found).name == "grafana-server" else [found, "server"]  # the second is the newer name
-    # The package keeps its files in /usr/share; an unpacked archive has them beside its bin.
+    # The package keeps its files in /usr/share; an unpacked archive has them next to its bin folder.
     beside = Path(found).resolve().parent.parent
     home = beside if (beside / "public").is_dir() else Path("/usr/share/grafana")
     return [*program, f"--homepath={home}", f"--config={stack.directory / 'grafana' / 'grafana.ini'}"]
@@ -133,12 +133,12 @@ def grafana_command(stack: Stack) -> list[str] | None:
 
 @contextlib.contextmanager
 def running_servers(stack: Stack) -> Iterator[list[Server]]:
-    """Start what is installed, wait until it answers, and end it when the block ends.
+    """Start the servers that are installed, wait until they answer, and end them when the block ends.
 
     Raises
     ------
     CuratorError
-        If a server ends at once or does not answer; with what it said last.
+        If a server ends at once or does not answer; the message has its last output.
     """
     commands = (
         ("prometheus", prometheus_command(stack), stack.prometheus_url, "/-/ready"),
@@ -166,7 +166,7 @@ def running_servers(stack: Stack) -> Iterator[list[Server]]:
 
 
 def wait_for_end(servers: list[Server]) -> None:
-    """Wait until one of the servers ends by itself, and raise `CuratorError` with what it said."""
+    """Wait until one of the servers ends, and raise `CuratorError` with its last output."""
     while True:
         for server in servers:
             if server.process.poll() is not None:
@@ -179,20 +179,20 @@ def _wait_until_ready(server: Server, health: str) -> None:
     while time.monotonic() < deadline:
         if server.process.poll() is not None:
             raise _ended(server)
-        with contextlib.suppress(urllib.error.URLError, OSError):  # it does not listen yet, or is not ready
+        with contextlib.suppress(urllib.error.URLError, OSError):  # not listening or not ready yet
             urllib.request.urlopen(server.url + health, timeout=2).close()  # noqa: S310 - the address is ours
             return
         time.sleep(0.2)
-    raise CuratorError(f"{server.name} does not answer at {server.url} after {READY_SECONDS:.0f} s; see {server.log}")
+    raise CuratorError(f"{server.name} did not answer at {server.url} within {READY_SECONDS:.0f} s. See {server.log}.")
 
 
 def _ended(server: Server) -> CuratorError:
     last = "\n".join(server.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-    return CuratorError(f"{server.name} ended with code {server.process.returncode}. It said last:\n{last}")
+    return CuratorError(f"{server.name} ended with exit code {server.process.returncode}. Its last output:\n{last}")
 
 
 def _prometheus() -> dict[str, Any]:
-    # Names of files are taken from the folder in which this file lies.
+    # File names are relative to the folder of this file.
     discovered = {"files": [f"{TARGETS_FOLDER}/*.json"], "refresh_interval": SCRAPE_INTERVAL}
     return {
         "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
@@ -220,7 +220,7 @@ def _dashboards(stack: Stack) -> dict[str, Any]:
 
 def _grafana_settings(stack: Stack) -> str:
     home = stack.directory / "grafana"
-    # Who can reach the loopback interface may look; at another address one logs in.
+    # Anyone who can reach the loopback interface may read; at another address, a login is required.
     anonymous = "true" if stack.address == LOOPBACK else "false"
     return (
         f"[server]\nhttp_addr = {stack.address}\nhttp_port = {stack.grafana_port}\n\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the metrics of a session are served, written to a file that Prometheus looks at (``file_sd_configs``)."""
+"""Addresses of the metrics of a session, written to a file that Prometheus watches (``file_sd_configs``)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOOPBACK = "127.0.0.1"
 
 
 def default_directory() -> Path:
-    """Return the folder that `serve_metrics` and ``curator-df monitor up`` share unless they are told another."""
+    """Return the default folder of `serve_metrics` and ``curator-df monitor up``."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "curator-df" / "monitor"
 
 
 def targets_path(directory: Path) -> Path:
-    """Return the file of this process. Its name has the host, the process number, and when the process started."""
+    """Return the file of this process. Its name has the host, the process number, and the start time of the process."""
     return directory / TARGETS_FOLDER / f"{socket.gethostname()}-{os.getpid()}-{start_ticks(os.getpid())}.json"
 
 
@@ -34,9 +34,9 @@ def delete_left_behind(directory: Path) -> None:
     owner = re.compile(re.escape(socket.gethostname()) + r"-(\d+)-(\d+)\.json")
     for path in (directory / TARGETS_FOLDER).glob("*.json"):
         found = owner.fullmatch(path.name)
-        # Of a process that lives on, or of one that has its number now: then it started at another time.
+        # The name of a running process, unless the number was reused: then the start times differ.
         if found and start_ticks(int(found[1])) != int(found[2]):
-            with contextlib.suppress(OSError):  # another user's
+            with contextlib.suppress(OSError):  # owned by another user
                 path.unlink()
 
 
@@ -46,11 +46,11 @@ def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> list[
     Parameters
     ----------
     driver : str
-        Names the session: the label that its targets have in common.
+        Name of the session: a label that all its targets have.
     served : str
         Host and port of the client's metrics.
     scheduler : dict
-        What `distributed.Client.scheduler_info` returned, with all workers.
+        Result of `distributed.Client.scheduler_info`, with all workers.
 
     Returns
     -------
@@ -68,9 +68,9 @@ def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> list[
 
 
 def write_targets(path: Path, groups: list[dict[str, Any]]) -> None:
-    """Replace the file at once: Prometheus may read it at any time."""
+    """Replace the file atomically, since Prometheus may read it at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")  # not .json: Prometheus does not look at it
+    unfinished = path.with_suffix(".unfinished")  # not .json: Prometheus ignores it
     unfinished.write_text(json.dumps(groups, indent=1))
     unfinished.replace(path)
 

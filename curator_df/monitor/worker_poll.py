@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the workers of a cluster what they hold, each for itself: one that does not answer holds up neither others nor samples."""
+"""Ask each worker of a cluster for its memory independently, so that a silent one delays neither other workers nor samples."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Any
 from curator_df.monitor.workers import ProcessReading, WorkerReading, read_process, read_worker
 
 ANSWER_SECONDS = 5.0
-"""How long the first answers are waited for; later ones are taken when they come."""
+"""Seconds to wait for the first answers; later answers are used when they arrive."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What a worker said last."""
+    """Latest answer of a worker."""
 
     reading: WorkerReading
-    """Its figures."""
+    """Figures of the answer."""
     seconds: float
-    """When it said so (monotonic clock)."""
+    """Time of the answer (monotonic clock)."""
     spill_rate: float | None = None
-    """Bytes a second that it spilled since the answer before."""
+    """Bytes per second spilled since the previous answer."""
 
 
 class WorkerPoll:
-    """Asks in the event loop of a client. A worker is not asked again while it has not answered."""
+    """Poll in the event loop of a client. A worker is not asked again before it has answered."""
 
     def __init__(self, client: Any) -> None:
         self.scheduler: ProcessReading | None = None
-        """What the scheduler said last: once where it is on this machine, and else in every round."""
+        """Latest answer of the scheduler: asked once if it is on this machine, otherwise in every round."""
         self._client, self._host = client, socket.gethostname()
         self._heard: dict[str, Heard] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
@@ -42,16 +42,16 @@ class WorkerPoll:
         self._working: set[asyncio.Task[None]] = set()
 
     def heard(self) -> dict[str, Heard]:
-        """Return by address what each worker said last."""
-        return self._heard.copy()  # answers come in another thread meanwhile
+        """Return the latest answer of each worker, by address."""
+        return self._heard.copy()  # another thread adds answers
 
     def ask(self) -> None:
-        """Ask all workers that owe no answer. Only the first time answers are waited for.
+        """Ask all workers without an outstanding request. Only the first call waits for answers.
 
         Raises
         ------
         Exception
-            What the round before this one raised.
+            The exception of the previous round.
         """
         if self._client.status != "running":
             return
@@ -66,12 +66,12 @@ class WorkerPoll:
             before.result()
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for answers."""
         if self._client.status == "running":
             self._client.loop.asyncio_loop.call_soon_threadsafe(self._forget)
 
     def _begin(self, told: concurrent.futures.Future[None], wait: bool) -> None:
-        # Here, in the loop: a client that closes may drop this call, and must not drop a coroutine that nobody awaits.
+        # This runs in the loop: a closing client may drop this call, and must not drop a coroutine that nobody awaits.
         task = asyncio.get_running_loop().create_task(self._ask_each(wait=wait))
         self._working.add(task)
         task.add_done_callback(functools.partial(self._end, told))

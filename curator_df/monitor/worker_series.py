@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only a worker can tell, at its own ``/metrics`` beside Dask's: the steps it works on now, its memory, its GPUs."""
+"""Metrics that only a worker can report, at its own ``/metrics`` next to Dask's: current steps, memory, GPUs."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ OWN_BYTES = {"pss": "pss_bytes", "counted": "counted_bytes", "private": "uss_byt
     "rmm": "rmm_bytes",
     "cudf_spilled": "cudf_spilled_bytes",
 }
-"""Part of a metric's name, and the figure of a `WorkerReading` that it is."""
+"""Part of a metric's name, with the corresponding figure of a `WorkerReading`."""
 
 
 class WorkerSeries:
-    """Reads the worker whenever its ``/metrics`` is asked for; between that it costs nothing."""
+    """Collector that reads the worker only when its ``/metrics`` is scraped."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._steps: set[str] = set()
 
     def describe(self) -> list[Any]:
-        """Return nothing: there is no need to read the worker when this is registered."""
+        """Return nothing, so that registering does not read the worker."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics as ``prometheus_client`` takes them."""
+        """Yield the metrics in the form that ``prometheus_client`` expects."""
         book = worker_book(read_worker(self._worker, with_gpus=True))
         working = threads_by_step()
-        self._steps |= set(working)  # a step that nobody works on any more is 0, not unknown
+        self._steps |= set(working)  # a step without threads is 0, not unknown
         for step in self._steps:
             book.set("curator_df_worker_step_threads", working.get(step, 0), step)
         return book.families()
 
 
 class ServeWorkerSeries(WorkerPlugin):  # type: ignore[misc] # Dask takes only what derives from its class
-    """Adds `WorkerSeries` to a worker, also to one that a nanny starts again."""
+    """Plugin that adds `WorkerSeries` to a worker, also after a nanny restarts it."""
 
     name = PLUGIN
 
     def setup(self, worker: Any) -> None:
-        """Begin to serve (called by Dask on the worker)."""
+        """Start to serve (called by Dask on the worker)."""
         try:
             from prometheus_client import REGISTRY
         except ImportError as exc:
@@ -59,15 +59,15 @@ class ServeWorkerSeries(WorkerPlugin):  # type: ignore[misc] # Dask takes only w
         self._series = WorkerSeries(worker)
         REGISTRY.register(self._series)
 
-    def teardown(self, worker: Any) -> None:  # noqa: ARG002 - the face of a plugin
-        """End it (called by Dask on the worker)."""
+    def teardown(self, worker: Any) -> None:  # noqa: ARG002 - the interface of a plugin
+        """Stop serving (called by Dask on the worker)."""
         from prometheus_client import REGISTRY
 
         REGISTRY.unregister(self._series)
 
 
 def worker_book(reading: WorkerReading) -> SeriesBook:
-    """Return the metrics of one reading; what nobody can tell is not there."""
+    """Return the metrics of one reading, without unknown values."""
     book = SeriesBook()
     for part, figure in OWN_BYTES.items():
         value = getattr(reading, figure)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker says of itself: Dask's managed and spilled bytes, Arrow's pool, and of a GPU RMM and cuDF's spilling."""
+"""Memory that a worker reports: Dask's managed and spilled bytes, Arrow's pool, and RMM and cuDF spilling for a GPU."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ _readers: dict[int, ProcessReader] = {}
 
 @dataclass(frozen=True)
 class ProcessReading(ProcessMemory):
-    """One process at one time, as it says itself."""
+    """Memory of one process at one time, reported by the process."""
 
     host: str
-    """Name of its machine."""
+    """Name of the machine."""
     pid: int
-    """Process number there."""
+    """Process number on that machine."""
 
 
 @dataclass(frozen=True)
 class WorkerReading(ProcessReading):
-    """One worker at one time. Bytes that nobody can tell are None."""
+    """Memory of one worker at one time. Unknown values are None."""
 
     name: str
-    """Name of the worker, the same after its nanny started it again."""
+    """Name of the worker; it stays the same when its nanny restarts it."""
     arrow_bytes: int
-    """Allocated from Arrow's memory pool."""
+    """Bytes allocated from Arrow's memory pool."""
     managed_bytes: int
-    """Results in memory that Dask knows of."""
+    """Bytes of results in memory that Dask manages."""
     spilled_bytes: int
-    """Results on disk."""
+    """Bytes of results on disk."""
     limit_bytes: int | None
-    """Dask's limit for the worker."""
+    """Dask's memory limit of the worker, in bytes."""
     is_paused: bool
-    """Whether it takes no tasks, because it is full."""
+    """Whether the worker is paused because its memory is full."""
     rmm_bytes: int | None
-    """Allocated from RMM, where its statistics are on."""
+    """Bytes allocated from RMM, if its statistics are enabled."""
     cudf_spilled_bytes: int | None
-    """What cuDF moved from the GPU to this process's memory, where its spilling is on."""
+    """Bytes that cuDF spilled from the GPU to this process's memory, if its spilling is enabled."""
     gpus: tuple[GpuReading, ...]
-    """GPUs of its machine; empty unless asked for."""
+    """GPUs of its machine; empty unless requested."""
 
 
 def read_process() -> ProcessReading:
-    """Return what this process holds now (runs on the scheduler)."""
+    """Return the memory of this process now (runs on the scheduler)."""
     pid = os.getpid()
     held = _readers.setdefault(pid, ProcessReader(pid)).read()
     if held is None:
-        raise OSError(f"/proc/{pid} cannot be read; the monitor needs Linux")
+        raise OSError(f"/proc/{pid} cannot be read. The monitor needs Linux with /proc mounted.")
     return ProcessReading(**asdict(held), host=socket.gethostname(), pid=pid)
 
 
 def read_worker(dask_worker: Any, *, with_gpus: bool = False) -> WorkerReading:
-    """Return what a worker holds now (runs on the worker)."""
+    """Return the memory of a worker now (runs on the worker)."""
     import pyarrow as pa
 
     spilled = getattr(dask_worker.data, "spilled_total", None)
@@ -79,13 +79,13 @@ def read_worker(dask_worker: Any, *, with_gpus: bool = False) -> WorkerReading:
 
 
 def _rmm_bytes() -> int | None:
-    """Return what RMM has allocated; None where nobody imported it, or its statistics are off."""
+    """Return the bytes that RMM has allocated; None if RMM is not imported or its statistics are off."""
     counting = counting_resource()
     return None if counting is None else int(counting.allocation_counts.current_bytes)
 
 
 def _cudf_spilled_bytes() -> int | None:
-    """Return the bytes of buffers that cuDF spilled; None where nobody imported it, or its spilling is off."""
+    """Return the bytes of buffers that cuDF spilled; None if cuDF is not imported or its spilling is off."""
     spilling = sys.modules.get("cudf.core.buffer.spill_manager")
     manager = None if spilling is None else spilling.get_global_manager()
     return None if manager is None else sum(buffer.size for buffer in manager.buffers() if buffer.is_spilled)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of C4 (Raffel et al. 2020), as datatrove applies them to the lines that stay.
+"""Rules of C4 (Raffel et al. 2020), as datatrove applies them to the kept lines.
 
-C4 tests lines first and texts afterwards: these profiles say which texts stay, and `remove_c4_lines` then takes the
-other lines out of them, in that order. `DATATROVE_C4` and `FINEWEB_C4` differ in one test of lines.
+C4 tests lines first and texts afterwards: these profiles choose the kept texts, and `remove_c4_lines` then removes the
+other lines from them, in that order. `DATATROVE_C4` and `FINEWEB_C4` differ in one test of lines.
 
 Sentences are counted on white-space separated words (kernels/sentences.py); datatrove counts them with spaCy. On 2,941
 real documents 4 verdicts differ.
@@ -21,7 +21,7 @@ def _rules(prefix: str) -> tuple[Rule, ...]:
     def rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str) -> Rule:
         return Rule(f"{prefix}_{metric}", keep, threshold, reason, f"{_CODE}: {argument}")
 
-    # Of the first two at most one is 1: the first line that fails a text decides.
+    # At most one of the first two is 1: the first line that fails a text decides.
     return (
         rule("lorem_ipsum", "<", 1, "lorem_ipsum", "filter_lorem_ipsum=True"),
         rule("curly_bracket", "<", 1, "curly_bracket", "filter_curly_bracket=True"),

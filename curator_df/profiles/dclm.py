@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document filters of DCLM-Baseline (Li et al. 2024), in the order of its own configuration.
+"""Document filters of DCLM-Baseline (Li et al. 2024), in the order of its own configuration.
 
-The two profiles are consecutive there: ``DCLM_QUALITY + DCLM_REPETITION`` judges as the chain does. Reasons are the names of the
-filters. What comes before and after them (URLs, languages, lines, the quality model) is said in docs/profiles.md.
+The two profiles are consecutive in DCLM: ``DCLM_QUALITY + DCLM_REPETITION`` gives the chain's verdicts. Reasons are the names
+of the filters. The steps before and after them (URLs, languages, lines, the quality model) are described in docs/profiles.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DCLM_QUALITY = Profile(
             "ellipsis_count",
             "ellipsis_count_filter: max_ellipsis_end_ratio=0.3",
         ),
-        # There: at most 0.2 of the words without a letter.
+        # DCLM: at most 0.2 of the words without a letter.
         _rule("alpha_word_ratio", ">=", 0.8, "alphabetic_word_ratio", "alphabetic_word_ratio_filter: max_ratio=0.2"),
         _rule("dclm_stop_word_count", ">=", 2, "stop_word", "stop_word_filter: min_stop_word=2, count_unique=False"),
     ),

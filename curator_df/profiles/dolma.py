@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gopher's and C4's rules as dolma's taggers measure them, with the thresholds of the mixes that used them.
+"""Rules of Gopher and C4 as dolma's taggers measure them, with the thresholds of the mixes that used them.
 
-dolma tags texts, and a mixer drops them by expressions over the tags. Three of those ask for
+dolma tags texts, and a mixer drops them by expressions over the tags. Three of those use
 ``fraction_of_characters_in_most_common_2gram`` to ``4gram``, while the tagger writes ``2grams``: they never dropped a text.
 Here they do; ``DOLMA_GOPHER_V1.replace(most_common_2gram=None, most_common_3gram=None, most_common_4gram=None)`` is what
-the mix did. The two versions of the tagger differ in empty lines: the second leaves them out.
+the mix did. The two versions of the tagger differ in empty lines: the second ignores them.
 """
 
 from __future__ import annotations
@@ -51,11 +51,10 @@ def _profile(version: str, prefix: str, mix: str) -> Profile:
 
 
 DOLMA_GOPHER_V1 = _profile("v1", "dolma", _MIX)
-# The same thresholds as Dolma 1.6.
+# Same thresholds as Dolma 1.6.
 DOLMA_GOPHER_V2 = _profile("v2", "dolma_v2", _CCCC)
 
-# The tagger also finds lines without punctuation, short lines, and words of a list of bad ones; this mix drops by none of
-# those.
+# The tagger also finds lines without punctuation, short lines, and words of a list of bad ones; this mix does not drop by those.
 DOLMA_C4 = Profile(
     name="dolma_c4",
     version="1.2.1",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits for source code by file extension, from a table of the user: NeMo Curator's ``PerExtensionFilter``.
+"""Limits for source code by file extension, from a user's table: NeMo Curator's ``PerExtensionFilter``.
 
 The table is a CSV file with the columns of BigCode's ``visual_inspection.csv``, which the data of StarCoder was made with; NeMo
-calls it ``code_meta.csv``. No limit is kept here.
+calls it ``code_meta.csv``. This module has no limits of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from curator_df.errors import InputError, ParameterError
 from curator_df.ops.rules import Keep, Profile, Rule
 
 COLUMNS = ("language", "extension", "Include", "Long_line_threshold", "Alphanum_threshold", "Alpha filter")
-"""What a row of the table must have."""
+"""Columns that a row of the table must have."""
 MEAN_LINE_LENGTH = 100
-"""Of files whose longest line is limited: nemo_curator 0.9.0, filters/code.py, PerExtensionFilter."""
+"""Maximum mean line length of files whose longest line is limited: nemo_curator 0.9.0, filters/code.py, PerExtensionFilter."""
 _FILTER = "nemo_curator 0.9.0, filters/code.py, PerExtensionFilter"
 
 
@@ -70,15 +70,19 @@ def nemo_per_extension(table: str | os.PathLike[str], *, language: str, extensio
     row = _row_of(os.fspath(table), name, extension)
     what = f"{name} files {f'.{extension}' if extension else 'without extension'}"
     if row["Include"] != "1":
-        raise ParameterError(f"nemo_per_extension: {os.fspath(table)!r} excludes {what}; drop them, as with keep_where")
+        raise ParameterError(
+            f"nemo_per_extension: {os.fspath(table)!r} excludes {what}. Drop these files, for example with keep_where"
+        )
     rules = _rules(row, f"{_FILTER}: {os.path.basename(table)}, {name}, {extension!r}")
     if not rules:
-        raise ParameterError(f"nemo_per_extension: {os.fspath(table)!r} sets no limit for {what}; keep them all")
+        raise ParameterError(
+            f"nemo_per_extension: {os.fspath(table)!r} sets no limit for {what}. Keep all of these files"
+        )
     return Profile(f"nemo_per_extension {name} {extension}".strip(), "0.9.0", f"{_FILTER}; {os.fspath(table)}", rules)
 
 
 def _row_of(table: str, language: str, extension: str) -> dict[str, str]:
-    """Return the last row of a language and an extension, as NeMo takes it."""
+    """Return the last row of a language and an extension, as in NeMo."""
     found, extensions = None, set()
     try:
         with open(table, encoding="utf-8", newline="") as file:
@@ -95,7 +99,7 @@ def _row_of(table: str, language: str, extension: str) -> dict[str, str]:
     if found is None:
         known = ", ".join(map(repr, sorted(extensions))) if extensions else "none"
         raise ParameterError(
-            f"nemo_per_extension: {table!r} has no extension {extension!r} of {language!r}; of that language it has: {known}"
+            f"nemo_per_extension: {table!r} has no extension {extension!r} for {language!r}. It has for this language: {known}"
         )
     return found
 
@@ -114,7 +118,7 @@ def _rules(row: dict[str, str], source: str) -> tuple[Rule, ...]:
 
 
 def _limit(cell: str | None, number: type[int | float]) -> float:
-    """Return the number in a cell, or 0: the table has notes there too, such as "remove"."""
+    """Return the number in a cell, or 0: the table also has notes, such as "remove"."""
     try:
         value = number(cell or "")
     except ValueError:

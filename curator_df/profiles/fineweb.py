@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FineWeb's own rules (Penedo et al. 2024): how lines end, how short they are, whether they are repeated.
+"""FineWeb's own rules (Penedo et al. 2024): line ends, short lines and repeated lines.
 
-The paper removes texts of which a tenth of the characters or more is in duplicated lines; the code that made the data
-set does so from a hundredth on. `DATATROVE_FINEWEB` is the code, `FINEWEB_PAPER` differs from it in that rule alone.
+The paper removes texts with at least a tenth of the characters in duplicated lines; the code that made the data
+set does so from a hundredth on. `DATATROVE_FINEWEB` is the code; `FINEWEB_PAPER` differs only in that rule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str)
     return Rule(metric, keep, threshold, reason, f"{_CODE}: {argument}")
 
 
-# Thresholds: the defaults of FineWebQualityFilter.__init__. A text at the threshold is kept, as there.
+# Thresholds: the defaults of FineWebQualityFilter.__init__. A text at the threshold is kept, as in datatrove.
 DATATROVE_FINEWEB = Profile(
     name="datatrove_fineweb",
     version="0.10.0",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FineWeb-2's filters: rules of Gopher and FineWeb, with thresholds and stop words of their own for each language.
+"""FineWeb-2's filters: rules of Gopher and FineWeb, with thresholds and stop words for each language.
 
 The values of some languages are in ``fineweb_2.json``, each read from FineWeb-2's ``configs``; the configuration of any other
-language can be given as a file. Which rules there are, and in what order, is in its ``fineweb-2-pipeline.py``.
+language can be given as a file. The rules and their order are those of ``fineweb-2-pipeline.py``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _PLAIN = {
     "max_avg_word_length": "gopher_above_avg_threshold",
     "max_non_alpha_words_ratio": "gopher_below_alpha_threshold",
 }
-"""Key of a configuration, and the reason of the rule whose threshold it is."""
+"""Keys of a configuration, with the reason of the rule whose threshold it sets."""
 _GRAMS = {"top_n_grams": "top_{}_gram", "dup_n_grams": "duplicated_{}_n_grams"}
-"""Keys with pairs of a length in words and a threshold."""
+"""Keys with pairs of an n-gram length in words and a threshold."""
 _OFF = ("dup_para_frac", "dup_para_char_frac", "dup_line_char_frac", "short_line_ratio")
-"""Rules that its pipeline switches off."""
+"""Rules that FineWeb-2's pipeline switches off."""
 _CHAR_DUP_RATIO = 0.1
-"""Its pipeline: char_duplicates_ratio=0.1, "changed from 0.01 in fineweb english"."""
+"""Threshold of FineWeb-2's pipeline: char_duplicates_ratio=0.1, "changed from 0.01 in fineweb english"."""
 
 
 def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, words: Words = "icu") -> Profile:
@@ -86,7 +86,7 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
         thresholds.update((name.format(n), float(value)) for key, name in _GRAMS.items() for n, value in values[key])
         stop_words = tuple(dict.fromkeys(map(str, values["stopwords"])))
     except (KeyError, TypeError, ValueError) as exc:
-        raise InputError(f"fineweb_2: {source} is no configuration of FineWeb-2: {exc!r}") from exc
+        raise InputError(f"fineweb_2: {source} is not a configuration of FineWeb-2: {exc!r}") from exc
     thresholds["char_dup_ratio"] = _CHAR_DUP_RATIO
     chain = DATATROVE_GOPHER_REPETITION.rules + DATATROVE_FINEWEB.rules + DATATROVE_GOPHER_QUALITY.rules
     rules = [_with_threshold(rule, thresholds.get(rule.reason, rule.threshold), source) for rule in chain]
@@ -109,12 +109,12 @@ def _with_threshold(rule: Rule, threshold: float, source: str) -> Rule:
 
 
 def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[str, Any], str]:
-    """Return a configuration, and where it comes from."""
+    """Return a configuration, and its source."""
     if config is None:
         held = _held()
         if language not in held:
             raise ParameterError(
-                f"fineweb_2: no values of {language!r} are here; give the file as config=, or take one of: {', '.join(held)}"
+                f"fineweb_2: no values of {language!r} are included. Pass config=, or use one of: {', '.join(held)}"
             )
         return held[language], f"huggingface/fineweb-2, configs/{language}.yml, commit {held[language]['commit']}"
     import yaml

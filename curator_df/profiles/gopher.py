@@ -21,7 +21,7 @@ def _rule(metric: str, keep: Keep, threshold: float, reason: str, argument: str)
     return Rule(metric, keep, threshold, reason, f"{_CODE}: {argument}={threshold:g}")
 
 
-# Thresholds: the defaults of GopherQualityFilter.__init__. A text at the threshold is kept, as there.
+# Thresholds: the defaults of GopherQualityFilter.__init__. A text at the threshold is kept, as in datatrove.
 DATATROVE_GOPHER_QUALITY = Profile(
     name="datatrove_gopher_quality",
     version="0.10.0",
@@ -51,7 +51,7 @@ def _at_most(metric: str, threshold: float, reason: str, argument: str) -> Rule:
     return Rule(metric, "<=", threshold, reason, f"{_REPETITION}: {argument}; {_TABLE}")
 
 
-# Table A1, and the defaults of GopherRepetitionFilter.__init__, in the order in which it tests.
+# Table A1, and the defaults of GopherRepetitionFilter.__init__, in its order.
 DATATROVE_GOPHER_REPETITION = Profile(
     name="datatrove_gopher_repetition",
     version="0.10.0",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published MinHash schemes: shingles and bands as data, each with its source beside it.
+"""Published MinHash schemes: shingles and bands as data, each with its source.
 
 A scheme has the collision probabilities that its source states: the same shingles, bands and hashes per band. The
 hashes are always those of `curator_df.kernels.minhash`, so signatures of another program cannot be compared with these,
@@ -26,8 +26,8 @@ NEMO = Scheme(
     source="NeMo Curator 0.9, FuzzyDuplicatesConfig",
 )
 
-# datatrove 0.10, examples/fineweb.py: n_grams=5, num_buckets=14, hashes_per_bucket=8, precision=64, seed=1. datatrove cuts
-# words with spaCy after simplify_text, which also takes out punctuation; here only case and white space are made alike.
+# datatrove 0.10, examples/fineweb.py: n_grams=5, num_buckets=14, hashes_per_bucket=8, precision=64, seed=1. datatrove splits
+# words with spaCy after simplify_text, which also removes punctuation; here only case and white space are normalized.
 FINEWEB = Scheme(
     "words",
     5,
@@ -41,7 +41,7 @@ FINEWEB = Scheme(
 )
 
 # data-juicer, document_minhash_deduplicator: 256 permutations, jaccard_threshold=0.7, window_size=5, lowercase=True, of
-# which its optimiser makes 25 bands of 10.
+# which its optimizer makes 25 bands of 10.
 DATA_JUICER = Scheme(
     "words",
     5,

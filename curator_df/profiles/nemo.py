@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heuristic filters of NeMo Curator 0.9.0 for English and for code, in the order of its own configurations.
+"""Heuristic filters of NeMo Curator 0.9.0 for English and for code, in the order of its own configurations.
 
 The reasons are the names of NeMo's score columns; where a filter has two limits, ``_min`` and ``_max`` are added. Scores are
-NeMo's to 6 digits. What differs is said with each metric (docs/profiles.md): texts on which NeMo divides by zero, and
-ties between n-grams, which NeMo breaks by chance. Of its filters for code, `NEMO_CODE` has those that look at the text alone;
+NeMo's to 6 digits. The differences are listed with each metric (docs/profiles.md): texts on which NeMo divides by zero, and
+ties between n-grams, which NeMo breaks by chance. Of its filters for code, `NEMO_CODE` has those that use only the text;
 `NEMO_CODE_COMMENTS`, `NEMO_CODE_HTML` and `NEMO_CODE_TOKENS` are on columns that other operators add.
 """
 
@@ -42,7 +42,7 @@ NEMO_ENGLISH = Profile(
             "boilerplate_string_ratio",
             "BoilerPlateStringFilter: max_boilerplate_string_ratio",
         ),
-        # The four that follow keep what is large: their arguments are called max_ all the same.
+        # The following four keep large values, although their arguments are called max_.
         _rule("unique_line_ratio", ">=", 0.7, "repeated_lines", "RepeatedLinesFilter: max_repeated_line_fraction"),
         _rule(
             "unique_paragraph_ratio",

@@ -96,12 +96,12 @@ def test_a_worker_that_comes_later_gets_no_rows_unless_it_keeps_the_budget(tmp_p
             current_session().watchers.append(come)
             with pytest.raises(
                 errors.BudgetError,
-                match=r"came after the connection was made and has no memory limit.*at most 1 thread",
+                match=r"joined after the connection was made and has no memory limit.*at most 1 thread",
             ):
                 write("out")
             [bad] = late
             assert {row["text"] for row in rows_of(tmp_path / "out")} <= {first}
-            with pytest.raises(errors.BudgetError, match=f"worker {bad.address} came after"):
+            with pytest.raises(errors.BudgetError, match=f"worker {bad.address} joined after"):
                 write("other")  # now before anything is planned
             assert not (tmp_path / "other").exists()
             running.sync(bad.close)
@@ -143,13 +143,13 @@ def test_an_address_that_is_wrong_is_said_and_leaves_dask_as_it_was(address, sec
 
 def test_a_file_that_is_no_schedulers_is_said(tmp_path):
     (tmp_path / "scheduler.json").write_text("{}")
-    with pytest.raises(errors.NoClusterError, match="what it says is not of a scheduler"):
+    with pytest.raises(errors.NoClusterError, match="its answer is not that of a scheduler"):
         cdf.connect(tmp_path / "scheduler.json")
     assert dask.config.get("scheduler", None) is None
 
 
 def test_what_is_no_scheduler_at_all_is_refused():
-    with pytest.raises(errors.ParameterError, match="5 is no Client, address or file of a scheduler"):
+    with pytest.raises(errors.ParameterError, match="5 is not a Client, an address or a scheduler file"):
         cdf.connect(5)
     with pytest.raises(errors.ParameterError, match="connect: workdir=3 must be a path"):
         cdf.connect("tcp://127.0.0.1:1", workdir=3)  # before anything is asked

@@ -29,7 +29,7 @@ def test_certificates_that_cannot_be_used_are_named(tmp_path):
     for wrong, said in (
         ({}, "has no tls_ca_file, so nothing could be encrypted"),
         (good | {"tls_worker_key": None}, "has no tls_worker_key"),
-        (good | {"tls_ca_file": str(tmp_path / "ca.pem")}, r"no file '.*ca\.pem', which is named as tls_ca_file"),
+        (good | {"tls_ca_file": str(tmp_path / "ca.pem")}, r"the file '.*ca\.pem', set as tls_ca_file, does not exist"),
         (good | {"tls_scheduler_cert": str(broken)}, "certificate and key of the scheduler cannot be used"),
     ):
         security = Security(require_encryption=True, **wrong)

@@ -115,13 +115,15 @@ def test_a_job_that_is_deleted_before_its_workers_come_is_sent_again(tmp_path, m
     [
         ({"prologue": ["echo no such module >&2; exit 1"]}, "had connected. What", ["no such module\n"] * 3),
         # Nothing of it runs: Grid Engine keeps it in error.
-        ({"directives": ["-wd /nowhere"]}, r"had connected \(sge has it as Eqw\). What", []),
+        ({"directives": ["-wd /nowhere"]}, r"had connected \(state in sge: Eqw\). The output", []),
     ],
 )
 def test_jobs_that_come_to_nothing_are_not_sent_without_end(options, said, logs, tmp_path, monkeypatch):
     for name, value in {"ASK_SECONDS": 1.0, "LEAST_WAIT_SECONDS": 0.1, "MOST_FRUITLESS": 3}.items():
         monkeypatch.setattr(job_keeper, name, value)
-    problem = rf"3 times in a row, jobs of sge came to nothing: job \d+ ended before a worker of it {said}(?s:.*){tmp_path}/jobs"
+    problem = (
+        rf"failed to start a worker 3 times in a row: job \d+ ended before a worker of it {said}(?s:.*){tmp_path}/jobs"
+    )
     with pytest.raises(errors.NoClusterError, match=problem), cluster(tmp_path, jobs=1, **options):
         pytest.fail("a job has started a worker")
     assert [log.read_text() for log in (tmp_path / "jobs").glob("*.o*")] == logs
@@ -159,7 +161,7 @@ def test_grid_engine_reads_the_directives_as_they_are_meant(tmp_path):
 )
 def test_what_grid_engine_says_to_a_wrong_job_is_in_the_error(options, said, tmp_path):
     with (
-        pytest.raises(errors.NoClusterError, match=rf"sge did not take the job:(?s:.*){said}"),
+        pytest.raises(errors.NoClusterError, match=rf"sge refused the job:(?s:.*){said}"),
         cluster(tmp_path, **options),
     ):
         pytest.fail("a job was taken")

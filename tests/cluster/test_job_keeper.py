@@ -123,8 +123,8 @@ def test_jobs_that_end_before_a_worker_comes_are_sent_again_ever_later_and_it_is
     rounds = len(cluster.cancelled) / 3  # the three of them count once
     assert 12 <= rounds <= 20  # each took 15 s and more to be found; without waiting there would be 200
     assert keeper.problem in caplog.text
-    assert "times in a row, jobs of slurm came to nothing: job " in keeper.problem
-    assert keeper.problem.endswith("had connected (slurm has it as FAILED). What the jobs wrote is in /logs")
+    assert "times in a row: job " in keeper.problem
+    assert keeper.problem.endswith("had connected (state in slurm: FAILED). The output of the jobs is in /logs")
     ended.clear()
     look(keeper, clock, job_keeper.MOST_WAIT_SECONDS)
     cluster.come(f"{next(iter(cluster.worker_spec))}-0")
@@ -140,7 +140,7 @@ def test_jobs_that_are_not_taken_in_the_middle_of_a_run_are_sent_again(cluster, 
     ended.add("1")
     cluster.refuses = "Unable to contact slurm controller"
     look(keeper, clock, 200)
-    assert keeper.problem.endswith("it did not take them, and said\nUnable to contact slurm controller")
+    assert keeper.problem.endswith("the batch system refused them with\nUnable to contact slurm controller")
     cluster.refuses = ""
     look(keeper, clock, job_keeper.MOST_WAIT_SECONDS)
     assert [job.job_id for job in cluster.workers.values()] == ["2"]
@@ -189,4 +189,4 @@ def test_a_look_that_fails_is_not_the_last_and_stopping_ends_them(cluster, monke
 
     monkeypatch.setattr(job_keeper, "LOOK_SECONDS", 0.01)
     asyncio.run(keep_for_a_moment())
-    assert "a look after the jobs failed: ValueError('no state')" in caplog.text
+    assert "a check of the jobs failed: ValueError('no state')" in caplog.text

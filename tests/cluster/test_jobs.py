@@ -190,7 +190,7 @@ def test_in_another_thread_it_is_said_where_dask_jobqueue_can_be_imported(monkey
     said = []
 
     def elsewhere():
-        with pytest.raises(errors.ParameterError, match=r"import dask_jobqueue there before") as caught:
+        with pytest.raises(errors.ParameterError, match=r"import dask_jobqueue there first") as caught:
             jobqueue.cluster_class("slurm")
         said.append(str(caught.value))
 
@@ -211,7 +211,7 @@ def test_what_a_user_reserves_at_lsf_is_not_reserved_again(tmp_path):
 def test_a_job_for_sge_has_its_memory_and_its_cpus_from_the_user(tmp_path):
     for directives, cpus in (([], 1), (["-l mem_free=4G"], 4), (["-pe smp 4"], 4)):
         with pytest.raises(
-            errors.ParameterError, match=f"SGE has no name of its own for a job's memory, nor for cpus={cpus}"
+            errors.ParameterError, match=f"SGE has no standard name for a job's memory, for cpus={cpus}"
         ):
             made("sge", tmp_path, directives=directives, cpus=cpus)
     with pytest.raises(errors.ParameterError, match=re.escape("['-l mem_free=954M', '-pe smp 4']")):
@@ -221,7 +221,7 @@ def test_a_job_for_sge_has_its_memory_and_its_cpus_from_the_user(tmp_path):
 
 @pytest.mark.parametrize("directive", ["-l gpu=1", "-N curate", "-l h_rt=10:00:00"])
 def test_options_of_sge_that_are_no_memory_do_not_stand_for_it(directive, tmp_path):
-    with pytest.raises(errors.ParameterError, match="SGE has no name of its own"):
+    with pytest.raises(errors.ParameterError, match="SGE has no standard name"):
         made("sge", tmp_path, directives=[directive], cpus=1)
 
 
@@ -310,9 +310,9 @@ def test_what_is_asked_for_is_checked():
         "job_directory": "x",
     }
     asked |= dict.fromkeys(("python", "queue", "account", "interface")) | {"directives": (), "prologue": ()}
-    with pytest.raises(errors.ParameterError, match="system='cron' is not one of 'slurm', 'pbs', 'lsf', 'sge'"):
+    with pytest.raises(errors.ParameterError, match="system='cron' must be one of 'slurm', 'pbs', 'lsf', 'sge'"):
         request_jobs("cron", **asked)
-    with pytest.raises(errors.ParameterError, match="SGE has no name of its own"):
+    with pytest.raises(errors.ParameterError, match="SGE has no standard name"):
         request_jobs("sge", **asked)
     for walltime, said in (("4h", "is not a time"), ("00:01:00", "less than 120 s")):
         with pytest.raises(errors.ParameterError, match=said):
@@ -325,11 +325,11 @@ def test_what_is_asked_for_is_checked():
     assert read_jobs(3) == (3, 3)
     for wrong, said in (
         ({"security": "yes"}, "must be True, False or a"),
-        ({"cpus": "4"}, "cpus='4' must be a number from 1 on"),
+        ({"cpus": "4"}, "cpus='4' must be the number of CPUs of each job"),
         ({"directives": "--constraint=avx2"}, r"directives=\['--constraint=avx2'\]"),
-        ({"prologue": "module load python"}, r"must be a list of lines, such as prologue=\['module load python'\]"),
-        ({"interface": "ib7"}, r"interface='ib7' is not one of this machine's: .*\blo\b"),
-        ({"job_directory": __file__}, f"job_directory='{__file__}' cannot be made"),
+        ({"prologue": "module load python"}, r"must be a list of lines, for example prologue=\['module load python'\]"),
+        ({"interface": "ib7"}, r"interface='ib7' is not an interface of this machine\. Use one of: .*\blo\b"),
+        ({"job_directory": __file__}, f"job_directory='{__file__}' cannot be created"),
         ({"queue_timeout": "1h"}, "queue_timeout='1h' must be a number"),
         ({"workdir": 3}, "workdir=3 must be a path"),
         ({"spill_directory": 3}, "spill_directory=3 must be a path"),
@@ -337,7 +337,7 @@ def test_what_is_asked_for_is_checked():
     ):
         with pytest.raises(errors.ParameterError, match=said):
             cdf.job_cluster("slurm", **{"memory": "2GB", "cpus": 1, **wrong})
-    with pytest.raises(errors.ParameterError, match="queue= is partition= here"):
+    with pytest.raises(errors.ParameterError, match="use partition= instead of queue="):
         cdf.slurm_cluster(memory="2GB", cpus=1, queue="gpu")
 
 
@@ -371,15 +371,15 @@ def test_jobs_with_gpus_start_workers_of_dask_cuda_within_both_budgets(system, l
     assert option(script, "--nthreads") == "1"
     assert int(option(script, "--memory-limit")[:-1]) * 2 < 8000 * MB * 1.1
     assert (option(script, "--rmm-maximum-pool-size"), option(script, "--device-memory-limit")) == ("60000000000", "0")
-    assert "2 in a job: 60.00 GB of each; cuDF spills" in shown
+    assert "2 per job, 60.00 GB each; cuDF spills" in shown
 
 
 def test_what_is_asked_of_gpus_is_checked(tmp_path):
     for asked, said in (
-        ({"gpus": 1}, "gpus=1: say with device_memory= how much"),
+        ({"gpus": 1}, "gpus=1: set device_memory="),
         ({"gpus": 8, "device_memory": "60GB"}, "gpus=8, but cpus=4"),
         ({"gpus": "auto", "device_memory": "60GB"}, "gpus='auto' must be a number"),
-        ({"device_memory": "60GB"}, "gpus=0 asks for none"),
+        ({"device_memory": "60GB"}, "gpus=0 requests none"),
     ):
         with pytest.raises(errors.ParameterError, match=said):
             made(tmp_path=tmp_path, **asked)
@@ -429,9 +429,9 @@ def test_lines_that_the_configuration_leaves_out_stay_out():
         (
             "--mem-per-cpu=2G",
             {},
-            r"asks Slurm for 8\.59 GB in all, less than memory='16\.00 GB' .* --mem-per-cpu=3815M",
+            r"requests 8\.59 GB in total from Slurm, less than memory='16\.00 GB' .* --mem-per-cpu=3815M",
         ),
-        ("--mem=100", {}, r"asks Slurm for 105 MB in all.* Use --mem=15259M or a smaller memory="),
+        ("--mem=100", {}, r"requests 105 MB in total from Slurm.* Use --mem=15259M or a smaller memory="),
         ("--mem-per-gpu=1G", {"gpus": 2, "device_memory": "40GB"}, r"2\.15 GB in all.* --mem-per-gpu=7630M"),
     ],
 )

@@ -151,8 +151,8 @@ def test_a_second_cluster_without_room_is_refused_before_it_starts(tmp_path):
     script.write_text(SECOND_CLUSTER)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("a cluster is already running in this process: with it "), done.stdout
-    assert " or close it first, or allow about memory=" in done.stdout
+    assert done.stdout.startswith("A cluster is already running in this process: "), done.stdout
+    assert " or close it first, or use about memory=" in done.stdout
 
 
 def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):

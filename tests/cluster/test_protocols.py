@@ -41,7 +41,7 @@ def test_tcp_takes_security_and_ucx_refuses_it(installed):
     assert protocol_arguments("tcp", None) == {"security": None}
     assert protocol_arguments("tcp", security) == {"security": security}
     assert protocol_arguments("ucx", None) == {"protocol": "ucx"}
-    with pytest.raises(errors.ParameterError, match=r"protocol='ucx' has no TLS: leave security= out"):
+    with pytest.raises(errors.ParameterError, match=r"protocol='ucx' has no TLS. Leave security= out"):
         protocol_arguments("ucx", security)
 
 
@@ -57,7 +57,9 @@ def test_threads_of_this_process_have_nothing_to_say_by_ucx():
     layout = choose_layout(450_000_000, cpus=2)
     assert layout.in_process
     require_processes_for("tcp", layout)
-    with pytest.raises(errors.ParameterError, match="protocol='ucx' is for worker processes, and memory=450 MB leaves"):
+    with pytest.raises(
+        errors.ParameterError, match="protocol='ucx' is for worker processes, but memory=450 MB is enough"
+    ):
         require_processes_for("ucx", layout)
 
 

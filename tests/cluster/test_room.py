@@ -83,7 +83,7 @@ def test_workers_with_a_gpu_each_are_never_fewer():
     assert not fits(layout, held)
     smaller = smaller_layout(layout, held, lambda baseline: gpu_layout(1_500 * MB, devices, 0, 4, baseline=baseline))
     assert (smaller.workers, smaller.threads, fits(smaller, held)) == (2, 1, True)
-    with pytest.raises(BudgetError, match="allow about memory="):
+    with pytest.raises(BudgetError, match="use about memory="):
         smaller_layout(
             layout,
             Held(1_600 * MB, (650 * MB, 660 * MB)),

@@ -79,7 +79,7 @@ def test_a_job_that_is_cancelled_before_its_workers_come_is_sent_again(tmp_path,
 def test_jobs_that_end_before_their_workers_come_are_not_sent_without_end(tmp_path, monkeypatch):
     for name, value in {"ASK_SECONDS": 1.0, "LEAST_WAIT_SECONDS": 0.1, "MOST_FRUITLESS": 3}.items():
         monkeypatch.setattr(job_keeper, name, value)
-    said = rf"3 times in a row, jobs of slurm came to nothing: job \d+ ended before(?s:.*){tmp_path}/jobs"
+    said = rf"Jobs of slurm failed to start a worker 3 times in a row: job \d+ ended before(?s:.*){tmp_path}/jobs"
     with (
         pytest.raises(errors.NoClusterError, match=said),
         cluster(tmp_path, jobs=1, prologue=["echo no such module >&2; exit 1"]),
@@ -112,7 +112,7 @@ def test_a_job_starts_a_worker_of_dask_cuda_for_each_of_its_gpus(corpus, tmp_pat
 
 def test_what_slurm_says_to_a_wrong_job_is_in_the_error(tmp_path):
     with (
-        pytest.raises(errors.NoClusterError, match=r"slurm did not take the job:(?s:.*)[Ii]nvalid partition"),
+        pytest.raises(errors.NoClusterError, match=r"slurm refused the job:(?s:.*)[Ii]nvalid partition"),
         cdf.slurm_cluster(memory="1GB", cpus=1, partition="nowhere", job_directory=tmp_path / "jobs"),
     ):
         pytest.fail("a job was taken")

@@ -311,7 +311,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(memory_limits, "_cgroup_folders", lambda controller: iter([tmp_path]))
     assert limits() == ""
     assert "ulimit -n allows 64 open files" in limits(NOFILE=64)
-    assert "ulimit -u allows 100 processes and threads of this user, who has 90" in limits(NPROC=100)
+    assert "ulimit -u allows this user 100 processes and threads, and 90 exist" in limits(NPROC=100)
     failed = RuntimeError("Cluster failed to start: ")
     failed.__cause__ = RuntimeError("can't start new thread")
     assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
@@ -341,7 +341,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
 
     manifest = run_guarded(Attempt(Range(0, 0, 0, 0, 0), 1, 1), work)
     assert manifest.outcome == "failed"
-    assert "A step could not start a thread, and memory is not the reason" in str(manifest.error)
+    assert "A step could not start a thread. The cause is not memory" in str(manifest.error)
 
 
 @pytest.mark.parametrize("memory", ["2GB", "500MB"])
@@ -466,13 +466,13 @@ def test_a_user_without_home_and_entry_who_may_write_to_the_temporary_directory_
     code, output = run(f"{become} python {environment['PROGRAM']}", given, "/")
     assert code == 0, output
     assert rows_of(given) == ROWS
-    assert output.count(f"compiled kernels are kept in {folder}/curator-df-kernels-12345") == 1
+    assert output.count(f"Compiled kernels are kept in {folder}/curator-df-kernels-12345") == 1
     shutil.rmtree(folder)
 
 
 def test_a_program_whose_file_is_gone_is_told_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__="/gone/program.py", __spec__=None))
-    with pytest.raises(errors.NoClusterError, match=r"'/gone/program\.py', does not exist any more"):
+    with pytest.raises(errors.NoClusterError, match=r"'/gone/program\.py', no longer exists"):
         surroundings.require_importable_program()
 
 

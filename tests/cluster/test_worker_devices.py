@@ -44,9 +44,9 @@ def test_workers_of_a_host_share_its_cpus():
     [
         (
             {"limit_bytes": None},
-            "tcp://b:1 has no bound on what RMM hands out; start it with dask cuda worker --rmm-async",
+            "tcp://b:1 has no limit on RMM's allocations. Start it with dask cuda worker --rmm-async",
         ),
-        ({"limit_bytes": 90 * GB}, "tcp://b:1 may hand out 90.00 GB, but its GPU has 80.00 GB"),
+        ({"limit_bytes": 90 * GB}, "tcp://b:1 may allocate 90.00 GB, but its GPU has 80.00 GB"),
         ({"dask_cuda_spills": True}, "tcp://b:1 spills twice, by cuDF and by dask-cuda's limit"),
     ],
 )
@@ -68,7 +68,7 @@ def test_gpus_that_jobs_of_one_machine_both_call_the_first_are_told_apart():
 
 
 def test_more_than_is_allowed_a_shared_gpu_and_none_at_all():
-    with pytest.raises(errors.BudgetError, match=r"device_memory=40\.00 GB: worker tcp://a:1 may hand out 60\.00 GB"):
+    with pytest.raises(errors.BudgetError, match=r"device_memory=40\.00 GB: worker tcp://a:1 may allocate 60\.00 GB"):
         verify_devices(both(), HOSTS, 40 * GB)
     with pytest.raises(errors.BudgetError, match="workers tcp://a:1 and tcp://b:1 share GPU 0 of a"):
         verify_devices(both(), dict.fromkeys(HOSTS, "a"), 60 * GB)
@@ -123,7 +123,7 @@ def test_connect_counts_on_the_gpus_that_it_verified(running, gpu):
         assert connection.layout.capacity.device_bytes == 10 * GB
         assert (connection.layout.threads, connection.layout.spare_cpus) == (1, 5)
         assert repr(connection).endswith("; a GPU for each worker: 10.00 GB of 80.00 GB; cuDF spills")
-    with pytest.raises(errors.BudgetError, match=r"device_memory=8\.00 GB: worker .* may hand out 10\.00 GB"):
+    with pytest.raises(errors.BudgetError, match=r"device_memory=8\.00 GB: worker .* may allocate 10\.00 GB"):
         cdf.connect(running, device_memory="8GB")
 
 

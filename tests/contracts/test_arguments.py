@@ -99,9 +99,9 @@ def widest():
         (lambda df: cdf.add_ids(df, dense=True, start="1"), "add_ids: start='1' must be a whole number, not str"),
         (
             lambda df: cdf.add_embedding(df, model=len, text="text_0001"),
-            "a function needs dimensions=, how many numbers",
+            "a function needs dimensions=, the number of values",
         ),
-        (lambda df: cdf.add_completion(df, prompt="{", base_url="http://a", model="m"), "write {{ and }} for literal"),
+        (lambda df: cdf.add_completion(df, prompt="{", base_url="http://a", model="m"), "Write {{ and }} for literal"),
     ],
 )
 def test_what_was_wrong_is_said(widest, call, said):
@@ -110,5 +110,5 @@ def test_what_was_wrong_is_said(widest, call, said):
 
 
 def test_columns_of_one_name_are_refused():
-    with pytest.raises(CuratorError, match="cannot tell apart the 2 columns named 'text'"):
+    with pytest.raises(CuratorError, match="cannot distinguish the 2 columns named 'text'"):
         cdf.normalize_newlines(wide("text", "text"))

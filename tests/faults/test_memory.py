@@ -133,7 +133,7 @@ def require_one_row_aside(receipt, tmp_path, corpus, reason):
     assert reason in record["reason"]
     assert "1 quarantined (1 out of memory)" in " ".join(receipt["shown"].split())
     (said,) = receipt["said"]
-    assert "1 row did not fit into the memory allowed, alone on the node, and went to" in said
+    assert "1 row did not fit into the memory budget, even when it ran exclusively, and went to" in said
     assert not (tmp_path / "out/_temporary").exists()
 
 
@@ -146,7 +146,7 @@ def test_a_row_that_never_fits_is_set_aside_and_all_others_come_out(run, corpus,
 
 def test_a_row_that_cannot_be_written_is_set_aside(run, corpus, tmp_path):
     receipt = run("grows")
-    require_one_row_aside(receipt, tmp_path, corpus, "writing this row alone on the node raised")
+    require_one_row_aside(receipt, tmp_path, corpus, "writing this row exclusively raised")
     assert receipt["measured_bytes"] < 600_000_000
 
 
@@ -154,7 +154,7 @@ def test_a_row_that_cannot_be_written_is_set_aside(run, corpus, tmp_path):
 def test_a_row_that_kills_its_worker_is_found_and_set_aside(run, corpus, tmp_path):
     receipt = run("kills")
     require_one_row_aside(
-        receipt, tmp_path, corpus, "its worker process ended when step 'keep_where' had this row alone"
+        receipt, tmp_path, corpus, "its worker process ended when step 'keep_where' ran exclusively on this row"
     )
     assert 0 < receipt["retries"]["worker lost"] <= 8  # ranges beside it on the same worker are lost with it
 
@@ -173,7 +173,7 @@ def test_a_row_too_long_for_the_node_is_set_aside(run, corpus, tmp_path):
     lines = corpus.read_text().splitlines(keepends=True)
     lines[ODD_ROW] = json.dumps({"id": ODD_ROW, "text": "x" * 40_000_000}) + "\n"
     corpus.write_text("".join(lines))
-    require_one_row_aside(run("fits"), tmp_path, corpus, "more than fits even alone on the node")
+    require_one_row_aside(run("fits"), tmp_path, corpus, "does not fit even when it is processed exclusively")
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     corpus.write_text("".join(lines))
     said = run("fits", on_oom="fail")
     assert f"{corpus} line {ODD_ROW + 1:,} (byte " in said
-    named = re.search(r"Allow memory=([0-9_]+) and resume", said)
+    named = re.search(r"Use memory=([0-9_]+) and resume", said)
     receipt = run("fits", on_oom="fail", MEMORY=named.group(1), EXISTING="resume")
     assert isinstance(receipt, dict), receipt
     assert ids(tmp_path / "out") == EXPECTED
@@ -194,7 +194,7 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     ("step", "error"),
     [
         ("wants_much", "MemoryError"),
-        pytest.param("kills", "WorkerLostError: range [0-9]+ ended its worker", marks=pytest.mark.slow),
+        pytest.param("kills", "WorkerLostError: input split [0-9]+ crashed its worker", marks=pytest.mark.slow),
     ],
 )
 def test_on_oom_fail_stops_at_the_first_failure(run, corpus, tmp_path, step, error):

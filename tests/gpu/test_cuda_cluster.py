@@ -41,12 +41,12 @@ def no_gpu(monkeypatch):
 
 def test_without_a_gpu_one_is_an_error_and_auto_is_the_cpu(no_gpu, monkeypatch):
     with pytest.raises(
-        errors.ParameterError, match=r"gpus=1: the driver lists no GPU here\. Say gpus='auto' to use the CPU"
+        errors.ParameterError, match=r"gpus=1: the driver finds no GPU on this machine\. Use gpus='auto' to use the CPU"
     ):
         cdf.start_cluster(memory="1GB", gpus=1)
     assert cuda.choose_devices("auto", "10GB") is None
     with cdf.start_cluster(memory="6GB", cpus=1, gpus="auto") as cluster:
-        assert "the driver lists no GPU here: the workers use the CPU" in repr(cluster)
+        assert "the driver finds no GPU on this machine: the workers use the CPU" in repr(cluster)
     monkeypatch.setattr(cuda, "_missing", lambda: ["cudf"])
     with pytest.raises(errors.ParameterError, match=r"gpus=2: .*, and cudf not installed \(the gpu extra\)"):
         cuda.choose_devices(2, None)
@@ -64,16 +64,16 @@ def test_devices_and_their_bytes_follow_from_what_is_there(two_gpus, monkeypatch
     assert cuda.choose_devices(1, "10GB") == cuda.Devices(("0",), 10 * GB, 80 * GB)
     with pytest.raises(errors.BudgetError, match=r"device_memory=90\.00 GB, but the smallest GPU has 80\.00 GB"):
         cuda.choose_devices(1, "90GB")
-    with pytest.raises(errors.ParameterError, match="gpus=3, but only 2 are visible here"):
+    with pytest.raises(errors.ParameterError, match="gpus=3, but only 2 are visible"):
         cuda.choose_devices(3, None)
     with pytest.raises(errors.ParameterError, match="gpus='all' must be a number"):
         cuda.choose_devices("all", None)
-    with pytest.raises(errors.ParameterError, match="gpus=0 asks for none"):
+    with pytest.raises(errors.ParameterError, match="gpus=0 requests none"):
         cuda.choose_devices(0, "10GB")
     with monkeypatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7c")
         assert cuda.choose_devices(1, "8GB").device_bytes == 8 * GB
-        with pytest.raises(errors.ParameterError, match=r"MIG-7c is a part of a GPU.*say device_memory="):
+        with pytest.raises(errors.ParameterError, match=r"MIG-7c is a part of a GPU.*Set device_memory="):
             cuda.choose_devices(1, None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a,")
     assert cuda.visible_gpus() == ("GPU-5a",)
@@ -87,7 +87,7 @@ def test_what_cuda_does_not_see_is_not_used(two_gpus, monkeypatch, given, seen):
     assert cuda.visible_gpus() == seen
     if not seen:
         assert cuda.choose_devices("auto", None) is None
-        with pytest.raises(errors.ParameterError, match="gpus=1: CUDA_VISIBLE_DEVICES shows none of the GPUs"):
+        with pytest.raises(errors.ParameterError, match="gpus=1: CUDA_VISIBLE_DEVICES hides all GPUs"):
             cuda.choose_devices(1, None)
 
 

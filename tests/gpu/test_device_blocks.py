@@ -75,11 +75,11 @@ def test_what_has_no_kernel_is_refused_with_the_way_out(folder):
     for message, expected in zip(
         said,
         [
-            r"add_metrics has no kernel for cuDF blocks that measures short; .*'pandas'\)",
-            r"at white space alone, not as words='datatrove' says",
-            r"keep_profile has no kernel for cuDF blocks that measures html_text_ratio;",
-            r"keep_profile reads metrics from columns of pandas blocks alone",
-            r"add_profile has no kernel for cuDF blocks that measures html_text_ratio;",
+            r"add_metrics cannot measure short on cuDF blocks; .*'pandas'\)",
+            r"only at white space, and words='datatrove' was set",
+            r"keep_profile cannot measure html_text_ratio on cuDF blocks;",
+            r"keep_profile reads metrics from columns only in pandas blocks",
+            r"add_profile cannot measure html_text_ratio on cuDF blocks;",
             r"sample_rows hashes one column of text of cuDF blocks, and was given 'id', 'text'; .*'pandas'\)",
             r"add_ids works on pandas blocks, and this table has cudf blocks",
             r"drop_exact_duplicates works on pandas blocks",

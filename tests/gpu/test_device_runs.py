@@ -128,14 +128,14 @@ def test_the_plan_and_the_receipt_say_what_a_gpu_needs(folder):
     expected = int((1 + 1.2 + 0.5) * 16_000_000) + 32_000_000
     assert results["device_bytes"] == expected
     assert (
-        "gpu      75 MB projected on each (assumed: 2.7 x 16 MB and 32 MB for each of 1 tasks), 8.00 GB allowed"
+        "gpu      75 MB estimated peak on each (assumed: 2.7 x 16 MB + 32 MB for each of 1 tasks), 8.00 GB budget"
         in results["plan"]
     )
     assert "keep_where on the GPU: 1.2 x block (assumed)" in results["plan"]
     receipt = cdf.read_receipt(folder / "keep_where")
     assert receipt.measured_device_bytes == 123_456
     assert receipt.device_spilled_bytes == 7_000
-    assert ("gpu", "123 kB at most, 91 MB projected, on each; 7 kB moved to the host") in receipt.summary()
+    assert ("gpu", "123 kB actual peak, 91 MB estimated peak on each; 7 kB moved to the host") in receipt.summary()
     assert any(text.startswith("cuDF moved 7 kB from GPUs to the host and back") for text in receipt.advice)
 
 
@@ -145,9 +145,12 @@ def test_what_does_not_fit_or_has_no_way_is_refused(folder):
         said,
         [
             ("UnsupportedBackendError", r"normalize_whitespace works on pandas blocks.*to_backend\(df, 'pandas'\)"),
-            ("SchemaError", r"the column 'tags' holds .*list<.*columns= of the reader"),
-            ("BudgetError", r"blocks of 1 MB do not fit on a GPU.*33 MB may be used.*device_memory=34_700_000"),
-            ("BudgetError", r"to_backend\(cudf\).*the workers here have none; start_cluster\(gpus='auto'\)"),
+            ("SchemaError", r"the column 'tags' has the type .*list<.*columns= of the reader"),
+            (
+                "BudgetError",
+                r"blocks of 1 MB do not fit on a GPU.*only 33 MB of each GPU may be used.*device_memory=34_700_000",
+            ),
+            ("BudgetError", r"to_backend\(cudf\).*these workers have no GPU\. .*start_cluster\(gpus='auto'\)"),
         ],
         strict=True,
     ):
@@ -169,11 +172,11 @@ def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp
             reader(nowhere, backend="gpu")
     monkeypatch.setattr(moves, "REQUIRED", ())
     monkeypatch.setattr(moves, "read_gpus", tuple)
-    with pytest.raises(errors.UnsupportedBackendError, match="the driver lists no GPU here"):
+    with pytest.raises(errors.UnsupportedBackendError, match="the driver finds no GPU on this machine"):
         cdf.read_jsonl(nowhere, backend="cudf")
     monkeypatch.setattr(moves, "read_gpus", lambda: (object(),))
     monkeypatch.setattr(moves, "visible_gpus", tuple)
-    with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES shows none of the GPUs"):
+    with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES hides all GPUs"):
         cdf.read_jsonl(nowhere, backend="cudf")
 
 

@@ -63,7 +63,7 @@ def test_without_a_gpu_the_suite_says_what_was_skipped_and_ends_with_2(corpus, t
     assert "\n50 rows, 0 MB; 40 written\n" in said.partition("### Each text once")[2]
     assert (
         said.count("| whole run | CPU |")
-        == said.count("The GPU's part was not run: gpus=1: the driver lists no GPU")
+        == said.count("The GPU's part was not run: gpus=1: the driver finds no GPU")
         == 2
     )
     assert "\nExit code 2.\n" in said

@@ -30,8 +30,8 @@ from tests.contracts.operator_cases import (
 WAY_OUT = r"convert (it|the table) first with to_backend\(df, 'pandas'\)"
 REFUSED = "works on pandas blocks, and this table has cudf blocks: {}"
 IN_PART = (
-    r"has no kernel for cuDF blocks that measures [\w, ]+",
-    r"cuts the texts of cuDF blocks at white space alone, not as words='\w+' says: such words are found on the CPU alone",
+    r"cannot measure [\w, ]+ on cuDF blocks",
+    r"splits the texts of cuDF blocks only at white space, and words='\w+' was set: such words are found only on the CPU",
     "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel takes no others, so",
     REFUSED.format("with by='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
@@ -78,8 +78,8 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
         (
             lambda docs: cdf.keep_profile(docs.assign(word_count=1, hash_ratio=0.5), OURS, from_metrics=True),
             (
-                "keep_profile reads metrics from columns of pandas blocks alone, and this table has cudf blocks: "
-                "columns are judged with NumPy, in host memory"
+                "keep_profile reads metrics from columns only in pandas blocks, and this table has cudf blocks: "
+                "columns are evaluated with NumPy, in host memory"
             ),
         ),
         (

@@ -74,7 +74,7 @@ def test_bad_rows_are_set_aside_and_good_ones_keep_their_order(tmp_path, kind, b
 def test_without_the_runner_bad_rows_are_counted_in_a_warning(tmp_path):
     write(tmp_path, a_jsonl=b"\n".join([GOOD, b"null", GOOD, b"5"]))
     df = read_jsonl(tmp_path, on_bad_rows="quarantine")
-    with pytest.warns(UserWarning, match=r"2 bad rows were left out, the first in .*a\.jsonl', line 2 \(byte 26\)"):
+    with pytest.warns(UserWarning, match=r"2 bad rows were skipped, the first in .*a\.jsonl', line 2 \(byte 26\)"):
         assert len(df.compute()) == 2
 
 
@@ -103,7 +103,7 @@ def test_a_type_that_changes_later_is_an_error_that_names_where_it_came_from(tmp
     later(tmp_path, b'{"id": "x2"}')
     write(tmp_path, b_jsonl='{"id": 5}')
     message = (
-        r"line 3,001.*column 'id'.*from number to string\. The type was taken from .*a\.jsonl'.*dtype={'id': \.\.\.}"
+        r"line 3,001.*column 'id'.*from number to string\. The type was inferred from .*a\.jsonl'.*dtype={'id': \.\.\.}"
     )
     with pytest.raises(SchemaError, match=message):
         read_jsonl(tmp_path).compute()

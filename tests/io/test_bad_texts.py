@@ -74,7 +74,7 @@ def test_rows_with_text_that_is_not_utf8_are_quarantined(tmp_path, kind, block_b
 
 def test_without_a_run_quarantined_rows_are_counted_in_a_warning(tmp_path):
     df = read_parquet(write(tmp_path / "a.parquet", text=strings(TEXTS)), on_bad_rows="quarantine")
-    with pytest.warns(UserWarning, match=r"3 bad rows were left out, the first in '.*a\.parquet', row 2: the column"):
+    with pytest.warns(UserWarning, match=r"3 bad rows were skipped, the first in '.*a\.parquet', row 2: the column"):
         assert df.compute()["id"].tolist() == GOOD
 
 

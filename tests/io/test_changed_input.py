@@ -56,7 +56,7 @@ READERS = {
     "a.warc": (cdf.read_warc, warc),
     "a.warc.gz": (cdf.read_warc, members),
 }
-SAME_SIZE = "when it was listed at"
+SAME_SIZE = "when it was listed"
 
 
 @pytest.fixture(params=READERS)
@@ -91,7 +91,7 @@ def test_a_file_that_is_appended_to_before_it_is_read(name, write):
     path = write(name, content("a"))
     docs = read(path)
     write(name, content("a") + content("a")[:100])
-    with pytest.raises(InputChangedError, match=r"it has [\d,]+ bytes now, and had [\d,]+ when it was listed"):
+    with pytest.raises(InputChangedError, match=r"it has [\d,]+ bytes now, but had [\d,]+ when it was listed"):
         docs.compute()
 
 
@@ -171,7 +171,7 @@ def test_a_store_that_writes_its_etags_otherwise_in_a_list(monkeypatch):
     docs = cdf.read_jsonl("memory://quoted/*.jsonl")
     assert len(docs) == ROWS
     monkeypatch.setattr(type(store), "ls", real)
-    with pytest.raises(InputChangedError, match="its ETag or modification time is another one"):
+    with pytest.raises(InputChangedError, match="its ETag or modification time has changed"):
         docs.compute()
 
 

@@ -33,7 +33,7 @@ def test_whole_files_per_range():
 
 
 def test_a_piece_has_at_least_a_byte():
-    with pytest.raises(ParameterError, match="ranges of 0 bytes"):
+    with pytest.raises(ParameterError, match="input splits of 0 bytes"):
         table([5], 0)
 
 

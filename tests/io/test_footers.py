@@ -96,7 +96,7 @@ def test_encrypted_columns_are_an_error_that_names_them(tmp_path):
 def test_fewer_rows_than_the_footer_promises_are_an_error(tmp_path, columns, blocksize):
     path = with_short_column(tmp_path / "a.parquet")
     df = read_parquet(path, columns=columns, blocksize=blocksize)
-    message = r"a\.parquet', row group 0, column 'list', .*the (footer says 400 rows, and the pages hold 300|same size)"
+    message = r"a\.parquet', row group 0, column 'list', .*the (footer has 400 rows, but the pages have 300|same size)"
     with pytest.raises(CorruptFileError, match=message):
         df.compute()
     assert len(read_parquet(path, columns=["id"]).compute()) == 400
@@ -125,7 +125,7 @@ def test_a_footer_whose_numbers_contradict_each_other_is_an_error(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": range(400)}), path, row_group_size=300, compression="none")
     replaced(path, bytes([0x16]) + varint(2 * 400), bytes([0x16]) + varint(2 * 401))
-    with pytest.raises(CorruptFileError, match=r"a\.parquet'.*says 401 rows, and its row groups add up to 400"):
+    with pytest.raises(CorruptFileError, match=r"a\.parquet'.*gives 401 rows, but its row groups add up to 400"):
         read_parquet(path)
 
 

@@ -49,10 +49,10 @@ FORMATS = {
     "a.jsonl.snappy": (pa.compress(PLAIN, "snappy", asbytes=True), "Snappy data by its name"),
     "a.sz": (b"\xff\x06\x00\x00sNaPpY" + bytes(40), "Snappy data by its first bytes"),
     "a.jsonl.br": (pa.compress(PLAIN, "brotli", asbytes=True), "Brotli data by its name"),
-    "c.jsonl": (gzip.compress(PLAIN), r"gzip data .*let its name end in \.gz"),
-    "d.jsonl": (zstandard.compress(PLAIN), r"zstd data .*let its name end in \.zst"),
-    "e.jsonl": (bz2.compress(PLAIN), r"bzip2 data .*let its name end in \.bz2"),
-    "f.jsonl": (lzma.compress(PLAIN), r"xz data .*let its name end in \.xz"),
+    "c.jsonl": (gzip.compress(PLAIN), r"gzip data .*rename it so that its name ends in \.gz"),
+    "d.jsonl": (zstandard.compress(PLAIN), r"zstd data .*rename it so that its name ends in \.zst"),
+    "e.jsonl": (bz2.compress(PLAIN), r"bzip2 data .*rename it so that its name ends in \.bz2"),
+    "f.jsonl": (lzma.compress(PLAIN), r"xz data .*rename it so that its name ends in \.xz"),
     "g.jsonl": (b"PAR1" + bytes(40), "Parquet .*read_parquet"),
     "h.jsonl": (b"ARROW1\0\0" + bytes(40), "Arrow IPC"),
     "i.jsonl": (b"WARC/1.0\r\nWARC-Type: warcinfo\r\n\r\n", "a web crawl .*read_warc"),
@@ -86,7 +86,9 @@ def test_another_format_among_rows_is_named_when_it_is_read(tmp_path, name):
 def test_wide_encodings_are_named(tmp_path, encoding):
     (tmp_path / "a.jsonl").write_bytes(ROWS.encode(encoding))
     name = encoding.upper() if encoding in ("utf-16", "utf-32") else encoding.upper()[:6] + encoding.upper()[7:]
-    with pytest.raises(BadRowError, match=f"the file is {name}, and JSON lines are UTF-8; .*iconv -f {name} -t UTF-8"):
+    with pytest.raises(
+        BadRowError, match=f"the file is {name}, but JSON Lines must be UTF-8; .*iconv -f {name} -t UTF-8"
+    ):
         read_jsonl(tmp_path)
     (tmp_path / "0.jsonl").write_bytes(PLAIN)
     with pytest.raises(BadRowError, match=f"the file is {name}, .*iconv -f {name}"):
@@ -105,14 +107,14 @@ def test_a_byte_that_is_not_utf8_is_shown_with_its_place(tmp_path, encoding):
 
 
 SHAPES = {
-    "CR alone": (PLAIN.replace(b"\n", b"\r"), "lines of the file end in CR alone; .*tr "),
+    "CR alone": (PLAIN.replace(b"\n", b"\r"), "lines of the file end in only CR; .*tr "),
     "U+2028": (PLAIN.replace(b"\n", "\u2028".encode()), r"another separator \(such as U\+2028\)"),
     "RS": (b"\x1e" + PLAIN.replace(b"\n", b"\n\x1e").removesuffix(b"\x1e"), "a record separator"),
     "array on a line": (b"[" + PLAIN.replace(b"\n", b",", 1).rstrip() + b"]", "the file is a JSON array; .*jq"),
     "array on lines": (b"[\n" + PLAIN.replace(b"\n", b",\n", 1) + b"]\n", "the file is a JSON array; .*jq"),
-    "pretty": (b'{\n  "id": 1,\n  "text": "x"\n}\n', "a JSON object that goes on over several lines; .*jq -c"),
-    "pretty objects": (b'{"id": 1,\n "text": "x"}\n{"id": 2,\n "text": "y"}\n', "goes on over several lines; .*jq -c"),
-    "dict": (b"{'id': 1, 'text': 'x'}\n", "a dict as Python shows it"),
+    "pretty": (b'{\n  "id": 1,\n  "text": "x"\n}\n', "a JSON object that spans several lines; .*jq -c"),
+    "pretty objects": (b'{"id": 1,\n "text": "x"}\n{"id": 2,\n "text": "y"}\n', "spans several lines; .*jq -c"),
+    "dict": (b"{'id': 1, 'text': 'x'}\n", "the repr of a Python dict"),
     "NULs": (bytes(4096), "only NUL bytes"),
 }
 
@@ -160,10 +162,11 @@ def test_files_without_rows_are_counted(tmp_path, data):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(data)
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(data))
-    with pytest.raises(ColumnError, match=r"no columns.*: there are no rows in 3 files"):
+    with pytest.raises(ColumnError, match=r"no columns.*: no rows were found in 3 files"):
         write_jsonl(read_jsonl(tmp_path), tmp_path / "out")
     with pytest.raises(
-        ColumnError, match="columns= names 'text'; the files have: no columns: there are no rows in 3 files"
+        ColumnError,
+        match=r"columns= has 'text', which is not in the files\. They have: no columns: no rows were found in 3 files",
     ):
         read_jsonl(tmp_path, columns="text")
     (tmp_path / "a.jsonl").write_bytes(b"{}\n{}\n")
@@ -174,7 +177,7 @@ def test_files_without_rows_are_counted(tmp_path, data):
 def test_a_name_longer_than_what_is_read_first_is_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"' + "k" * 1_000_000 + '": 1}\n')
     with pytest.raises(
-        SchemaError, match=r"line 1 \(byte 0\): no field of the row .* within the first 1,000,000 bytes.*columns="
+        SchemaError, match=r"line 1 \(byte 0\): no field name of the row .* within the first 1,000,000 bytes.*columns="
     ):
         read_jsonl(tmp_path)
     (tmp_path / "0.jsonl").write_text('{"id": 1}\n')

@@ -133,7 +133,9 @@ def test_columns_choose_and_order(tmp_path):
     block = read_jsonl(tmp_path, columns=["c", "b"]).compute()
     assert list(block.columns) == ["c", "b"]
     assert (block["c"].tolist(), block["b"].tolist()) == (["x", pd.NA], [2, 3])
-    with pytest.raises(ColumnError, match=r"columns= names 'text'; the files have: 'a', 'b', 'c'; .*dtype="):
+    with pytest.raises(
+        ColumnError, match=r"columns= has 'text', which is not in the files. They have: 'a', 'b', 'c'\. .*dtype="
+    ):
         read_jsonl(tmp_path, columns=["text"])
     assert read_jsonl(tmp_path, columns="text", dtype={"text": "string"}).compute()["text"].tolist() == [pd.NA, pd.NA]
 
@@ -259,9 +261,9 @@ def test_urls(tmp_path):
         ({"blocksize": "many"}, "blocksize='many' is not a size"),
         ({"blocksize": 0}, "blocksize=0 is not a size"),
         ({"files_per_partition": 0}, "files_per_partition=0 is not a whole number"),
-        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not one of 'error', 'quarantine'"),
+        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' must be one of 'error', 'quarantine'"),
         ({"dtype": {"x": "texty"}}, r"dtype={'x': 'texty'} is not a type"),
-        ({"columns": ["t", "t"]}, "names a column twice"),
+        ({"columns": ["t", "t"]}, "has a column twice"),
     ],
 )
 def test_wrong_arguments_are_refused_at_the_door(tmp_path, arguments, message):
@@ -364,8 +366,8 @@ def test_rows_that_are_not_wanted_are_passed_over(tmp_path_factory, wanted, bloc
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (gzip.compress(b"{}", mtime=0), r"let its name end in \.gz"),
-        (b"\x28\xb5\x2f\xfd rest", r"let its name end in \.zst"),
+        (gzip.compress(b"{}", mtime=0), r"rename it so that its name ends in \.gz"),
+        (b"\x28\xb5\x2f\xfd rest", r"rename it so that its name ends in \.zst"),
         (b"PAR1 rest", "read it with read_parquet"),
     ],
 )

@@ -185,9 +185,9 @@ def test_what_is_no_file_is_named_for_what_it_is(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         for entry, message in {
-            "loop": "cannot look at .*loop': Too many levels of symbolic links",
-            "nowhere": "is a link to 'nothing', which is not there",
-            "pipe.jsonl": r"pipe\.jsonl' is a pipe: it can be read only once, .* write it to a file first",
+            "loop": "cannot access .*loop': Too many levels of symbolic links",
+            "nowhere": "is a link to 'nothing', which does not exist",
+            "pipe.jsonl": r"pipe\.jsonl' is a pipe, which can be read only once, .* Write it to a file first",
             "socket": "socket' is a socket",
             "/dev/null": "'/dev/null' is a device",
             "-": "standard input can be read only once",

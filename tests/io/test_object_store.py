@@ -350,7 +350,7 @@ def test_a_run_does_without_permission_to_end_uploads(docs, options, uploading, 
     monkeypatch.setattr(kind, "call_s3", refuse)
     with caplog.at_level("INFO", "curator_df"):
         cdf.write_parquet(docs, "s3://bucket/refused", storage_options=options)
-    assert "cannot end the uploads that were left in s3://bucket/refused: Access Denied" in caplog.text
+    assert "cannot abort unfinished uploads in s3://bucket/refused: Access Denied" in caplog.text
     assert ids_in("s3://bucket/refused", options) == list(range(60))
 
 
@@ -414,7 +414,7 @@ def test_a_finished_object_that_is_deleted_ends_the_run(docs, options, monkeypat
     watchers = current_session().watchers
     watchers.append(delete)
     try:
-        with pytest.raises(OutputChangedError, match=r"deleted/part-.* was written by this run, and now it is gone"):
+        with pytest.raises(OutputChangedError, match=r"deleted/part-.* was written by this run, but is now missing"):
             cdf.write_parquet(docs, output.url, storage_options=options)
     finally:
         watchers.remove(delete)

@@ -103,8 +103,8 @@ def test_no_column_to_partition_on_is_refused():
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        *((name, "pass over folders whose names begin with") for name in ("..", ".", ".x", "_x", "_curator", "_", "")),
-        *((name, "add a column") for name in ("source_file", "source_line")),
+        *((name, "skip folders whose names begin with") for name in ("..", ".", ".x", "_x", "_curator", "_", "")),
+        *((name, "add their own column") for name in ("source_file", "source_line")),
         *((name, "at most 255 bytes") for name in ("x" * 240, "é" * 50)),
     ],
 )

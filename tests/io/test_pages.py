@@ -130,14 +130,14 @@ def start():
 def test_pages_that_do_not_fit_are_refused_before_anything_starts_and_what_is_named_fits(tmp_path, start):
     one_page(tmp_path / "a.parquet", 2_400, 25_000)
     df = cdf.read_parquet(tmp_path / "a.parquet")
-    with start(600 * MB), pytest.raises(errors.BudgetError, match="pages of the files take") as refused:
+    with start(600 * MB), pytest.raises(errors.BudgetError, match="pages of the input files") as refused:
         cdf.write_parquet(df, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     enough = int(str(refused.value).rpartition("memory=")[2]) + SLACK
     with cdf.start_cluster(memory=enough, cpus=2, dashboard_port=None):
         plan = cdf.explain(df)
         receipt = cdf.write_parquet(df, tmp_path / "out")
-    assert "pages    150 MB of that in each task: pages of the files are large" in str(plan)
+    assert "pages    150 MB of that in each task, because the files have large pages" in str(plan)
     assert receipt.rows_written == 2_400
     assert not receipt.retries
     assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes

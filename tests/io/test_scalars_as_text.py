@@ -113,7 +113,7 @@ def test_ids_of_two_kinds_are_read_into_one_column(tmp_path, prose, is_mixed):
             json.dumps({"id": number, "text": "prose " * (text_bytes // 6 if prose else 1)}) + "\n" for number in ids
         )
     if is_mixed:
-        with pytest.raises(errors.SchemaError, match=r"'string' takes numbers as they are written"):
+        with pytest.raises(errors.SchemaError, match=r"'string' reads numbers literally"):
             cdf.read_jsonl(tmp_path)
     for columns in (None, ["id"]):
         rows = cdf.read_jsonl(tmp_path, dtype={"id": "string"}, columns=columns).compute()

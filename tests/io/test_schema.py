@@ -44,7 +44,7 @@ CLASHES = [
     (2**53 + 1, 0.5, r"a whole number beyond 2\^53 in line 1 of 'f0' and float64 in line 2"),
     (0.5, 2**63 + 1, r"float64 in line 1 of 'f0' and a whole number beyond 2\^63 in line 2"),
     (-1, 2**64 - 1, r"int64 in line 1 of 'f0' and a whole number beyond 2\^63 in line 2"),
-    (1, 10**400, "int64 in line 1 of 'f0' and a whole number that no number of 64 bits holds exactly in line 2"),
+    (1, 10**400, "int64 in line 1 of 'f0' and a whole number that no 64-bit number holds exactly in line 2"),
     ([0.5], [2**53 + 1], r"float64 in line 1 of 'f0' and a whole number beyond 2\^53 in line 2 of 'f0' \(at 'a\[\]'\)"),
     (
         {"x": [{"y": 1}]},

@@ -114,7 +114,7 @@ def test_kinds_of_rows_of_one_table_are_mixed_by_a_column(cluster, tmp_path):
     assert mixed["kind"].value_counts()["high"] == 600
     assert 100 < mixed["kind"].value_counts()["low"] < 200
     assert mixed["kind"].notna().all()
-    with pytest.raises(errors.ParameterError, match="has the value None, and named are 'high'"):
+    with pytest.raises(errors.ParameterError, match="has the value None, not among 'high'"):
         cdf.blend(docs, tmp_path / "other", column="kind", epochs={"high": 2, "low": 0.5})
 
 
@@ -149,9 +149,9 @@ def test_weights_of_kinds_and_a_number_of_rows_do_not_depend_on_the_blocks(clust
     counts = found[0]["kind"].value_counts()
     assert abs(counts["high"] - 1_500) < 4 * 23  # of 1,000: each once, and a half of them twice
     assert abs(counts["low"] - 500) < 4 * 20  # of 2,000
-    with pytest.raises(errors.ParameterError, match="has the value None, and named are 'high'"):
+    with pytest.raises(errors.ParameterError, match="has the value None, not among 'high'"):
         cdf.blend(docs, tmp_path / "other", column="kind", weights={"high": 2, "low": 0.5})
-    with pytest.raises(errors.ParameterError, match="a share of the rows to 'best', which has none"):
+    with pytest.raises(errors.ParameterError, match="a share to 'best', which has no rows"):
         cdf.blend(docs, tmp_path / "none", column="kind", weights={**weights, "best": 1})
 
 
@@ -228,16 +228,19 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
     ("arguments", "said"),
     [
         ({"seed": 1.5, "epochs": {"a": 1}}, "seed=1.5"),
-        ({"epochs": {"a": -1}}, "not a number from 0 up"),
-        ({"epochs": {"a": 0}}, "epochs= takes no row"),
-        ({"weights": {"a": 0}}, "weights= takes no row"),
-        ({"weights": {"a": -1}}, "weights=.'a': -1. is not a number from 0 up"),
-        ({"weights": {"a": 1, "b": 1}}, "weights= names 'a', 'b', and the tables are 'a'; name every table once"),
-        ({}, "give either epochs="),
-        ({"epochs": {"a": 1}, "weights": {"a": 1}}, "give either epochs="),
-        ({"epochs": {"a": 1}, "rows": 5}, "rows=5 must be a whole number from 1 up, and goes with weights="),
+        ({"epochs": {"a": -1}}, "must be a number of 0 or more"),
+        ({"epochs": {"a": 0}}, "epochs= selects zero rows"),
+        ({"weights": {"a": 0}}, "weights= selects zero rows"),
+        ({"weights": {"a": -1}}, "weights=.'a': -1. must be a number of 0 or more"),
+        (
+            {"weights": {"a": 1, "b": 1}},
+            r"weights= has the names 'a', 'b', but the tables are 'a'\. Use each table's name once",
+        ),
+        ({}, "set either epochs="),
+        ({"epochs": {"a": 1}, "weights": {"a": 1}}, "set either epochs="),
+        ({"epochs": {"a": 1}, "rows": 5}, "rows=5 must be a whole number of 1 or more, and needs weights="),
         ({"weights": {"a": 1}, "rows": 0.5}, "rows=0.5 must be"),
-        ({"epochs": {"a": 1, "b": 1}}, "name every table once"),
+        ({"epochs": {"a": 1, "b": 1}}, "Use each table's name once"),
         ({"epochs": {"a/b": 1}}, "'a/b' cannot name a table"),
     ],
 )
@@ -254,7 +257,7 @@ def test_tables_with_other_columns_are_refused(cluster, tmp_path):
         cdf.blend({"a": one, "b": other}, tmp_path / "out", epochs={"a": 1, "b": 1})
     with pytest.raises(errors.ColumnError, match="overwrite 'text'"):
         cdf.blend({"a": one}, tmp_path / "out", epochs={"a": 1}, column="text")
-    with pytest.raises(errors.SchemaError, match="index that a reader gave"):
+    with pytest.raises(errors.SchemaError, match="index of row IDs from a reader"):
         cdf.shuffle_rows(one.map_partitions(lambda block: block.set_index(block["text"])), tmp_path / "out")
 
 
@@ -344,7 +347,7 @@ def test_more_epochs_take_all_that_fewer_took():
 @pytest.mark.parametrize(
     ("tables", "how", "said"),
     [
-        (["web", "wiki"], {"epochs": {"web": 1, "wiki": 1}}, "tables is a list; name each table in a dict"),
+        (["web", "wiki"], {"epochs": {"web": 1, "wiki": 1}}, r"tables is a list\. Pass a dict of tables"),
         ({"web": 0, "wiki": 0}, {"epochs": [1, 0.5]}, r"epochs=\[1, 0.5\] must be a dict of names and numbers"),
         ({"web": 0, "wiki": 0}, {"weights": "even"}, "weights='even' must be a dict"),
     ],
@@ -407,5 +410,5 @@ def test_a_blend_that_ended_in_its_first_pass_names_the_parameter_too(cluster, t
     sink = ShuffleSink(Folder(str(tmp_path / "out/_curator/before/rows")), Taken(1, "", 1.0, None), 0)
     docs = cdf.read_jsonl(tmp_path / "in.jsonl")
     run(docs, sink)
-    with pytest.raises(errors.ResumeError, match=r"before/rows: of the output, seed changed from 1 to 2\."):
+    with pytest.raises(errors.ResumeError, match=r"before/rows: the output option seed changed from 1 to 2\."):
         cdf.shuffle_rows(docs, tmp_path / "out", seed=2, on_existing="resume")

@@ -87,7 +87,7 @@ def test_other_data_after_the_members_is_told_by_its_place(tmp_path, suffix, gar
     data = COMPRESS[suffix](TEXT) * 2
     path.write_bytes(data + garbage)
     skipped = 3 if suffix != "bz2" and garbage[:1] == b"\0" else 0
-    message = f"from byte {len(data) + skipped:,} of the file on, other data follows .*gzip -dc.*{len(TEXT) * 2:,} decompressed"
+    message = f"from byte {len(data) + skipped:,} of the file on .*gzip -dc.*{len(TEXT) * 2:,} decompressed"
     with pytest.raises(CorruptFileError, match=message) as told:
         read(path)
     assert repr(garbage[skipped:]) in str(told.value)
@@ -219,7 +219,7 @@ def test_a_bomb_is_read_in_a_few_megabytes(tmp_path, suffix):
 
 
 def test_a_file_that_vanished_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="was there when the input was listed"), open_bytes(str(tmp_path / "gone")):
+    with pytest.raises(InputError, match="existed when the input was listed"), open_bytes(str(tmp_path / "gone")):
         pass
 
 

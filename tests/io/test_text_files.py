@@ -116,7 +116,7 @@ def test_a_file_that_does_not_fit_is_refused_or_left_out(tmp_path, packing):
     (tmp_path / "b.txt").write_bytes(b"small")
     source = source_of(cdf.read_text_files(tmp_path))
     (piece,) = source.cut(10**9)
-    with pytest.raises(errors.OversizeRowError, match=r"a\.txt.*is one row, and 1,000,000 bytes fit"):
+    with pytest.raises(errors.OversizeRowError, match=r"a\.txt.*is one row, but only 1,000,000 bytes fit"):
         list(source.blocks(piece, block_bytes=1_000, largest_row_bytes=1_000_000))
     long = []
     (block,) = source.blocks(piece, block_bytes=1_000, largest_row_bytes=1_000_000, on_long_row=long.append)

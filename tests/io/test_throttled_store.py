@@ -204,7 +204,7 @@ def test_a_store_that_refuses_all_ends_in_an_error_that_says_so(options, refusin
                     RemoteFileError, match=f"cannot {verb.strip()} .*bucket.*(request rate|Unavailable)"
                 ) as told:
                     call()
-                assert "nothing says that a file is damaged" in str(told.value)
+                assert "this is not a sign of a damaged file" in str(told.value)
                 assert "on_existing='resume'" in str(told.value)
                 assert not isinstance(told.value, CorruptFileError)
             with pytest.raises(RemoteFileError, match="cannot list 's3://bucket/in'"):

@@ -155,7 +155,7 @@ def test_the_deepest_columns_that_parquet_can_have_are_written_and_read(tmp_path
 
 def test_columns_nested_too_deeply_for_parquet_are_refused(tmp_path):
     df = deep_lines(tmp_path / "a.jsonl", 51)
-    message = r"write_parquet: the column 'deep' is nested 101 levels deep, and Parquet can have 99.*write_jsonl"
+    message = r"write_parquet: the column 'deep' is nested 101 levels deep, but Parquet can have 99.*write_jsonl"
     with pytest.raises(SchemaError, match=message):
         cdf.write_parquet(df, tmp_path / "out")
     with pytest.raises(SchemaError, match="'deep' is nested 101 levels deep"):

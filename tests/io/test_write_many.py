@@ -281,8 +281,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(corpus, tmp_pat
     [
         ("out", "out/", "are the same folder"),
         ("out", "other/../out", "are the same folder"),
-        ("out", "out/even", "out/even' lies inside '.*/out'"),
-        ("out/even/more", "out", "out/even/more' lies inside '.*/out'"),
+        ("out", "out/even", "out/even' is inside '.*/out'"),
+        ("out/even/more", "out", "out/even/more' is inside '.*/out'"),
     ],
 )
 def test_folders_that_are_the_same_or_in_one_another_are_refused(corpus, tmp_path, monkeypatch, one, two, message):
@@ -311,7 +311,7 @@ def test_wrong_arguments_are_named(corpus, tmp_path):
     with pytest.raises(errors.ParameterError, match="compression='snappy' is not one of 'none'"):
         cdf.write_many({"a": docs}, format="jsonl", compression="snappy")
     (tmp_path / "other.jsonl").write_text('{"id": 1}\n')
-    with pytest.raises(errors.ExpressionError, match="does not begin with the same read"):
+    with pytest.raises(errors.ExpressionError, match="do not come from the same read"):
         cdf.write_many({tmp_path / "a": docs, tmp_path / "b": cdf.read_jsonl(tmp_path / "other.jsonl")})
     assert not (tmp_path / "a").exists()
 

@@ -40,7 +40,7 @@ def test_large_string_buffers_are_views():
 
 def test_object_columns_are_converted_and_refused_when_not_text():
     assert rows_of(pd.Series(["a", None], dtype=object)) == ["a", None]
-    with pytest.raises(SchemaError, match="the column 'text' holds values that are not text"):
+    with pytest.raises(SchemaError, match="the column 'text' has values that are not text"):
         text_chunks(pd.Series(["a", 1], dtype=object, name="text"))
 
 

@@ -59,7 +59,7 @@ def test_no_edges():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ParameterError, match=r"an edge has \[1, 8\], of which one is not among"):
+    with pytest.raises(ParameterError, match=r"the edge \[1, 8\] has a vertex that ids lacks"):
         component_names(np.array([1, 2]), [np.array([[1, 2], [1, 8]])])
-    with pytest.raises(ParameterError, match="do not ascend"):
+    with pytest.raises(ParameterError, match="must be in ascending order"):
         component_names(np.array([2, 2]), [])

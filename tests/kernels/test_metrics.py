@@ -165,7 +165,7 @@ def test_unknown_names_are_answered_with_the_nearest():
     ) as caught:
         list(measure(pd.Series(["a"], dtype="string[pyarrow]"), ["words_count"]))
     assert len(str(caught.value)) < 300
-    with pytest.raises(ParameterError, match=r"'zzz'; docs/profiles.md lists all 1[0-9][0-9], as does .*METRICS$"):
+    with pytest.raises(ParameterError, match=r"'zzz'; docs/profiles.md and .*METRICS list all 1[0-9][0-9]$"):
         require_metrics(["zzz"])
     with pytest.raises(ParameterError, match="words='spacy' is not one of 'whitespace'"):
         list(measure(pd.Series(["a"], dtype="string[pyarrow]"), [], words="spacy"))

@@ -139,7 +139,7 @@ def test_other_adapters_layers_and_models_are_refused(guard, base, tmp_path):
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "two", (32, 32, 20, 12, 2)))
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "wide", (16, 32, 20, 12, 1)))
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "few", (32, 32, 20)))
-    refused("not the id of a model", layers="not/a/model", kind=errors.InputError)
+    refused("nor the ID of a model", layers="not/a/model", kind=errors.InputError)
 
 
 def test_an_adapter_that_does_not_fit_the_model_is_refused(guard, base, tmp_path):

@@ -103,6 +103,6 @@ def test_a_kind_that_pads_every_text_to_a_window_is_refused(kind, tmp_path):
     transformers.AutoConfig.for_model(kind).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(
-        ParameterError, match=f"of the kind '{kind}', which pads every text to its window.*another kind"
+        ParameterError, match=f"of the kind '{kind}', which pads every text to its attention window.*another kind"
     ):
         model_in(tmp_path)

@@ -60,7 +60,7 @@ def test_without_a_known_commit_the_user_names_one(name, monkeypatch):
         raise OSError("no network here")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
-    with pytest.raises(cdf.errors.ParameterError, match=rf"no commit is known of {name}.*pass revision="):
+    with pytest.raises(cdf.errors.ParameterError, match=rf"no commit is pinned for {name}.*Pass revision="):
         computed(ENTRIES[name])
     assert not asked
     with pytest.raises(cdf.errors.InputError, match=r"at 'main'.*no network here"):
@@ -95,7 +95,7 @@ def test_layers_on_an_encoder_give_one_of_their_classes(name, width, tmp_path):
     encoder = write_deberta(tmp_path / "encoder")
     folder = write_classifier(tmp_path / "model", encoder, "model", {"fc": width}, id2label=labels)
     entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_length=64)
-    with pytest.warns(UserWarning, match=rf"other classes than were published for {name}: .*'class 0'"):
+    with pytest.warns(UserWarning, match=rf"other classes than those published for {name}; .*'class 0'"):
         computed(entry)
     labels = {str(place): label for place, label in enumerate(entry.classes)}
     folder = write_classifier(tmp_path / "published", encoder, "model", {"fc": width}, id2label=labels)

@@ -147,7 +147,7 @@ def test_rows_of_other_classes_go_with_their_columns_left_to_those_that_stay(thr
 def test_one_number_becomes_a_class_by_tiers(one_number):
     wanted = logits(one_number, [text for text in TEXTS if text is not None])[:, 0].numpy()
     middle = float(np.median(wanted)) + 1e-4
-    with pytest.raises(errors.ParameterError, match="makes one number"):
+    with pytest.raises(errors.ParameterError, match="returns a single score"):
         table().pipe(cdf.add_class, one_number)
     result = computed(table().pipe(cdf.add_class, one_number, tiers={"low": -1e9, "high": middle}))
     np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted, atol=1e-5)
@@ -178,12 +178,12 @@ def test_labels_are_refused_where_tiers_name_the_classes(one_number):
     tiers = {"hi": np.float32(0.5), "lo": 0}
     assert table().pipe(cdf.add_class, one_number, tiers=tiers).columns.tolist() == ["text", "class", "class_score"]
     for labels in ("x", ["hi", "lo"], []):
-        with pytest.raises(errors.ParameterError, match=r"labels=\[.*\] has no meaning.*tiers= names its classes"):
+        with pytest.raises(errors.ParameterError, match=r"labels=\[.*\] does not apply.*Name its classes with tiers="):
             table().pipe(cdf.add_class, one_number, labels=labels, tiers=tiers)
 
 
 def test_no_class_at_all_cannot_be_kept():
-    said = r"names no class, so no row would stay; name at least one of: 'good', 'bad', 'ugly'"
+    said = r"has no class, so no row would be kept\. Use at least one of: 'good', 'bad', 'ugly'"
     with pytest.raises(errors.ParameterError, match=rf"add_class: filter_by=\[\] {said}"):
         table().pipe(cdf.add_class, letters, labels=LABELS, filter_by=[])
     with pytest.raises(errors.ParameterError, match=rf"keep_class: keep=\(\) {said}"):

@@ -129,7 +129,7 @@ def test_a_server_that_wants_it_is_told_of_completion_tokens(server, tmp_path):
 
 def test_after_all_tries_it_is_an_error(server, tmp_path):
     server.faults = {"three": ["500"] * 9}
-    with pytest.raises(NoAnswerError, match="in 3 tries; the last ended with status 500"):
+    with pytest.raises(NoAnswerError, match=r"in 3 attempts\. The last one ended with status 500"):
         answers(ask(server, tmp_path, max_retries=2))
     assert Counter(server.prompts())["Say: three"] == 3
 
@@ -151,7 +151,7 @@ def test_a_request_that_failed_in_a_run_is_not_sent_again_in_it(server, tmp_path
 def test_lists_in_a_prompt_are_refused_before_anything_is_asked(server, tmp_path):
     lists = pd.Series([["a", "b"]], dtype=pd.ArrowDtype(pa.list_(pa.string())))
     docs = dd.from_pandas(pd.DataFrame({"text": ["x"], "tags": lists}), npartitions=1)
-    with pytest.raises(errors.SchemaError, match=r"the prompt names 'tags', whose values are of the type list"):
+    with pytest.raises(errors.SchemaError, match=r"the prompt uses the column 'tags', which has the type list"):
         docs.pipe(cdf.add_completion, prompt="{text} {tags}", base_url=server.base_url, model="m", cache=tmp_path)
     assert server.asked == []
 
@@ -186,16 +186,16 @@ def test_waits_double_up_to_a_bound(monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"prompt": "nothing"}, "must name columns"),
+        ({"prompt": "nothing"}, "must use columns"),
         ({"prompt": "{text"}, "cannot be read"),
-        ({"prompt": "{text:>10}"}, "nothing else"),
+        ({"prompt": "{text:>10}"}, "without format specifications"),
         ({"prompt": "{other}"}, "other"),
         ({"base_url": "ftp://x"}, "base_url="),
         ({"max_concurrent": 0}, "max_concurrent=0"),
         ({"timeout_seconds": 0}, "timeout_seconds=0"),
         ({"options": {"stop": object()}}, "JSON"),
         ({"options": {"max_completion_tokens": 0}}, "max_completion_tokens=0"),
-        ({"options": {"max_completion_tokens": 9}, "max_tokens": 7}, "max_tokens=7 is not sent"),
+        ({"options": {"max_completion_tokens": 9}, "max_tokens": 7}, "max_tokens=7 and options="),
         ({"options": {"model": "n"}}, "'model', which is not an option: set model="),
         ({"options": {"messages": []}}, "'messages', which is not an option: set prompt= and system="),
         ({"options": {"max_tokens": 7}}, "'max_tokens', which is not an option: set max_tokens="),

@@ -94,7 +94,7 @@ def one_after_the_other(kernel, numbers):
 def test_where_every_request_fails_the_run_ends(server, tmp_path, faults):
     server.faults = {f" {number}": [faults[number % len(faults)]] * 99 for number in range(30)}
     (kernel,) = kernels_of(ask(server, tmp_path, max_concurrent=1, max_retries=2))
-    said = r"^add_completion: 20 requests one after the other failed.*http.*base_url=, model=.*on_existing='resume'"
+    said = r"^add_completion: 20 consecutive requests failed.*http.*base_url=, model=.*on_existing='resume'"
     with pytest.raises(errors.OperatorError, match=said):
         one_after_the_other(kernel, range(30))
     assert len(set(server.prompts())) == 20
@@ -113,7 +113,7 @@ def test_an_answer_in_between_shows_that_it_is_the_rows(server, tmp_path, fault)
         one_after_the_other(kernel, range(60))
         assert len(server.asked) == 56
     else:  # but a server that is gone answers nothing, whatever it once answered
-        with pytest.raises(errors.OperatorError, match="20 requests one after the other"):
+        with pytest.raises(errors.OperatorError, match="20 consecutive requests"):
             one_after_the_other(kernel, range(60))
 
 
@@ -123,7 +123,7 @@ def test_the_run_ends_too_where_all_requests_were_in_flight_at_once(server, tmp_
     (kernel,) = kernels_of(ask(server, tmp_path, max_concurrent=24))
     with pytest.raises((NoAnswerError, errors.OperatorError)):
         kernel.run(block_of(texts))
-    with pytest.raises(errors.OperatorError, match="20 requests one after the other"):
+    with pytest.raises(errors.OperatorError, match="20 consecutive requests"):
         one_after_the_other(kernel, range(24))
 
 
@@ -209,7 +209,9 @@ def test_a_run_that_sets_rows_aside_ends_when_the_key_expires_and_resumes_on_ano
     refuse_with(401)
     with servers.completion_server() as server:
         server.faults = {f"text {number}.": ["400"] * 99 for number in range(30, 60)}
-        with pytest.raises(errors.OperatorError, match=r"status 401: no: Bearer \*\*\*\. It is not about the row"):
+        with pytest.raises(
+            errors.OperatorError, match=r"status 401: no: Bearer \*\*\*\. This does not concern the row"
+        ):
             write(server)
         assert server.keys == {f"Bearer {KEY}"}
         answered = {prompt for prompt in server.prompts() if int(prompt[5:-1]) < 30}
@@ -232,7 +234,7 @@ def test_a_run_that_sets_rows_aside_ends_where_every_row_is_refused(server, tmp_
     server.faults = {"": ["400"] * 999}
     docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
     docs = cdf.add_completion(docs, prompt="{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache")
-    with pytest.raises(errors.OperatorError, match=r"^add_completion: 20 requests one after the other failed"):
+    with pytest.raises(errors.OperatorError, match=r"^add_completion: 20 consecutive requests failed"):
         cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
     assert len(server.asked) <= 20 + 8
 
@@ -262,7 +264,7 @@ def test_an_error_about_a_server_says_nothing_of_a_function(server, tmp_path):
     with pytest.raises(errors.OperatorError) as caught:
         cdf.write_parquet(docs, tmp_path / "out")
     assert "Fix the function" not in str(caught.value)
-    assert "Check that the server runs, and the prompt" in str(caught.value)
+    assert "Check that the server runs, and check the prompt" in str(caught.value)
     assert "on_error='quarantine'" in str(caught.value)
 
 

@@ -66,7 +66,7 @@ def test_positions_of_padding_are_no_tokens(tmp_path):
 
 @pytest.mark.parametrize("key", EXPERTS)
 def test_a_model_of_experts_is_refused_and_one_of_a_single_one_is_not(key, tmp_path):
-    with pytest.raises(errors.ParameterError, match=f"has experts \\({key}=4\\), and what they take in a batch"):
+    with pytest.raises(errors.ParameterError, match=f"with experts \\({key}=4\\), whose memory in a batch"):
         find_model("add_x", write_model(tmp_path / "several", **{key: 4}))
     assert find_model("add_x", write_model(tmp_path / "one", **{key: 1})).hidden == 32
 
@@ -166,19 +166,19 @@ def write_index(folder, *shards):
         (
             lambda folder: (folder / "config.json").write_text("[1]"),
             errors.CorruptFileError,
-            r"config\.json must hold a JSON object",
+            r"config\.json must have a JSON object",
         ),
         (
             lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe"),
             errors.CorruptFileError,
-            r"config\.json is no JSON",
+            r"config\.json is not JSON",
         ),
         (
             lambda folder: (folder / "config.json").write_text("[" * 100_000),
             errors.CorruptFileError,
-            r"config\.json is no JSON",
+            r"config\.json is not JSON",
         ),
-        (lambda folder: (folder / "config.json").write_text(""), errors.CorruptFileError, r"config\.json is no JSON"),
+        (lambda folder: (folder / "config.json").write_text(""), errors.CorruptFileError, r"config\.json is not JSON"),
         (
             lambda folder: (folder / "tokenizer_config.json").write_text("7"),
             errors.CorruptFileError,
@@ -202,7 +202,7 @@ def test_a_damaged_folder_is_an_error_that_names_the_file_and_what_to_do(tmp_pat
     with pytest.raises(kind, match=said) as caught:
         find_model("add_x", folder)
     assert str(folder) in str(caught.value)
-    assert any(word in str(caught.value) for word in ("again", "Convert", "Give the folder"))
+    assert any(word in str(caught.value) for word in ("again", "Convert", "Use a folder"))
 
 
 @pytest.mark.parametrize(

@@ -135,14 +135,14 @@ def test_decisions_and_single_numbers(fitted):
         table().pipe(cdf.add_class, number)
     with pytest.raises(errors.ParameterError, match="score_of='high'"):
         table().pipe(cdf.add_class, number, tiers=tiers, score_of="high")
-    with pytest.raises(errors.ParameterError, match="fit it first"):
+    with pytest.raises(errors.ParameterError, match="Fit it first"):
         table().pipe(cdf.add_class, make_pipeline(type(fitted[0])(), LinearSVC()))
 
 
 def test_a_pickled_file_is_not_loaded(fitted, tmp_path):
     path = tmp_path / "model.pkl"
     path.write_bytes(pickle.dumps(_Trap(tmp_path / "trapped")))
-    with pytest.raises(errors.ParameterError, match="loading it would run what is in it"):
+    with pytest.raises(errors.ParameterError, match="loading it would execute code in it"):
         table().pipe(cdf.add_class, path)
     assert not (tmp_path / "trapped").exists()
 
@@ -183,10 +183,12 @@ def test_a_pipeline_that_only_names_classes_says_what_is_missing(fitted):
         def predict(self, texts):
             return ["a"] * len(texts)
 
-    with pytest.raises(errors.ParameterError, match=r"names a class for a text .*predict_proba or decision_function"):
+    with pytest.raises(
+        errors.ParameterError, match=r"returns a class without scores.*predict_proba or decision_function"
+    ):
         table().pipe(cdf.add_class, Names(), into="kind")
     hard = VotingClassifier([("one", fitted)], voting="hard").fit(["cheap pills", "dear friend"], ["x", "y"])
-    with pytest.raises(errors.ParameterError, match="VotingClassifier names a class"):
+    with pytest.raises(errors.ParameterError, match="VotingClassifier returns a class"):
         table().pipe(cdf.add_class, hard, into="kind")
 
 
@@ -200,7 +202,7 @@ def test_settings_of_other_models_are_refused(fitted):
                 table().pipe(cdf.add_class, model, into="kind", labels=labels, **{name: value})
         with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to"):
             table().pipe(cdf.add_embedding, model=function, dimensions=2, **{name: value})
-    with pytest.raises(errors.ParameterError, match="tiers= is for models that make one number"):
+    with pytest.raises(errors.ParameterError, match="tiers= is only for models with a single score"):
         table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], tiers={"a": 0.5, "b": 0})
     with pytest.raises(errors.ParameterError, match="pooling='cls' applies only to"):
         table().pipe(cdf.add_embedding, model=function, dimensions=2, pooling="cls")

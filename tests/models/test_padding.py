@@ -57,9 +57,7 @@ def test_a_decoder_judges_by_the_last_token_of_each_text(tmp_path, in_config, in
 
 def test_a_decoder_without_padding_is_refused(tmp_path):
     folder = write_decoder(tmp_path, in_config=None, in_tokenizer=None)
-    with pytest.raises(
-        errors.ParameterError, match=r"has no token for padding.*pad_token in its tokenizer_config\.json"
-    ):
+    with pytest.raises(errors.ParameterError, match=r"has no padding token.*pad_token in its tokenizer_config\.json"):
         scores(folder, 100)
 
 
@@ -88,7 +86,11 @@ def test_positions_that_begin_behind_padding_are_not_exceeded(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("ConvBert", "when a longer one is in its batch"), ("BigBird", "texts beside it")]
+    ("kind", "said"),
+    [
+        ("ConvBert", "changes its output for a text if its batch has a longer one"),
+        ("BigBird", "depends on the other texts of its batch"),
+    ],
 )
 def test_a_model_that_reads_padding_is_refused(tmp_path, kind, said):
     write_tokenizer(tmp_path)

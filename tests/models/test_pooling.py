@@ -68,14 +68,14 @@ def test_the_default_is_what_is_written_down(model, said, wanted):
 )
 def test_another_pooling_is_refused_until_the_user_says_which(model, said):
     write_pooling(model, said)
-    with pytest.raises(errors.ParameterError, match=r"1_Pooling/config\.json names a pooling that is neither"):
+    with pytest.raises(errors.ParameterError, match=r"1_Pooling/config\.json specifies a pooling that is neither"):
         head(model)
     assert head(model, pooling="mean") == "mean"
 
 
 def test_layers_after_the_pooling_are_not_left_out_in_silence(model):
     write_pooling(model, flags(mean_tokens=True), modules=("Transformer", "Pooling", "Dense", "Normalize"))
-    with pytest.raises(errors.ParameterError, match="has a layer Dense after its pooling, which is not applied here"):
+    with pytest.raises(errors.ParameterError, match="has a layer Dense after its pooling, which is not supported"):
         head(model)
     assert head(model, pooling="mean") == "mean"
 
@@ -83,5 +83,5 @@ def test_layers_after_the_pooling_are_not_left_out_in_silence(model):
 def test_pooling_that_is_no_json_is_refused_with_the_file(model):
     write_pooling(model, {})
     (model / "1_Pooling" / "config.json").write_text("{")
-    with pytest.raises(errors.CorruptFileError, match=r"1_Pooling/config\.json is no JSON"):
+    with pytest.raises(errors.CorruptFileError, match=r"1_Pooling/config\.json is not JSON"):
         head(model)

@@ -347,7 +347,7 @@ def test_k_means_on_a_gpu_is_refused_without_cuml_and_without_a_gpu(tmp_path, mo
         k_means.importlib.util, "find_spec", lambda name: "there" if name == "cuml" else find_spec(name)
     )
     dropped = cdf.drop_semantic_duplicates(docs, k_means="cuml")
-    with pytest.raises(errors.BudgetError, match="k_means='cuml' computes on a GPU, and the workers here have none"):
+    with pytest.raises(errors.BudgetError, match="k_means='cuml' needs a GPU, and these workers have none"):
         cdf.write_parquet(dropped, tmp_path / "out")
     sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 1)
     layout = dataclasses.replace(choose_layout(4_000_000_000, cpus=2, held_bytes=0), device_bytes=2_000_000_000)
@@ -396,7 +396,7 @@ def test_a_row_without_memory_is_set_aside_and_counted_or_is_the_error(tmp_path)
     docs = docs.pipe(cdf.keep_where, without_memory_for_40)
     with pytest.raises(MemoryError):
         cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work", on_oom="fail")
-    with pytest.warns(UserWarning, match=r"1 row did not fit .* and were not compared"):
+    with pytest.warns(UserWarning, match=r"1 row did not fit .* without a comparison"):
         groups = cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work")
     receipt = cdf.read_receipt(groups)
     assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (90, 1, 1)

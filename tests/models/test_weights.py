@@ -143,7 +143,7 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(with_code, t
     docs = table().pipe(cdf.add_embedding, model=with_code, normalize=False)
     with pytest.raises(
         errors.ParameterError,
-        match=r"'ours-and-no-one-elses', which transformers [\d.]+ does not have; .*trust_remote_code=True",
+        match=r"'ours-and-no-one-elses', which transformers [\d.]+ does not have\. .*trust_remote_code=True",
     ):
         docs.compute(scheduler="synchronous")
     trusted = table().pipe(cdf.add_embedding, model=with_code, normalize=False, trust_remote_code=True)
@@ -172,7 +172,7 @@ def test_code_is_part_of_what_the_model_is(with_code):
 def test_trust_has_no_meaning_where_nothing_comes_with_code():
     with pytest.raises(errors.ParameterError, match="trust_remote_code=True applies only to transformers models"):
         table().pipe(cdf.add_embedding, model=len, dimensions=1, trust_remote_code=True)
-    with pytest.raises(errors.ParameterError, match="trust_remote_code has no meaning"):
+    with pytest.raises(errors.ParameterError, match="trust_remote_code does not apply"):
         table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, keep="safe", trust_remote_code=True)
 
 

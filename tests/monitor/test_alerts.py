@@ -30,7 +30,7 @@ def test_an_alert_is_raised_once_until_it_is_over():
         [row(kind="client", name="client", pid=1, counted_bytes=held, allowed_bytes=100)]
         for held in (80, 91, 95, 89, 91, 50, 92)
     ]
-    said = "all processes together hold 91% of the memory allowed"
+    said = "all processes together use 91% of the memory budget"
     assert raised(alerts.budget_share(0.9), *samples) == [
         (1.0, "cluster", said),
         (6.0, "cluster", said.replace("91", "92")),
@@ -55,14 +55,18 @@ def test_the_share_of_the_budget_counts_each_process_once_and_all_of_them():
         (
             alerts.worker_share(),
             [worker(limited_bytes=92, rss_bytes=99, limit_bytes=100)],
-            "worker 0 holds 92% of its limit; at 95 % it is ended",
+            "worker 0 uses 92% of its memory limit; at 95 % it is killed",
         ),
-        (alerts.worker_paused(), [worker(is_paused=True)], "worker 0 is paused: it is full and takes no tasks"),
-        (alerts.spill_rate(), [worker(spill_bytes_per_second=6e7)], "worker 0 spills 60 MB a second to disk"),
+        (
+            alerts.worker_paused(),
+            [worker(is_paused=True)],
+            "worker 0 is paused: its memory is full, so it starts no new tasks",
+        ),
+        (alerts.spill_rate(), [worker(spill_bytes_per_second=6e7)], "worker 0 spills 60 MB per second to disk"),
         (
             alerts.gpu_share(),
             [row(kind="gpu", name="GPU 1", gpu_used_bytes=95, gpu_total_bytes=100)],
-            "GPU 1 has 95% of its memory in use",
+            "GPU 1 uses 95% of its memory",
         ),
         (alerts.worker_silent(), [worker(silent_seconds=31.0)], "worker 0 has not answered for 31 s"),
     ],
@@ -94,4 +98,4 @@ def test_alerts_are_logged_and_a_callback_that_raises_ends_nothing(caplog):
         book.look(1.0, [worker(is_paused=True), worker(name="worker 1", is_paused=True)])
     assert [alert.subject for alert in book.alerts] == ["worker 0", "worker 1"]
     assert "worker 0 is paused" in caplog.text
-    assert "the callback of the alert 'paused' raised" in caplog.text
+    assert "on_alert raised for the alert 'paused'; the monitor continues" in caplog.text

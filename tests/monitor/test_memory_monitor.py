@@ -106,7 +106,7 @@ def test_rules_and_callbacks_are_the_users(cluster):
         sampled_until(monitor, has_worker)
     assert [alert.rule for alert in monitor.alerts] == ["budget share"]
     assert called == monitor.alerts
-    assert "of the memory allowed" in str(called[0])
+    assert "of the memory budget" in str(called[0])
 
 
 def test_the_runner_tells_of_ranges_that_run_again(cluster):
@@ -159,7 +159,7 @@ def test_a_scheduler_of_its_own_is_sampled_wherever_it_is(tmp_path, monkeypatch,
 
 
 def test_what_is_no_cluster_and_no_interval_is_refused():
-    with pytest.raises(cdf.errors.NoClusterError, match="takes what start_cluster or connect returned"):
+    with pytest.raises(cdf.errors.NoClusterError, match="needs a cluster from start_cluster or connect"):
         cdf.monitor_memory("tcp://127.0.0.1:8786")
     with pytest.raises(cdf.errors.ParameterError, match="interval_seconds=0 must be more than 0"):
         cdf.monitor_memory(interval_seconds=0)
@@ -206,7 +206,7 @@ def test_the_picture_has_a_panel_for_the_tree_and_one_for_workers(cluster, tmp_p
     figure.savefig(tmp_path / "memory.png")
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "Memory of all processes",
-        "Memory of each worker that its limit applies to",
+        "Memory of each worker, as counted by its limit",
     ]
     labels = figure.axes[0].get_legend_handles_labels()[1]
-    assert {"client", "worker 0", "allowed, 3.00 GB", "range run again", "alert"} <= set(labels)
+    assert {"client", "worker 0", "allowed, 3.00 GB", "input split retried", "alert"} <= set(labels)

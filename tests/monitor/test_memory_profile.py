@@ -49,8 +49,8 @@ def test_factor_and_fixed_bytes_of_a_function_are_found(sample):
     assert step.fixed_bytes == pytest.approx(20_000_000, abs=2_000_000)
     assert len(step.extra_bytes) == 3
     said = str(profile)
-    assert f"keep_where: peak_factor {step.peak_factor:.1f} (it states 1.2, " in said
-    assert f"Write down BlockKernel(..., peak_factor={step.peak_factor:.1f}, fixed_bytes=" in said
+    assert f"keep_where: peak_factor {step.peak_factor:.1f} (declared: 1.2, " in said
+    assert f"Declare BlockKernel(..., peak_factor={step.peak_factor:.1f}, fixed_bytes=" in said
 
 
 def test_what_a_first_call_leaves_is_told_apart(sample):
@@ -71,8 +71,8 @@ def test_operators_of_ours_need_no_more_than_they_state(sample, tmp_path):
     assert table.peak_factor[0] <= table.stated_factor[0]
     assert table.is_measured[0]
     assert pd.isna(table.peak_factor[1])
-    assert "a pending drop, which does nothing to one block" in str(profile)
-    assert "The plan has room for it" in str(profile)
+    assert "a deferred operation, which does not change single blocks" in str(profile)
+    assert "This is within the declared memory" in str(profile)
 
 
 def test_steps_that_are_not_ours_are_measured_too(sample):
@@ -89,11 +89,11 @@ def test_the_lines_that_hold_most_are_told(sample):
     assert most == f"test_memory_profile.py:{line} (three_blocks_and_20_mb)"
     largest = max(one_step(profile).extra_bytes)
     assert held_bytes == pytest.approx(3 * largest + 20_000_000, rel=0.1)  # of text, which is nearly all of the block
-    assert f"; most of it by {most} " in str(profile)
+    assert f"; largest allocations: {most} " in str(profile)
 
 
 def test_an_operator_that_raises_says_what_it_said(sample):
-    with pytest.raises(cdf.errors.OperatorError, match=r"(?s)the fresh process ended with status 1.*on the sample"):
+    with pytest.raises(cdf.errors.OperatorError, match=r"(?s)the fresh process failed with status 1.*on the sample"):
         cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, fails), sample)
 
 
@@ -105,13 +105,14 @@ def waits(block):
 def test_an_operator_that_takes_too_long_is_ended_and_said(sample, monkeypatch):
     monkeypatch.setattr(fresh_process, "TIMEOUT_SECONDS", 2)
     with pytest.raises(
-        cdf.errors.OperatorError, match=r"profile_memory: .* not done after 2 s, and was ended; a smaller sample"
+        cdf.errors.OperatorError,
+        match=r"profile_memory: .* did not finish within 2 s and was killed. Use a smaller sample",
     ):
         cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, waits), sample)
 
 
 def test_nothing_to_measure_is_refused(sample, tmp_path):
-    with pytest.raises(cdf.errors.ParameterError, match="without a step of its own"):
+    with pytest.raises(cdf.errors.ParameterError, match="added no step to the table"):
         cdf.profile_memory(lambda df: df, sample)
     with pytest.raises(cdf.errors.ParameterError, match="the sample has no rows"):
         cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, "id > 0"), sample.head(0))

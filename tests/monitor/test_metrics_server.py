@@ -307,14 +307,16 @@ def test_what_cannot_be_served_is_refused(cluster, tmp_path):
     with cdf.serve_metrics(directory=tmp_path) as served:
         port = int(served.address.split(":")[2].split("/")[0])
         with (
-            pytest.raises(cdf.errors.ParameterError, match=f"port={port} .*; port=0 takes a free one"),
+            pytest.raises(cdf.errors.ParameterError, match=f"port={port} .*Use port=0 to pick a free port"),
             cdf.serve_metrics(port=port, directory=tmp_path),
         ):
             pass
     (tmp_path / "file").touch()
-    with pytest.raises(cdf.errors.ParameterError, match="name another"):
+    with pytest.raises(cdf.errors.ParameterError, match="Use another folder"):
         cdf.serve_metrics(directory=tmp_path / "file")
-    with pytest.raises(cdf.errors.NoClusterError, match="while it is open; got str"):
+    with pytest.raises(
+        cdf.errors.NoClusterError, match="needs the open cluster that start_cluster or connect returned; got str"
+    ):
         cdf.serve_metrics("tcp://127.0.0.1:8786")
 
 

@@ -121,6 +121,6 @@ def test_a_monitor_follows_a_gpu_alerts_and_goes_on_when_it_is_lost(library, tmp
     device, process = told["first"]
     assert device == {"name": "GPU 0", "gpu": 0, "gpu_used_bytes": 300, "gpu_total_bytes": 1000, "gpu_utilization": 0.4}
     assert (process["name"], process["gpu_used_bytes"]) == (f"GPU 0 process {told['worker']}", 250)
-    assert told["alerts"] == [["GPU share", "GPU 0 has 95% of its memory in use"]]
+    assert told["alerts"] == [["GPU share", "GPU 0 uses 95% of its memory"]]
     assert (told["lost"], told["rows"]) == (0, 100)
     assert (tmp_path / "out" / "picture.png").stat().st_size > 10_000

@@ -36,10 +36,10 @@ def drawn(rules):
 
 def test_limits_thresholds_spills_retries_and_pauses_are_drawn():
     tree, workers, gpus = drawn(DEFAULT_RULES)
-    assert set(tree) == {"client", "worker 0", "allowed, 4.00 GB", "alert from 90% on", "range run again", "alert"}
-    assert set(workers) == {"worker 0", "worker 0, spilled", "paused", "limit, 2.00 GB", "alert from 90% on"}
-    assert set(gpus) == {"GPU 0", "device, 16.00 GB", "alert from 90% on"}
-    heights = [panel["alert from 90% on"].get_ydata()[0] for panel in (tree, workers, gpus)]
+    assert set(tree) == {"client", "worker 0", "allowed, 4.00 GB", "alert at 90%", "range run again", "alert"}
+    assert set(workers) == {"worker 0", "worker 0, spilled", "paused", "limit, 2.00 GB", "alert at 90%"}
+    assert set(gpus) == {"GPU 0", "device, 16.00 GB", "alert at 90%"}
+    heights = [panel["alert at 90%"].get_ydata()[0] for panel in (tree, workers, gpus)]
     assert heights == [3.6 * GB, 1.8 * GB, 14.4 * GB]
     assert list(workers["worker 0, spilled"].get_ydata()) == [0, 1_000, 2_000]
     assert len(tree["range run again"].get_segments()) == 1
@@ -47,5 +47,5 @@ def test_limits_thresholds_spills_retries_and_pauses_are_drawn():
 
 def test_thresholds_are_those_of_the_rules():
     tree, workers, gpus = drawn([budget_share(0.5)])
-    assert tree["alert from 50% on"].get_ydata()[0] == 2 * GB
-    assert not any(label.startswith("alert from") for label in (*workers, *gpus))
+    assert tree["alert at 50%"].get_ydata()[0] == 2 * GB
+    assert not any(label.startswith("alert at") for label in (*workers, *gpus))

@@ -63,7 +63,7 @@ if __name__ == "__main__":
 """
 
 
-TRIED = "Tokens a second of the batch sizes that took turns"
+TRIED = "Tokens per second, by batch size tried"
 
 
 class Watch:
@@ -127,7 +127,7 @@ def test_a_port_that_is_taken_is_said_in_prometheus_words(tmp_path):
         up = command(tmp_path, taken.getsockname()[1])
         done = subprocess.run(up, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
-    assert "CuratorError: prometheus ended with code 1" in done.stderr
+    assert "CuratorError: prometheus ended with exit code 1" in done.stderr
     assert "address already in use" in done.stderr
 
 
@@ -232,7 +232,7 @@ def test_every_expression_of_the_dashboard_has_an_answer_while_a_run_goes_on(wat
     }
     assert {name: sum(watch.values(f"last_over_time({name}[10m])")) for name in totals} == totals
     assert watch.values("max(last_over_time(curator_df_gpu_utilization_ratio[10m]))") == [0.37]
-    padding, by_size = (panel(title).queries[0].expr for title in ("Padding, share of all tokens", TRIED))
+    padding, by_size = (panel(title).queries[0].expr for title in ("Padding as a share of all tokens", TRIED))
     assert (watch.values(padding), watch.values(by_size)) == ([pytest.approx(0.1)], [1_500])
     # The receipt was made before the last scrape, and the processes of an idle cluster grow by a page now and then.
     (peak_bytes,) = watch.values("max(last_over_time(curator_df_memory_peak_bytes[10m]))")

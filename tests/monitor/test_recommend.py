@@ -93,11 +93,11 @@ def test_where_the_disk_is_too_small_a_part_of_the_rows_fits(corpus, tmp_path, m
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     none = cdf.recommend(corpus, memory="1.2GB", cpus=2, workdir=tmp_path, sample_size=None)
     assert none.sample_fraction == 0.0
-    assert "name another workdir=" in str(none)
+    assert "Use another workdir=" in str(none)
 
 
 def test_what_cannot_be_read_or_does_not_fit_is_said(corpus, tmp_path):
-    with pytest.raises(errors.BudgetError, match="under the floor"):
+    with pytest.raises(errors.BudgetError, match="below the minimum"):
         cdf.recommend(corpus, memory="100MB")
     with pytest.raises(errors.ColumnError, match="body"):
         cdf.recommend(corpus, text="body")
@@ -115,7 +115,7 @@ def test_a_sample_that_is_run_tells_the_time(corpus, tmp_path, kind):
     said = dict(found.reasons)["time"]
     assert found.projected_seconds > 0
     assert said.startswith(f"about {show_duration(found.projected_seconds)}: ")
-    assert " by 1 at a time, and 1 may work" in said  # so little is one range
+    assert " (threads: 1; usable threads: 1)" in said  # so little is one range
     taken = int(said.split(": ")[1].split()[0])  # kB of the sample: its own rows, not the whole input
     assert 20 < taken < 100 < found.text_bytes / 1_000 or kind == "parquet"
 
@@ -135,7 +135,7 @@ def test_a_sample_that_cannot_run_is_an_error(corpus):
 
     source = lower(cdf.read_jsonl(corpus)).source
     with pytest.raises(
-        errors.OperatorError, match=r"(?s)run of a sample failed; sample_size=None.*no chain for 2 columns"
+        errors.OperatorError, match=r"(?s)run of the sample failed. Use sample_size=None.*no chain for 2 columns"
     ):
         measure_sample(
             source, source.cut(10**6), broken, is_parquet=False, sample_bytes=1_000, layout=LAYOUT, text="text"
@@ -178,7 +178,7 @@ def test_one_row_in_ten_gets_a_near_duplicate_so_that_comparing_is_in_the_time(k
 def test_a_sample_that_takes_too_long_is_an_error(corpus, monkeypatch):
     monkeypatch.setattr(fresh_process, "TIMEOUT_SECONDS", 0.1)
     with pytest.raises(
-        errors.OperatorError, match=r"sample_size=None leaves it out.*not done after 0.1 s, and was ended"
+        errors.OperatorError, match=r"Use sample_size=None to skip it.*did not finish within 0.1 s and was killed"
     ):
         cdf.recommend(corpus, memory="1.2GB", cpus=2, sample_size="60kB")
 
@@ -192,8 +192,8 @@ def test_batches_of_a_model_fit_the_plan_and_the_device(corpus, tmp_path):
     assert f"batches of {found.device_batch_tokens:,} padded tokens" in str(found)
     small = cdf.recommend(corpus, memory="600MB", device_memory="90MB", **asked)
     assert (small.batch_tokens, small.device_batch_tokens) == (0, 0)
-    assert "not even with one text at a time" in str(small) and "This would fit" in str(small)
-    assert "90 MB of a GPU do not hold its weights" in str(small)
+    assert "even with batches of one text" in str(small) and ". Use memory=" in str(small)
+    assert "90 MB of GPU memory are too little for the weights" in str(small)
 
 
 def test_tokens_that_fit_are_the_inverse_of_the_bytes_of_a_call():

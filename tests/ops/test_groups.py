@@ -191,7 +191,7 @@ def test_rows_that_are_set_aside_are_counted_and_kept_through_all_passes(folder,
     with open(f"{folder}/2.jsonl", "a") as file:
         file.writelines(f"{line}\n" for line in (bad, *map(json.dumps, pair)))
     docs = cdf.read_jsonl(folder, on_bad_rows="quarantine").pipe(cdf.keep_where, without_memory_for_40)
-    with pytest.warns(UserWarning, match=r"1 row did not fit .* and were not compared, with file"):
+    with pytest.warns(UserWarning, match=r"1 row did not fit .* without a comparison, with file"):
         receipt = cdf.read_receipt(find(docs, workdir=tmp_path / "work"))
     assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (63, 2, 1)
     (path,) = Path(receipt.quarantine_folder).iterdir()
@@ -201,7 +201,7 @@ def test_rows_that_are_set_aside_are_counted_and_kept_through_all_passes(folder,
     assert {row["file"] for row in rows} == {f"{folder}/2.jsonl"}
     assert receipt.quarantine_folder in receipt.advice[0]
     receipt.save(tmp_path / "report.html")
-    assert f"{receipt.quarantine_folder} has file, offset" in (tmp_path / "report.html").read_text()
+    assert f"{receipt.quarantine_folder} contains the file, offset" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("find", [cdf.find_exact_duplicates, cdf.find_near_duplicates])

@@ -61,13 +61,13 @@ def test_a_row_is_a_profile(table):
 
 def test_what_the_table_does_not_keep_is_an_error(table, tmp_path):
     for extension, message in (
-        ("pyc", r"excludes python files \.pyc; drop them"),
-        ("pyi", r"sets no limit for python files \.pyi; keep them all"),
-        ("rs", r"no extension 'rs' of 'python'; of that language it has: 'py', 'py3', 'pyc'"),
+        ("pyc", r"excludes python files \.pyc\. Drop these"),
+        ("pyi", r"sets no limit for python files \.pyi\. Keep all"),
+        ("rs", r"no extension 'rs' for 'python'\. It has for this language: 'py', 'py3', 'pyc'"),
     ):
         with pytest.raises(ParameterError, match=message):
             nemo_per_extension(table, language="python", extension=extension)
-    with pytest.raises(ParameterError, match="of that language it has: none"):
+    with pytest.raises(ParameterError, match="It has for this language: none"):
         nemo_per_extension(table, language="Rust", extension="rs")
     with pytest.raises(InputError, match="cannot be read"):
         nemo_per_extension(tmp_path / "none.csv", language="python", extension="py")

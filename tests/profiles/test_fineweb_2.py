@@ -79,7 +79,8 @@ def test_every_language_here_is_a_profile_with_a_source(language):
 
 def test_a_language_that_is_not_here_comes_from_a_file(tmp_path):
     with pytest.raises(
-        ParameterError, match="no values of 'swh_Latn' are here; give the file as config=, or take one of: arb"
+        ParameterError,
+        match=r"no values of 'swh_Latn' are included\. Pass config=, or use one of: arb",
     ):
         fineweb_2("swh_Latn")
     config = tmp_path / "fra_Latn.yml"
@@ -88,7 +89,7 @@ def test_a_language_that_is_not_here_comes_from_a_file(tmp_path):
     assert (table(read), read.stop_words) == (table(fineweb_2("fra_Latn")), fineweb_2("fra_Latn").stop_words)
     assert read.rules[0].source == str(config)
     config.write_text("- 1")
-    with pytest.raises(InputError, match=r"fra_Latn\.yml is no configuration of FineWeb-2"):
+    with pytest.raises(InputError, match=r"fra_Latn\.yml is not a configuration of FineWeb-2"):
         fineweb_2("fra_Latn", config=config)
     with pytest.raises(InputError, match="cannot be read"):
         fineweb_2("fra_Latn", config=tmp_path / "none.yml")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes behind pending drops of near duplicates and of vectors, and tables of groups."""
+"""Passes of the deferred removal of near-duplicates and of similar vectors, and tables of groups."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a pass that reads only some rows: those that files name, a slice for each range, sorted by address.
+"""Sink of a pass that reads only the rows that files name: one slice of addresses per range, sorted.
 
-What is read of them goes into a file of texts for each range, and where each lies into files that are sorted for the next
-stage. `text_sink` and `id_sink` say what is read of a row, and where the answer goes.
+The data read from these rows goes into one file of texts per range, and the position of each text into files that are sorted for
+the next stage. `text_sink` and `id_sink` define which data is read, and where the answers go.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from curator_df.core.ranges.range_action import changed_rows
 from curator_df.core.ranges.sink import StageSink
 
 MOST_WANTED = 100_000
-"""Rows named for a range beyond which all of its rows are read: their addresses would take more than 2 MB."""
+"""Number of requested rows of a range above which all of its rows are read: their addresses would need more than 2 MB."""
 
 
 @dataclass(frozen=True)
 class AskedRowsSink(StageSink):
-    """The end of a pass over rows that files name."""
+    """Sink of a pass over the rows that files name."""
 
     folder: Folder
-    """Where the answers go."""
+    """Folder for the answers."""
     groups: RangeGroups
-    """Of the ranges."""
+    """Groups of the ranges."""
     asked: tuple[FileRecord, ...]
-    """A file for each group, with a slice for each of its ranges: rows whose first word is an address."""
+    """One file per group, with a slice for each of its ranges; the first word of each row is an address."""
     first_range: int = 0
-    """What is added to the number of a range."""
+    """Offset that is added to the number of a range."""
     first_address: int = 0
-    """What is added to an address."""
+    """Offset that is added to an address."""
     writer_factor: float = 1.5
-    """Peak extra bytes as a multiple of the block's."""
+    """Peak extra memory as a multiple of the block's bytes."""
 
     def slices(self, number: int) -> list[Slice]:
-        """Return what is asked of a range."""
+        """Return the slices with the requests for a range."""
         group, place = divmod(number, self.groups.per_group)
         return open_slices(self.folder, self.asked[group : group + 1], place)
 
     def wanted(self, number: int) -> npt.NDArray[np.int64] | None:
-        """Return the addresses of the rows of a range that are named, ascending; None where they are too many to hold."""
+        """Return the ascending addresses of the requested rows of a range; None if they are too many to hold in memory."""
         slices = self.slices(self.first_range + number)
         if sum(piece.rows for piece in slices) > MOST_WANTED:
             return None
@@ -59,22 +59,22 @@ class AskedRowsSink(StageSink):
 
 
 class RangeAnswers(ABC):
-    """The files of one range; a subclass says by `_answer` what is written for rows that are asked for.
+    """Files of one range. In a subclass, `_answer` defines what is written for the requested rows.
 
     Parameters
     ----------
     sink : AskedRowsSink
-        Whose range this is.
+        Sink that the range belongs to.
     number : int
-        The range, among those of all inputs.
+        Number of the range among those of all inputs.
     memory_bytes : int
-        For what is asked, and again for where the answers lie.
+        Memory for the requests; the positions of the answers may use the same amount again.
     asked_words, answer_words : int
-        Words of a row that asks, and of one that says where an answer lies.
+        Words of a row that requests, and of one that says where an answer is.
     texts_name, slices_name : str
-        Of the two files.
+        Names of the two files.
     step : str
-        For errors.
+        Name of the step for errors.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RangeAnswers(ABC):
         self._rows = self._missed = 0
 
     def append(self, block: Any) -> None:
-        """Answer for the rows of the next block."""
+        """Write the answers for the rows of the next block."""
         addresses = block.index.to_numpy() + self._first_address
         self._rows += len(block)
         if not len(block):
@@ -111,14 +111,14 @@ class RangeAnswers(ABC):
 
     @abstractmethod
     def _answer(self, block: Any, places: npt.NDArray[np.int64], asked: Any) -> None:
-        """Write what is asked of the rows at some places of a block; a row may be there more than once."""
+        """Write the requested data of the rows at some positions of a block; a position may be repeated."""
 
     @abstractmethod
     def _answered(self) -> int:
-        """Write what is held back, and return how many texts were written."""
+        """Write the buffered answers, and return the number of texts written."""
 
     def commit(self) -> list[FileRecord]:
-        """Finish the files, or raise if the range did not have all rows that are asked for."""
+        """Finish the files, or raise an error if a requested row was not in the range."""
         texts = self._answered()
         if self._missed + self._asked.rest():
             raise changed_rows(self._step, self._number, self._rows, self._rows, ", but other addresses")
@@ -131,5 +131,5 @@ class RangeAnswers(ABC):
 
     @property
     def summary(self) -> dict[str, int]:
-        """What goes into the manifest."""
+        """Return the figures for the manifest."""
         return {"spilled_bytes": self._sorter.spilled_bytes}

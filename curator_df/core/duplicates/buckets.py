@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-to-all of bucket rows: pair every row that shares a bucket with the first rows of that bucket.
+"""All-to-all exchange of bucket rows: pair every row of a bucket with the first rows of that bucket.
 
-A bucket is a key that many rows may have, and a row may be in many buckets: the bands of locality-sensitive hashing. Rows
-come as key rows of an `Exchange` with ``keep="first"``: a `KeyWriter` takes (bucket, hash of the content) as the key of 128
-bits, as often for a row as it has bands, and `reduce_buckets` stands where `reduce_keys` stands for duplicates. Rows with
-the same content are one in a bucket, its first. What comes out are edges, in both directions, with a slice for each group of
-ranges, sorted; an edge that several bands give comes several times. A bucket of n contents gives less than ``2 * anchors * n``
-edges, so nothing grows with the square of its rows.
+A bucket is a key that many rows may share, and a row may be in many buckets: the bands of locality-sensitive hashing. Rows
+arrive as key rows of an `Exchange` with ``keep="first"``: a `KeyWriter` gets (bucket, hash of the content) as the 128-bit key,
+once per row and band. `reduce_buckets` then takes the place of `reduce_keys`. Rows with the same content count as one row of a
+bucket, the first. The result is a list of edges in both directions, sorted, with a slice for each group of ranges; an edge is
+repeated for each band that yields it. A bucket of n contents yields fewer than ``2 * anchors * n`` edges, so nothing grows with
+the square of its rows.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from curator_df.errors import ParameterError
 
 @dataclass(frozen=True)
 class Bucketed:
-    """What one reduce task did."""
+    """Result of one reduce task."""
 
     number: int
-    """Of the reducer."""
+    """Number of the reducer."""
     file: FileRecord
-    """Its edges; its ``rows`` are the edges."""
+    """File of the edges; its ``rows`` counts them."""
     rows: int
-    """Bucket rows merged."""
+    """Number of bucket rows merged."""
     buckets: int
-    """Distinct buckets."""
+    """Number of distinct buckets."""
     largest_bucket: int
-    """Contents (or, of rows with the same content, rows) of the fullest bucket."""
+    """Number of distinct contents in the fullest bucket; the number of rows if all have the same content."""
     read_bytes: int
-    """Read from the map tasks' files."""
+    """Bytes read from the files of the map tasks."""
     spilled_bytes: int
-    """Edges that went through the scratch directory to be sorted."""
+    """Bytes of edges that were sorted in the scratch directory."""
     seconds: float
-    """Wall time."""
+    """Wall time in seconds."""
 
 
 @dataclass(frozen=True)
 class OpenBucket:
-    """The bucket that was begun last, as far as it was seen."""
+    """State of the last bucket, which may continue in the next piece."""
 
     first_rows: Rows = field(default_factory=lambda: np.empty((0, 3), dtype=np.uint64))
-    """Shape (at most 2 x anchors, 3): its first kept signatures and its first rows, of different contents."""
+    """Array of shape (at most 2 x anchors, 3): its first kept signatures and its first rows, with different contents."""
     rows: int = 0
-    """How many it has so far."""
+    """Number of rows seen so far."""
     last: tuple[int, int] = (-1, -1)
     """Bucket and content of the last row."""
 
@@ -76,27 +76,27 @@ def reduce_buckets(
     Parameters
     ----------
     exchange : Exchange
-        The exchange.
+        Exchange that the files belong to.
     number : int
-        Of the reducer.
+        Number of the reducer.
     files : sequence of FileRecord
-        What every `KeyWriter` committed, with ``keep="first"``.
+        Files that every `KeyWriter` committed, with ``keep="first"``.
     groups : RangeGroups
-        Of the ranges, for the slices of the edges.
+        Groups of the ranges, for the slices of the edges.
     anchors : int or None
-        First rows of a bucket that each later one is paired with. None: buckets are rows with the same content, each is
-        paired with the first of them, and the similarity is 1.
+        Number of first rows of a bucket that each later row is paired with. None: a bucket is the rows with the same content,
+        each is paired with the first of them, and the similarity is 1.
     memory_bytes : int
-        To hold at most: one half merges, the other sorts the edges.
+        Maximum working memory: one half merges, the other sorts the edges.
     scratch : str, optional
-        Local directory for what does not fit; by default the system's for temporary files.
+        Local directory for spilled data. Default: the system's directory for temporary files.
 
     Raises
     ------
     CorruptFileError
         If a page does not match its checksum; names file and offset. Nothing is committed.
     ParameterError
-        If there is to be no anchor.
+        If anchors is less than 1.
     """
     if anchors is not None and anchors < 1:
         raise ParameterError(f"reduce_buckets: anchors={anchors} is less than 1")
@@ -119,7 +119,7 @@ def reduce_buckets(
                 piece = merged[start : start + PIECE_ROWS]
                 if anchors is None:
                     edges, begun, fullest, last = same_contents(piece, last)
-                    edges = edges[edges[:, 1] < groups.first_kept]  # two kept signatures are no pair
+                    edges = edges[edges[:, 1] < groups.first_kept]  # two kept signatures are not a pair
                 else:
                     edges, begun, fullest, last = edges_of(piece, last, anchors)
                 sorter.append(both_ways(edges, np.full(len(edges), similarity)))
@@ -133,7 +133,7 @@ def reduce_buckets(
 
 
 def both_ways(edges: Rows, similarities: Rows) -> Rows:
-    """Return rows (row, other, bits of the similarity) for each edge, and the same from the other end."""
+    """Return rows (row, other, bits of the similarity) for each edge, followed by the reversed edges."""
     rows = np.empty((2 * len(edges), EDGE_WORDS), dtype=np.uint64)
     rows[: len(edges), :2], rows[len(edges) :, :2] = edges, edges[:, ::-1]
     rows[: len(edges), 2] = rows[len(edges) :, 2] = similarities
@@ -141,17 +141,18 @@ def both_ways(edges: Rows, similarities: Rows) -> Rows:
 
 
 def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, int, OpenBucket]:
-    """Return the edges of some bucket rows, the buckets that begin here, rows of the fullest, and the last bucket.
+    """Return the edges of some bucket rows, the number of new buckets, the size of the fullest one, and the last bucket.
 
     Parameters
     ----------
     rows : ndarray of uint64, shape (rows, 3)
         Sorted bucket rows (bucket, content, address) that follow those of the last call; at least one. Contents without
-        `ROW_BIT` are kept signatures: rows are paired with the first of these too, but these with none.
+        `ROW_BIT` are kept signatures: rows are also paired with the first of these, but kept signatures are never paired
+        with each other.
     before : OpenBucket
-        What the last call returned.
+        Last bucket that the previous call returned.
     anchors : int
-        As in `reduce_buckets`.
+        Number of first rows, as in `reduce_buckets`.
 
     Examples
     --------
@@ -166,7 +167,7 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     is_other = np.empty(len(rows), dtype=np.bool_)
     is_other[0] = (int(rows[0, 0]), int(rows[0, 1])) != before.last
     is_other[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
-    # The first rows of the open bucket stand in front, so that it goes on as any other.
+    # The first rows of the open bucket come first, so that it continues like any other bucket.
     joined = np.concatenate([before.first_rows, rows[is_other]])
     held, places, is_row = len(before.first_rows), np.arange(len(joined)), joined[:, 1] >= ROW_BIT
     begins = np.ones(len(joined), dtype=np.bool_)
@@ -195,7 +196,7 @@ def _buckets_begun(rows: Rows, before: OpenBucket) -> int:
 
 
 def _in_company(rows: Rows, before: OpenBucket) -> Rows:
-    """Return the rows that others share a bucket with, and the last one: of most texts all buckets have no other."""
+    """Return the rows that share a bucket, and the last row: the buckets of most texts have only one row."""
     is_shared = np.empty(len(rows), dtype=np.bool_)
     is_shared[0] = int(rows[0, 0]) == before.last[0]
     is_shared[1:] = rows[1:, 0] == rows[:-1, 0]
@@ -205,7 +206,7 @@ def _in_company(rows: Rows, before: OpenBucket) -> Rows:
 
 
 def same_contents(rows: Rows, before: OpenBucket) -> tuple[Rows, int, int, OpenBucket]:
-    """Return the same as `edges_of` where a bucket is the rows with the same two words, each paired with the first.
+    """Return edges as `edges_of` does, with the rows of the same two words as a bucket, each paired with the first of them.
 
     Examples
     --------

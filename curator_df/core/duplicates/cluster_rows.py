@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cluster of a drop by vectors: its rows in order, and which of them are in a group.
+"""Rows of one cluster in order, and the groups they form, for the removal of similar vectors.
 
-A cluster may be of any size. Its vectors, and the numbers that are kept for each row, lie in memory or, if they are too many,
-in files without a name. Vectors are compared in tiles, and rows follow their parents some at a time.
+A cluster may have any size. Its vectors, and the numbers that are stored for each row, are kept in memory or, if they are too
+many, in anonymous files. Vectors are compared in tiles, and group members are found piece by piece.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from curator_df.core.files.scratch import ScratchColumn, scratch_directory
 from curator_df.core.files.storage import Folder, disk_errors
 
 MEMBER_HEAD = 3
-"""Words of a member: address, the row that it is most similar to (itself where it stays), bits of the cosine. Then for each
-``eps``: the row of its group that stays, rows of the group."""
+"""Number of words before the groups of a member: address, most similar row (its own address if the row is kept), bits of the
+cosine. For each ``eps`` then follow the kept row of its group and the number of rows in the group.
+"""
 PIECE_ROW_BYTES = 200
-"""Held for each of the rows that are worked on at a time, and 40 for each ``eps``."""
+"""Bytes in use for each row of a piece; each ``eps`` adds 40."""
 MOST_PIECE_ROWS = 65_536
 
 
 def member_words(barrier: VectorBarrier) -> int:
-    """Return the words of a member."""
+    """Return the number of words of a member."""
     return MEMBER_HEAD + 2 * len(barrier.eps)
 
 
 class ClusterRows:
-    """The rows of one cluster after the other; of vectors that repeat the one before, one is kept."""
+    """Rows of one cluster after another; of repeated vectors, only one is stored."""
 
     def __init__(self, barrier: VectorBarrier, memory_bytes: int) -> None:
         self._barrier, self._most = barrier, memory_bytes // 2
@@ -51,21 +52,21 @@ class ClusterRows:
         share = memory_bytes // 2 // (7 + 2 * several)
         self._addresses = ScratchColumn(np.uint64, share)
         self._places = ScratchColumn(np.int64, share)
-        """Of each row, which of the different vectors it has."""
+        """Index of the distinct vector of each row."""
         self._firsts = ScratchColumn(np.int64, share)
-        """Of each different vector, the row that had it first."""
+        """First row of each distinct vector."""
         self._cosines = ScratchColumn(np.float32, share)
-        """Of each different vector, with the earlier one that it is most similar to."""
+        """Cosine of each distinct vector with the most similar earlier one."""
         self._nearest = ScratchColumn(np.int64, share)
-        """Which one that is; -1 for the first."""
+        """Index of that earlier vector; -1 for the first."""
         self._parents = ScratchColumn(np.int64, share)
-        """Of each row, the earlier row that it is most similar to; the first has itself."""
+        """Most similar earlier row of each row; the first row has itself."""
         self._found = ScratchColumn(np.float32, share)
-        """Their cosine."""
+        """Cosine with that row."""
         self._roots = [ScratchColumn(np.int64, share) for _ in barrier.eps]
-        """Of each row, for each ``eps``, the row of its group that stays."""
+        """Kept row of the group of each row, for each ``eps``."""
         self._sizes = [ScratchColumn(np.int64, share) for _ in barrier.eps]
-        """Rows of the group, at the one that stays."""
+        """Number of rows of the group, stored at the kept row."""
         self.clear()
 
     def __enter__(self) -> Self:
@@ -83,7 +84,7 @@ class ClusterRows:
         return [*of_rows, self._firsts, self._cosines, self._nearest, *self._roots, *self._sizes]
 
     def clear(self) -> None:
-        """Begin with the next cluster."""
+        """Start the next cluster."""
         self._vector_bytes = 0  # in the file
         self._held: list[Rows] = []
         self._held_rows = 0
@@ -96,21 +97,21 @@ class ClusterRows:
 
     @property
     def rows(self) -> int:
-        """So far."""
+        """Number of rows so far."""
         return len(self._addresses)
 
     @property
     def different(self) -> int:
-        """Of these, rows whose vector is not that of the row before."""
+        """Number of distinct vectors so far."""
         return len(self._firsts)
 
     @property
     def spilled_bytes(self) -> int:
-        """Bytes in files."""
+        """Number of bytes in files."""
         return self._vector_bytes + sum(column.spilled_bytes for column in self._columns)
 
     def append(self, rows: Rows) -> None:
-        """Take the next rows."""
+        """Append the next rows."""
         vectors = rows[:, CLUSTER_HEAD:]
         is_new = np.ones(len(rows), dtype=np.bool_)
         is_new[1:] = (vectors[1:] != vectors[:-1]).any(axis=1)
@@ -125,7 +126,7 @@ class ClusterRows:
             self._spill()
 
     def members(self, memory_bytes: int) -> Iterator[Rows]:
-        """Yield the rows that are in a group for the largest ``eps``, in order; all rows have been taken."""
+        """Yield the rows that are in a group for the largest ``eps``, in order; call it after all rows were appended."""
         self._settle()
         for cosines, nearest in most_similar_earlier(
             self._read, self.different, tile_rows(self._barrier.width, memory_bytes)
@@ -140,7 +141,7 @@ class ClusterRows:
             yield self._members(start, min(start + piece, self.rows))
 
     def _follow(self, start: int, stop: int) -> None:
-        """Find the groups of some rows; those of all before them are known."""
+        """Find the groups of some rows, after those of all rows before them."""
         rows = np.arange(start, stop)
         places = self._places.read(start, stop)
         firsts = self._firsts.take(places)
@@ -179,14 +180,14 @@ class ClusterRows:
         return table
 
     def _settle(self) -> None:
-        """Put the vectors that are held in one piece, or into the file where some of them are there already."""
+        """Join the vectors in memory into one array, or append them to the file if it is already in use."""
         if self._vector_bytes:
             self._spill()
         else:
             self._held = [np.concatenate(self._held)]
 
     def _read(self, start: int, stop: int) -> Floats:
-        """Return some of the different vectors, with length 1; after `_settle`."""
+        """Return some of the distinct vectors, scaled to length 1; call `_settle` first."""
         if not self._vector_bytes:
             words = self._held[0][start:stop]
         else:

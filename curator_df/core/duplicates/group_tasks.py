@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edges into groups, in memory: the last task of a near-duplicate drop, which has the node to itself if it must.
+"""Grouping of edges in memory: the last task of a near-duplicate removal, which runs exclusively if it must.
 
-Where the rows that have an edge are too many for that it says so, and `star_tasks` group them on disk.
+If the rows with edges do not fit in memory, the task reports that, and `star_tasks` groups them on disk.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 
 VERTEX_BYTES = 64
-"""Of `run_components` for each row that has an edge: id, name, place of the name, survivor, size, and working copies."""
+"""Bytes that `run_components` needs for each row with an edge: ID, name, position of the name, kept row, size, working copies."""
 COMPONENTS_FIXED_BYTES = 8_000_000
-"""Of `run_components` besides: pieces of edges on their way, and writers."""
+"""Other bytes that `run_components` needs: pieces of edges in transit, and writers."""
 
 
 def run_components(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Name the groups, choose who stays, and write (address, survivor, size) of all members and the rows that go.
+    """Find the groups, choose the kept rows, and write (address, kept row, size) of all members, and the rows to drop.
 
-    Without any files the rows were too many.
+    A manifest without files means that the rows did not fit in memory.
     """
 
     def work(manifest: Manifest) -> None:
@@ -49,7 +49,7 @@ def run_components(job_bytes: bytes, attempt: Attempt) -> Manifest:
         names = job.barrier.components(ids, (np.ascontiguousarray(rows[:, :2]).view(np.int64) for rows in _edges(job)))
         places = np.searchsorted(ids, names)
         del names
-        rows = int(np.searchsorted(ids.view(np.uint64), job.groups.first_kept))  # kept signatures come after them
+        rows = int(np.searchsorted(ids.view(np.uint64), job.groups.first_kept))  # the kept signatures follow
         survivors = _survivors(job, ids, places)
         _prefer_kept(ids, places, survivors, rows)
         sizes = np.bincount(places[:rows], minlength=count)
@@ -71,7 +71,7 @@ def _edges(job: NearJob) -> Iterator[Rows]:
 
 
 def _vertices(job: NearJob) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the rows that have an edge, ascending, each once."""
+    """Yield the rows that have an edge in ascending order, each once."""
     last = -1
     for rows in _edges(job):
         ids = rows[:, 0].view(np.int64) if rows.flags.c_contiguous else rows[:, 0].astype(np.int64)
@@ -83,27 +83,27 @@ def _vertices(job: NearJob) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _survivors(job: NearJob, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the row that stays for each; ``places`` says where the first row of its group stands in ``ids``."""
+    """Return the kept row for each row; ``places`` is the position in ``ids`` of the first row of its group."""
     if job.barrier.keep == "first":
         return ids[places]
     chosen = np.empty(len(ids), dtype=np.int64)
     if job.barrier.keep == "last":
-        chosen[places] = ids  # of several the last is what stays: ids ascend
+        chosen[places] = ids  # the last assignment wins: ids ascend
         return chosen[places]
     values = _ranks_of(job, ids)
     best = np.full(len(ids), np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(best, places, values)
-    are_best = np.flatnonzero(values == best[places])[::-1]  # the first comes last, and stays
+    are_best = np.flatnonzero(values == best[places])[::-1]  # the first comes last, and wins
     chosen[places[are_best]] = ids[are_best]
     return chosen[places]
 
 
 def _prefer_kept(ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64], survivors: Any, rows: int) -> None:
-    """Where a group has kept signatures, put the first of them into ``survivors``: all rows of the group go."""
+    """Replace the kept row of each group that has kept signatures by the first of them, so that all its rows are dropped."""
     if rows == len(ids):
         return
     chosen = np.full(len(ids), -1, dtype=np.int64)
-    chosen[places[rows:][::-1]] = ids[rows:][::-1]  # of several the first is what stays
+    chosen[places[rows:][::-1]] = ids[rows:][::-1]  # the first one wins
     kept = chosen[places]
     np.copyto(survivors, kept, where=kept >= 0)
 
@@ -129,7 +129,7 @@ def _write_drops(job: NearJob, ids: Any, survivors: Any) -> FileRecord:
 
 
 def _write(job: NearJob, name: str, words: int, columns: tuple[Any, ...], chosen: npt.NDArray[np.int64]) -> FileRecord:
-    """Write rows with a slice for each range."""
+    """Write rows, with a slice for each range."""
     with disk_errors(job.folder), job.folder.create(name) as file:
         writer = SliceWriter(file, words, drop_bounds(job.groups.starts))
         for start in range(0, len(chosen), PIECE_ROWS):

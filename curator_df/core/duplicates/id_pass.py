@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids for a table of groups: what it asks, in the order of the input, and the pass over the input that answers."""
+"""Lookup of the IDs for a table of groups: the questions, sorted by input order, and the pass that answers them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from curator_df.core.tasks.task import Attempt, run_guarded
 
 
 class GroupRows(NamedTuple):
-    """Some rows of a table of groups, of one group of ranges of the input, in order of address."""
+    """Rows of a table of groups that are in one group of input ranges, sorted by address."""
 
     members: Rows
-    """Shape (rows, 3): address, survivor, rows of the group."""
+    """Array of shape (rows, 3): address, kept row, rows of the group."""
     matched: npt.NDArray[np.uint64]
-    """Shape (rows,): the row that each matched; its own address where none."""
+    """Array of shape (rows,): address of the matched row; the row's own address if it matched none."""
     similarities: npt.NDArray[np.float64]
-    """Shape (rows,): how similar the two are; NaN where that is not known."""
+    """Array of shape (rows,): similarity of the two rows; NaN if unknown."""
     eps: float | None = None
-    """Of a table with groups for several: which."""
+    """Value of ``eps`` to which the groups belong, in a table for several values."""
 
 
 Matches = Iterator[GroupRows]
@@ -46,20 +46,20 @@ Matches = Iterator[GroupRows]
 
 @dataclass(frozen=True)
 class QuestionJob:
-    """Everything about the questions that is the same for all tasks."""
+    """Fields that all question tasks share."""
 
     folder: Folder
-    """Where they go."""
+    """Folder for the questions."""
     found: Found
-    """What the table is made of."""
+    """Result of the comparison, from which the table is built."""
     matches: Callable[[Any, int], Matches]
-    """``matches(found, group)``."""
+    """Function called as ``matches(found, group)``."""
     asked: tuple[FileRecord, ...] | None = None
-    """None: ask, for a group of rows of the table. Otherwise all questions, to be put together for a group of ranges."""
+    """All questions, to be collected for a group of ranges; None to write the questions of a group of the table."""
 
 
 def run_questions(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Write the questions of one group of the table, or those that one group of ranges is to answer."""
+    """Write the questions of one group of the table, or collect those that one group of ranges answers."""
 
     def work(manifest: Manifest) -> None:
         job: QuestionJob = cloudpickle.loads(job_bytes)
@@ -99,29 +99,29 @@ def take_ids(
     home: Folder,
     against: KeptSignatures | None = None,
 ) -> tuple[FileRecord, ...]:
-    """Look up the ids of all rows that a table of groups names, and of those that they matched.
+    """Look up the IDs of all rows that a table of groups names, and of the rows that they matched.
 
     Parameters
     ----------
     runner : StageRunner
-        Runs it.
+        Runner of the pass and of the tasks.
     before : Program
-        The chain whose rows are compared.
+        Program whose rows are compared.
     column : str
-        The ids.
+        Column of the IDs.
     found : Found
-        What the table is made of.
+        Result of the comparison, from which the table is built.
     matches : callable
-        ``matches(found, group)`` yields its rows.
+        Function whose call ``matches(found, group)`` yields the rows of the table.
     home : Folder
-        Where the files go, in its folder ``ids``.
+        Parent of the folder ``ids``, which receives the files.
     against : KeptSignatures, optional
-        The other table that rows were compared with.
+        Other table that the rows were compared with.
 
     Returns
     -------
     tuple of FileRecord
-        For an `IdReader`.
+        Files for an `IdReader`.
     """
     groups = found.groups
     of_table = len(groups.starts) - groups.kept

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of the pass that looks up ids for a table of groups: the id of each row that the table names.
+"""Sink of the pass that looks up the ID of each row that a table of groups names.
 
-The table asks with rows of (address of the row whose id is wanted, `reply_to`): where the answer goes. Answers are written in
-the order of the rows of the table that they belong to, so that the table reads them from few places at a time.
+The table asks with rows of (address of the row whose ID is wanted, `reply_to`), which says where the answer belongs. Answers are
+written in the order of the table rows they belong to, so that the table reads them from few positions.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 
 QUESTION_WORDS = 2
-"""Address of the row whose id is wanted; where the answer goes."""
+"""Words of a question: address of the row whose ID is wanted, and where the answer belongs."""
 ANSWER_WORDS = 4
-"""Address of the row of the table; `MATCHED` and number of the file; `NULL` and offset in it; CRC-32 and length."""
+"""Words of an answer: address of the table row; `MATCHED` and file number; `NULL` and offset in the file; CRC-32 and length."""
 MATCHED = np.uint64(1 << 63)
-"""Set where the id is that of the row that was matched, not the row's own. Addresses are less."""
+"""Bit that is set if the ID is that of the matched row and not the row's own. Addresses are smaller."""
 NULL = np.uint64(1 << 63)
 LONGEST_NUMBER_BYTES = 20
-"""Digits and sign of a 64-bit number."""
+"""Maximum number of characters of a 64-bit number: its digits and sign."""
 
 
 def questions(addresses: npt.NDArray[np.uint64], matched: npt.NDArray[np.uint64]) -> Rows:
-    """Return what is asked for rows of a table: their own ids, and those of other rows that they matched."""
+    """Return the questions for rows of a table: for their own IDs, and for the IDs of the rows that they matched."""
     other = matched != addresses
     own = np.stack([addresses, addresses], axis=1)
     return np.concatenate([own, np.stack([matched[other], addresses[other] | MATCHED], axis=1)])
 
 
 def ids_name(number: int) -> str:
-    """Return the name of the file that holds the answers of a range."""
+    """Return the name of the file with the answers of a range."""
     return f"ids/answers/part-{number:06d}.texts"
 
 
 @dataclass(frozen=True)
 class IdSink(AskedRowsSink):
-    """The end of the pass. What asks are `questions`."""
+    """Sink of the pass. The requests are `questions`."""
 
     column: str = field(kw_only=True)
-    """The ids."""
+    """Column of the IDs."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the settings that determine the content."""
         return fingerprint(self.column)
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeIds:  # noqa: ARG002 - the face of a sink
-        """Start the files of a range."""
+        """Create the files of a range."""
         return _RangeIds(self, self.first_range + number, max(buffer_bytes // 4, LEAST_KEY_BYTES))
 
 
@@ -86,7 +86,7 @@ class _RangeIds(RangeAnswers):
     def _answer(self, block: Any, places: npt.NDArray[np.int64], asked: Any) -> None:
         ids = pa.Array.from_pandas(block[self._column])
         for part in parts_of(_text_bytes(ids, places), self._part_bytes):
-            # Made texts only now: those of all rows of numbers are three times as large as the numbers.
+            # Convert only these rows to text: the texts of all rows would be three times as large as the numbers.
             self._hold(asked[part, 1], ids.take(pa.array(places[part])).cast(pa.large_string()))
 
     def _hold(self, replies: Any, ids: Any) -> None:
@@ -96,7 +96,7 @@ class _RangeIds(RangeAnswers):
             self._write()
 
     def _write(self) -> None:
-        """Write what is held in the order of the table's rows."""
+        """Write the buffered IDs in the order of the table's rows."""
         if not self._held:
             return
         replies = np.concatenate([replies for replies, _ in self._held])
@@ -117,18 +117,18 @@ class _RangeIds(RangeAnswers):
 
 
 class IdReader:
-    """Reads the answers of a group of ranges, in the order of the table's rows.
+    """Reader of the answers of a group of ranges, in the order of the table's rows.
 
     Parameters
     ----------
     folder : Folder
-        Where they are.
+        Folder of the answers.
     files : sequence of FileRecord
-        The ``.slices`` of all ranges.
+        The ``.slices`` files of all ranges.
     group : int
-        The group.
+        Number of the group.
     memory_bytes : int
-        For where they are, and again for ids at a time, unless a single row's are larger.
+        Memory for the positions of the IDs, and the same again for a batch of IDs, unless those of a single row are larger.
     """
 
     def __init__(self, folder: Folder, files: tuple[FileRecord, ...], group: int, *, memory_bytes: int) -> None:
@@ -137,14 +137,14 @@ class IdReader:
         self._answers = RowsUpTo(merge_slices(slices, memory_bytes=memory_bytes), ANSWER_WORDS)
 
     def ids(self, rows: Rows, matched: npt.NDArray[np.uint64]) -> Iterator[tuple[slice, Any, Any]]:
-        """Yield for some of the next rows at a time: which, their ids and those of the rows that they matched (null: none).
+        """Yield batches of the next rows: their slice, their IDs, and the IDs of the rows that they matched (null: none).
 
         Parameters
         ----------
         rows : ndarray of uint64, shape (rows, words)
-            Their addresses in the first word.
+            Rows of the table; the first word is their address.
         matched : ndarray of uint64, shape (rows,)
-            The other rows' addresses; a row's own where it matched none.
+            Address of the matched row; the row's own address if it matched none.
         """
         if not len(rows):
             return
@@ -152,7 +152,9 @@ class IdReader:
         answers = np.concatenate(list(self._answers.take(int(addresses[-1]))))
         counts = 1 + (matched != addresses)
         if not np.array_equal(answers[:, 0], np.repeat(addresses, counts)):
-            raise ValueError("ids and rows of a table of groups are of different rows; this is a defect in curator_df")
+            raise ValueError(
+                "the IDs do not belong to these rows of the table of groups; this is a defect in curator_df"
+            )
         starts = np.concatenate([[0], np.cumsum(counts)])
         bytes_of_rows = np.add.reduceat(text_lengths(answers[:, 3]), starts[:-1])
         for part in parts_of(bytes_of_rows, self._memory_bytes):
@@ -162,7 +164,7 @@ class IdReader:
             yield part, ids.take(pa.array(own)), ids.take(others)
 
     def _read(self, answers: Rows) -> Any:
-        """Return the ids that answers point to, in their order."""
+        """Return the IDs that answers point to, in the order of the answers."""
         numbers = (answers[:, 1] & ~MATCHED).view(np.int64)
         starts = (answers[:, 2] & ~NULL).view(np.int64)
         order = np.lexsort((starts, numbers))
@@ -173,7 +175,7 @@ class IdReader:
 
 
 def _text_bytes(ids: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return about how long some ids are as texts; without a copy of the others."""
+    """Return the approximate text length of some IDs, without copying the others."""
     if pa.types.is_integer(ids.type):
         return np.full(len(places), LONGEST_NUMBER_BYTES)
     ends = np.frombuffer(ids.buffers()[1], dtype=np.int64 if pa.types.is_large_string(ids.type) else np.int32)
@@ -182,7 +184,7 @@ def _text_bytes(ids: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64
 
 
 def parts_of(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
-    """Cut rows into consecutive parts of at most so many bytes, or of one row.
+    """Split rows into consecutive parts of at most ``most_bytes`` bytes, or of one row.
 
     Examples
     --------

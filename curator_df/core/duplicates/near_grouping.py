@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last stage of a near-duplicate drop: edges into groups, in the memory of one task or, if they are too many, on disk."""
+"""Last stage of a near-duplicate removal: group the edges, in the memory of one task or, if they are too many, on disk."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from curator_df.core.files.storage import FileRecord, Folder, split_files
 from curator_df.core.ranges.journal import Journal
 
 Tasks = Callable[..., list[dict[str, Any]]]
-"""``tasks(name, title, task, count, **fields_of_the_job)`` runs what is not done of a stage, and returns what was done."""
+"""Runner of a stage, ``tasks(name, title, task, count, **fields_of_the_job)``: runs its unfinished tasks, returns all results."""
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """What is known of the groups."""
+    """Result of the grouping."""
 
     members: tuple[FileRecord, ...]
-    """(address, survivor, rows of the group) of all members, with a slice for each range."""
+    """Files of (address, kept row, rows of the group) for all members, with a slice for each range."""
     drops: tuple[FileRecord, ...]
-    """(address, survivor) of the rows that go, with a slice for each range."""
+    """Files of (address, kept row) for the rows to drop, with a slice for each range."""
     summary: dict[str, int]
-    """For the receipt."""
+    """Figures for the receipt."""
 
 
 def group_rows(
@@ -43,7 +43,7 @@ def group_rows(
     known: tuple[FileRecord, ...],
     ranks: tuple[FileRecord, ...],
 ) -> Grouped:
-    """Return the groups that edges make."""
+    """Return the groups that the edges form."""
     [done] = tasks("groups", "groups", run_components, 1, files=files, known=known, ranks=ranks)
     if done["files"]:
         members, drops = done["files"]
@@ -68,7 +68,7 @@ def group_rows(
 def _stars(
     tasks: Tasks, home: Folder, groups: int, files: tuple[FileRecord, ...], known: tuple[FileRecord, ...]
 ) -> tuple[tuple[FileRecord, ...], int]:
-    """Return links from every vertex to the smallest of its group, in both directions, and the rounds that it took."""
+    """Return links in both directions from every vertex to the smallest of its group, and the number of rounds."""
     _forget_lost_rounds(home)
     rounds, changed = 0, 1
     while changed:
@@ -97,7 +97,7 @@ def _stars(
 
 
 def _forget_lost_rounds(home: Folder) -> None:
-    """Forget all rounds if files of the newest are gone: they are then made again, from the edges."""
+    """Discard all rounds if files of the newest are missing: they are then computed again from the edges."""
     newest, rounds = None, 0
     while (said := Journal(home.below(f"stars/round-{rounds:03d}")).receipt) is not None:
         newest, rounds = said, rounds + 1

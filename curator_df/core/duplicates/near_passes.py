@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two passes over rows that a pending drop of near duplicates needs, each with its journal.
+"""Two passes over the rows that a deferred near-duplicate removal needs, each with its journal.
 
-Both go over the table, and over the kept signatures that it is compared with, if there are any: their ranges count on after
-those of the table.
+Both read the table, and the kept signatures that it is compared with, if any. The ranges of these are numbered after those of
+the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from curator_df.core.runner.stages import StageRunner
 
 
 class NearPasses:
-    """The passes of one pending drop."""
+    """Passes of one deferred near-duplicate removal."""
 
     def __init__(
         self, runner: StageRunner, before: Program, name: str, barrier: NearBarrier, groups: RangeGroups
@@ -33,9 +33,9 @@ class NearPasses:
         self._ranges = len(runner.ranges)
 
     def take_keys(self, journal: Journal, exchange: Exchange, *, are_compared: bool) -> list[dict[str, Any]]:
-        """Write the keys of all rows, and of all kept signatures; return what became of the ranges.
+        """Write the keys of all rows and kept signatures; return the results of the ranges.
 
-        When all of them are compared the keys are gone, and are not wanted any more.
+        When all of them have been compared, the keys are deleted and no longer needed.
         """
         home, gone = journal.folder, "keys" if are_compared else None
         sink = NearKeySink(exchange, self.barrier)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run what a pending drop of near duplicates waits for, stage by stage, each with a journal of its own.
+"""Run the stages of a deferred near-duplicate removal, each with its own journal.
 
-Keys of all bands in one pass over the text; ``bands_per_iteration`` bands at a time into edges, which are merged with those
-known before the next bands begin; texts of the rows that have an edge in a second pass; comparison; groups. A stage that
-is complete is not run again, nor a task of one that is not; files go as soon as no later stage reads them.
+The stages: write the keys of all bands in one pass over the text; turn ``bands_per_iteration`` bands into edges and merge these
+with known ones before the next bands start; fetch the texts of all rows with edges in a second pass; compare; group. Completed
+stages and tasks are not repeated. Files are deleted as soon as no later stage reads them.
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ from curator_df.core.runner.events import Exchanged
 from curator_df.core.runner.stages import StageRunner, first_pass, mended
 
 KEY_WORDS = 3
-"""Bucket, content and address."""
+"""Words of a key row: bucket, content and address."""
 PLAN = f"{JOURNAL_FOLDER}/exchange.json"
 ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
 CONTENTS = "contents"
-"""Folder of the journal of what compares texts as they are."""
+"""Folder of the journal of the stage that compares whole texts."""
 
 
 @dataclass(frozen=True)
 class NearFound(Found):
-    """What these stages left, for the last pass and for the table of groups."""
+    """Result of these stages, for the last pass and for the table of groups."""
 
     edges: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
-    """Edges by which groups hold together, with a slice for each group of ranges."""
+    """Files of the edges that define the groups, with a slice for each group of ranges."""
     known: tuple[FileRecord, ...] = dataclasses.field(kw_only=True)
-    """The same with a file for each group of ranges, and a slice for each range."""
+    """Files of these edges for one group of ranges each, with a slice for each range."""
 
     def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
-        """Yield the members whose addresses are in a group of ranges, in order: here their files have a slice for each."""
+        """Yield the members whose addresses are in a group of ranges, in order; their files have a slice for each range."""
         first = group * self.groups.per_group
         for number in range(first, min(first + self.groups.per_group, len(self.rows))):
             slices = open_slices(self.exchange.folder, self.members, number)
             yield from merge_slices(slices, memory_bytes=memory_bytes)
 
     def matches(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
-        """Yield for each member of a group of ranges the edge to the row that it is most similar to, of those the first."""
+        """Yield, for each member in a group of ranges, the edge to its most similar row; of several, the first."""
         job = NearJob(self.exchange.folder, self.groups, None, self.edges, known=self.known)  # type: ignore[arg-type]
         return self._best(merge_slices(edge_slices(job, group), memory_bytes=memory_bytes))
 
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
-        """Yield the same for the members of one range, and perhaps for some before and after it."""
+        """Yield these edges for the members of one range, and possibly for some members before and after it."""
         group, place = divmod(number, self.groups.per_group)
         starts = self.groups.starts
         last = int(starts[number + 1]) - 1 if number + 1 < len(starts) else (1 << 63) - 1
@@ -112,7 +112,7 @@ def _best_edges(edges: Rows) -> Rows:
 
 
 class NearStages:
-    """The stages of one pending drop."""
+    """Stages of one deferred near-duplicate removal."""
 
     def __init__(self, runner: StageRunner, before: Program, step: Step, barrier: NearBarrier) -> None:
         self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
@@ -122,7 +122,7 @@ class NearStages:
         self._spilled = 0
 
     def run(self) -> Found:
-        """Run what is not done yet."""
+        """Run all unfinished stages."""
         with self.runner.open_stage(self.before, self.step, self.barrier.home) as journal:
             self.home = journal.folder
             if journal.receipt is None or not self._is_whole(journal.receipt):
@@ -203,11 +203,11 @@ class NearStages:
         }
 
     def _per_band(self, exchange: Exchange) -> int:
-        """Return the hash ranges of each band, and of the contents."""
+        """Return the number of hash ranges of each band, and of the contents."""
         return exchange.reducers // (self.barrier.num_bands + 1)
 
     def _are_compared(self, per_band: int) -> bool:
-        """Tell whether all that is made of the keys is there: pairs of all bands, and what compared contents."""
+        """Return whether all results made from the keys exist: the pairs of all bands, and the comparison of whole texts."""
         contents = all_done(self.home.below(CONTENTS), per_band)
         return (
             self.home.exists(f"pairs/{JOURNAL_FOLDER}/receipt.json")
@@ -216,7 +216,7 @@ class NearStages:
         )
 
     def _forget_lost_pairs(self) -> None:
-        """Forget all iterations if files of the newest are gone: pairs are then made again, from the keys."""
+        """Discard all iterations if files of the newest are missing: the pairs are then computed again from the keys."""
         names = ["pairs", *(f"iteration-{number:03d}" for number in reversed(range(self.barrier.num_bands)))]
         newest = next((said for name in names if (said := Journal(self.home.below(name)).receipt)), None)
         if newest is not None and not self._all_there(newest["files"]):
@@ -226,7 +226,7 @@ class NearStages:
     def _iterate(
         self, exchange: Exchange, keys: tuple[FileRecord, ...], rows: int, details: dict[str, Any]
     ) -> tuple[FileRecord, ...]:
-        """Compare the buckets of some bands at a time; return distinct edges."""
+        """Compare the buckets of the bands, iteration by iteration; return the distinct edges."""
         each = self._bands_per_iteration(rows)
         bands = self.barrier.num_bands
         per_band = self._per_band(exchange)
@@ -293,7 +293,7 @@ class NearStages:
         return tuple(FileRecord(**file) for file in said["files"]), said
 
     def _verify(self, pairs: tuple[FileRecord, ...], details: dict[str, Any]) -> tuple[FileRecord, ...]:
-        """Fetch the texts of all rows that have an edge, and compare; return the edges that are similar enough."""
+        """Fetch the texts of all rows that have an edge, and compare them; return the edges that are similar enough."""
         with Journal(self.home.below("verify")) as journal:
             if journal.receipt is None or not self._all_there(journal.receipt["files"]):
 
@@ -338,7 +338,7 @@ class NearStages:
         return self.home.holds([FileRecord(**file) for file in files])
 
     def _bands_per_iteration(self, rows: int) -> int:
-        """Return how many bands' rows the memory for work would hold while they are merged, from the rows there are."""
+        """Return the number of bands whose rows fit into the working memory while they are merged, given the number of rows."""
         if self.home.exists(ITERATIONS):
             return int(json.loads(self.home.read(ITERATIONS)))
         chosen = self.barrier.bands_per_iteration or default_bands_per_iteration(
@@ -348,7 +348,7 @@ class NearStages:
         return chosen
 
     def _exchange(self) -> tuple[Exchange, int]:
-        """Return the exchange and its projected disk; a resumed one keeps its hash ranges, whatever its memory."""
+        """Return the exchange and its projected disk space in bytes; a resumed one keeps its hash ranges, whatever its memory."""
         if self.home.exists(PLAN):
             chosen = json.loads(self.home.read(PLAN))
         else:
@@ -366,12 +366,12 @@ class NearStages:
 def project_bands(
     rows: int, num_bands: int, map_files: int, layout: Layout, folder: Folder | None = None
 ) -> ExchangePlan:
-    """Project the exchange of the keys of all bands, and of the texts' own.
+    """Project the exchange of the keys of all bands and of the whole texts.
 
     Raises
     ------
     BudgetError, DiskFullError
-        As `project_exchange`. Nothing has been started.
+        Same conditions as `project_exchange`. Nothing has been started.
     """
     kinds = num_bands + 1
     fitting = choose_reducers(rows * kinds, 8 * KEY_WORDS, layout.thread_bytes - TASK_SLACK_BYTES)
@@ -387,7 +387,7 @@ def project_bands(
 
 
 def group_ranges(ranges: Ranges, barrier: NearBarrier) -> RangeGroups:
-    """Group the ranges of a table, and those of the kept signatures that come after them."""
+    """Group the ranges of a table and those of the kept signatures, which follow them."""
     starts = range_starts(ranges)
     if (against := barrier.against) is None:
         return RangeGroups(starts, ranges_per_group(len(starts)))
@@ -396,7 +396,7 @@ def group_ranges(ranges: Ranges, barrier: NearBarrier) -> RangeGroups:
 
 
 def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> int:
-    """Return the bands whose key rows fit into the memory for work while they are merged, at least one.
+    """Return the number of bands whose key rows fit into the working memory while they are merged; at least 1.
 
     Examples
     --------

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on workers between the two passes of a near-duplicate drop, and after them: pure functions of files.
+"""Tasks of a near-duplicate removal between its two passes and after them: pure functions of files.
 
-1. `run_buckets`, one for each hash range of a band: key rows into edges (`core.duplicates.buckets`).
-2. `run_pairs`, one for each group of ranges: the edges of an iteration and those known before into distinct ones.
-3. `run_verify`, one for each group of ranges: pairs and their texts into edges with their similarity.
+1. `run_buckets`, once per hash range of a band: turn key rows into edges (`core.duplicates.buckets`).
+2. `run_pairs`, once per group of ranges: merge the edges of an iteration with the known ones into distinct edges.
+3. `run_verify`, once per group of ranges: turn pairs and their texts into edges with their similarity.
 
-Edges into groups, and the rows that go: `group_tasks`.
+For the grouping of edges, and the rows to drop, see `group_tasks`.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 
 COMPARE_BYTES = 64 << 20
-"""For shingles while two texts are compared, at most: texts of up to four million bytes are then read once."""
+"""Maximum memory for shingles while two texts are compared, in bytes: texts of up to four million bytes are then read once."""
 SIMILARITY_BINS = 20
-"""Of equal width from 0 to 1, in which compared pairs are counted."""
+"""Number of bins of equal width from 0 to 1 in which compared pairs are counted by similarity."""
 
 
 @dataclass(frozen=True)
 class NearJob:
-    """Everything about these tasks that is the same for all of a stage; each kind needs some of it."""
+    """Fields that all tasks of a stage share; each kind of task needs some of them."""
 
     folder: Folder
-    """Where the files are."""
+    """Folder of the files."""
     groups: RangeGroups
-    """Of the ranges."""
+    """Groups of the ranges."""
     barrier: NearBarrier
-    """What was asked for."""
+    """Deferred operation, with the settings of the user."""
     files: tuple[FileRecord, ...]
-    """What the stage before left: of keys, edges, locations or edges again."""
+    """Files of the previous stage: keys, edges, locations or again edges."""
     exchange: Exchange | None = None
-    """Of the keys."""
+    """Exchange of the keys."""
     first_reducer: int = 0
-    """Of the bands of this iteration."""
+    """Number of the first reducer of this iteration's bands."""
     known: tuple[FileRecord, ...] = ()
-    """Edges with a file for each group and a slice for each range: those of earlier iterations, or all there are."""
+    """Files of edges for one group of ranges each, with a slice for each range: those of earlier iterations, or all edges."""
     into: str = ""
-    """Sub-folder to write to, where it is not always the same."""
+    """Subfolder to write to, if it varies."""
     ranks: tuple[FileRecord, ...] = ()
-    """A file for each range, of (address, rank)."""
+    """Files of (address, rank), one for each range."""
 
 
 @functools.lru_cache(maxsize=2)
@@ -68,7 +68,7 @@ def load_near_job(job_bytes: bytes) -> NearJob:
 
 
 def run_buckets(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Merge a hash range of a band (of the contents, where the job's reducers begin after those of the bands)."""
+    """Merge one hash range of a band, or of the contents if the job's reducers follow those of the bands."""
 
     def work(manifest: Manifest) -> None:
         job = load_near_job(job_bytes)
@@ -95,7 +95,7 @@ def run_buckets(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_pairs(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Put the edges of a group of ranges together, each once."""
+    """Merge the edges of a group of ranges, each once."""
 
     def work(manifest: Manifest) -> None:
         job, group = load_near_job(job_bytes), attempt.piece.number
@@ -114,7 +114,7 @@ def run_pairs(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Compare the pairs whose smaller address is in a group of ranges; keep those that are similar enough."""
+    """Compare the pairs whose smaller address is in a group of ranges, and keep those that are similar enough."""
 
     def work(manifest: Manifest) -> None:
         job, group, memory_bytes = load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes
@@ -127,7 +127,7 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
             slices = open_slices(job.folder, job.files, group)
             manifest.rows_read = sum(piece.rows for piece in slices)
             rows = merge_slices(slices, memory_bytes=memory_bytes // 4)
-            # Texts are held twice while they are read.
+            # Texts are in memory twice while they are read.
             for batch in pair_batches(job.folder, job.groups, rows, memory_bytes=memory_bytes // 8):
                 text_bytes = max(text_bytes, batch.texts.nbytes)
                 are_kept = batch.text_addresses.view(np.uint64) >= job.groups.first_kept
@@ -154,7 +154,7 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def edge_slices(job: NearJob, group: int) -> list[Slice]:
-    """Return all edges of a group of ranges: sorted when merged."""
+    """Return all edges of a group of ranges as slices, which are sorted when merged."""
     return [*open_slices(job.folder, job.files, group), *_slices_of_known(job, group)]
 
 
@@ -164,7 +164,7 @@ def _slices_of_known(job: NearJob, group: int) -> Iterator[Slice]:
 
 
 def distinct_rows(pieces: Iterator[Rows]) -> Iterator[Rows]:
-    """Yield of sorted rows with the same first two words the first."""
+    """Yield the first row of each run of sorted rows with the same first two words."""
     last: Any = None
     for rows in pieces:
         is_new = np.ones(len(rows), dtype=np.bool_)

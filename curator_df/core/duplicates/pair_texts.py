@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of pairs, some at a time: pairs come in order with the places of their texts, and go with the texts.
+"""Texts of pairs, in batches: pairs arrive in order with the positions of their texts, and are returned with the texts.
 
-What is held follows from the memory and not from how often a text is wanted; a pair whose two texts are larger than that is
-a batch of its own.
+The memory in use depends on the budget and not on how often a text is needed; a pair whose two texts are larger than the budget
+is a batch of its own.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from curator_df.core.files.storage import Folder
 from curator_df.errors import CorruptFileError
 
 GAP_BYTES = 64_000
-"""Texts that lie no further apart are read together."""
+"""Maximum gap in bytes between texts that are read together."""
 READ_BYTES = 4_000_000
-"""About the most that is read at a time."""
+"""Approximate maximum size of one read in bytes."""
 _LENGTH_MASK = np.uint64((1 << 32) - 1)
 _LENGTH_BITS = np.uint64(32)
 
@@ -35,13 +35,13 @@ class PairBatch:
     """Some pairs and their texts."""
 
     addresses: npt.NDArray[np.int64]
-    """Shape (pairs, 2), the smaller first."""
+    """Array of shape (pairs, 2), the smaller address first."""
     places: npt.NDArray[np.int64]
-    """Shape (pairs, 2): where their texts stand in ``texts``."""
+    """Array of shape (pairs, 2): index of their texts in ``texts``."""
     texts: Any
-    """pyarrow large_binary array, each text (or kept signature) once."""
+    """Array of type large_binary (pyarrow) with each text (or kept signature) once."""
     text_addresses: npt.NDArray[np.int64]
-    """Shape (texts,)."""
+    """Array of shape (texts,)."""
 
 
 def pair_batches(folder: Folder, groups: RangeGroups, rows: Iterator[Any], *, memory_bytes: int) -> Iterator[PairBatch]:
@@ -50,18 +50,18 @@ def pair_batches(folder: Folder, groups: RangeGroups, rows: Iterator[Any], *, me
     Parameters
     ----------
     folder : Folder
-        Where the files of texts are.
+        Folder of the files of texts.
     groups : RangeGroups
-        The ranges.
+        Groups of the ranges.
     rows : iterator of ndarray of uint64, shape (rows, 4)
         Sorted rows of `text_sink.location_rows`: two for each pair.
     memory_bytes : int
-        For texts, at most, unless a single pair has more.
+        Maximum memory for texts, unless a single pair needs more.
 
     Raises
     ------
     CorruptFileError
-        If a text is not what was written.
+        If a text differs from the one that was written.
     """
     rest = np.empty((0, 4), dtype=np.uint64)
     for piece in rows:
@@ -70,17 +70,15 @@ def pair_batches(folder: Folder, groups: RangeGroups, rows: Iterator[Any], *, me
         rest = whole[even:].copy()
         yield from _batches(folder, groups, whole[:even].reshape(-1, 8), memory_bytes)
     if len(rest):
-        raise CorruptFileError(f"{folder.url}: a pair has one text only; delete the folder, and run again")
+        raise CorruptFileError(f"{folder.url}: a pair has only one text. Delete the folder and run again")
 
 
 def _batches(folder: Folder, groups: RangeGroups, pairs: Any, memory_bytes: int) -> Iterator[PairBatch]:
-    """Cut pairs in halves until their texts fit; a row of ``pairs`` is two rows of locations."""
+    """Split pairs in halves until their texts fit; a row of ``pairs`` is two rows of locations."""
     if not len(pairs):
         return
     if (pairs[:, 0:2] != pairs[:, 4:6]).any():
-        raise CorruptFileError(
-            f"{folder.url}: texts and pairs do not belong together; delete the folder, and run again"
-        )
+        raise CorruptFileError(f"{folder.url}: the texts do not belong to the pairs. Delete the folder and run again")
     ends = pairs[:, [0, 1]].view(np.int64)
     addresses, first, which = np.unique(ends, return_index=True, return_inverse=True)
     located = pairs[:, [2, 3, 6, 7]].reshape(-1, 2)[first]
@@ -102,20 +100,20 @@ def read_texts(folder: Folder, name: Callable[[int], str], numbers: Any, starts:
     Parameters
     ----------
     folder : Folder
-        Where the files are.
+        Folder of the files.
     name : callable
-        Name of the file of a number.
+        Function that returns the name of the file with a number.
     numbers : ndarray of int64, shape (texts,)
-        File of each text; fewest reads where they are sorted.
+        File number of each text; sorted numbers need the fewest reads.
     starts : ndarray of int64, shape (texts,)
         Offset of each text in its file.
     sums_and_lengths : ndarray of uint64, shape (texts,)
-        CRC-32 and length of each, in 32 bits each.
+        CRC-32 and length of each text, in 32 bits each.
 
     Raises
     ------
     CorruptFileError
-        If a text is not what was written.
+        If a text differs from the one that was written.
     """
     lengths = text_lengths(sums_and_lengths)
     sums = sums_and_lengths >> _LENGTH_BITS
@@ -136,13 +134,13 @@ def read_texts(folder: Folder, name: Callable[[int], str], numbers: Any, starts:
 
 
 def text_lengths(sums_and_lengths: Any) -> npt.NDArray[np.int64]:
-    """Return the bytes of each text."""
+    """Return the number of bytes of each text."""
     lengths: npt.NDArray[np.int64] = (sums_and_lengths & _LENGTH_MASK).view(np.int64)
     return lengths
 
 
 def _reads(numbers: Any, starts: Any, lengths: Any) -> Iterator[tuple[int, int, int, list[int]]]:
-    """Yield file, first byte, last byte and the texts of each read. Texts of a file lie in the order of addresses."""
+    """Yield file, first byte, last byte and the texts of each read. The texts of a file are sorted by address."""
     wanted: list[int] = []
     begin = end = 0
     for place, (number, start, length) in enumerate(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edges into groups, on disk: for graphs whose vertices do not fit into the memory of one task.
+"""Grouping of edges on disk, for graphs whose vertices do not fit into the memory of one task.
 
-Alternating stars. In a large star every vertex links its larger neighbours to the smallest of all its neighbours and itself;
-in a small star, its smaller neighbours and itself to the smallest of these. After some rounds, about the logarithm of the
-longest way in the graph, every group is one star around its smallest vertex. Each step streams sorted edges, so what is held
-does not follow from how many neighbours a vertex has.
+The algorithm: alternating stars. A large star links every vertex's larger neighbors to the smallest of its neighbors and itself;
+a small star links its smaller neighbors and itself to the smallest of these. After a number of rounds, about the logarithm of the
+longest path in the graph, every group is one star around its smallest vertex. Each step streams sorted edges, so the memory
+in use does not depend on the number of neighbors of a vertex.
 
-1. `run_large_star` and `run_small_star`, one for each group of ranges, until no edge changes.
-2. `run_vertices`: each vertex with its rank, to the group of ranges of its star's centre.
-3. `run_survivors`: who stays of each star, and its size, back to the vertices.
-4. `run_members`: the files that `group_tasks.run_components` writes too, one for each group of ranges.
+1. `run_large_star` and `run_small_star`, once per group of ranges, until no edge changes.
+2. `run_vertices`: send each vertex and its rank to the group of ranges of its star's center.
+3. `run_survivors`: choose the kept row and count the size of each star, and send them to its vertices.
+4. `run_members`: write the files that `group_tasks.run_components` also writes, one for each group of ranges.
 
 References
 ----------
@@ -35,14 +35,14 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 
 STAR_BYTES = 100
-"""Held by `run_survivors` for each star whose centre is in its group of ranges, while their parts are joined."""
+"""Bytes in use by `run_survivors` for each star whose center is in its group of ranges, while the parts are joined."""
 LINK_WORDS = 2
-"""Address of a row, address of another."""
+"""Words of a link: address of a row, address of another row."""
 _NONE = np.uint64((1 << 64) - 1)
 
 
 def run_large_star(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Link the larger neighbours of each vertex to the smallest; edges come in both directions, and go in one."""
+    """Link the larger neighbors of each vertex to its smallest; edges arrive in both directions and leave in one."""
 
     def work(manifest: Manifest) -> None:
         job = load_near_job(job_bytes)
@@ -60,7 +60,7 @@ def run_large_star(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_small_star(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Link each vertex and its smaller neighbours to the smallest; edges come in one direction, and go in both."""
+    """Link each vertex and its smaller neighbors to the smallest; edges arrive in one direction and leave in both."""
 
     def work(manifest: Manifest) -> None:
         job = load_near_job(job_bytes)
@@ -80,7 +80,7 @@ def run_small_star(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_vertices(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Send each vertex of a group of ranges, with its rank, to where the centre of its star is."""
+    """Send each vertex of a group of ranges, with its rank, to the group of its star's center."""
 
     def work(manifest: Manifest) -> None:
         job, group = load_near_job(job_bytes), attempt.piece.number
@@ -111,7 +111,7 @@ def run_vertices(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_survivors(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Choose who stays of each star whose centre is in a group of ranges, and tell all its vertices."""
+    """Choose the kept row of each star whose center is in a group of ranges, and send it to all its vertices."""
 
     def work(manifest: Manifest) -> None:
         job, group = load_near_job(job_bytes), attempt.piece.number
@@ -140,7 +140,7 @@ def run_survivors(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_members(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Write the members of groups in a group of ranges, and the rows that go, with a slice for each range."""
+    """Write the group members in a group of ranges, and the rows to drop, with a slice for each range."""
 
     def work(manifest: Manifest) -> None:
         job, group = load_near_job(job_bytes), attempt.piece.number
@@ -166,7 +166,7 @@ def run_members(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 class _Smallest:
-    """The first neighbour of each vertex, which is the smallest, over pieces of sorted rows."""
+    """Smallest neighbor of each vertex, which comes first, over pieces of sorted rows."""
 
     def __init__(self) -> None:
         self._vertex = self._neighbour = _NONE
@@ -190,7 +190,7 @@ class _Stars:
 
 
 def _stars(job: NearJob, attempt: Attempt) -> _Stars:
-    """Return survivor and size of each star."""
+    """Return kept row and size of each star."""
     first_kept, keep = job.groups.first_kept, job.barrier.keep
     parts: list[Rows] = []
     for rows in _neighbours(job, attempt):
@@ -203,7 +203,7 @@ def _stars(job: NearJob, attempt: Attempt) -> _Stars:
             np.where(is_row, _NONE, rows[:, 1]),
             is_row.astype(np.uint64),
         )
-        if parts and parts[-1][-1, 0] == part[0, 0]:  # a star that goes on from piece to piece
+        if parts and parts[-1][-1, 0] == part[0, 0]:  # a star that continues from the piece before
             joined = np.concatenate([parts[-1][-1:], part[:1]])
             part[:1] = _best(*joined.T)
             parts[-1] = parts[-1][:-1]
@@ -214,7 +214,7 @@ def _stars(job: NearJob, attempt: Attempt) -> _Stars:
 
 
 def _best(centres: Any, preferences: Any, rows: Any, kept: Any, counts: Any) -> Rows:
-    """Return for each centre: the row that is preferred, and of several the first; the first kept signature; and the rows."""
+    """Return for each center the preferred row (of several, the first), its first kept signature, and its number of rows."""
     begins = np.ones(len(centres), dtype=np.bool_)
     begins[1:] = centres[1:] != centres[:-1]
     starts = np.flatnonzero(begins)
@@ -231,7 +231,7 @@ def _best(centres: Any, preferences: Any, rows: Any, kept: Any, counts: Any) -> 
 
 
 class _Ranks:
-    """Ranks of ascending vertices of a group of ranges, from the files of its ranges; 0 where survivors have a place."""
+    """Ranks of ascending vertices of a group of ranges, from the files of its ranges; 0 if the position decides."""
 
     def __init__(self, job: NearJob, group: int) -> None:
         first = group * job.groups.per_group
@@ -251,7 +251,7 @@ class _Ranks:
             if not len(self._held):
                 following = next(self._pieces, None)
                 if following is None:
-                    break  # kept signatures have none
+                    break  # kept signatures have no rank
                 self._held = following.copy()
             stop = int(np.searchsorted(vertices, self._held[-1, 0], side="right"))
             found[at:stop] = self._held[np.searchsorted(self._held[:, 0], vertices[at:stop]), 1]
@@ -262,7 +262,7 @@ class _Ranks:
 
 
 def _neighbours(job: NearJob, attempt: Attempt) -> Iterator[Rows]:
-    """Yield the rows of a group of ranges, in order, each once."""
+    """Yield the rows of a group of ranges in order, each once."""
     slices = edge_slices(job, attempt.piece.number)
     for rows in distinct_rows(merge_slices(slices, memory_bytes=attempt.block_bytes // 4)):
         if len(rows):

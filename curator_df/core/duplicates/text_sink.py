@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of the second pass of a near-duplicate drop: the texts that are to be compared, and where each of them lies."""
+"""Sink of the second pass of a near-duplicate removal: the texts to compare, and the position of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from curator_df.core.files.storage import NewFile
 from curator_df.core.fingerprint import fingerprint
 
 LOCATION_WORDS = 4
-"""Addresses of a pair, the smaller first; side (top bit) and offset of one text; its CRC-32 and length in 32 bits each."""
+"""Words of a location: addresses of a pair, the smaller first; side (top bit) and offset of one text; its CRC-32 and length."""
 SIDE_BIT = np.uint64(1 << 63)
 _LENGTH_BITS = np.uint64(32)
 _NO_ADDRESS = np.uint64((1 << 64) - 1)
@@ -26,23 +26,23 @@ _NO_ADDRESS = np.uint64((1 << 64) - 1)
 
 @dataclass(frozen=True)
 class TextSink(AskedRowsSink):
-    """The end of the second pass: texts that are to be compared. What asks are edges, in both directions."""
+    """Sink of the second pass, for the texts to compare. The requests are edges, in both directions."""
 
     barrier: NearBarrier = field(kw_only=True)
-    """Whose pairs these are."""
+    """Deferred operation that the pairs belong to."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the settings that determine the content."""
         return fingerprint(self.barrier)
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeTexts:  # noqa: ARG002 - the face of a sink
-        """Start the files of a range."""
+        """Create the files of a range."""
         return _RangeTexts(self, self.first_range + number, max(buffer_bytes // 4, LEAST_KEY_BYTES))
 
 
 def texts_name(number: int) -> str:
-    """Return the name of the file that holds the texts of a range."""
+    """Return the name of the file with the texts of a range."""
     return f"texts/part-{number:06d}.texts"
 
 
@@ -63,10 +63,10 @@ class _RangeTexts(RangeAnswers):
         self._texts = 0
 
     def _answer(self, block: Any, places: npt.NDArray[np.int64], asked: Any) -> None:
-        """Write the text of each row once, and where it lies for each of its edges."""
+        """Write the text of each row once, and its position for each of the row's edges."""
         rows, first, which = np.unique(asked[:, 0], return_index=True, return_inverse=True)
         located = np.empty((len(rows), 2), dtype=np.uint64)
-        known = int(rows[0] == self._last[0])  # a row whose edges began in the piece before
+        known = int(rows[0] == self._last[0])  # the edges of this row began in the previous piece
         located[:known] = self._last[1:]
         if known < len(rows):
             texts = self._barrier.texts(block, places[first[known:]], **self._barrier.parameters)
@@ -80,7 +80,7 @@ class _RangeTexts(RangeAnswers):
 
 
 def write_texts(file: NewFile, texts: Any) -> Any:
-    """Append texts (large_string or large_binary) to a file; return offset, and CRC-32 with length, of each."""
+    """Append texts (large_string or large_binary) to a file; return the offset, and the CRC-32 with the length, of each."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64, count=texts.offset + len(texts) + 1)[texts.offset :]
     view = memoryview(data if data is not None else b"")[int(ends[0]) : int(ends[-1])]
@@ -95,7 +95,7 @@ def write_texts(file: NewFile, texts: Any) -> Any:
 
 
 def location_rows(edges: Any, located: Any) -> Any:
-    """Return a row for each edge that says where the text of its first row lies."""
+    """Return a row for each edge with the position of its first row's text."""
     first, second = edges[:, 0], edges[:, 1]
     rows = np.empty((len(edges), LOCATION_WORDS), dtype=np.uint64)
     rows[:, 0], rows[:, 1] = np.minimum(first, second), np.maximum(first, second)

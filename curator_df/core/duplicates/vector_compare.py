@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of clusters into groups, and groups into the rows that go: the last two kinds of task of a drop by vectors.
+"""Last two kinds of task of a removal of similar vectors: find groups in clusters, and the rows to drop.
 
-1. `run_compare`, one for each part of the clusters: each row with all of its cluster that stand before it.
-2. `run_collect`, one for each group of ranges: what was found, in order of address.
+1. `run_compare`, once per part of the clusters: compare each row with all earlier rows of its cluster.
+2. `run_collect`, once per group of ranges: sort the results by address.
 
-What is held of a cluster does not grow with it (`cluster_rows`).
+The memory in use does not grow with the size of a cluster (see `cluster_rows`).
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def run_compare(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_collect(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Write the members of a group of ranges in order, and for each ``eps`` the rows that go."""
+    """Write the members in a group of ranges in order, and for each ``eps`` the rows to drop."""
 
     def work(manifest: Manifest) -> None:
         job = load_vector_job(job_bytes)
         number, several = attempt.piece.number, len(job.barrier.eps)
         slices = open_slices(job.folder, job.files, number)
-        # Where a group is one range, a file has a slice for every range, as `read_drops` expects it.
+        # If a group is one range, a file has a slice for every range, as `read_drops` expects.
         ranges = job.groups.range_bounds(number) if job.groups.per_group > 1 else drop_bounds(job.groups.starts)
         groups, going = np.zeros(several, dtype=np.int64), np.zeros(several, dtype=np.int64)
         names = [f"members/part-{number:06d}.slices"]
@@ -105,7 +105,7 @@ def run_collect(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def _by_cluster(pieces: Iterator[Rows]) -> Iterator[Rows | None]:
-    """Yield the rows of one cluster after the other, and None at the end of each."""
+    """Yield the rows of one cluster after another, and None at the end of each."""
     cluster = -1
     for rows in pieces:
         numbers = (rows[:, 0] >> _HALF).astype(np.int64)

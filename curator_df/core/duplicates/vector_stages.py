@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run what a pending drop by vectors waits for, stage by stage, each with a journal of its own.
+"""Run the stages of a deferred removal of similar vectors, each with its own journal.
 
-Vectors in one pass over the rows; some of them into centroids; all of them by cluster; each cluster into groups; groups in
-order of address. A stage that is complete is not run again, nor a task of one that is not; files go as soon as no later
-stage reads them.
+The stages: write the vectors in one pass over the rows; compute centroids from a sample; assign all vectors to clusters; find the
+groups of each cluster; sort the groups by address. Completed stages and tasks are not repeated. Files are deleted as soon as no
+later stage reads them.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ from curator_df.errors import DiskFullError, ParameterError
 
 CHOSEN = f"{JOURNAL_FOLDER}/clusters.json"
 MORE_IN_SAMPLE = 1.3
-"""Vectors that pass the bound on their hash, as a multiple of those that are wanted."""
+"""Number of vectors whose hash passes the bound, as a multiple of the required number."""
 MORE_EACH_LOOK = 8
-"""So many times more of the vectors may be in the sample, each time that it was too small."""
+"""Factor by which the sampled fraction grows each time the sample was too small."""
 FEWEST_PARTS = 16
-"""Into which clusters are cut, where there are as many: as many tasks that compare."""
+"""Minimum number of parts into which clusters are split, if there are as many clusters: one comparison task each."""
 
 
 @dataclass(frozen=True)
 class VectorFound(Found):
-    """What these stages left, for the last pass and for the table of groups."""
+    """Result of these stages, for the last pass and for the table of groups."""
 
     barrier: VectorBarrier = dataclasses.field(kw_only=True)
-    """What was asked for."""
+    """Deferred operation, with the settings of the user."""
 
     def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
-        """Yield what `vector_compare.run_collect` wrote of a group of ranges: here members have a file for each."""
+        """Yield the members that `vector_compare.run_collect` wrote for a group of ranges, which has its own file of members."""
         slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
         return merge_slices(slices, memory_bytes=memory_bytes)
 
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
-        """Yield (address, row it is most similar to, bits of the cosine) of the members of a range, and of some around it."""
+        """Yield (address, most similar row, bits of the cosine) of the members of a range, and of some before and after it."""
         group, starts = number // self.groups.per_group, self.groups.starts
         last = int(starts[number + 1]) - 1 if number + 1 < len(starts) else (1 << 63) - 1
         slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
@@ -82,7 +82,7 @@ class VectorFound(Found):
 
 
 class VectorStages:
-    """The stages of one pending drop."""
+    """Stages of one deferred removal."""
 
     def __init__(self, runner: StageRunner, before: Program, step: Step, barrier: VectorBarrier) -> None:
         self.runner, self.before, self.step, self.barrier = runner, before, step, barrier
@@ -95,7 +95,7 @@ class VectorStages:
         self._spilled = 0
 
     def run(self) -> Found:
-        """Run what is not done yet."""
+        """Run all unfinished stages."""
         with self.runner.open_stage(self.before, self.step, self.barrier.home) as journal:
             self.home = journal.folder
             if journal.receipt is None or not self._all_there(journal.receipt["files"]):
@@ -182,7 +182,7 @@ class VectorStages:
         return {"receipt": dataclasses.asdict(receipt), "files": [vars(file) for file in files]}
 
     def _assigned(self, journal: Journal) -> list[dict[str, Any]]:
-        """Return what became of the vectors once each had its cluster."""
+        """Return the results of the tasks that assigned the vectors to clusters."""
         with Journal(self.home.below("assigned")) as assigned:
             if assigned.receipt is None or not self._all_there(assigned.receipt["files"]):
                 _, done = mended(self.home, lambda: self._take_vectors(journal), self._assign)
@@ -227,7 +227,7 @@ class VectorStages:
         return done
 
     def _fitted(self, files: tuple[FileRecord, ...], vectors: int, clusters: int) -> dict[str, int]:
-        """Return what is known of the centroids. Where many vectors are the same, a sample may turn out too small at first."""
+        """Return the figures of the centroids. If many vectors are equal, the first sample may be too small and is enlarged."""
         sample = min(sample_rows(clusters, self.barrier.width), vectors)
         fraction, look = min(MORE_IN_SAMPLE * sample / vectors, 1.0), 0
         while True:
@@ -240,7 +240,7 @@ class VectorStages:
             fraction, look = min(fraction * MORE_EACH_LOOK, 1.0), look + 1
 
     def _parts(self, vectors: int, clusters: int) -> int:
-        """Return into how many parts clusters are cut; a resumed run keeps them, whatever its memory."""
+        """Return the number of parts into which clusters are split; a resumed run keeps it, whatever its memory."""
         name = f"{JOURNAL_FOLDER}/parts.json"
         if not self.home.exists(name):
             fitting = choose_reducers(vectors, 8 * (CLUSTER_HEAD + self.barrier.words), self.memory_bytes)
@@ -260,13 +260,13 @@ class VectorStages:
         return self.home.holds([FileRecord(**file) for file in files])
 
     def _require_disk(self) -> int:
-        """Return the bytes of temporary files, once as they come and once by cluster; refuse if there is no room."""
+        """Return the bytes of temporary files, which store all vectors twice; raise an error if disk space is short."""
         rows = estimate_kept(self.before, self.runner.ranges)
         needed = 2 * rows * 8 * (CLUSTER_HEAD + self.barrier.words)
         free = self.home.free_bytes()
         if free is not None and free < needed and not self.home.exists(CHOSEN):
             raise DiskFullError(
-                f"{self.step.name} needs about {show_size(needed)} for vectors, and {show_size(free)} are free in "
-                f"{self.home.url}. Nothing was started; make room, name another workdir=, or {smaller_part(free / needed)}"
+                f"{self.step.name} needs about {show_size(needed)} for vectors, but only {show_size(free)} are free in "
+                f"{self.home.url}. Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
             )
         return needed

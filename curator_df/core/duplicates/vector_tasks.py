@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on workers after the pass that wrote vectors: pure functions of files.
+"""Tasks that run after the pass that wrote the vectors: pure functions of files.
 
-1. `run_sample`, one for each group of ranges: some of their vectors, chosen by their content.
-2. `run_fit`, one: the vectors of all samples into centroids.
-3. `run_assign`, one for each group of ranges: vectors into rows sorted by cluster, and in it by who stays.
+1. `run_sample`, once per group of ranges: choose some of their vectors by content.
+2. `run_fit`, once: compute centroids from the vectors of all samples.
+3. `run_assign`, once per group of ranges: sort the vectors by cluster, and within it in the order of preference to be kept.
 
-Rows of clusters into groups, and the rows that go: `vector_compare`.
+For the groups of a cluster, and the rows to drop, see `vector_compare`.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 
 CLUSTER_HEAD = 3
-"""Words before a vector in the rows of clusters: cluster and the upper half of the rank, the rank, address."""
+"""Number of words before a vector in the rows of clusters: cluster and the upper half of the rank, the rank, address."""
 LEAST_OF_SAMPLE = 0.5
-"""Share of the sample that is enough; with less, more of the vectors are looked at."""
+"""Minimum fraction of the wanted sample; with less, more of the vectors are sampled."""
 DISTANCE_STEP = 1e-6
-"""Distances to a centroid that differ by less count as equal: k-means has its centroids as float32."""
+"""Difference below which distances to a centroid count as equal: k-means has its centroids as float32."""
 CENTROIDS = "centroids/centroids.npy"
 PIECE_BYTES = 4_000_000
-"""Vectors that are worked on at a time, as float64."""
+"""Size of a batch of vectors as float64, in bytes."""
 _HALF = np.uint64(32)
 
 
 @dataclass(frozen=True)
 class VectorJob:
-    """Everything about these tasks that is the same for all of a stage; each kind needs some of it."""
+    """Fields that all tasks of a stage share; each kind of task needs some of them."""
 
     folder: Folder
-    """Where the files are."""
+    """Folder of the files."""
     groups: RangeGroups
-    """Of the ranges."""
+    """Groups of the ranges."""
     barrier: VectorBarrier
-    """What was asked for."""
+    """Deferred operation, with the settings of the user."""
     files: tuple[FileRecord, ...]
-    """What the stage before left."""
+    """Files of the previous stage."""
     sample: int = 0
-    """Vectors to find clusters from."""
+    """Number of vectors from which clusters are found."""
     fraction: float = 1.0
-    """Of the different vectors, that may be in the sample."""
+    """Fraction of the distinct vectors that may be in the sample."""
     look: int = 0
-    """How often a sample was too small before, because many vectors are the same."""
+    """Number of earlier samples that were too small because many vectors are equal."""
     clusters: int = 0
-    """How many."""
+    """Number of clusters."""
     bounds: Bounds | None = None
-    """Least first word of each part into which the clusters are cut."""
+    """Smallest first word of each part into which the clusters are split."""
     checksum: int = 0
     """CRC-32 of the file of centroids."""
 
@@ -77,7 +77,7 @@ def load_vector_job(job_bytes: bytes) -> VectorJob:
 
 
 def run_sample(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Write the different vectors of a group of ranges whose hash is below a bound, sorted by hash."""
+    """Write the distinct vectors of a group of ranges whose hash is below a bound, sorted by hash."""
 
     def work(manifest: Manifest) -> None:
         job = load_vector_job(job_bytes)
@@ -104,7 +104,7 @@ def run_sample(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_fit(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Find centroids from the sampled vectors with the lowest hashes; none if they are few, and others are not in the sample."""
+    """Compute centroids from the sampled vectors with the lowest hashes; none if the sample is too small and others remain."""
 
     def work(manifest: Manifest) -> None:
         job = load_vector_job(job_bytes)
@@ -141,7 +141,7 @@ def run_fit(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_assign(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Write the vectors of a group of ranges with their clusters, and in each in the order in which rows would stay."""
+    """Write the vectors of a group of ranges by cluster, each cluster in the order of preference to be kept."""
 
     def work(manifest: Manifest) -> None:
         job = load_vector_job(job_bytes)
@@ -172,7 +172,7 @@ def run_assign(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def cluster_bounds(clusters: int, parts: int) -> Bounds:
-    """Return the least first word of each part into which clusters are cut.
+    """Return the smallest first word of each part into which clusters are split.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def cluster_bounds(clusters: int, parts: int) -> Bounds:
 
 
 def _group_vectors(job: VectorJob, attempt: Attempt) -> Iterator[Rows]:
-    """Yield the vectors of a group of ranges, some at a time."""
+    """Yield the vectors of a group of ranges in batches."""
     first = attempt.piece.number * job.groups.per_group
     most = max(PIECE_BYTES // (8 * job.barrier.width), 16)
     for file in job.files[first : first + job.groups.per_group]:
@@ -194,7 +194,7 @@ def _group_vectors(job: VectorJob, attempt: Attempt) -> Iterator[Rows]:
 
 
 def _ranks(barrier: VectorBarrier, rows: Rows, distances: npt.NDArray[np.float32]) -> npt.NDArray[np.uint64]:
-    """Return numbers whose ascending order is that in which rows of a cluster are looked at; the first of a group stays."""
+    """Return numbers whose ascending order is the comparison order of the rows of a cluster; the first row of a group is kept."""
     if barrier.ranking is not None:
         return rows[:, 1]
     if barrier.keep == "random":
@@ -204,7 +204,7 @@ def _ranks(barrier: VectorBarrier, rows: Rows, distances: npt.NDArray[np.float32
 
 
 def stored_addresses(barrier: VectorBarrier, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Turn addresses into what orders rows of equal rank, and back: of the hardest the last comes first, as in NeMo Curator."""
+    """Convert addresses to the order of rows with equal rank, and back: with "hard" the last comes first, as in NeMo Curator."""
     return ~addresses if barrier.keep == "hard" else addresses
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drops that need every row's key before the first row can go: what a pending one is, and what it becomes.
+"""Removal of rows that needs the keys of all rows first: the deferred operation, and its resolved form.
 
 A drop is lazy: a kernel that carries a `Barrier` and refuses to be computed block by block. The runner hashes the keys of
-all rows in a pass of its own (`core.runner.stages`), and puts `DropRows` in the place of the pending kernel for the last pass.
+all rows in a separate pass (`core.runner.stages`), and replaces the deferred kernel with `DropRows` for the last pass.
 """
 
 from __future__ import annotations
@@ -28,82 +28,82 @@ from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_ro
 from curator_df.core.ranges.sink import RangeWriter, StageSink
 
 LEAST_KEY_BYTES = 2_000_000
-"""Least memory for sorting keys in a task."""
+"""Minimum memory for sorting keys in a task, in bytes."""
 KEY_WRITER_FACTOR = 1.5
-"""Peak extra bytes of hashing and sorting keys as a multiple of the block's: 56 bytes a row, rows of 40 bytes or more."""
+"""Peak extra memory of hashing and sorting keys as a multiple of the block's bytes: 56 bytes a row, rows of at least 40 bytes."""
 DROP_READER_BYTES = 4_000_000
-"""Memory for reading the drops of a range."""
+"""Memory for reading the drops of a range, in bytes."""
 MATCH_WORDS = 3
-"""Of what a row matched: its address, that of the other row, bits of their similarity (a float64; NaN: not known)."""
+"""Words of a match: address of the row, address of the matched row, bits of their similarity (a float64; NaN if unknown)."""
 CHECKSUM_MASK = (1 << 64) - 1
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Keys(NamedTuple):
-    """What a barrier takes from a block."""
+    """Keys that a barrier takes from a block."""
 
     hashes: npt.NDArray[np.uint64]
-    """Shape (rows, 2)."""
+    """Array of shape (rows, 2)."""
     values: npt.NDArray[Any] | None = None
-    """Shape (rows,): what survivors are chosen by."""
+    """Array of shape (rows,) with the values by which the kept rows are chosen."""
     missing: npt.NDArray[np.bool_] | None = None
-    """Shape (rows,): where that value is null."""
+    """Array of shape (rows,), True where that value is null."""
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """Rows with the same key, of which one stays."""
+    """Deferred removal of rows with the same key, except for one of each group."""
 
     keys: Callable[..., Keys]
     """Module-level function: ``keys(block, **parameters)``."""
     parameters: Mapping[str, Any]
     """Keyword arguments of ``keys``."""
     keep: Keep
-    """Which row of a group stays."""
+    """Row of a group to keep."""
     reason: str
-    """Why the others go, as the receipt says."""
+    """Drop reason of the other rows, for the receipt."""
     keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
-    """Module-level function: the rows of a block for which a mask is True."""
+    """Module-level function that returns the rows of a block for which a mask is True."""
     home: Folder | None = field(default=None, metadata={"identity": False})
-    """Where the stage is kept when it is complete; by default with a run's temporary files, and deleted with them."""
+    """Folder that stores the completed stage; None stores it with the run's temporary files, which are deleted."""
 
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """All that ``keys`` looks at."""
+    """Columns that ``keys`` reads."""
     of_parts: ClassVar[bool] = False
-    """Keys are of whole rows."""
+    """False, because the keys are those of whole rows."""
     rule: ClassVar[str] = ""
-    """What makes two rows alike, as rejects name it; empty where they are equal."""
+    """Condition for two rows to match, as rejects name it; empty if they are equal."""
     threshold: ClassVar[float | None] = None
-    """Least similarity of two rows."""
+    """Minimum similarity of two rows."""
     other_files: ClassVar[Sequence[str]] = ()
-    """Files after those of the input, of rows of another table that rows are compared with."""
+    """Files of another table that rows are compared with; they are numbered after those of the input."""
 
     def of(self, block: Any) -> Keys:
         """Return the keys of a block."""
         return self.keys(block, **self.parameters)
 
     def feed(self, block: Any, writer: KeyWriter) -> int:
-        """Give the keys of a block to a writer; return their checksum."""
+        """Pass the keys of a block to a writer; return their checksum."""
         keys, addresses = self.of(block), block.index.to_numpy()
         writer.append(keys.hashes, addresses, keys.values, keys.missing)
         return key_checksum(keys.hashes, addresses)
 
     def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
-        """Start the key file of a range."""
+        """Create the key file of a range."""
         return RangeKeys(self, exchange, number, memory_bytes)
 
     def find(self, runner: Any, before: Any, step: Any) -> Found:
-        """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""
+        """Run the stages that this operation waits for (``runner`` is a `stages.StageRunner`)."""
         found: Found = runner.find_drops(before, step, self)
         return found
 
     def resolved(self, found: Found) -> RangeAction:
-        """Return what drops the rows in the last pass."""
+        """Return the action that drops the rows in the last pass."""
         return DropRows(self, found)
 
 
 def key_checksum(hashes: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> int:
-    """Return a sum over keys of hash and address (or place), the same in whatever blocks they come."""
+    """Return a checksum of keys with their hash and address (or place), which does not depend on the division into blocks."""
     with np.errstate(over="ignore"):
         mixed = (hashes[:, 0] ^ (places.view(np.uint64) * _MIX)) * _MIX
         return int(mixed.sum(dtype=np.uint64))
@@ -111,33 +111,33 @@ def key_checksum(hashes: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) 
 
 @dataclass(frozen=True)
 class KeySink(StageSink):
-    """The end of the first pass: keys, not text."""
+    """Sink of the first pass, which writes keys instead of text."""
 
     exchange: Exchange
-    """Where they go, and into how many hash ranges."""
+    """Exchange of the keys: its folder and the number of hash ranges."""
     barrier: Any
-    """What is taken from a block: a `Barrier`, a `part_barrier.PartBarrier`, or what else has their face."""
+    """Deferred operation: a `Barrier`, a `part_barrier.PartBarrier`, or another object with the same interface."""
     writer_factor: float = KEY_WRITER_FACTOR
-    """Peak extra bytes as a multiple of the block's."""
+    """Peak extra memory as a multiple of the block's bytes."""
 
     @property
     def folder(self) -> Folder:
-        """Where the files go."""
+        """Folder of the files."""
         return self.exchange.folder
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the settings that determine the content."""
         return fingerprint(self.barrier)
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeWriter:  # noqa: ARG002 - the face of a sink
-        """Start the key file of a range."""
+        """Create the key file of a range."""
         writer: RangeWriter = self.barrier.open_keys(self.exchange, number, max(buffer_bytes, LEAST_KEY_BYTES))
         return writer
 
 
 class RangeKeys:
-    """Writes the keys of one range."""
+    """Writer of the keys of one range."""
 
     def __init__(self, barrier: Any, exchange: Exchange, number: int, memory_bytes: int) -> None:
         self._barrier = barrier
@@ -145,7 +145,7 @@ class RangeKeys:
         self._checksum = 0
 
     def append(self, block: Any) -> None:
-        """Take the keys of the next block."""
+        """Write the keys of the next block."""
         self._checksum = (self._checksum + self._barrier.feed(block, self._writer)) & CHECKSUM_MASK
 
     def commit(self) -> list[FileRecord]:
@@ -153,31 +153,31 @@ class RangeKeys:
         return [self._writer.commit()]
 
     def discard(self) -> None:
-        """Drop what was not committed."""
+        """Discard everything that was not committed."""
         self._writer.discard()
 
     @property
     def summary(self) -> dict[str, int]:
-        """What the journal keeps of the range."""
+        """Return the figures of the range for the journal."""
         return {"key_checksum": self._checksum, "spilled_bytes": self._writer.spilled_bytes}
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the stages of a pending drop left for the last pass."""
+    """Result of the stages of a deferred operation, for the last pass."""
 
     exchange: Exchange
-    """Where the drops are."""
+    """Exchange with the drops."""
     files: tuple[FileRecord, ...]
-    """The drops."""
+    """Files of the drops."""
     rows: npt.NDArray[np.int64] = field(repr=False)
-    """Shape (ranges,): rows of each range in the first pass."""
+    """Array of shape (ranges,): rows of each range in the first pass."""
     checksums: npt.NDArray[np.uint64] = field(repr=False)
-    """Shape (ranges,): their `key_checksum`."""
+    """Array of shape (ranges,): `key_checksum` of each range."""
     groups: RangeGroups = field(kw_only=True)
-    """Of the ranges: how a table of groups is cut."""
+    """Groups of the ranges, by which a table of groups is split."""
     members: tuple[FileRecord, ...] = field(kw_only=True, default=())
-    """(address, survivor, rows of the group) of all rows of groups of two or more, where they are kept for a table."""
+    """Files of (address, kept row, rows of the group) for all rows in groups of two or more, if needed for a table."""
 
     def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield the members whose addresses are in a group of ranges, in order."""
@@ -185,35 +185,35 @@ class Found:
         return merge_slices(slices, memory_bytes=memory_bytes)
 
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows] | None:  # noqa: ARG002 - of other kinds
-        """Return (address, address of the row it matched, bits of their similarity) of the rows of a range, in order.
+        """Return (address, address of the matched row, bits of their similarity) for the rows of a range, in order.
 
-        None where a row that goes matched the one that stays, which the drops name already, and is equal to it.
+        None means that each dropped row matched the kept row, which the drops name already, and is equal to it.
         """
         return None
 
     def require_same(self, step: str, number: int, rows: int, checksum: int, missed: int) -> None:
-        """Raise unless a range had the same rows with the same keys as in the first pass."""
+        """Raise an error unless a range had the same rows with the same keys as in the first pass."""
         if (rows, checksum, missed) != (int(self.rows[number]), int(self.checksums[number]), 0):
             raise changed_rows(step, number, int(self.rows[number]), rows, ", or other keys")
 
 
 @dataclass(frozen=True)
 class DropRows(RangeAction):
-    """What a pending drop is in the last pass: the addresses that go, range by range."""
+    """Resolved form of a deferred removal in the last pass: the addresses of the rows to drop, range by range."""
 
     follows_addresses: ClassVar[bool] = True
     barrier: Any
-    """A `Barrier` or a `near_barrier.NearBarrier`, for the keys, to see that they are those of the first pass."""
+    """Deferred `Barrier` or `near_barrier.NearBarrier`; its keys prove that the rows are those of the first pass."""
     found: Found
-    """What goes."""
+    """Result with the rows to drop."""
 
     def of_range(self, number: int) -> OfRange:
-        """Return what drops the rows of one range, once."""
+        """Return the object that drops the rows of one range, once."""
         return RangeDrops(self, number)
 
 
 class RangeDrops:
-    """Drops the rows of one range, block by block, and checks that they are the rows of the first pass."""
+    """Removal of the rows of one range, block by block, with a check that they are the rows of the first pass."""
 
     def __init__(self, drops: DropRows, number: int) -> None:
         self._barrier, self._found, self._number = drops.barrier, drops.found, number
@@ -222,7 +222,7 @@ class RangeDrops:
         self._rows = self._checksum = 0
 
     def run(self, block: Any) -> Outcome:
-        """Return the rows that stay."""
+        """Return the kept rows."""
         addresses = block.index.to_numpy()
         self._rows += len(block)
         self._checksum = (self._checksum + key_checksum(self._barrier.of(block).hashes, addresses)) & CHECKSUM_MASK
@@ -237,7 +237,7 @@ class RangeDrops:
         )
 
     def _reasons(self, going: npt.NDArray[np.int64]) -> dict[str, Any]:
-        """Return what rejects say of some rows that go; called for each block in turn, or never."""
+        """Return the columns that rejects show for some dropped rows; called for each block in turn, or never."""
         barrier, count = self._barrier, len(going)
         said = {"reason": [barrier.reason] * count, "matched": self._reader.staying, "other_files": barrier.other_files}
         if self._matches is None:
@@ -248,10 +248,10 @@ class RangeDrops:
         rows = np.concatenate(list(self._matches.take(int(going[-1]))))
         rows = rows[np.searchsorted(rows[:, 0], going.view(np.uint64))]
         if (rows[:, 0].view(np.int64) != going).any():
-            raise ValueError("rows that go and what they matched are of different rows; this is a defect in curator_df")
+            raise ValueError("the matches do not belong to the dropped rows; this is a defect in curator_df")
         said |= {"rule": [barrier.rule] * count, "threshold": [barrier.threshold] * count}
         return said | {"matched": rows[:, 1].astype(np.int64), "value": rows[:, 2].copy().view(np.float64)}
 
     def finish(self, step: str) -> None:
-        """Raise unless the range had the same rows with the same keys as in the first pass."""
+        """Raise an error unless the range had the same rows with the same keys as in the first pass."""
         self._found.require_same(step, self._number, self._rows, self._checksum, self._reader.finish())

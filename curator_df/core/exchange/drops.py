@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an exchange leaves to the second pass: the rows that go, of one range, block by block.
+"""Dropped rows of one range, as an exchange leaves them to the second pass, block by block.
 
-Rows of the files are (address of the row that goes, address of the one that stays), sorted, with a slice for each range
-or, where `collect_drops` is to follow, for each group of ranges. Written by `exchange.reduce_keys`.
+Rows of the files are (address of the dropped row, address of the kept row), sorted, with a slice for each range or, if
+`collect_drops` follows, for each group of ranges. `exchange.reduce_keys` writes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from curator_df.errors import RowCountError
 def collect_drops(
     exchange: Exchange, number: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
 ) -> FileRecord:
-    """Put the drops of ``ranges_per_drop_file`` ranges, of all reducers, into one file with a slice for each range."""
+    """Merge the drops of ``ranges_per_drop_file`` ranges, from all reducers, into one file with a slice for each range."""
     first = number * exchange.ranges_per_drop_file
     bounds = drop_bounds(exchange.range_starts[first : first + exchange.ranges_per_drop_file])
     slices = open_slices(exchange.folder, files, number)
@@ -43,20 +43,20 @@ def read_drops(
     Parameters
     ----------
     exchange : Exchange
-        The exchange.
+        Exchange that the files belong to.
     number : int
-        Of the range.
+        Number of the range.
     files : sequence of FileRecord
-        What every `reduce_keys` wrote; with ``ranges_per_drop_file`` above 1 what every `collect_drops` did, in order.
+        Files of every `reduce_keys`; if ``ranges_per_drop_file`` is above 1, those of every `collect_drops`, in order.
     memory_bytes : int
-        To hold at most.
+        Maximum working memory.
     scratch : str, optional
-        Local directory, used only when reducers are very many.
+        Local directory, used only for a very large number of reducers.
 
     Yields
     ------
     ndarray of int64, shape (rows, 2)
-        Address of the row that goes, and of the one that stays.
+        Address of the dropped row, and address of the kept row.
     """
     if exchange.ranges_per_drop_file > 1:
         file, number = divmod(number, exchange.ranges_per_drop_file)
@@ -67,7 +67,7 @@ def read_drops(
 
 
 class DropReader:
-    """Says block by block which rows of a range go, and for which; holds a few pages, whatever the range."""
+    """Reader that returns, block by block, the dropped rows of a range; it keeps only a few pages in memory."""
 
     def __init__(
         self,
@@ -82,25 +82,26 @@ class DropReader:
         self._drops = np.empty((0, DROP_WORDS), dtype=np.int64)
         self._last = -1
         self.staying = np.empty(0, dtype=np.int64)
-        """For each row of the last block that goes, the address of the one that stays."""
+        """Address of the kept row for each dropped row of the last block."""
         self.missed = 0
-        """Drops so far whose row did not come; complete after `finish`. Not 0 means that the rows before the barrier
-        were not the same in both passes."""
+        """Number of drops so far whose row was not in the blocks; complete after `finish`. If it is not 0, the rows before the
+        barrier differed between the two passes.
+        """
 
     def drops(self, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return True for each row of the next block that goes.
+        """Return True for each row of the next block that is dropped.
 
         Parameters
         ----------
         addresses : ndarray of int64, shape (rows,)
-            The block's index, increasing, and after that of the last block.
+            Index of the block: increasing, and larger than that of the last block.
         """
         if not len(addresses):
             self.staying = self.staying[:0]
             return np.zeros(0, dtype=np.bool_)
         if addresses[0] <= self._last or (addresses[1:] <= addresses[:-1]).any():
             raise RowCountError(
-                f"addresses do not increase (after {self._last:,}): a step before the drop moved rows or repeated them"
+                f"row IDs do not increase (after {self._last:,}): a step before the drop reordered or repeated rows"
             )
         self._last = int(addresses[-1])
         going, staying = np.zeros(len(addresses), dtype=np.bool_), list[npt.NDArray[np.int64]]()
@@ -122,7 +123,7 @@ class DropReader:
         return going
 
     def finish(self) -> int:
-        """Read what is left; return `missed`."""
+        """Read the remaining drops; return `missed`."""
         self.missed += len(self._drops) + sum(len(piece) for piece in self._pieces)
         self._drops = self._drops[:0]
         return self.missed

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-to-all of key rows: find, for every row of the input, the row with the same key that stays.
+"""All-to-all exchange of key rows: find the kept row with the same key for every row of the input.
 
-A key row is a 128-bit hash and the row's address, with a rank before the address where survivors are chosen by a value;
-text never moves. Three kinds of task, each a pure function of files, so that any of them can be run again:
+A key row is a 128-bit hash and the row's address, with a rank before the address if the kept rows are chosen by a value. Text is
+never moved. There are three kinds of task, each a pure function of files, so that any of them can be repeated:
 
 1. map, one for each range: a `KeyWriter` sorts the range's key rows into one file with a slice for each reducer;
 2. reduce, one for each reducer: `exchange_reduce.reduce_keys` merges its slices of all those files. Rows are ordered by
-   key, rank and address, so the first of a group is its survivor and all others go, whatever the size of the group. What
-   goes is written as (address, survivor), with a slice for each range. For a table of groups it merges them twice, since how
-   many rows a group has is known at its end, and writes all members beside;
-3. where reducers and ranges are many, `drops.collect_drops`: many ranges' slices of all reducers into one file.
+   key, rank and address, so the first row of a group is kept and all others are dropped, whatever the size of the group. Drops
+   are written as (address, kept row), with a slice for each range. For a table of groups the slices are merged twice, because
+   the size of a group is known only at its end, and all members are written too;
+3. if there are many reducers and ranges, `drops.collect_drops`: merge the slices of all reducers for many ranges into one file.
 
 The second pass over the text then reads the drops of its range with a `drops.DropReader`. See `exchange_plan` for sizes.
 """
@@ -31,59 +31,60 @@ from curator_df.core.ranges.source import OFFSET_BITS, Ranges
 from curator_df.errors import ParameterError
 
 Keep = Literal["first", "last", "largest", "smallest"]
-"""Which row of a group stays: the first or last in input order, or the one with the largest or smallest value; of equal
-values the first in input order. A missing value (null, NaN) loses to every other."""
+"""Row of a group to keep: the first or last in input order, or the one with the largest or smallest value; of equal values the
+first in input order. A missing value (null, NaN) loses to every other.
+"""
 
 DROP_WORDS = 2
-"""Address of the row that goes, address of the one that stays."""
+"""Words of a drop: address of the dropped row, address of the kept row."""
 MEMBER_WORDS = 3
-"""Address of a row, of the one of its group that stays, rows of the group."""
+"""Words of a member: address of the row, address of the kept row of its group, rows of the group."""
 _SIGN = np.uint64(1 << 63)
 _WORST = np.uint64((1 << 64) - 1)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What all tasks of one exchange share. Picklable and small; memory and workers are not in it."""
+    """Fields that all tasks of one exchange share; picklable and small, without memory limits or workers."""
 
     folder: Folder
-    """Where its files go, seen by all workers."""
+    """Folder of the files, accessible to all workers."""
     keep: Keep
-    """Which row of a group stays."""
+    """Row of a group to keep."""
     reducers: int
-    """Hash ranges (`exchange_plan.choose_reducers`). Part of what a resume compares: the files are cut by it."""
+    """Number of hash ranges (`exchange_plan.choose_reducers`). A resumed run must have the same: the files are split by it."""
     range_starts: npt.NDArray[np.int64]
-    """Shape (ranges,): least address of each range (`range_starts`)."""
+    """Array of shape (ranges,): smallest address of each range (`range_starts`)."""
     ranges_per_drop_file: int = 1
-    """Ranges whose drops share a slice of a reducer's file; more than 1 asks for `collect_drops`."""
+    """Number of ranges whose drops share a slice of a reducer's file; more than 1 requires `collect_drops`."""
     of_parts: bool = False
-    """Whether keys are of parts of rows: then a drop is (address, number of the part), not (address, survivor)."""
+    """Whether the keys are those of parts of rows: a drop is then (address, number of the part), not (address, kept row)."""
     member_bounds: Bounds | None = None
-    """Least address of each slice of the files of members; None: only what goes is written."""
+    """Smallest address of each slice of the files of members; None writes only the drops."""
 
     @property
     def words(self) -> int:
-        """64-bit words of a key row."""
+        """Number of 64-bit words of a key row."""
         return key_words(self.keep, of_parts=self.of_parts)
 
     @property
     def drop_files(self) -> int:
-        """How many `collect_drops` tasks there are, when there are any."""
+        """Number of `collect_drops` tasks, if they are needed."""
         return -(-len(self.range_starts) // self.ranges_per_drop_file)
 
 
 def key_words(keep: Keep, *, of_parts: bool = False) -> int:
-    """Return the 64-bit words of a key row: hash (two), address and, for a policy by value a rank, for parts a number."""
+    """Return the 64-bit words of a key row: hash (two), address and, by policy, a rank or the number of a part."""
     return 4 if of_parts or keep in ("largest", "smallest") else 3
 
 
 def range_starts(ranges: Ranges) -> npt.NDArray[np.int64]:
-    """Return the least address that a row of each range can have."""
+    """Return the smallest address that a row of each range can have."""
     return (ranges.table[:, 0] << OFFSET_BITS) | ranges.table[:, 1]
 
 
 def hash_bounds(reducers: int) -> Bounds:
-    """Return the least high word of each reducer's keys: ``reducer == (high * reducers) >> 64``, exactly.
+    """Return the smallest high word of each reducer's keys: ``reducer == (high * reducers) >> 64``, exactly.
 
     Examples
     --------
@@ -101,9 +102,9 @@ def ranks(values: npt.NDArray[Any], keep: Keep, missing: npt.NDArray[np.bool_] |
     values : ndarray of int64 or float64, shape (rows,)
         NaN counts as missing, -0.0 as 0.0.
     keep : {"largest", "smallest"}
-        What is preferred.
+        Preferred values.
     missing : ndarray of bool, shape (rows,), optional
-        Where the value is null.
+        True where the value is null.
 
     Examples
     --------
@@ -123,18 +124,18 @@ def ranks(values: npt.NDArray[Any], keep: Keep, missing: npt.NDArray[np.bool_] |
 
 
 class KeyWriter:
-    """Takes the key rows of one range, in any order, and commits them as one file sorted by hash.
+    """Writer that accepts the key rows of one range, in any order, and commits them as one file sorted by hash.
 
     Parameters
     ----------
     exchange : Exchange
-        The exchange.
+        Exchange that the file belongs to.
     number : int
-        Of the range.
+        Number of the range.
     memory_bytes : int
-        To hold at most; beyond it sorted runs go to the scratch directory.
+        Maximum working memory; beyond it, sorted runs are written to the scratch directory.
     scratch : str, optional
-        Local directory; by default the system's for temporary files.
+        Local directory. Default: the system's directory for temporary files.
     """
 
     def __init__(self, exchange: Exchange, number: int, *, memory_bytes: int, scratch: str | None = None) -> None:
@@ -152,7 +153,7 @@ class KeyWriter:
 
     @property
     def spilled_bytes(self) -> int:
-        """Bytes that went through the scratch directory."""
+        """Number of bytes written to the scratch directory."""
         return self._sorter.spilled_bytes
 
     def append(
@@ -163,20 +164,20 @@ class KeyWriter:
         missing: npt.NDArray[np.bool_] | None = None,
         parts: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """Take the keys of a block.
+        """Append the keys of a block.
 
         Parameters
         ----------
         keys : ndarray of uint64, shape (rows, 2)
             High and low half of each hash.
         addresses : ndarray of int64, shape (rows,)
-            The block's index.
+            Index of the block.
         values : ndarray of int64 or float64, shape (rows,), optional
-            What ``keep="largest"`` and ``"smallest"`` compare.
+            Values that ``keep="largest"`` and ``"smallest"`` compare.
         missing : ndarray of bool, shape (rows,), optional
-            Where the value is null.
+            True where the value is null.
         parts : ndarray of int64, shape (rows,), optional
-            Of keys of parts: the number of each part in its row.
+            Number of each part in its row, for keys of parts.
         """
         for start in range(0, len(addresses), PIECE_ROWS):
             part = slice(start, start + PIECE_ROWS)
@@ -190,27 +191,27 @@ class KeyWriter:
                 rows[:, 3] = swap_if_last(parts[part], self._keep)
             elif self._words == 4:
                 if values is None:
-                    raise ParameterError(f"keep={self._keep!r} compares values, and none were given")
+                    raise ParameterError(f"keep={self._keep!r} compares values, but none were given")
                 rows[:, 2] = ranks(values[part], self._keep, None if missing is None else missing[part])
             self._sorter.append(rows)
 
     def commit(self) -> FileRecord:
-        """Make the file visible; its record is all that a reducer needs."""
+        """Make the file visible, and return its record, which is all that a reducer needs."""
         return self._sorter.commit()
 
     def discard(self) -> None:
-        """Drop what was not committed."""
+        """Discard everything that was not committed."""
         self._sorter.discard()
 
 
 def drop_bounds(starts: npt.NDArray[np.int64]) -> Bounds:
-    """Return the least address of each slice of drops; the first takes all before it too."""
+    """Return the smallest address of each slice of drops; the first slice also has everything before it."""
     bounds = starts.astype(np.uint64)
     bounds[:1] = 0
     return bounds
 
 
 def swap_if_last(addresses: npt.NDArray[Any], keep: Keep) -> Rows:
-    """Turn addresses into what is stored and back: for ``last`` the complement, so that the last comes first."""
+    """Convert addresses to the stored form and back: for ``last`` it is the complement, so that the last row comes first."""
     words: Rows = addresses.view(np.uint64)
     return ~words if keep == "last" else words

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second kind of task of an exchange: merge the keys of a hash range, and say which rows go."""
+"""Reduce task of an exchange: merge the keys of a hash range, and find the rows to drop."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from curator_df.core.files.slice_file import open_slices
 from curator_df.core.files.storage import FileRecord
 
 Survivor = tuple[int, int, int]
-"""Key (two halves) and address, as stored, of the row that stays of the group that was begun last."""
+"""Key (two halves) and address, as stored, of the kept row of the last group, which may continue."""
 _NO_SURVIVOR: Survivor = (-1, -1, -1)
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """What one reduce task did: what the journal keeps of it."""
+    """Result of one reduce task, as the journal stores it."""
 
     number: int
-    """Of the reducer."""
+    """Number of the reducer."""
     file: FileRecord
-    """Its drops; its ``rows`` are the rows to drop."""
+    """File of the drops; its ``rows`` is the number of rows to drop."""
     members: FileRecord | None
-    """All rows of groups of two or more, where the exchange has ``member_bounds``."""
+    """File of all rows in groups of two or more, if the exchange has ``member_bounds``."""
     rows: int
-    """Key rows merged."""
+    """Number of key rows merged."""
     groups: int
-    """Distinct keys, which is the rows that stay."""
+    """Number of distinct keys, which equals the number of kept rows."""
     read_bytes: int
-    """Read from the map tasks' files."""
+    """Bytes read from the files of the map tasks."""
     spilled_bytes: int
-    """Drops and members that went through the scratch directory to be sorted."""
+    """Bytes of drops and members that were sorted in the scratch directory."""
     seconds: float
-    """Wall time."""
+    """Wall time in seconds."""
 
 
 def reduce_keys(
     exchange: Exchange, number: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
 ) -> Reduced:
-    """Merge one reducer's slices of all map files, and write what is to be dropped.
+    """Merge one reducer's slices of all map files, and write the rows to drop.
 
     Parameters
     ----------
     exchange : Exchange
-        The exchange.
+        Exchange that the files belong to.
     number : int
-        Of the reducer.
+        Number of the reducer.
     files : sequence of FileRecord
-        What every `KeyWriter` committed.
+        Files that every `KeyWriter` committed.
     memory_bytes : int
-        To hold at most: one half merges, the other sorts the drops (and the members) by address.
+        Maximum working memory: one half merges, the other sorts the drops (and the members) by address.
     scratch : str, optional
-        Local directory for what does not fit; by default the system's for temporary files.
+        Local directory for spilled data. Default: the system's directory for temporary files.
 
     Raises
     ------
@@ -112,16 +112,16 @@ def reduce_keys(
 
 
 def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False) -> tuple[Rows, int, Survivor]:
-    """Return (address, survivor) of the rows that go, the groups that begin here, and the last group's survivor.
+    """Return (address, kept row) of the rows to drop, the number of new groups, and the last group's kept row.
 
     Parameters
     ----------
     rows : ndarray of uint64, shape (rows, 3 or 4)
         Sorted key rows that follow those of the last call.
     before : tuple
-        What the last call returned.
+        Kept row of the last group, as the previous call returned it.
     keep : {"first", "last", "largest", "smallest"}
-        The policy, which the order of the rows follows already.
+        Policy, which the order of the rows already reflects.
     of_parts : bool
         Whether to return (address, number of the part) instead.
     """
@@ -138,17 +138,17 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False
 
 
 def members_of(rows: Rows, before: Survivor, keep: Keep, across: Mapping[tuple[int, int], int]) -> Rows:
-    """Return (address, survivor, rows of the group) of the rows that are in a group of two or more.
+    """Return (address, kept row, rows of the group) of the rows in groups of two or more.
 
     Parameters
     ----------
     rows, before, keep
-        As in `drops_of`.
+        Same arguments as for `drops_of`.
     across : mapping
-        What `sizes_across` says of groups that are not in these rows alone.
+        Sizes from `sizes_across` for groups that are not completely in these rows.
     """
     begins, survivors = _groups(rows, before)
-    groups = np.cumsum(begins)  # 0: begun before
+    groups = np.cumsum(begins)  # 0: begun in an earlier piece
     sizes = np.bincount(groups, minlength=len(survivors))
     for place in (0, -1):
         sizes[groups[place]] = across.get(_key(rows, place), sizes[groups[place]])
@@ -161,7 +161,7 @@ def members_of(rows: Rows, before: Survivor, keep: Keep, across: Mapping[tuple[i
 
 
 def sizes_across(pieces: Iterator[Rows]) -> dict[tuple[int, int], int]:
-    """Return the rows of each group of which one piece of sorted rows does not have all: at most one for each piece."""
+    """Return the sizes of the groups that span several pieces of sorted rows: at most one for each piece."""
     sizes: dict[tuple[int, int], int] = {}
     key, count = (-1, -1), 0
     for rows in pieces:
@@ -176,7 +176,7 @@ def sizes_across(pieces: Iterator[Rows]) -> dict[tuple[int, int], int]:
 
 
 def _groups(rows: Rows, before: Survivor) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
-    """Return which rows begin a group, and the survivors: first that of the group begun before, then of these."""
+    """Return which rows begin a group, and the kept rows: first that of the unfinished group, then of the new ones."""
     begins = np.empty(len(rows), dtype=np.bool_)
     begins[0] = _key(rows, 0) != before[:2]
     begins[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
@@ -191,6 +191,6 @@ def _key(rows: Rows, place: int) -> tuple[int, int]:
 
 
 def skew(reduced: Sequence[Reduced]) -> float:
-    """Return the rows of the largest reducer as a multiple of the mean; 1.0 when there are none."""
+    """Return the rows of the largest reducer as a multiple of the mean; 1.0 if there are none."""
     rows = [one.rows for one in reduced]
     return max(rows) * len(rows) / sum(rows) if sum(rows) else 1.0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pending drop of near duplicates: what its two passes over the text leave on disk.
+"""Deferred removal of near-duplicates: the data that its two passes over the text write to disk.
 
-The first pass writes a key row for each row and band, and one for its content, into the files of an `Exchange`; the second
-one the texts that are to be compared, and where each of them lies. What is made of these is in `core.duplicates.near_stages`.
+The first pass writes one key row for each row and band, and one for its content, into the files of an `Exchange`. The second
+writes the texts to compare and the position of each. `core.duplicates.near_stages` processes these files.
 """
 
 from __future__ import annotations
@@ -25,98 +25,99 @@ from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import Ranges
 
 ROWS_AT_A_TIME = 4096
-"""Rows of a block that are sketched at a time: band hashes and keys of more would be held for nothing."""
+"""Number of rows of a block whose MinHash signatures are computed together, which limits the memory for band hashes and keys."""
 EDGE_WORDS = 3
-"""Address of a row, address of another, bits of their similarity (a float64; NaN while it is not known)."""
+"""Words of an edge: address of a row, address of another, bits of their similarity (a float64; NaN while unknown)."""
 RANK_WORDS = 2
-"""Address, rank."""
+"""Words of a rank: address, rank."""
 ROW_BIT = np.uint64(1 << 63)
-"""Of the second word of a band's key: set for rows of the table, so that in a bucket kept signatures come before them."""
+"""Bit of the second word of a band's key that is set for rows of the table, so that kept signatures come first in a bucket."""
 
 
 @dataclass(frozen=True)
 class KeptSignatures:
-    """Signatures of rows that are elsewhere, with which the rows of a table are compared; none of these rows goes."""
+    """Signatures of rows in another table, with which the rows of a table are compared; none of these rows is dropped."""
 
     program: Any = field(metadata={"identity": False})
-    """The chain (`core.planning.program.Program`) that ends with them."""
+    """Program (`core.planning.program.Program`) that ends with the signatures."""
     ranges: Ranges = field(metadata={"identity": False})
-    """Of its input."""
+    """Ranges of its input."""
     column: str
-    """The signatures."""
+    """Column of the signatures."""
     first_address: int
-    """What is added to the address of each row: beyond all addresses of the table."""
+    """Offset that is added to the address of each row, beyond all addresses of the table."""
     identity: str
-    """Digest of the chain and its input."""
+    """Digest of the program and its input."""
 
 
 @dataclass(frozen=True)
 class NearBarrier:
-    """Rows with similar texts, of which one stays. The functions are module-level; core knows nothing of what they do."""
+    """Deferred removal of rows with similar texts, except for one of each group. Its functions are module-level."""
 
     bands: Callable[..., tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]]
-    """``bands(block, **parameters)`` returns band hashes, shape (rows, bands), and which rows have any."""
+    """Function ``bands(block, **parameters)``: returns band hashes, shape (rows, bands), and which rows have any."""
     contents: Callable[..., Keys]
-    """``contents(block, **parameters)`` returns 128-bit hashes of the texts as they are, and what survivors are chosen by."""
+    """Function ``contents(block, **parameters)``: returns 128-bit hashes of the texts, and values to choose kept rows by."""
     same: Callable[..., npt.NDArray[np.uint64]]
-    """``same(hashes, have_shingles, **parameters)`` returns hashes that rows have in common which are joined uncompared."""
+    """Function ``same(hashes, have_shingles, **parameters)``: returns hashes; rows with equal ones are joined uncompared."""
     checks: Callable[..., Keys]
-    """``checks(block, **parameters)`` returns the same hashes alone: by them the last pass knows the rows of the first."""
+    """Function ``checks(block, **parameters)``: returns these hashes alone, by which the last pass recognizes the rows."""
     texts: Callable[..., Any] = field(metadata={"identity": False})
-    """``texts(block, rows, **parameters)`` returns a pyarrow large_string or large_binary array."""
+    """Function ``texts(block, rows, **parameters)``: returns a pyarrow large_string or large_binary array."""
     similarities: Callable[..., npt.NDArray[np.float64]]
-    """``similarities(texts, are_kept, pairs, memory_bytes, **parameters)`` for pairs of places in ``texts``; ``are_kept``
-    says which of these are of kept signatures."""
+    """Function ``similarities(texts, are_kept, pairs, memory_bytes, **parameters)`` for pairs of indices into ``texts``;
+    ``are_kept`` marks those that are kept signatures.
+    """
     components: Callable[..., npt.NDArray[np.int64]] = field(metadata={"identity": False})
-    """``components(ids, batches)`` returns the smallest vertex of the component of each of the ascending ``ids``."""
+    """Function ``components(ids, batches)``: returns the smallest vertex of the component of each of the ascending ``ids``."""
     parameters: Mapping[str, Any]
     """Keyword arguments of the functions."""
     num_bands: int
-    """Bands of a row."""
+    """Number of bands of a row."""
     anchors: int
-    """Rows of a bucket with which the others are compared."""
+    """Number of first rows of a bucket with which the others are compared."""
     verify: float | None
-    """Least similarity of a pair that is joined; None joins all that share a bucket with an anchor."""
+    """Minimum similarity of a joined pair; None joins all rows that share a bucket with an anchor."""
     keep: Keep
-    """Which row of a group stays."""
+    """Row of a group to keep."""
     reason: str
-    """Why the others go, as the receipt says."""
+    """Drop reason of the other rows, for the receipt."""
     keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
-    """The rows of a block for which a mask is True."""
+    """Function that returns the rows of a block for which a mask is True."""
     bands_per_iteration: int | None = field(default=None, metadata={"identity": False})
-    """Bands whose buckets are compared before their pairs are merged with those known; None: from the budget."""
+    """Number of bands compared before their pairs are merged with the known ones; None derives it from the budget."""
     home: Folder | None = field(default=None, metadata={"identity": False})
-    """As in `core.exchange.barrier.Barrier`."""
+    """Folder that stores the completed stage, as in `core.exchange.barrier.Barrier`."""
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """All that ``bands`` and ``contents`` look at."""
+    """Columns that ``bands`` and ``contents`` read."""
     text_columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """All that ``texts`` looks at."""
+    """Columns that ``texts`` reads."""
     against: KeptSignatures | None = None
-    """What the rows are compared with besides each other."""
+    """Kept signatures that the rows are compared with, in addition to each other."""
     measure: str = field(default="", metadata={"identity": False})
     """Name of the similarity, for rejects."""
     of_parts: ClassVar[bool] = False
-    """Keys are of whole rows."""
+    """False, because the keys are those of whole rows."""
 
     @property
     def rule(self) -> str:
-        """What makes two rows alike, as rejects name it."""
+        """Condition for two rows to match, as rejects name it."""
         return "the same band" if self.verify is None else f"{self.measure} >= {self.verify:g}"
 
     @property
     def threshold(self) -> float | None:
-        """Least similarity of two rows."""
+        """Minimum similarity of two rows."""
         return self.verify
 
     @property
     def other_files(self) -> Sequence[str]:
-        """Files of kept signatures, after those of the table; empty where what was found is read without their chain."""
+        """Files of kept signatures, which follow those of the table; empty if stored results are read without their program."""
         program = None if self.against is None else self.against.program
         return () if program is None else tuple(program.source.files)
 
     @property
     def for_kept(self) -> NearBarrier:
-        """The same for the rows of ``against``."""
+        """Return a copy for the rows of ``against``."""
         column = "" if self.against is None else self.against.column
         parameters = {**self.parameters, "text": None, "ranked_by": None, "signatures": column}
         columns = (column,)
@@ -124,26 +125,26 @@ class NearBarrier:
 
     @property
     def ranks_rows(self) -> bool:
-        """Whether survivors are chosen by a value."""
+        """Whether the kept rows are chosen by a value."""
         return self.keep in ("largest", "smallest")
 
     def of(self, block: Any) -> Keys:
-        """Return the keys by which the last pass knows the rows of the first."""
+        """Return the keys by which the last pass recognizes the rows of the first."""
         return self.checks(block, **self.parameters)
 
     def find(self, runner: Any, before: Any, step: Any) -> Found:
-        """Run the stages that this waits for."""
+        """Run the stages that this operation waits for."""
         from curator_df.core.duplicates.near_stages import NearStages
 
         return NearStages(runner, before, step, self).run()
 
     def resolved(self, found: Found) -> RangeAction:
-        """Return what drops the rows in the last pass."""
+        """Return the action that drops the rows in the last pass."""
         return DropRows(self, found)
 
 
 def band_words(hashes: npt.NDArray[np.uint64], band: int, kinds: int) -> npt.NDArray[np.uint64]:
-    """Return first words of keys: those of a band lie between two of ``kinds`` evenly spread bounds (`hash_bounds`).
+    """Return the first words of keys; those of a band lie between two of ``kinds`` evenly spread bounds (`hash_bounds`).
 
     Examples
     --------
@@ -157,31 +158,31 @@ def band_words(hashes: npt.NDArray[np.uint64], band: int, kinds: int) -> npt.NDA
 
 @dataclass(frozen=True)
 class NearKeySink(StageSink):
-    """The end of the first pass."""
+    """Sink of the first pass."""
 
     exchange: Exchange
-    """Where the keys go, and into how many hash ranges: a multiple of the bands and one."""
+    """Exchange of the keys; its number of hash ranges is a multiple of the number of bands plus one."""
     barrier: NearBarrier
-    """What is taken from a block."""
+    """Deferred operation, which computes the keys of a block."""
     first_range: int = 0
-    """What is added to the number of a range."""
+    """Offset that is added to the number of a range."""
     first_address: int = 0
-    """What is added to an address; more than 0 for kept signatures."""
+    """Offset that is added to an address; more than 0 for kept signatures."""
     writer_factor: float = 1.5
-    """Peak extra bytes as a multiple of the block's."""
+    """Peak extra memory as a multiple of the block's bytes."""
 
     @property
     def folder(self) -> Folder:
-        """Where the files go."""
+        """Folder of the files."""
         return self.exchange.folder
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the settings that determine the content."""
         return fingerprint(self.barrier)
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKeys:  # noqa: ARG002 - the face of a sink
-        """Start the files of a range."""
+        """Create the files of a range."""
         return _RangeKeys(self, self.first_range + number, max(buffer_bytes, LEAST_KEY_BYTES))
 
 
@@ -191,7 +192,7 @@ class _RangeKeys:
         self._kinds = sink.barrier.num_bands + 1
         self._first_address = sink.first_address
         self._row_bit = np.uint64(0) if sink.first_address else ROW_BIT
-        # Whichever row is to stay, keys of bands are ordered by address.
+        # Whichever row is kept, keys of bands are ordered by address.
         first = dataclasses.replace(sink.exchange, keep="first")
         self._writer = KeyWriter(first, number, memory_bytes=memory_bytes)
         self._ranks: RowSorter | None = None

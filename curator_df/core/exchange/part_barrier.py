@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drops below the row: parts of rows with the same key, of which one stays. The rows go on without the others.
+"""Removal of duplicate parts of rows, except for one of each group. The rows stay, without the removed parts.
 
-The keys of parts go through the same exchange as those of rows; a drop is (address of the row, number of the part). What is
-held does not grow with the number of parts: they are walked some thousands at a time, in both passes.
+The keys of parts use the same exchange as those of rows; a drop is (address of the row, number of the part). The memory in use
+does not grow with the number of parts: both passes process them in batches of some thousands.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from curator_df.core.ranges.range_action import OfRange, RangeAction
 
 Integers = npt.NDArray[np.int64]
 Going = Iterator[tuple[Integers, Integers]]
-"""Row of the block and number of the part of each part that goes, in order, in pieces."""
+"""Row position in the block and number of the part for each removed part, in order, in pieces."""
 MOST_PARTS = 1 << 20
-"""For a place that is unlike for two parts of a row; beyond it places are only unlikely to be alike."""
+"""Number of parts of a row up to which each part has a unique place; beyond it, places may collide, which is unlikely."""
 
 
 class PartKeys(NamedTuple):
     """Some of the parts of a block's rows, in order."""
 
     hashes: npt.NDArray[np.uint64]
-    """Shape (parts, 2)."""
+    """Array of shape (parts, 2)."""
     rows: Integers
-    """Shape (parts,): position of the row in the block."""
+    """Array of shape (parts,): position of the row in the block."""
     ordinals: Integers
-    """Shape (parts,): number of the part in its row."""
+    """Array of shape (parts,): number of the part in its row."""
 
 
 @dataclass(frozen=True)
 class PartBarrier:
-    """Parts of rows with the same key, of which one stays."""
+    """Deferred removal of parts of rows with the same key, except for one of each group."""
 
     parts: Callable[..., Iterator[PartKeys]]
     """Module-level function: ``parts(block, **parameters)``."""
     remove: Callable[..., Outcome]
-    """Module-level function: ``remove(block, going, **parameters)`` returns the rows without the parts that go."""
+    """Module-level function: ``remove(block, going, **parameters)`` returns the rows without the removed parts."""
     parameters: Mapping[str, Any]
-    """Keyword arguments of both."""
+    """Keyword arguments of both functions."""
     keep: Literal["first", "last"]
-    """Which part of a group stays."""
+    """Part of a group to keep."""
     home: Folder | None = field(default=None, metadata={"identity": False})
-    """As in `core.exchange.barrier.Barrier`."""
+    """Folder that stores the completed stage, as in `core.exchange.barrier.Barrier`."""
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """All that ``parts`` looks at."""
+    """Columns that ``parts`` reads."""
     of_parts: ClassVar[bool] = True
-    """Keys are of parts of rows."""
+    """True, because the keys are those of parts of rows."""
 
     def feed(self, block: Any, writer: KeyWriter) -> int:
-        """Give the keys of a block to a writer; return their checksum."""
+        """Pass the keys of a block to a writer; return their checksum."""
         checksum, addresses = 0, block.index.to_numpy()
         for parts in self.parts(block, **self.parameters):
             writer.append(parts.hashes, addresses[parts.rows], parts=parts.ordinals)
@@ -68,16 +68,16 @@ class PartBarrier:
         return checksum
 
     def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
-        """Start the key file of a range."""
+        """Create the key file of a range."""
         return RangeKeys(self, exchange, number, memory_bytes)
 
     def find(self, runner: Any, before: Any, step: Any) -> Found:
-        """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""
+        """Run the stages that this operation waits for (``runner`` is a `stages.StageRunner`)."""
         found: Found = runner.find_drops(before, step, self)
         return found
 
     def resolved(self, found: Found) -> RangeAction:
-        """Return what removes the parts in the last pass."""
+        """Return the action that removes the parts in the last pass."""
         return DropParts(self, found)
 
 
@@ -87,16 +87,16 @@ def _places(addresses: Integers, parts: PartKeys) -> Integers:
 
 @dataclass(frozen=True)
 class DropParts(RangeAction):
-    """What a pending drop of parts is in the last pass."""
+    """Resolved form of a deferred removal of parts in the last pass."""
 
     follows_addresses: ClassVar[bool] = True
     barrier: PartBarrier
-    """For the keys, to see that they are those of the first pass, and to remove parts."""
+    """Deferred operation; it removes the parts, and its keys prove that they are those of the first pass."""
     found: Found
-    """What goes."""
+    """Result with the parts to remove."""
 
     def of_range(self, number: int) -> OfRange:
-        """Return what removes the parts of one range, once."""
+        """Return the object that removes the parts of one range, once."""
         return _RangeParts(self, number)
 
 
@@ -116,7 +116,7 @@ class _RangeParts:
         return barrier.remove(block, self._going(addresses), **barrier.parameters)
 
     def _going(self, addresses: Integers) -> Going:
-        """Yield what goes of a block. A row that did not come again is counted, and passed over."""
+        """Yield the parts of a block to remove. A row that is missing in this pass is counted and skipped."""
         if not len(addresses):
             return
         for piece in self._drops.take(int(addresses[-1])):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consecutive numbers for rows: a pass that counts the rows of each range, and what numbers them in the last pass."""
+"""Consecutive row numbers: a pass that counts the rows of each range, and the action that numbers them in the last pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from curator_df.core.ranges.sink import StageSink
 
 @dataclass(frozen=True)
 class RowCount:
-    """Consecutive numbers for rows, which need the number of rows in all ranges before."""
+    """Deferred numbering of rows, which needs the number of rows in all earlier ranges."""
 
     into: str
     """Name of the column."""
@@ -28,16 +28,16 @@ class RowCount:
 
 @dataclass(frozen=True)
 class CountSink(StageSink):
-    """The end of a pass that only counts rows."""
+    """Sink of a pass that only counts rows."""
 
     uses_addresses: ClassVar[bool] = False
-    """Any index will do."""
+    """False, because any index is allowed."""
     folder: Folder
-    """Where the journal is."""
+    """Folder of the journal."""
     writer_factor: float = 0.0
-    """Nothing is held."""
+    """Peak extra memory as a multiple of the block's bytes: none."""
     fingerprint: str = "count"
-    """Nothing is written."""
+    """Digest of the settings; constant, because nothing is written."""
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _NoFile:  # noqa: ARG002 - the face of a sink
         """Start a range."""
@@ -45,7 +45,7 @@ class CountSink(StageSink):
 
 
 class _NoFile:
-    """The runner counts what it appends."""
+    """Writer without a file: the runner counts the appended rows."""
 
     summary: ClassVar[dict[str, int]] = {}
 
@@ -61,15 +61,15 @@ class _NoFile:
 
 @dataclass(frozen=True)
 class NumberRows(RangeAction):
-    """What pending row numbers are in the last pass."""
+    """Resolved form of deferred row numbers in the last pass."""
 
     barrier: RowCount
-    """The column."""
+    """Deferred operation with the column and the first number."""
     rows: npt.NDArray[np.int64] = field(repr=False)
-    """Shape (ranges,): rows of each range in the first pass."""
+    """Array of shape (ranges,): rows of each range in the first pass."""
 
     def of_range(self, number: int) -> OfRange:
-        """Return what numbers the rows of one range, once."""
+        """Return the object that numbers the rows of one range, once."""
         return _RangeNumbers(self, number)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pending drop of rows whose vectors are similar: what it takes from blocks, and what its pass over the rows leaves.
+"""Deferred removal of rows with similar vectors: the data it takes from blocks, and the files of its pass over the rows.
 
-The pass writes the vectors of each range to a file, in order of address. `core.duplicates.vector_stages` takes it from
-there, so whatever makes the vectors runs once for that, and once more to write the rows.
+The pass writes the vectors of each range to a file, in order of address, and `core.duplicates.vector_stages` continues from
+these files. The steps that compute the vectors therefore run twice: once for the comparison and once to write the rows.
 """
 
 from __future__ import annotations
@@ -28,148 +28,148 @@ from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 
 VectorKeep = Literal["hard", "easy", "random", "largest", "smallest"]
-"""Which of similar rows stays: the farthest from its centroid or the nearest, any, or the one with the best value."""
+"""Row to keep among similar ones: the farthest from its centroid or the nearest, any, or the one with the best value."""
 ROWS_AT_A_TIME = 2048
-"""Rows of a block whose vectors are copied at a time."""
+"""Number of rows of a block whose vectors are copied together."""
 VECTOR_WRITER_FACTOR = 0.5
-"""Peak extra bytes of keeping vectors as a multiple of the block's: they are copied some thousands at a time."""
+"""Peak extra memory of storing vectors as a multiple of the block's bytes: they are copied in batches of some thousands."""
 VECTOR_HEAD = 2
-"""Words before a vector in the files of the pass: address, rank (0 where rows are not ranked by a value)."""
+"""Number of words before a vector in the files of the pass: address, rank (0 if rows are not ranked by a value)."""
 ROWS_PER_CLUSTER = 1000
-"""Wanted, where the user does not name the number of clusters."""
+"""Target number of rows per cluster, if the user does not set the number of clusters."""
 MOST_CLUSTERS = 1 << 20
-"""As many as a user may ask for."""
+"""Maximum number of clusters that a user may request."""
 SAMPLED_PER_CLUSTER = 256
-"""Vectors that clusters are found from, for each; fewer where they are more than `SAMPLE_BYTES`."""
+"""Number of vectors sampled per cluster to find the clusters; fewer if they exceed `SAMPLE_BYTES`."""
 LEAST_PER_CLUSTER = 8
 SAMPLE_BYTES = 48_000_000
 FIT_FIXED_BYTES = 16_000_000
-"""Of finding clusters, besides what grows with the sample and with the clusters."""
+"""Memory for finding clusters that does not depend on the sample or the number of clusters, in bytes."""
 FIT_DEVICE_BYTES = 256_000_000
-"""The same on a GPU, for what libraries of CUDA keep for their work: assumed. CUDA's own context is not in it."""
+"""Memory on a GPU for finding clusters that CUDA libraries reserve, in bytes: an assumption. Excludes the CUDA context."""
 FIT_DEVICE_ROWS = 32_768
-"""Vectors that cuML compares with all centroids at a time, its ``max_samples_per_batch``."""
+"""Number of vectors that cuML compares with all centroids in one step, its ``max_samples_per_batch``."""
 DEVICE_COPIES = 3
-"""Of the sample and of the centroids on a GPU: assumed."""
+"""Number of copies of the sample and of the centroids on a GPU: an assumption."""
 
 
 NOT_FINITE = "not_finite"
 UNUSABLE = ("null", "empty", "zeros", NOT_FINITE)
-"""Causes for which a row has no vector, as the receipt counts them."""
+"""Causes why a row has no vector, as the receipt counts them."""
 FIRST_NOT_FINITE = "first_not_finite"
-"""Row ID of the first row whose vector has NaN or infinity."""
+"""Key of the row ID of the first row whose vector contains NaN or infinity."""
 
 
 class Vectors(NamedTuple):
-    """What is taken from rows."""
+    """Vectors that were taken from rows."""
 
     vectors: npt.NDArray[Any]
-    """float16 or float32, shape (rows with a vector, width)."""
+    """Array of float16 or float32, shape (rows with a vector, width)."""
     valid: npt.NDArray[np.bool_]
-    """Shape (rows,): which rows have a vector."""
+    """Array of shape (rows,): which rows have a vector."""
     values: npt.NDArray[Any] | None = None
-    """Shape (rows,): what survivors are chosen by."""
+    """Array of shape (rows,) with the values by which the kept rows are chosen."""
     missing: npt.NDArray[np.bool_] | None = None
-    """Shape (rows,): where that value is null."""
+    """Array of shape (rows,), True where that value is null."""
     unusable: Mapping[str, npt.NDArray[np.bool_]] = MappingProxyType({})
-    """Shape (rows,) for each cause for which a row has no vector."""
+    """Array of shape (rows,) for each cause why a row has no vector."""
 
 
 @dataclass(frozen=True)
 class VectorBarrier:
-    """Rows with similar vectors, of which one stays."""
+    """Deferred removal of rows with similar vectors, except for one of each group."""
 
     take: Callable[..., Vectors]
     """Module-level function: ``take(block, **parameters)``."""
     absent: Callable[..., npt.NDArray[np.bool_]]
-    """Module-level function: ``absent(block, **parameters)`` says which rows are null, by which the last pass knows them."""
+    """Module-level function ``absent(block, **parameters)``: returns which rows are null; the last pass recognizes rows by it."""
     fit: Callable[..., npt.NDArray[np.float64]] = field(metadata={"identity": False})
-    """Module-level function: ``fit(sample, clusters, seed)`` returns centroids."""
+    """Module-level function ``fit(sample, clusters, seed)``: returns centroids."""
     parameters: Mapping[str, Any]
     """Keyword arguments of ``take`` and ``absent``."""
     width: int
-    """Numbers of a vector."""
+    """Number of components of a vector."""
     dtype: Literal["float16", "float32"]
-    """How vectors are kept."""
+    """Data type in which vectors are stored."""
     eps: tuple[float, ...]
-    """Ascending: a row goes if its cosine with another is at least 1 less this."""
+    """Distances in ascending order: a row is dropped if its cosine with another is at least 1 minus this."""
     num_clusters: int | None
-    """None: `cluster_count` of the rows."""
+    """Number of clusters; None derives it from the rows with `cluster_count`."""
     keep: VectorKeep
-    """Which row stays."""
+    """Row of a group to keep."""
     seed: int
-    """Of the sample, of k-means, and of ``keep="random"``."""
+    """Seed of the sample, of k-means, and of ``keep="random"``."""
     reason: str
-    """Why rows go, as the receipt says."""
+    """Drop reason, for the receipt."""
     keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
-    """The rows of a block for which a mask is True."""
+    """Function that returns the rows of a block for which a mask is True."""
     fits_on_device: bool = False
-    """Whether ``fit`` computes on the worker's GPU. Its centroids are other ones, so it identifies what is found."""
+    """Whether ``fit`` runs on the worker's GPU. Its centroids differ from those of the CPU, so this is part of the identity."""
     chosen: int = field(default=0, metadata={"identity": False})
-    """Place in ``eps`` of the one that rows are dropped by."""
+    """Index in ``eps`` of the distance by which rows are dropped."""
     home: Folder | None = field(default=None, metadata={"identity": False})
-    """As in `core.exchange.barrier.Barrier`."""
+    """Folder that stores the completed stage, as in `core.exchange.barrier.Barrier`."""
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
-    """All that ``take`` looks at."""
+    """Columns that ``take`` reads."""
     held_bytes: int = field(default=0, metadata={"identity": False})
-    """What a worker holds once for ``fit``."""
+    """Per-worker fixed memory for ``fit``, in bytes."""
     measure: str = field(default="", metadata={"identity": False})
     """Name of the similarity, for rejects."""
     of_parts: ClassVar[bool] = False
-    """Keys are of whole rows."""
+    """False, because the keys are those of whole rows."""
     other_files: ClassVar[Sequence[str]] = ()
-    """Rows are compared with none of another table."""
+    """Empty, because rows are not compared with another table."""
 
     @property
     def rule(self) -> str:
-        """What makes two rows alike, as rejects name it."""
+        """Condition for two rows to match, as rejects name it."""
         return f"{self.measure} >= {self.threshold:g}"
 
     @property
     def threshold(self) -> float:
-        """Least similarity of two rows."""
+        """Minimum similarity of two rows."""
         return 1 - self.eps[self.chosen]
 
     @property
     def words(self) -> int:
-        """64-bit words of a vector."""
+        """Number of 64-bit words of a vector."""
         return vector_words(self.width, np.dtype(self.dtype).itemsize)
 
     @property
     def ranking(self) -> Keep | None:
-        """Which value is preferred, where survivors are chosen by one."""
+        """Preferred value, if the kept rows are chosen by a value."""
         return self.keep if self.keep in ("largest", "smallest") else None
 
     def of(self, block: Any) -> Keys:
-        """Return what the last pass knows the rows of the first by: which of them are null."""
+        """Return the keys by which the last pass recognizes the rows of the first: which of them are null."""
         hashes = np.zeros((len(block), 2), dtype=np.uint64)
         hashes[:, 0] = self.absent(block, **self.parameters)
         return Keys(hashes)
 
     def find(self, runner: Any, before: Any, step: Any) -> Found:
-        """Run the stages that this waits for."""
+        """Run the stages that this operation waits for."""
         from curator_df.core.duplicates.vector_stages import VectorStages
 
         return VectorStages(runner, before, step, self).run()
 
     def resolved(self, found: Found) -> RangeAction:
-        """Return what drops the rows in the last pass."""
+        """Return the action that drops the rows in the last pass."""
         return DropRows(self, found)
 
     def clusters(self, rows: int) -> int:
-        """Return how many clusters are asked for, of so many rows with vectors."""
+        """Return the number of clusters for a number of rows with vectors."""
         return self.num_clusters or cluster_count(rows)
 
     def fit_bytes(self, clusters: int) -> int:
-        """Return what finding so many clusters holds: the sample twice, centroids, and what k-means makes of both."""
+        """Return the memory for finding the clusters in bytes: the sample twice, the centroids, and the arrays of k-means."""
         sample = sample_rows(clusters, self.width)
         return FIT_FIXED_BYTES + 4 * self.width * (2 * sample + 3 * clusters) + 64 * sample + 24 * self.width * clusters
 
 
 def fit_device_bytes(clusters: int, width: int) -> int:
-    """Return what finding so many clusters holds on a GPU: assumed, for it has not run on one yet.
+    """Return the GPU memory for finding the clusters in bytes: an assumption, not yet measured on a GPU.
 
-    Beside copies of the sample and the centroids, the distances of 32,768 vectors to all centroids (cuML's default).
+    It consists of copies of the sample and the centroids, and the distances of 32,768 vectors to all centroids (cuML's default).
     """
     sample = sample_rows(clusters, width)
     distances = min(sample, FIT_DEVICE_ROWS) * clusters
@@ -177,7 +177,7 @@ def fit_device_bytes(clusters: int, width: int) -> int:
 
 
 def cluster_count(rows: int) -> int:
-    """Return the clusters for so many rows where the user names no number: it follows from the rows alone.
+    """Return the default number of clusters, which depends only on the number of rows.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def cluster_count(rows: int) -> int:
 
 
 def sample_rows(clusters: int, width: int) -> int:
-    """Return how many vectors clusters are found from, at most.
+    """Return the maximum number of vectors from which clusters are found.
 
     Examples
     --------
@@ -200,22 +200,22 @@ def sample_rows(clusters: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class VectorSink(StageSink):
-    """The end of the first pass: a file of vectors for each range."""
+    """Sink of the first pass: a file of vectors for each range."""
 
     folder: Folder
-    """Where they go."""
+    """Folder of the files."""
     barrier: VectorBarrier
-    """What is taken from a block."""
+    """Deferred operation, which takes the vectors from a block."""
     writer_factor: float = VECTOR_WRITER_FACTOR
-    """Peak extra bytes as a multiple of the block's."""
+    """Peak extra memory as a multiple of the block's bytes."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the settings that determine the content."""
         return fingerprint(self.barrier)
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeVectors:  # noqa: ARG002 - the face of a sink
-        """Start the file of a range."""
+        """Create the file of a range."""
         return _RangeVectors(self, number)
 
 
@@ -263,13 +263,13 @@ class _RangeVectors:
 
 
 def require_room(name: str, barrier: VectorBarrier, clusters: int, layout: Layout) -> None:
-    """Raise `BudgetError` if so many clusters cannot be found in the memory of a node, or of its GPU where that is asked for."""
+    """Raise `BudgetError` if the clusters cannot be found in the memory of a node, or of its GPU if one is used."""
     needed = barrier.fit_bytes(clusters)
     if needed > layout.exclusive_bytes:
         raise BudgetError(
             f"{name}: k-means with {clusters:,} clusters of {barrier.width:,} numbers needs {show_size(needed)} in one task, "
-            f"and there are {show_size(layout.exclusive_bytes)}; allow memory={memory_for_alone(needed, layout):_}, or ask "
-            "for fewer clusters (num_clusters=)"
+            f"but has only {show_size(layout.exclusive_bytes)}. Use memory={memory_for_alone(needed, layout):_} or fewer "
+            "clusters (num_clusters=)"
         )
     if not barrier.fits_on_device:
         return
@@ -277,16 +277,16 @@ def require_room(name: str, barrier: VectorBarrier, clusters: int, layout: Layou
     on_device = fit_device_bytes(clusters, barrier.width)
     if on_device > layout.device_bytes:
         raise BudgetError(
-            f"{name}: k-means with {clusters:,} clusters of {barrier.width:,} numbers needs {show_size(on_device)} of a GPU, "
-            f"and {show_size(layout.device_bytes)} of each may be used; allow more with start_cluster(device_memory=), ask for "
-            "fewer clusters (num_clusters=), or say k_means='scikit-learn'"
+            f"{name}: k-means with {clusters:,} clusters of {barrier.width:,} numbers needs {show_size(on_device)} on a GPU, "
+            f"but may use only {show_size(layout.device_bytes)}. Set more with start_cluster(device_memory=), use fewer clusters "
+            "(num_clusters=), or set k_means='scikit-learn'"
         )
 
 
 def require_gpu(name: str, layout: Layout) -> None:
-    """Raise `BudgetError` if workers have no GPU to find clusters on."""
+    """Raise `BudgetError` if the workers do not have a GPU to find clusters on."""
     if not layout.device_bytes:
         raise BudgetError(
-            f"{name}: k_means='cuml' computes on a GPU, and the workers here have none; start_cluster(gpus='auto') gives each "
-            "one where there are GPUs, or say k_means='scikit-learn'"
+            f"{name}: k_means='cuml' needs a GPU, and these workers have none. Start the cluster with start_cluster(gpus='auto') "
+            "on a machine with GPUs, or set k_means='scikit-learn'"
         )

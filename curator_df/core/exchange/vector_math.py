@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of equal length: which centroid is nearest, which earlier vector is most similar, which rows hang together.
+"""Operations on vectors of equal length: nearest centroids, most similar earlier vectors, and connected rows.
 
-Products are made in float64 and compared as float32, so that the order in which a tile adds numbers up, and with it the
-size of the tiles, does not decide anything.
+Products are computed in float64 and compared as float32, so that neither the order in which a tile adds numbers nor the size of
+the tiles changes a result.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 TILE = 1024
-"""Vectors on each side of a matrix of products, at most."""
+"""Maximum number of vectors on each side of a matrix of products."""
 _MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _MASK = (1 << 64) - 1
 
 
 def vector_words(width: int, itemsize: int) -> int:
-    """Return the 64-bit words that a vector takes.
+    """Return the number of 64-bit words of a vector.
 
     Examples
     --------
@@ -32,14 +32,14 @@ def vector_words(width: int, itemsize: int) -> int:
 
 
 def to_words(vectors: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Return vectors as rows of words, with zeros at the end where they do not fill the last word."""
+    """Return vectors as rows of words, padded with zeros to whole words."""
     words = np.zeros((len(vectors), vector_words(vectors.shape[1], vectors.itemsize)), dtype=np.uint64)
     words.view(vectors.dtype)[:, : vectors.shape[1]] = vectors
     return words
 
 
 def from_words(words: npt.NDArray[np.uint64], width: int, dtype: str) -> npt.NDArray[Any]:
-    """Return the vectors in rows of words.
+    """Return the vectors that are stored in rows of words.
 
     Examples
     --------
@@ -50,14 +50,14 @@ def from_words(words: npt.NDArray[np.uint64], width: int, dtype: str) -> npt.NDA
 
 
 def unit_rows(vectors: npt.NDArray[Any]) -> Floats:
-    """Return vectors of length 1 as float64; none of them may be zero."""
+    """Scale vectors to length 1, as float64; none of them may be zero."""
     rows = vectors.astype(np.float64)
     rows /= np.sqrt((rows * rows).sum(axis=1))[:, None]
     return rows
 
 
 def hash_words(words: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit hash of each row of words, the same everywhere.
+    """Return a 64-bit hash of each row of words, the same on every machine.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def hash_words(words: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint6
     """
     weights = np.array([_mixed(seed * words.shape[1] + place) | 1 for place in range(words.shape[1])], dtype=np.uint64)
     with np.errstate(over="ignore"):
-        # High halves must count as much as low ones, and a product carries upwards only.
+        # High halves must count as much as low ones, but carries of a product only go upwards.
         low = (words * weights).sum(axis=1, dtype=np.uint64)
         high = ((words >> np.uint64(32)) * weights[::-1]).sum(axis=1, dtype=np.uint64)
         hashes = low ^ (high << np.uint64(1)) ^ (low >> np.uint64(31))
@@ -86,14 +86,14 @@ def _mixed(number: int) -> int:
 
 
 def nearest_centroids(units: Floats, centroids: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return the nearest centroid of each vector (of equally near ones the first), and the cosine distance to it.
+    """Return the nearest centroid of each vector (the first of equally near ones), and the cosine distance to it.
 
     Parameters
     ----------
     units : ndarray of float64, shape (rows, width)
         Vectors of length 1.
     centroids : ndarray of float64, shape (clusters, width)
-        Of any length.
+        Centroids of any length.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def nearest_centroids(units: Floats, centroids: Floats) -> tuple[npt.NDArray[np.
 
 
 def tile_rows(width: int, memory_bytes: int) -> int:
-    """Return how many vectors a tile may have, so that two of them and their products fit; at least 16.
+    """Return the number of vectors of a tile, so that two tiles and their products fit into memory; at least 16.
 
     Examples
     --------
@@ -133,23 +133,23 @@ def tile_rows(width: int, memory_bytes: int) -> int:
 def most_similar_earlier(
     read: Callable[[int, int], Floats], rows: int, tile: int
 ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
-    """Yield for each vector the largest cosine with an earlier one, and the place of that (of several the first).
+    """Yield for each vector the largest cosine with an earlier one, and the index of that (of several the first).
 
     Parameters
     ----------
     read : callable
-        ``read(start, stop)`` returns vectors of length 1, as float64; up to the last one, if ``stop`` is behind it.
+        Function ``read(start, stop)`` that returns vectors of length 1 as float64; ``stop`` may be beyond the last vector.
     rows : int
-        How many there are.
+        Number of vectors.
     tile : int
-        How many are compared with as many others at a time.
+        Number of vectors that are compared with as many others in one step.
 
     Yields
     ------
     cosines : ndarray of float32, shape (up to ``tile``,)
-        Of the next vectors; -inf for the first of all.
+        Cosines of the next vectors; -inf for the very first.
     places : ndarray of int64, shape (up to ``tile``,)
-        -1 for the first of all.
+        Indices of the earlier vectors; -1 for the very first.
     """
     for start in range(0, rows, tile):
         later = read(start, min(start + tile, rows))
@@ -167,14 +167,14 @@ def most_similar_earlier(
 
 
 def roots_of(parents: npt.NDArray[np.int64], first: int = 0) -> npt.NDArray[np.int64]:
-    """Return where each row ends that follows its parents; a row without one is its own.
+    """Return the root of each row, found by following its parents; a row without a parent is its own root.
 
     Parameters
     ----------
     parents : ndarray of int64, shape (rows,)
-        Of consecutive rows; each is the row itself or an earlier one.
+        Parents of consecutive rows: each is the row itself or an earlier one.
     first : int
-        The first of the rows. A row that comes before it is not followed.
+        Number of the first of these rows. Rows before it are not followed further.
 
     Examples
     --------

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that show whole files only, who writes to them, and files of sorted rows."""
+"""Folders that show only complete files, ownership of folders, and files of sorted rows."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who writes to a folder: one process at a time, on whatever file system, and known to be gone when it is.
+"""Ownership of a folder: one process writes to it, on any file system, and a process that died loses it.
 
-Each process that wants the folder writes a file of its own below ``_curator/owners/``, with host, process and time, and
-only then looks who else has one there: of two that come together, the later one sees the earlier. So nothing needs a
-lock, an exclusive creation or clocks that agree, but that a file that was written is listed. A sign of life is given every
-`BEAT_SECONDS`. A process of this machine that ended is known to be gone at once; one of another machine is watched, and is
-gone when it gives no sign for `GONE_SECONDS` by our own clock.
+Each process that wants the folder writes its own file below ``_curator/owners/``, with host, process and time, and only then
+looks for the files of others: of two processes that start together, the later one sees the earlier. This needs no lock, no
+exclusive creation and no synchronized clocks; it only requires that a written file is listed. A process renews its file every
+`BEAT_SECONDS` (a heartbeat). A process of the same machine that ended is detected immediately. A process of another machine is
+watched, and counts as dead after `GONE_SECONDS` without a heartbeat, measured by the local clock.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.errors import OutputInUseError
 
 OWNERS_FOLDER = f"{JOURNAL_FOLDER}/owners"
-"""Has one file for each process that writes to the folder, or wants to: at most one stays."""
+"""Folder with one file for each process that writes to the output or wants to; in the end at most one remains."""
 BEAT_SECONDS = 10.0
-"""Between two signs of life."""
+"""Interval between two heartbeats, in seconds."""
 GONE_SECONDS = 120.0
-"""A process that cannot be looked up is gone after so long without one. Attributes of files on NFS may be a minute old."""
+"""Time without a heartbeat, in seconds, after which a remote process counts as dead. NFS attributes may lag by a minute."""
 LOOK_SECONDS = 0.25
-"""Between two looks at the others' files."""
+"""Interval between two checks of the other files, in seconds."""
 YIELD_SECONDS = 5.0
-"""Of two that came together, one gives up at once, and the other waits so long for it."""
+"""Wait of the process that stays, in seconds, when two start together and the other gives up."""
 LOG = logging.getLogger("curator_df")
 
 _held: dict[str, str] = {}
-"""Owners of this process, with their runs. A file of this process that is not of one of them was left by an interrupt."""
+"""Owner files of this process, with their runs. A file of this process that is not listed was left by an interrupt."""
 _gone: set[str] = set()
-"""Runs whose process was watched in vain: their other folders need not be watched as well."""
+"""Runs whose process gave no heartbeat: their other folders need not be watched again."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    """A process among those of all machines."""
+    """A process, identified across all machines."""
 
     host: str
-    """Name of its machine; not unique among machines."""
+    """Host name; not necessarily unique."""
     boot: str
-    """Of the machine's kernel since it was started."""
+    """Boot ID of the machine's kernel."""
     namespace: str
-    """Within which its number means something: containers have their own."""
+    """PID namespace in which the process ID is valid: containers have their own."""
     pid: int
-    """Its number."""
+    """Process ID."""
     started: int
-    """In clock ticks since the boot, so that another process with the number is not taken for it."""
+    """Start time in clock ticks since the boot, which distinguishes later processes with the same process ID."""
     run: str
-    """The same for all folders that it has at a time: those of one run."""
+    """Identifier that all folders of one run share."""
     since: str
-    """When it asked for the folder."""
+    """Time at which the process requested the folder."""
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        """What tells it from all others."""
+        """Key that distinguishes the process from all others."""
         return (self.boot, self.namespace, self.pid, self.started)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Process:
 
 
 class Owner:
-    """The right of this process to write to a folder, from `claim` to `release`."""
+    """Right of this process to write to a folder, from `claim` to `release`."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -87,17 +87,17 @@ class Owner:
         self._thread = threading.Thread(target=self._beat, name="curator-df-owner", daemon=True)
 
     def claim(self, *, is_locked: bool = False) -> Self:
-        """Take the folder.
+        """Claim the folder.
 
         Parameters
         ----------
         is_locked : bool
-            Whether this process holds a lock on a file in it. Then no other process under this kernel has it.
+            Whether this process holds a lock on a file in it. Then no other process under this kernel owns it.
 
         Raises
         ------
         OutputInUseError
-            If another process has it.
+            If another process owns it.
         """
         _held[self._id] = self._process.run
         try:
@@ -110,25 +110,25 @@ class Owner:
         return self
 
     def check(self) -> None:
-        """Raise unless the folder is still ours: a machine may have slept until another took this process for gone."""
+        """Raise an error unless this process still owns the folder: while a machine slept, another may have taken it over."""
         if now_seconds() - self._renewed > GONE_SECONDS / 2:
             self._renew()
         if self._is_lost:
             raise OutputInUseError(
-                f"another run is writing to {self.folder.url} now: this one ({self._process}) gave no sign of life for "
-                f"{GONE_SECONDS:.0f} s and was taken for gone, or somebody deleted {OWNERS_FOLDER}/{self._name}. This one "
-                "ends; what is finished stays"
+                f"another run is writing to {self.folder.url} now: this run ({self._process}) sent no heartbeat for "
+                f"{GONE_SECONDS:.0f} s and was considered dead, or {OWNERS_FOLDER}/{self._name} was deleted. This run "
+                "ends; its finished files stay"
             )
 
     def release(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         _held.pop(self._id, None)
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(BEAT_SECONDS)
         try:
             _delete(self._home, self._name)
-        except Exception as exc:  # noqa: BLE001 - others will see that this process does not renew it
+        except Exception as exc:  # noqa: BLE001 - others will see that its heartbeat has stopped
             LOG.warning("cannot delete %s: %s", self._home.path(self._name), exc)
 
     def _write(self) -> None:
@@ -141,7 +141,7 @@ class Owner:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            unfinished.rename(final)  # nobody sees half of it
+            unfinished.rename(final)  # no process sees a partial file
         else:
             self._home.write(self._name, content)
 
@@ -149,11 +149,11 @@ class Owner:
         while not self._ended.wait(BEAT_SECONDS):
             try:
                 self._renew()
-            except Exception as exc:  # noqa: BLE001 - whatever a store raises; the next time may do better
+            except Exception as exc:  # noqa: BLE001 - whatever a store raises; the next attempt may succeed
                 LOG.info("cannot renew %s: %s", self._home.path(self._name), exc)
 
     def _renew(self) -> None:
-        if not self._home.exists(self._name):  # who took this process for gone has deleted it
+        if not self._home.exists(self._name):  # deleted by a process that considered this one dead
             self._is_lost = not self._ended.is_set()
             return
         if self._home.is_local:
@@ -161,7 +161,7 @@ class Owner:
         elif not self._ended.is_set():
             self._beats += 1
             self._write()
-            if self._ended.is_set():  # it was let go of meanwhile, and must not be there again
+            if self._ended.is_set():  # released in the meantime: the file must not reappear
                 _delete(self._home, self._name)
         self._renewed = now_seconds()
 
@@ -188,7 +188,7 @@ class Owner:
             time.sleep(LOOK_SECONDS)
 
     def _lives(self, process: Process, name: str, is_locked: bool) -> bool | None:
-        """Tell whether a process is there and has the folder; None if only its signs of life can tell."""
+        """Return whether a process runs and owns the folder; None if only its heartbeat can tell."""
         own = self._process
         if process.key == own.key:
             return name.removesuffix(".json") in _held
@@ -203,19 +203,19 @@ class Owner:
 
 @dataclasses.dataclass
 class _Watched:
-    """What is known of a process that cannot be looked up."""
+    """Observations of a process that cannot be looked up."""
 
     mark: Any
-    """What its file was at first."""
+    """First observed state of its file."""
     since: float
-    """When that was seen."""
+    """Time of that observation."""
     alive_since: float | None = None
-    """When it was known to live."""
+    """Time at which it was known to be alive."""
     is_told: bool = False
-    """Whether the user knows that we wait."""
+    """Whether the user was informed about the wait."""
 
     def gives_signs(self, folder: Folder, process: Process, mark: Any) -> bool | None:
-        """Tell whether it gave a sign of life, or none for too long; None while it is too early to tell."""
+        """Return True after a heartbeat, False after too long a silence, and None if it is too early to tell."""
         if mark != self.mark:
             return True
         if now_seconds() - self.since > GONE_SECONDS:
@@ -224,7 +224,7 @@ class _Watched:
         if not self.is_told:
             self.is_told = True
             LOG.warning(
-                "%s was last written to by %s, which cannot be looked up from here; waiting for up to %.0f s to see "
+                "%s was last written to by %s, which cannot be checked from this machine; waiting for up to %.0f s to see "
                 "whether it still runs",
                 folder.url,
                 process,
@@ -234,7 +234,7 @@ class _Watched:
 
 
 def owner_of(folder: Folder) -> Process | None:
-    """Return a process that has a folder, or wants it."""
+    """Return a process that owns a folder or wants it."""
     home = folder.below(OWNERS_FOLDER)
     found = [seen[0] for name in _names(home) if (seen := _look(home, name)) is not None]
     return min(found, key=lambda process: process.since, default=None)
@@ -244,13 +244,13 @@ def is_taken(folder: Folder, process: Process | None) -> OutputInUseError:
     """Return the error for a folder that another run writes to."""
     who = "" if process is None else f": {process}"
     return OutputInUseError(
-        f"another run is writing to {folder.url} right now{who}. Wait until it ends, or end it and run the same with "
-        f"on_existing='resume' (on another machine it is known to be gone after {GONE_SECONDS:.0f} s), or name another folder"
+        f"another run is writing to {folder.url} right now{who}. Wait until it ends, or stop it and repeat the run with "
+        f"on_existing='resume' (if it ran on another machine, {GONE_SECONDS:.0f} s later), or use another folder"
     )
 
 
 def this_process() -> Process:
-    """Return this process, which asks now."""
+    """Return this process, with the current time."""
     pid = os.getpid()
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     run = next(iter(_held.values()), uuid.uuid4().hex)
@@ -258,7 +258,7 @@ def this_process() -> Process:
 
 
 def is_running(pid: int, started: int) -> bool | None:
-    """Tell whether a process of this machine that began then has not ended; None if that may not be looked up.
+    """Return whether the process of this machine that started at a given time still runs; None if that may not be looked up.
 
     Examples
     --------
@@ -272,20 +272,20 @@ def is_running(pid: int, started: int) -> bool | None:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:  # another user's, of whom /proc shows nothing
+        except PermissionError:  # a process of another user that /proc hides
             return None
         return None
-    return began == started and state not in "ZX"  # nobody has collected it, but it writes no more
+    return began == started and state not in "ZX"  # a zombie no longer writes
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """Return the state of a process, and when it began in clock ticks since the boot."""
+    """Return the state of a process, and its start time in clock ticks since the boot."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[19])
 
 
 def now_seconds() -> float:
-    """Return a time that goes on while the machine sleeps, and that nobody sets."""
+    """Return a monotonic time that includes the time in which the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -294,7 +294,7 @@ def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return uuid.uuid4().hex  # a sandbox without it: nobody else is taken to be on this machine
+        return uuid.uuid4().hex  # a sandbox without it: no other process counts as local
 
 
 def _namespace() -> str:
@@ -306,12 +306,15 @@ def _names(home: Folder, but: str = "") -> list[str]:
 
 
 def _look(home: Folder, name: str) -> tuple[Process, Any] | None:
-    """Return what a file says, and what changes when its process gives a sign of life; None if it is not there any more."""
+    """Return the process of a file, and a mark that changes with each heartbeat; None if the file does not exist any more."""
     try:
         content = home.read(name)
         mark = os.stat(home.path(name)).st_mtime_ns if home.is_local else None
     except OSError as exc:
-        if exc.errno in {errno.ENOENT, errno.ESTALE}:  # stale: as NFS says of what another machine has deleted
+        if exc.errno in {
+            errno.ENOENT,
+            errno.ESTALE,
+        }:  # stale: NFS reports it for files that another machine has deleted
             return None
         raise
     try:
@@ -326,4 +329,4 @@ def _delete(home: Folder, name: str) -> None:
     try:
         home.delete(name)
     except FileNotFoundError:
-        return  # another has deleted it
+        return  # another process has deleted it

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Order of fixed-width rows: sort a table of 64-bit words, and find where a sorted one passes a row.
+"""Order of fixed-width rows: sort a table of 64-bit words, and find where a sorted table passes a row.
 
 A table of rows has shape (rows, words), dtype uint64. Rows are compared word by word, as unsigned numbers. The first word
-is expected to spread (a hash, an address): it is sorted packed with the row's number into 64 bits, which numpy does six
-times faster than an argsort of the word (26 to 46 million rows a second and core against 5 to 14, one to four million
-rows), and only the rows that it cannot tell apart are looked at again.
+is expected to be spread (a hash, an address): it is sorted packed with the row's number into 64 bits, which numpy does six
+times faster than an argsort of the word (26 to 46 million rows a second and core against 5 to 14, for one to four million
+rows). Only the rows that this cannot distinguish are compared again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.uint64]
-"""Shape (rows, words)."""
+"""Array of shape (rows, words)."""
 
 SORT_BYTES_PER_ROW = 56
-"""Work memory of `sorted_order` for a row, its result included: 17 when first words differ, up to this when they do not."""
+"""Working memory of `sorted_order` per row in bytes, with its result: 17 if first words differ, up to this otherwise."""
 _STEP_ROWS = 1 << 16
 
 
@@ -29,12 +29,12 @@ def sorted_order(rows: Rows) -> npt.NDArray[np.int64]:
     Parameters
     ----------
     rows : ndarray of uint64, shape (rows, words)
-        In any order. Runs that are sorted already cost no less and no more.
+        Rows in any order. Presorted runs do not change the cost.
 
     Returns
     -------
     ndarray of int64, shape (rows,)
-        Where each row of the sorted table stands in ``rows``.
+        Position in ``rows`` of each row of the sorted table.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def take_rows(rows: Rows, numbers: npt.NDArray[np.int64]) -> Rows:
 
 
 def rows_up_to(rows: Rows, last: list[int], start: int = 0) -> int:
-    """Return how many rows of a sorted table are not after ``last``, by bisection from ``start`` on.
+    """Return the number of rows of a sorted table that are not after ``last``, by bisection from ``start`` on.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def rows_up_to(rows: Rows, last: list[int], start: int = 0) -> int:
 
 
 class _Lists:
-    """Rows as lists of Python numbers, made one at a time: what bisect compares."""
+    """Rows as lists of Python numbers, created one by one, for bisect to compare."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -94,7 +94,7 @@ class _Lists:
 
 
 def _ties_are_sorted(rows: Rows, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_]) -> bool:
-    """Tell whether each row marked as tied stands before the next. Equal rows in input order usually do already."""
+    """Return whether each row marked as tied is already before the next. Equal rows in input order usually are."""
     for start in range(0, len(order), _STEP_ROWS):
         before = np.flatnonzero(tied[start : start + _STEP_ROWS]) + start
         if len(before) and not _are_sorted(take_rows(rows, order[before]), take_rows(rows, order[before + 1])):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sort more rows than fit in memory into one slice file, and merge slices, in a stated number of bytes.
+"""Sort more rows than fit in memory into one slice file, and merge slices, within a fixed number of bytes.
 
-A merge holds a chunk of every slice. What is not after the first of the chunks' last rows is complete: those rows are
-put together, sorted and passed on. So memory follows from the number of slices and never from how the keys are spread,
-and slices that share no range of keys, or a single key that fills all of them, cost no comparison at all. Where chunks
-would be smaller than a page, groups of slices are merged to the scratch directory first.
+A merge keeps one chunk of every slice in memory. All rows up to the smallest of the chunks' last rows are complete: they are
+joined, sorted and passed on. So the memory depends on the number of slices and never on the distribution of the keys, and
+slices whose key ranges do not overlap, or a single key that fills all of them, need no comparison. If chunks would be smaller
+than a page, groups of slices are first merged into the scratch directory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from curator_df.core.files.slice_file import Bounds, Slice, SliceWriter, read_ro
 from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 
 PIECE_ROWS = 8192
-"""Rows that are passed on at a time."""
+"""Number of rows that are passed on together."""
 
 
 def merge_row_bytes(words: int) -> int:
-    """Return the bytes that a merge holds for a row: in its chunk, put together, and while these are sorted."""
+    """Return the bytes that a merge uses per row: in its chunk, in the joined rows, and while these are sorted."""
     return 2 * 8 * words + SORT_BYTES_PER_ROW
 
 
@@ -38,16 +38,16 @@ def merge_slices(slices: Sequence[Slice], *, memory_bytes: int, scratch: str | N
     Parameters
     ----------
     slices : sequence of Slice
-        Any number, with rows of the same words.
+        Any number of slices, with rows of the same number of words.
     memory_bytes : int
-        Bytes to hold at most. Two pages (0.3 MB) are held in any case.
+        Maximum working memory. Two pages (0.3 MB) are always in memory.
     scratch : str, optional
-        Local directory for what is merged in passes; by default `scratch_directory`.
+        Local directory for intermediate merges. Default: `scratch_directory`.
 
     Yields
     ------
     ndarray of uint64, shape (rows, words)
-        The rows of all slices in order. Each array is read by the caller before it asks for the next.
+        Rows of all slices in order. The caller must read each array before it requests the next.
     """
     waiting = [piece for piece in slices if piece.rows]
     with ScratchRuns(scratch) as runs:
@@ -61,14 +61,14 @@ def merge_slices(slices: Sequence[Slice], *, memory_bytes: int, scratch: str | N
 
 
 class ScratchRuns:
-    """Sorted runs in a file without a name: a process that dies leaves nothing behind."""
+    """Sorted runs in an anonymous file: a process that dies leaves nothing behind."""
 
     def __init__(self, directory: str | None = None) -> None:
         self.directory = directory
-        """Where the file is; None for `scratch_directory`."""
+        """Directory of the file; None for `scratch_directory`."""
         self._file: Any = None
         self.size_bytes = 0
-        """Bytes written so far."""
+        """Number of bytes written so far."""
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +79,7 @@ class ScratchRuns:
         self.close()
 
     def write(self, sorted_rows: Iterator[Rows], words: int) -> Slice:
-        """Write a run and return it as a slice to be merged."""
+        """Write a run and return it as a slice for merging."""
         if self.directory is None:
             self.directory = scratch_directory()
         with disk_errors(Folder(self.directory)):
@@ -97,7 +97,7 @@ class ScratchRuns:
         return Slice(name, self._read, 0, start + entry[0], entry[1], words, rows_in_page(words))
 
     def close(self) -> None:
-        """Give the space back."""
+        """Release the disk space."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -107,7 +107,7 @@ class ScratchRuns:
 
 
 class RowSorter:
-    """Takes rows in any order and commits them as one slice file, holding at most ``memory_bytes``."""
+    """Sorter that accepts rows in any order and commits them as one slice file, within ``memory_bytes``."""
 
     def __init__(
         self,
@@ -127,15 +127,15 @@ class RowSorter:
         self._scratch = ScratchRuns(scratch)
         self._runs: list[Slice] = []
         self.rows = 0
-        """Rows taken."""
+        """Number of rows appended so far."""
 
     @property
     def spilled_bytes(self) -> int:
-        """Bytes that went through the scratch directory."""
+        """Number of bytes written to the scratch directory."""
         return self._scratch.size_bytes
 
     def append(self, rows: Rows) -> None:
-        """Take rows; a copy is made."""
+        """Append rows; a copy is made."""
         start = 0
         while start < len(rows):
             if self._waiting == self._capacity:
@@ -159,7 +159,7 @@ class RowSorter:
             return file.commit(self.rows)
 
     def discard(self) -> None:
-        """Give back memory and scratch space; nothing that was not committed stays."""
+        """Release memory and scratch space; uncommitted data is discarded."""
         self._scratch.close()
         self._buffer = None
 
@@ -186,7 +186,7 @@ def _least_bytes(piece: Slice) -> int:
 
 
 def _groups(slices: list[Slice], memory_bytes: int) -> list[list[Slice]]:
-    """Cut a list of slices into groups that can be merged at once, of two at least."""
+    """Split a list of slices into groups of at least two that can be merged in one step."""
     groups: list[list[Slice]] = [[]]
     held = 0
     for piece in slices:
@@ -199,7 +199,7 @@ def _groups(slices: list[Slice], memory_bytes: int) -> list[list[Slice]]:
 
 
 class _Chunk:
-    """The rows of one slice that are in memory."""
+    """Rows of one slice that are in memory."""
 
     def __init__(self, piece: Slice, pages: int) -> None:
         self._piece, self._pages, self._next_page = piece, pages, piece.first_page
@@ -211,7 +211,7 @@ class _Chunk:
         return self._next_page * self._piece.page_rows < self._piece.rows
 
     def load(self) -> None:
-        self.rows = self.rows[:0].copy()  # the old chunk goes before the new one comes
+        self.rows = self.rows[:0].copy()  # free the old chunk before the new one is read
         self.rows, self.at = read_rows(self._piece, self._next_page, self._pages), 0
         self._next_page += self._pages
 
@@ -254,7 +254,7 @@ def _merge(slices: Sequence[Slice], memory_bytes: int) -> Iterator[Rows]:
 
 
 def _in_order(parts: list[Rows]) -> Iterator[Rows]:
-    """Put sorted parts together; the list is emptied."""
+    """Join sorted parts in order; the list is emptied."""
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     is_sorted = len(parts) == 1
     parts.clear()

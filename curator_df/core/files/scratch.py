@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scratch space of a task: where it is, and columns of numbers that lie there once they are too long for memory."""
+"""Scratch space of a task: its directory, and columns of numbers that move to it when they are too long for memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy.typing as npt
 from curator_df.core.files.storage import Folder, disk_errors
 
 PAGE_NUMBERS = 512
-"""Read at a time for a number at some place."""
+"""Number of values that are read together for one random access."""
 LEAST_NUMBERS = 1024
-"""Held in memory in any case."""
+"""Number of values that always stay in memory."""
 
 
 def scratch_directory() -> str:
     """Return the local directory for temporary files of this task.
 
-    In a worker it is the worker's own folder, below ``spill_directory=``, which Dask deletes with the worker; elsewhere the
-    system's for temporary files.
+    In a worker it is the worker's own folder, below ``spill_directory=``, which Dask deletes with the worker; otherwise the
+    system's directory for temporary files.
     """
     from distributed import get_worker
 
@@ -33,11 +33,11 @@ def scratch_directory() -> str:
 
 
 class ScratchColumn:
-    """Numbers of one type, one after the other: in memory, or from some length on in a file without a name."""
+    """Sequence of numbers of one type, in memory up to a certain length and beyond it in an anonymous file."""
 
     def __init__(self, dtype: Any, memory_bytes: int, directory: str | None = None) -> None:
         self._dtype: np.dtype[Any] = np.dtype(dtype)
-        # While the array grows there are two of it, one of them twice as long as the other.
+        # While the array grows, there are two copies, one twice as long as the other.
         self._most = max(memory_bytes // (3 * self._dtype.itemsize), LEAST_NUMBERS)
         self._directory = directory
         self._held: npt.NDArray[Any] = np.empty(0, self._dtype)
@@ -52,29 +52,29 @@ class ScratchColumn:
         self.close()
 
     def __len__(self) -> int:
-        """Return how many numbers there are."""
+        """Return the number of values."""
         return self._length
 
     @property
     def spilled_bytes(self) -> int:
-        """Bytes in the file."""
+        """Number of bytes in the file."""
         return self._length * self._dtype.itemsize if self._in_file else 0
 
     def clear(self) -> None:
-        """Begin with nothing."""
+        """Remove all values."""
         self._length, self._in_file = 0, False
         if self._file is not None:
             self._file.truncate(0)
 
     def close(self) -> None:
-        """Give memory and the file's space back."""
+        """Release the memory and the disk space."""
         self._held = self._held[:0].copy()
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def append(self, numbers: npt.NDArray[Any]) -> None:
-        """Add numbers at the end; a copy is made."""
+        """Append numbers; a copy is made."""
         start, self._length = self._length, self._length + len(numbers)
         if not self._in_file and self._length > self._most:
             self._move(start)
@@ -88,7 +88,7 @@ class ScratchColumn:
         self._held[start : self._length] = numbers
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return consecutive numbers; up to the last one, if ``stop`` is behind it."""
+        """Return consecutive numbers; ``stop`` may be beyond the last one."""
         stop = min(stop, self._length)
         if not self._in_file:
             return self._held[start:stop].copy()
@@ -98,7 +98,7 @@ class ScratchColumn:
         return np.frombuffer(raw, self._dtype).copy()
 
     def take(self, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return the numbers at some places, in any order."""
+        """Return the numbers at some positions, in any order."""
         if not self._in_file:
             return self._held[places]
         found = np.empty(len(places), self._dtype)
@@ -107,7 +107,7 @@ class ScratchColumn:
         return found
 
     def put(self, places: npt.NDArray[np.int64], numbers: npt.NDArray[Any]) -> None:
-        """Replace the numbers at some places."""
+        """Replace the numbers at some positions."""
         if not self._in_file:
             self._held[places] = numbers
             return
@@ -117,7 +117,7 @@ class ScratchColumn:
             self._write(page, changed)
 
     def _move(self, length: int) -> None:
-        """Put what is held into the file."""
+        """Move the numbers from memory to the file."""
         with disk_errors(self._folder()):
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder().url)  # noqa: SIM115 - closed with the column
@@ -129,7 +129,7 @@ class ScratchColumn:
         content = np.ascontiguousarray(numbers, self._dtype).data.cast("B")
         at = start * self._dtype.itemsize
         with disk_errors(self._folder()):
-            while content:  # a call may write a part only
+            while content:  # a call may write only a part
                 written = os.pwrite(self._file.fileno(), content, at)
                 content, at = content[written:], at + written
 
@@ -140,7 +140,7 @@ class ScratchColumn:
 
 
 def _pages(places: npt.NDArray[np.int64]) -> list[tuple[int, npt.NDArray[np.int64]]]:
-    """Return the first number of each page with some of these places, and which of them are there."""
+    """Return the first index of each page with some of these positions, and which of them it contains."""
     order = np.argsort(places, kind="stable")
     pages = places[order] // PAGE_NUMBERS
     cuts = np.flatnonzero(np.diff(pages)) + 1

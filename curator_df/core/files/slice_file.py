@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of sorted fixed-width rows, cut into slices that are read one at a time: what map tasks leave to reducers.
+"""Files of sorted fixed-width rows, split into slices that are read separately: the output of map tasks for reducers.
 
 All numbers are little-endian. A file is a header, the pages of all slices in order, and an index::
 
-    header   8s magic, u32 version, u32 words a row, u32 rows a page, u32 slices, u64 checksum of these
+    header   8s magic, u32 version, u32 words per row, u32 rows per page, u32 slices, u64 checksum of these
     page     u32 rows, u32 checksum, rows x words x u64; every page of a slice but the last is full
     index    for each slice: u64 offset of its first page, u64 rows, u64 checksum of number, offset and rows
 
-Checksums are CRC-32 (2.4 GB a second here; BLAKE2b 0.5). A page's covers the number of its slice and its own number in
-it, so that a page found in the wrong place is damage too. Slices are found from the end of the file, whose size is in
-its `FileRecord`. See `row_sort` for what writes these files and merges slices.
+Checksums are CRC-32 (2.4 GB/s, against 0.5 GB/s for BLAKE2b). That of a page covers its slice's number and its own number in
+it, so that a page in the wrong place is detected too. Slices are found from the end of the file, whose size is in
+its `FileRecord`. See `row_sort` for writing these files and merging slices.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from curator_df.errors import CorruptFileError
 
 MAGIC, VERSION = b"CDFSLICE", 1
 PAGE_BYTES = 32_000
-"""About the bytes of a page: the least that is read of a slice at a time, and what a damaged byte costs."""
+"""Approximate size of a page in bytes: the smallest read of a slice, and the loss from one damaged byte."""
 HEADER, PAGE, ENTRY = struct.Struct("<8sIIIIQ"), struct.Struct("<II"), struct.Struct("<QQQ")
 _READ_BYTES = 1_000_000
-"""Pages are fetched in reads of about this many bytes."""
+"""Approximate size in bytes of the reads in which pages are fetched."""
 
 Bounds = Rows
-"""Shape (slices,): the least first word of each slice, the first of them 0."""
+"""Array of shape (slices,): the smallest first word of each slice; that of the first slice is 0."""
 
 
 def rows_in_page(words: int) -> int:
-    """Return how many rows of so many words make a page."""
+    """Return the number of rows per page for rows of this many words."""
     return max(PAGE_BYTES // (8 * words), 1)
 
 
@@ -52,28 +52,28 @@ class Slice:
     name: str
     """Path of the file, for errors."""
     read: Callable[[int, int], Any]
-    """Returns the bytes from one offset of the file to another."""
+    """Function that returns the bytes between two offsets of the file."""
     number: int
-    """Of the slice in its file."""
+    """Number of the slice in its file."""
     offset: int
-    """Byte at which its first page starts."""
+    """Offset of its first page in bytes."""
     rows: int
-    """Rows in it."""
+    """Number of rows in it."""
     words: int
-    """64-bit words of a row."""
+    """Number of 64-bit words of a row."""
     page_rows: int
-    """Rows of a full page."""
+    """Number of rows of a full page."""
     first_page: int = 0
-    """Page that a merge begins with (`part_of_slice`)."""
+    """Number of the page at which a merge begins (`part_of_slice`)."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its pages."""
+        """Size of its pages in bytes."""
         return self.rows * 8 * self.words + -(-self.rows // self.page_rows) * PAGE.size
 
 
 class SliceWriter:
-    """Cuts sorted rows into slices and pages, as they come, and writes them to an open file."""
+    """Writer that splits sorted rows into slices and pages as they arrive, and writes them to an open file."""
 
     def __init__(self, file: Any, words: int, bounds: Bounds) -> None:
         self._file, self._bounds, self._words = file, bounds, words
@@ -86,7 +86,7 @@ class SliceWriter:
         self._entries[0, 0] = self._at
 
     def append(self, rows: Rows) -> None:
-        """Take the next rows in order."""
+        """Append the next rows in order."""
         if not len(rows):
             return
         last = int(np.searchsorted(self._bounds, rows[-1, 0], side="right")) - 1
@@ -144,11 +144,11 @@ def open_slices(folder: Folder, files: Sequence[FileRecord], number: int) -> lis
     Parameters
     ----------
     folder : Folder
-        Where the files are.
+        Folder of the files.
     files : sequence of FileRecord
-        As `SliceWriter`'s users committed them; their sizes are used.
+        Records of the committed files; their sizes are used.
     number : int
-        The slice, the same in every file.
+        Number of the slice, the same in every file.
 
     Raises
     ------
@@ -171,12 +171,12 @@ def open_slices(folder: Folder, files: Sequence[FileRecord], number: int) -> lis
 
 
 def rows_of_slices(folder: Folder, file: FileRecord) -> list[int]:
-    """Return the rows of each slice of a file.
+    """Return the number of rows of each slice of a file.
 
     Raises
     ------
     CorruptFileError
-        As `open_slices`.
+        If a header or an entry of an index does not match its checksum, or a file is too short.
     """
     [head] = read_ranges(folder, [(file.name, 0, HEADER.size)])
     _, _, slices = _header(folder, file, head)
@@ -191,7 +191,7 @@ def rows_of_slices(folder: Folder, file: FileRecord) -> list[int]:
 
 
 def part_of_slice(piece: Slice, first: int, last: int) -> Slice:
-    """Return a slice without most of the pages that have no row whose first word lies between two, found by bisection."""
+    """Return a slice without most pages that have no row whose first word lies between two values, found by bisection."""
     pages = -(-piece.rows // piece.page_rows)
     starts = _PageStarts(piece)
     begin = max(bisect.bisect_left(starts, first, 0, pages) - 1, 0)
@@ -200,7 +200,7 @@ def part_of_slice(piece: Slice, first: int, last: int) -> Slice:
 
 
 class _PageStarts:
-    """First word of each page, read when it is asked for: what bisect compares."""
+    """First word of each page, read on demand, for bisect to compare."""
 
     def __init__(self, piece: Slice) -> None:
         self._piece = piece
@@ -218,7 +218,7 @@ def read_rows(piece: Slice, first_page: int, pages: int) -> Rows:
     Returns
     -------
     ndarray of uint64, shape (rows, words)
-        Fewer rows than asked for at the end of the slice.
+        Rows of the pages; fewer than requested at the end of the slice.
 
     Raises
     ------
@@ -261,27 +261,27 @@ def _entry_checksum(number: int, offset: int, rows: int) -> int:
 
 
 def _header(folder: Folder, file: FileRecord, raw: bytes) -> tuple[int, int, int]:
-    """Return words, rows a page and slices."""
+    """Return the words per row, the rows per page and the number of slices."""
     magic, version, words, page_rows, slices, checksum = HEADER.unpack(raw)
     if magic != MAGIC or checksum != zlib.crc32(raw[:-8]):
         raise damaged(folder.path(file.name), wrong("header", 0))
     if version != VERSION:
         raise CorruptFileError(
-            f"{folder.path(file.name)} has format {version}, this version of curator_df reads {VERSION}; run the stage "
+            f"{folder.path(file.name)} has format {version}, but this version of curator_df reads {VERSION}. Run the stage "
             "that wrote it again"
         )
     return words, page_rows, slices
 
 
 def damaged(path: str, what: str) -> CorruptFileError:
-    """Return the error for a file of a stage."""
-    error = CorruptFileError(f"{path} is damaged: {what}; delete the file, and resume the run to write it again")
+    """Return the error for a damaged file of a stage."""
+    error = CorruptFileError(f"{path} is damaged: {what}. Delete the file, and resume the run to write it again")
     error.path = path
     return error
 
 
 def wrong(what: str, offset: int) -> str:
-    """Say where a checksum does not match."""
+    """Return a description of a checksum mismatch."""
     return f"the {what} at byte {offset:,} does not match its checksum"
 
 
@@ -290,12 +290,12 @@ def _reader(folder: Folder, name: str) -> Callable[[int, int], Any]:
 
 
 def read_ranges(folder: Folder, requests: Sequence[tuple[str, int, int]]) -> list[Any]:
-    """Read byte ranges (name, start, stop) of files; of object stores many at a time.
+    """Read byte ranges (name, start, stop) of files; from object stores many are read concurrently.
 
     Raises
     ------
     CorruptFileError
-        If a file is gone or too short.
+        If a file is missing or too short.
     """
     if folder.is_local:
         contents: list[Any] = [_read_local(folder.path(name), start, stop) for name, start, stop in requests]
@@ -306,11 +306,11 @@ def read_ranges(folder: Folder, requests: Sequence[tuple[str, int, int]]) -> lis
         contents = filesystem.cat_ranges(paths, starts, stops, on_error="return")
     for (name, start, stop), content in zip(requests, contents, strict=True):
         if isinstance(content, FileNotFoundError):
-            raise damaged(folder.path(name), "it is gone") from content
+            raise damaged(folder.path(name), "it is missing") from content
         if isinstance(content, BaseException):
             raise content
         if len(content) != stop - start:
-            raise damaged(folder.path(name), f"it ends at byte {start + len(content):,}, {stop:,} were expected")
+            raise damaged(folder.path(name), f"it ends at byte {start + len(content):,} instead of {stop:,}")
     return contents
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sorted rows that go along with the blocks of a range: those up to an address, block by block."""
+"""Sorted rows that accompany the blocks of a range: those up to an address, block by block."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from curator_df.core.files.row_order import Rows
 
 
 class RowsUpTo:
-    """Hands out sorted rows in pieces, as far as the first word of the row is not beyond an address.
+    """Iterator over sorted rows in pieces, up to the row whose first word exceeds an address.
 
     Parameters
     ----------
     pieces : iterator of ndarray of uint64, shape (rows, words)
-        In order, as `row_sort.merge_slices` yields them.
+        Rows in order, as `row_sort.merge_slices` yields them.
     words : int
-        Of a row.
+        Number of words of a row.
     """
 
     def __init__(self, pieces: Iterator[Rows], words: int) -> None:
@@ -26,7 +26,7 @@ class RowsUpTo:
         self._waiting: Rows = np.empty((0, words), dtype=np.uint64)
 
     def take(self, last: int) -> Iterator[Rows]:
-        """Yield the rows up to an address, but for those that were taken before."""
+        """Yield the rows up to an address, except those that were already taken."""
         while True:
             stop = int(np.searchsorted(self._waiting[:, 0], np.uint64(last), side="right"))
             piece, self._waiting = self._waiting[:stop], self._waiting[stop:]
@@ -40,7 +40,7 @@ class RowsUpTo:
             self._waiting = following.copy()
 
     def rest(self) -> int:
-        """Read what is left; return how many rows."""
+        """Read the remaining rows; return their number."""
         left = len(self._waiting) + sum(len(piece) for piece in self._pieces)
         self._waiting = self._waiting[:0]
         return left

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that runs write to: local (temporary name, fsync, rename) or any fsspec URL (an object appears when closed).
+"""Folders that runs write to: local (temporary name, fsync, rename) or any fsspec URL (an object appears when it is closed).
 
-A file is seen under its final name only when it is whole. Its checksum is taken from the bytes as they are written.
+A file appears under its final name only when it is complete. Its checksum is computed from the bytes while they are written.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from curator_df.core.sizes import show_size
 from curator_df.errors import CuratorError, DiskFullError, OutputChangedError, OutputExistsError, ParameterError
 
 JOURNAL_FOLDER = "_curator"
-"""Holds journal and temporary files; readers skip names that begin with an underscore."""
+"""Folder for the journal and temporary files; readers skip names that begin with an underscore."""
 
 TEMPORARY_FOLDER = f"{JOURNAL_FOLDER}/unfinished"
-"""Files that are being written."""
+"""Folder for files that are being written."""
 LOG = logging.getLogger("curator_df")
 
 STALE_LOOKS = 3
-"""At a local file that is stale on each, before it is taken for gone."""
+"""Number of attempts to access a stale local file before it counts as deleted."""
 MANY_NAMES = 20
-"""Files that a store is asked for one by one; of a thousand it tells in one answer, when it is listed."""
+"""Number of files up to which a store is queried file by file; for more, it is listed, with a thousand names per answer."""
 PART_BYTES = 5 << 20
-"""Held of a file on its way to a store, and the least that S3 takes as a part of one; s3fs by itself would hold 50 MB."""
+"""Size of the parts of an upload in bytes: the minimum of S3; s3fs alone would buffer 50 MB."""
 _UNUSABLE = (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
 
 T = TypeVar("T")
@@ -47,54 +47,55 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A file that was written whole."""
+    """Record of a file that was written completely."""
 
     name: str
-    """Path below the output folder."""
+    """Path relative to the output folder."""
     rows: int
-    """Rows in it."""
+    """Number of rows in it."""
     size_bytes: int
-    """Its size on disk."""
+    """Size on disk in bytes."""
     checksum: int
-    """CRC-32 of its bytes."""
+    """CRC-32 of its content."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A place to write to, as a path or an fsspec URL."""
+    """Folder to write to, given by a path or an fsspec URL."""
 
     url: str
-    """Absolute path or URL, without a trailing slash. A relative path is made absolute: workers have other directories."""
+    """Absolute path or URL, without a trailing slash. Relative paths are made absolute for workers in other directories."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Storage options for fsspec."""
     is_durable: bool = True
-    """Whether a file is on a local disk (fsync) before it is seen. Off for what `stages.mended` writes again, should a crash
-    of the machine have damaged it."""
+    """Whether a file is written to disk (fsync) before it becomes visible. Off for files that `stages.mended` can write again
+    if a crash of the machine damaged them.
+    """
 
     def __post_init__(self) -> None:
-        """Resolve a relative path now, in the process that was given it."""
+        """Resolve a relative path in the process that received it."""
         if "://" not in self.url and "::" not in self.url:
             object.__setattr__(self, "url", os.path.abspath(os.path.expanduser(self.url)))
 
     def below(self, name: str) -> Folder:
-        """Return a sub-folder."""
+        """Return a subfolder."""
         return replace(self, url=f"{self.url}/{name}")
 
     @cached_property
     def _filesystem(self) -> tuple[Any, str]:
         try:
             return fsspec.core.url_to_fs(self.url, **self.options)  # type: ignore[no-any-return]
-        except (ImportError, ValueError) as exc:  # its package is not installed, or there is no such protocol
+        except (ImportError, ValueError) as exc:  # its package is not installed, or the protocol is unknown
             raise ParameterError(f"{self.url!r} cannot be used: {exc}") from exc
 
     @property
     def is_local(self) -> bool:
-        """True for a path of this machine's file systems."""
+        """True for a path on a file system of this machine."""
         return "file" in _protocols(self._filesystem[0])
 
     @property
     def filesystem(self) -> Any:
-        """The fsspec file system that it is on."""
+        """The fsspec file system of the folder."""
         return self._filesystem[0]
 
     @property
@@ -104,7 +105,7 @@ class Folder:
 
     @property
     def remote_url(self) -> str:
-        """URL of a folder that is not local, as its file system writes it: one for all names of a protocol."""
+        """URL of a remote folder as its file system writes it, the same for all aliases of a protocol."""
         filesystem, root = self._filesystem
         return str(filesystem.unstrip_protocol(root.rstrip("/")))
 
@@ -120,32 +121,32 @@ class Folder:
         return sorted(self._found())
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of all files below the folder, by path relative to it."""
+        """Return the sizes in bytes of all files below the folder, by relative path."""
         if self.is_local:
             sizes = {}
             for name in self.names():
-                # A task of a run that was killed may still rename or delete its files.
+                # A task of a killed run may still rename or delete its files.
                 with suppress(FileNotFoundError):
                     sizes[name] = os.stat(self.path(name)).st_size
             return sizes
         return {name: int(entry["size"]) for name, entry in self._found().items()}
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file."""
+        """Return the content of a file."""
         filesystem, _ = self._filesystem
         return self._patiently("read", name, lambda: bytes(filesystem.cat_file(self.path(name))))
 
     def exists(self, name: str) -> bool:
-        """Tell whether a file is there."""
+        """Return whether a file exists."""
         return self.info(name) is not None
 
     def info(self, name: str) -> dict[str, Any] | None:
-        """Return what the file system says of a file, None if it is not there."""
-        # fsspec's own `exists` says of some file systems that a file is not there when they could not be asked.
+        """Return the file system's information about a file; None if it does not exist."""
+        # fsspec's own `exists` returns False on some file systems when the request failed.
         filesystem, _ = self._filesystem
 
         def look_up() -> dict[str, Any]:
-            filesystem.invalidate_cache()  # others may have written or deleted it
+            filesystem.invalidate_cache()  # other processes may have written or deleted it
             found: dict[str, Any] = filesystem.info(self.path(name))
             return found
 
@@ -155,18 +156,18 @@ class Folder:
             return None
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of a file, None if it is not there."""
+        """Return the size of a file in bytes; None if it does not exist."""
         info = self.info(name)
         return None if info is None else int(info["size"])
 
     def sizes_of(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the bytes of those of some files that are there. A store is listed if they are many: it answers slowly."""
+        """Return the sizes in bytes of those files that exist. A store is listed if there are many: single requests are slow."""
         if not self.is_local and len(names) > MANY_NAMES:
             return self.sizes()
         return {name: size for name in names if (size := self.size(name)) is not None}
 
     def holds(self, files: Sequence[FileRecord]) -> bool:
-        """Tell whether files are all there and whole, as far as their sizes tell."""
+        """Return whether all files exist with the expected sizes."""
         sizes = self.sizes_of([file.name for file in files])
         return all(sizes.get(file.name) == file.size_bytes for file in files)
 
@@ -175,7 +176,7 @@ class Folder:
         self._patiently("delete", name, lambda: self._filesystem[0].rm_file(self.path(name)))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file whole, and durably."""
+        """Write a small file completely and durably."""
         folder = replace(self, is_durable=True)
 
         def write() -> None:
@@ -187,7 +188,7 @@ class Folder:
             self._patiently("write", name, write)
 
     def delete_tree(self, name: str) -> None:
-        """Delete a sub-folder and what is in it; nothing happens if it is not there."""
+        """Delete a subfolder and its content; do nothing if it does not exist."""
         if self.is_local:
             shutil.rmtree(self.path(name), ignore_errors=True)
         elif self.exists(name):
@@ -203,7 +204,7 @@ class Folder:
         return shutil.disk_usage(folder).free
 
     def _found(self) -> dict[str, dict[str, Any]]:
-        """Return what a file system that is not local says of each file below the folder, by path relative to it."""
+        """Return a remote file system's information about each file below the folder, by relative path."""
         filesystem, root = self._filesystem
 
         def find() -> dict[str, dict[str, Any]]:
@@ -215,9 +216,9 @@ class Folder:
         return {path[len(root) :].lstrip("/"): entry for path, entry in found.items()}
 
     def _patiently(self, verb: str, name: str, call: Callable[[], T]) -> T:
-        """Call, and where the file system is not local again, while its errors pass by themselves.
+        """Make a call, and repeat it while the errors of a file system that is not local are transient.
 
-        NFS calls a file stale that another machine has replaced or deleted: the next look finds what is there now.
+        NFS reports a file as stale that another machine has replaced or deleted: the next attempt finds the current file.
         """
         if not self.is_local:
             return patiently(f"{verb} {f'{self.url}/{name}'.rstrip('/')!r}", call)
@@ -227,11 +228,11 @@ class Folder:
             except OSError as exc:
                 if exc.errno != errno.ESTALE:
                     raise
-        raise FileNotFoundError(errno.ENOENT, "stale on every look", self.path(name))
+        raise FileNotFoundError(errno.ENOENT, "stale on every attempt", self.path(name))
 
     @contextmanager
     def create(self, name: str) -> Iterator[NewFile]:
-        """Open a new file; without `NewFile.commit` nothing of it stays."""
+        """Open a new file; without `NewFile.commit` it is discarded."""
         file = NewFile(self, name)
         try:
             yield file
@@ -253,7 +254,7 @@ class NewFile(WriteOnly):
             self._path = str(temporary / f"{uuid.uuid4().hex}")
             self._file: Any = open(self._path, "wb", buffering=1 << 20)  # noqa: SIM115
         else:
-            # An object appears when its upload is finished, under its own name: nothing to rename.
+            # An object appears under its final name when its upload is finished: nothing to rename.
             self._path = self._final
             filesystem = folder._filesystem[0]
             filesystem.makedirs(filesystem._parent(self._final), exist_ok=True)
@@ -282,7 +283,7 @@ class NewFile(WriteOnly):
         self._file.close()
 
     def commit(self, rows: int = 0) -> FileRecord:
-        """Make the file visible under its name, and durable before that if the folder's files are."""
+        """Make the file visible under its name, after making it durable if the folder's files are."""
         self._finish()
         if self.folder.is_local:
             Path(self._final).parent.mkdir(parents=True, exist_ok=True)
@@ -293,43 +294,43 @@ class NewFile(WriteOnly):
         return FileRecord(self.name, rows, self.size_bytes, self._checksum)
 
     def discard(self) -> None:
-        """Drop the file unless it was committed."""
+        """Discard the file unless it was committed."""
         if self.closed:
             return
         self.closed = True
         if self.folder.is_local:
             _close_unflushed(self._file)
-            with suppress(FileNotFoundError):  # a run that goes on with this one has deleted it
+            with suppress(FileNotFoundError):  # a run that resumed this one has deleted it
                 os.unlink(self._path)
         elif self._is_ours():
             self.folder.delete(self.name)
 
     def _is_ours(self) -> bool:
-        """End an upload; tell whether what is there under the name is what this one wrote.
+        """Finish an upload; return whether the file under the name is the one that this process wrote.
 
-        It need not be: a task of an interrupted run may end after the resumed run has written the same file.
+        It may be another: a task of an interrupted run may end after the resumed run has written the same file.
         """
         if self._sealed is not None:
             return self.folder.info(self.name) == self._sealed
-        if isinstance(self._file, AbstractBufferedFile):  # nothing is seen before it is closed
+        if isinstance(self._file, AbstractBufferedFile):  # nothing is visible before it is closed
             _abort(self._file)
             return False
-        return self.folder.exists(self.name)  # a file system that shows a file from its first byte on
+        return self.folder.exists(self.name)  # this file system shows a file from its first byte on
 
 
 def _abort(file: Any) -> None:
-    """End an upload in parts, and close the file without writing what is still buffered."""
+    """Cancel a multipart upload, and close the file without writing its buffer."""
     try:
         if hasattr(file, "discard"):
             file.discard()
-    except Exception as exc:  # noqa: BLE001 - what failed before is what counts; stores end such uploads by a rule of theirs
-        LOG.info("cannot end the upload of %s: %s", file.path, exc)
+    except Exception as exc:  # noqa: BLE001 - the first error matters; stores expire unfinished uploads
+        LOG.info("cannot cancel the upload of %s: %s", file.path, exc)
     finally:
         file.closed = True
 
 
 def _close_unflushed(file: Any) -> None:
-    """Close a file without writing what is still buffered: the disk may be full, and nobody wants it."""
+    """Close a file without writing its buffer: the disk may be full, and the content is not needed."""
     if not file.closed:
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), file.fileno())
@@ -338,7 +339,7 @@ def _close_unflushed(file: Any) -> None:
 
 @contextmanager
 def disk_errors(folder: Folder) -> Iterator[None]:
-    """Turn "no space left", and a folder that went away, into an error that says where and what to do."""
+    """Convert "no space left", and the loss of a folder, to an error that names the folder and the remedy."""
     try:
         yield
     except CuratorError:
@@ -355,23 +356,23 @@ def disk_errors(folder: Folder) -> Iterator[None]:
         free = folder.free_bytes()
         known = "" if free is None else f" ({show_size(free)} free)"
         raise DiskFullError(
-            f"no space left in {folder.url}{known}: make room, then run the same again with on_existing='resume'; "
-            "what is finished stays"
+            f"no space left in {folder.url}{known}. Free some space, then repeat the run with on_existing='resume'; "
+            "finished files stay"
         ) from exc
 
 
 def moved_away(url: str) -> OutputChangedError:
-    """Return the error for a folder that a run writes to and that is not there any more."""
+    """Return the error for an output folder that no longer exists."""
     return OutputChangedError(
-        f"{url} was renamed, moved or deleted while files were written to it. Leave the folder where it is until the run "
-        "ends. Move it back, or delete what is there now, and run the same with on_existing='resume'. If it is below the spill "
+        f"{url} was renamed, moved or deleted while files were written to it. Do not move the folder during a run. "
+        "Move it back, or delete what is there now, and repeat the run with on_existing='resume'. If it is below the spill "
         "folder of a cluster, start the cluster again before that"
     )
 
 
 @contextmanager
 def output_errors(folder: Folder) -> Iterator[None]:
-    """Turn what a file system says of a folder that cannot be made into an error that says why."""
+    """Convert a file system's error for a folder that cannot be created to an error that gives the cause."""
     try:
         yield
     except CuratorError:
@@ -384,27 +385,27 @@ def output_errors(folder: Folder) -> Iterator[None]:
             above = above.parent
         if folder.is_local and not above.is_dir():
             raise OutputExistsError(
-                f"{folder.url} cannot be written to: {above} is no folder, and what a run writes goes to a folder; name another"
+                f"{folder.url} cannot be written to: {above} is a file, not a folder. Use another output folder"
             ) from exc
         raise ParameterError(
-            f"{folder.url} cannot be written to: {exc.strerror or exc}; name a folder that this process may make files in"
+            f"{folder.url} cannot be written to: {exc.strerror or exc}. Use a folder that this process may write to"
         ) from exc
 
 
 def shown_path(path: str) -> str:
-    r"""Return a path as valid text; bytes that are not UTF-8 are shown by their hex digits.
+    r"""Return a path as valid text; bytes that are not UTF-8 are shown as hex digits.
 
     Examples
     --------
     >>> print(shown_path(b"caf\xe9.jsonl".decode("utf-8", "surrogateescape")))
     caf\xe9.jsonl
     """
-    # Not os.fsencode: where the file system's encoding is ASCII it refuses the names of other stores.
+    # os.fsencode is not used: if the file system's encoding is ASCII, it rejects the names of other stores.
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a local folder on disk."""
+    """Write the names in a local folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -418,5 +419,5 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
 
 
 def split_files(manifests: Sequence[Mapping[str, Any]], folder: str) -> tuple[FileRecord, ...]:
-    """Return the files of some tasks that lie in a sub-folder, in the order of the tasks."""
+    """Return those files of some tasks that are in a subfolder, in the order of the tasks."""
     return tuple(file for done in manifests for file in done["files"] if file.name.startswith(f"{folder}/"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of remote file systems that pass by themselves (throttling, 5xx, timeouts, lost connections), and waiting for that.
+"""Transient errors of remote file systems (throttling, 5xx, timeouts, lost connections), and retries with growing waits.
 
-Clients of stores try again for a second or two; a store that is overloaded asks for more. What is permanent (no such
-file, no permission, a file that changed) is raised at once. Files of local file systems are not read or written again.
+Clients of stores retry for a second or two; an overloaded store needs more time. Permanent errors (file not found, permission
+denied, file changed) are raised immediately. Operations on local file systems are not retried.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from typing import TypeVar
 from curator_df.errors import CuratorError, RemoteFileError
 
 TRIES = 6
-"""Of one request, or of a small file."""
+"""Maximum number of attempts for one request, or for a small file."""
 TASK_TRIES = 6
-"""Of a task that a transient error ended in the middle, as where a large file was being written."""
+"""Maximum number of attempts for a task that a transient error interrupted, for instance while a large file was written."""
 FIRST_WAIT_SECONDS = 0.5
-"""Before the second try, doubled before each other one. What is waited is between half of it and all: workers that were
-throttled together must not come back together."""
+"""Maximum wait before the second attempt in seconds; it doubles with each attempt. The actual wait is random between half of it
+and all of it, so that workers that were throttled together do not return together.
+"""
 LONGEST_WAIT_SECONDS = 15.0
 TOTAL_SECONDS = 60.0
-"""After so long no further try of a request begins."""
+"""Time in seconds after which a request is not retried."""
 
 TRANSIENT_ERRNOS = frozenset(
     {
-        errno.EBUSY,  # what s3fs makes of 503 and SlowDown
-        errno.EREMOTEIO,  # and of 500
+        errno.EBUSY,  # s3fs raises it for 503 and SlowDown
+        errno.EREMOTEIO,  # and this one for 500
         errno.ETIMEDOUT,
         errno.ECONNRESET,
         errno.ECONNREFUSED,
@@ -44,23 +45,23 @@ TRANSIENT_ERRNOS = frozenset(
     }
 )
 TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
-"""HTTP statuses that ask to try again."""
+"""HTTP statuses after which a request should be retried."""
 TRANSIENT_NAMES = frozenset(
     {
         "HTTPClientError",  # botocore: timeouts and closed connections
         "EndpointConnectionError",
-        "ResponseParserError",  # what botocore says of a 503 without XML
+        "ResponseParserError",  # botocore: a 503 response without XML
         "ClientConnectionError",  # aiohttp
         "ClientPayloadError",
         "IncompleteRead",  # http.client
         "IncompleteReadError",  # asyncio, botocore
         "ServiceRequestError",  # azure.core
         "ServiceResponseError",
-        "TransportError",  # httpx, of huggingface_hub: timeouts and closed connections
+        "TransportError",  # httpx, used by huggingface_hub: timeouts and closed connections
         "RequestException",  # requests
     }
 )
-"""Classes by name: the packages that they are in need not be installed."""
+"""Names of exception classes: their packages need not be installed."""
 PERMANENT = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError, CuratorError)
 LOG = logging.getLogger("curator_df")
 
@@ -68,7 +69,7 @@ T = TypeVar("T")
 
 
 def is_transient(exc: BaseException | None) -> bool:
-    """Tell whether an error of a remote file system, or what caused it, passes by itself.
+    """Return whether an error of a remote file system, or its cause, is transient.
 
     Examples
     --------
@@ -95,25 +96,25 @@ def is_transient(exc: BaseException | None) -> bool:
 def patiently(
     what: str, call: Callable[[], T], *, tries: int = TRIES, total_seconds: float = TOTAL_SECONDS, failed: str = ""
 ) -> T:
-    """Return what a call returns; while it raises transient errors, call again after growing waits.
+    """Return the result of a call; while it raises transient errors, repeat it after growing waits.
 
     Parameters
     ----------
     what : str
-        What is done, for the error and the log: "read 's3://bucket/file'".
+        Description of the operation for the error and the log: "read 's3://bucket/file'".
     call : callable
-        May be called several times.
+        Function that may be called several times.
     tries : int
-        Calls at most.
+        Maximum number of calls.
     total_seconds : float
-        After so long no further call begins.
+        Time in seconds after which the call is not repeated.
     failed : str
-        What is to be said besides in the error.
+        Additional text for the error.
 
     Raises
     ------
     RemoteFileError
-        If the last call raised a transient error too. Any other error is raised as it is, at once.
+        If the last call raised a transient error too. Any other error is raised unchanged and immediately.
     """
     started = time.monotonic()
     for done in itertools.count(1):
@@ -126,22 +127,22 @@ def patiently(
             wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (done - 1)) * random.uniform(0.5, 1)  # noqa: S311
             if done >= tries or seconds + wait > total_seconds:
                 raise gave_up(what, exc, done, seconds, failed) from exc
-            LOG.info("cannot %s: %s; again in %.1f s", what, exc, wait)
+            LOG.info("cannot %s: %s; next attempt in %.1f s", what, exc, wait)
         time.sleep(wait)
     raise AssertionError("the loop above does not end")
 
 
 def gave_up(what: str, exc: BaseException, tries: int, seconds: float, failed: str = "") -> RemoteFileError:
-    """Return the error for what failed too often."""
+    """Return the error for an operation that failed too often."""
     return RemoteFileError(
         f"cannot {what}: {type(exc).__name__}: {exc} (tried {tries:,} times in {seconds:,.0f} s). The store is busy or cannot "
-        f"be reached; nothing says that a file is damaged. {failed}What is finished stays: run the same again with "
-        "on_existing='resume' when it answers, perhaps with fewer workers"
+        f"be reached; this is not a sign of a damaged file. {failed}Finished files stay: repeat the run with "
+        "on_existing='resume' when the store responds, perhaps with fewer workers"
     )
 
 
 def _status(exc: BaseException) -> int | None:
-    """Return the HTTP status that an error of a store's client carries, wherever it keeps it."""
+    """Return the HTTP status that an error of a store's client carries, in whichever attribute."""
     response = getattr(exc, "response", None)
     if isinstance(response, dict):  # botocore
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes: what a node has, what a worker may use, what processes and GPUs hold, and who waits for room."""
+"""Memory accounting: the memory of a node, limits of workers, usage of processes and GPUs, and queues for shared resources."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From one number of bytes to a layout of processes and threads that keeps it.
+"""Choice of a layout of processes and threads that keeps a memory budget.
 
-``allowed`` = client + workers' reserved + workers' work + margin. What a process holds before any work was measured
-(``benchmarks/floors.py``) on one machine, and is an assumption on all others. `curator_df.cluster.room` measures it again on the
-running cluster, and chooses a smaller layout from that `Baseline` if the first one does not fit.
+``allowed`` = client + workers' baseline + workers' working memory + margin. The baseline, the memory of a process before any
+work, was measured on one machine (``benchmarks/floors.py``) and is assumed on all others. `curator_df.cluster.room` measures it
+again on the running cluster, and chooses a smaller layout from that `Baseline` if the first one does not fit.
 """
 
 from __future__ import annotations
@@ -21,106 +21,108 @@ from curator_df.errors import BudgetError, ParameterError
 
 MB = 1_000_000
 
-# Measured on Linux x86-64 with Python 3.11, dask 2026.7.1, pandas 3.0.6, pyarrow 26.0.1, numba 0.64 (PSS, whole tree, after
-# imports, with the compiled kernels loaded; benchmarks/floors.py), where scipy is installed, which Dask imports then: 320 MB
-# in one process; with 1, 2 and 4 workers 441, 598 and 915 MB, which is about 283 for the client, the sampler and the library
-# pages that all share, and 158 for each worker. Where it is not: 15 MB less in each process. Of that, clean pages of libraries
-# were 132 MB, or 187 to 223 MB where the page cache has them in large folios; what is counted is the rest, without scipy 164 MB
-# in one process and 129 + 144 for each worker.
+# Measured on Linux x86-64 with Python 3.11, dask 2026.7.1, pandas 3.0.6, pyarrow 26.0.1, numba 0.64 (PSS of the whole tree after
+# imports, with the compiled kernels loaded; benchmarks/floors.py). With scipy installed, which Dask then imports: 320 MB in one
+# process; 441, 598 and 915 MB with 1, 2 and 4 workers, which is about 283 MB for the client, the sampler and the library
+# pages that all share, and 158 MB for each worker. Without scipy: 15 MB less in each process. Clean pages of libraries were
+# 132 MB of that, or 187 to 223 MB if the page cache has them in large folios. The rest is counted: without scipy 164 MB
+# in one process and 129 + 144 MB for each worker.
 CLIENT_RESERVED_BYTES = 288 * MB
-"""Client, scheduler, nannies, resource tracker, and room for the library pages that all processes share."""
+"""Baseline of the client in bytes: scheduler, nannies, resource tracker, and room for library pages that all processes share."""
 LIBRARY_BYTES = 150 * MB
-"""Room for clean pages of libraries, part of what is reserved for the client. These pages do not count as memory in use, but a
-process whose code is evicted again and again crawls. A budget that cannot spare this room gets less of it."""
+"""Room for clean pages of libraries in bytes, part of the client's baseline. These pages do not count as memory in use, but a
+process whose code is evicted repeatedly becomes very slow. A budget that cannot spare this room gets less of it.
+"""
 WORKER_RESERVED_BYTES = 158 * MB
-"""What one worker process holds for itself."""
+"""Baseline of one worker process in bytes."""
 WORKER_RSS_BYTES = 300 * MB
 """Resident bytes of an idle worker as Dask counts them (RSS: shared library pages count fully in every process)."""
 RMM_BYTES = 190 * MB
-"""What each worker process holds more where RMM is installed (the gpu extra): Dask imports it, and with it cupy and scipy.
-Measured: 487 MB resident, of which 262 are private, where it is 300 and 139 without."""
+"""Additional bytes of each worker process with RMM installed (the gpu extra): Dask imports it, and with it cupy and scipy.
+Measured: 487 MB resident, 262 MB of them private, against 300 and 139 MB without RMM.
+"""
 CLIENT_GROWTH_BYTES = 8 * MB
-"""What a client may take after the start of its cluster that no plan counts: 4.5 MB in eight runs, measured."""
+"""Growth of a client after its cluster has started that no plan counts, in bytes; 4.5 MB were measured in eight runs."""
 HELD_SLACK_BYTES = 10 * MB
-"""What a client may hold more when it is given the memory that an error named: the next error would name a little more."""
+"""Additional bytes that a client may use by the time it gets the memory that an error named, so that the value suffices."""
 CLIENT_PRIVATE_BYTES = 120 * MB
-"""Private resident bytes of an idle client, part of what is reserved for it; what it holds beyond is the user's."""
+"""Private resident bytes of an idle client, part of its baseline; everything beyond belongs to the user."""
 SINGLE_RESERVED_BYTES = 345 * MB
-"""Client, scheduler and one worker in one process, and room for the library pages."""
+"""Baseline of one process with client, scheduler and one worker in bytes, including room for the library pages."""
 
 MIN_THREAD_BYTES = 48 * MB
-"""Least work memory of a thread: blocks of 1 MB, a row group and the buffers of a codec, with room to spare."""
+"""Minimum working memory of a thread in bytes: blocks of 1 MB, a row group and the buffers of a codec, with a reserve."""
 GOOD_THREAD_BYTES = 320 * MB
-"""Work memory of a thread from which more processes are worth more than more memory for each."""
+"""Working memory of a thread in bytes above which more processes help more than more memory for each."""
 MARGIN_FRACTION = 0.03
-"""Of the allowed bytes, kept free for what nobody counts: page tables, thread stacks, a client that looks at a table."""
+"""Safety margin as a fraction of the budget, for uncounted memory: page tables, thread stacks, a client that shows a table."""
 MACHINE_FRACTION = 0.6
-"""Share of the machine's (or cgroup's) memory that ``memory=None`` takes."""
+"""Fraction of the machine's (or cgroup's) memory that ``memory=None`` uses."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """Counted memory that processes hold before any work (`core.memory.peak.counted_bytes`), assumed or measured."""
+    """Memory that processes use before any work (`core.memory.peak.counted_bytes`), assumed or measured."""
 
     client_bytes: int
-    """The client with scheduler and nannies, and whatever else this process has started, without the workers."""
+    """Bytes of the client with scheduler, nannies and all other child processes except the workers."""
     worker_bytes: int
-    """One worker process."""
+    """Bytes of one worker process."""
     single_bytes: int
-    """Client, scheduler and one worker in one process."""
+    """Bytes of one process with client, scheduler and one worker."""
 
     def held_bytes(self, workers: int) -> int:
-        """Return what the client and so many worker processes hold together; 0 means tasks run in the client."""
+        """Return the baseline of the client and its worker processes in bytes; 0 workers means that tasks run in the client."""
         return self.client_bytes + workers * self.worker_bytes if workers else self.single_bytes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Processes, threads and bytes that follow from a budget."""
+    """Processes, threads and memory that follow from a budget."""
 
     allowed_bytes: int
-    """Bytes the user permits for the whole process tree on this node (or in one job)."""
+    """Memory budget of the whole process tree on this node (or in one job), in bytes."""
     in_process: bool
-    """True: threads of the client's own process; False: worker processes, each under a nanny."""
+    """Whether tasks run in threads of the client's own process, instead of worker processes under a nanny."""
     workers: int
-    """Worker processes of all nodes (1 when in process)."""
+    """Number of worker processes of all nodes (1 if in process)."""
     threads: int
-    """Threads of each worker."""
+    """Number of threads of each worker."""
     cpus: int
-    """CPUs that were asked for; fewer threads than that when memory is short."""
+    """Number of requested CPUs; there are fewer threads if memory is short."""
     reserved_bytes: int
-    """Held before any work, all processes of a node together."""
+    """Baseline of all processes of a node, before any work, in bytes."""
     work_bytes: int
-    """What the tasks of one worker may hold together."""
+    """Working memory of all tasks of one worker, in bytes."""
     reason: str
-    """Why this layout and no other, in words."""
+    """Explanation why this layout was chosen."""
     nodes: int = 1
-    """Nodes (or jobs), each with memory of its own."""
+    """Number of nodes (or jobs), each with its own memory."""
     shares_work: bool = True
-    """Whether a task that runs alone may hold what all tasks of its node may hold together, or only what one worker may."""
+    """Whether a task that runs exclusively may use the working memory of all workers of its node, or only that of one worker."""
     device_bytes: int = 0
-    """What may be used of the memory of each worker's GPU; 0 where workers have none."""
+    """GPU memory that each worker may use, in bytes; 0 if workers have no GPU."""
     device_held_bytes: int = 0
-    """Of that what the models of a planned run hold."""
+    """GPU memory of the models of a planned run, in bytes; part of ``device_bytes``."""
     spare_cpus: int = 0
-    """CPUs of each worker beside those of its threads, where a worker has a GPU: for tasks whose blocks stay on the host."""
+    """CPUs of each worker in addition to those of its threads, if a worker has a GPU: for tasks whose blocks stay on the host."""
     kept: tuple[tuple[str, int], ...] = ()
     """Packages that earlier runs have left in workers, and their bytes in each."""
     client_bytes: int = 0
-    """What the client has taken since the cluster started, of the reserved bytes."""
+    """Bytes that the client has used since the cluster started; part of ``reserved_bytes``."""
     library_bytes: int = 0
-    """Room for clean pages of libraries, of the reserved bytes."""
+    """Room for clean pages of libraries in bytes; part of ``reserved_bytes``."""
     baseline: Baseline | None = None
-    """Measured baseline of this cluster, where the assumed one was too low."""
+    """Measured baseline of this cluster, if the assumed one was too low."""
 
     @property
     def node_workers(self) -> int:
-        """Worker processes of a node, of the one with most where they are not the same."""
+        """Number of worker processes of a node; the largest number if nodes differ."""
         return -(-self.workers // self.nodes)
 
     @property
     def shape(self) -> str:
-        """Processes and threads, in words."""
+        """Description of the processes and threads."""
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
         if self.in_process:
             return f"{threads} of this process"
@@ -129,7 +131,7 @@ class Layout:
 
     @property
     def memory_argument(self) -> str:
-        """The budget as a user types it: ``'2GB'``."""
+        """Memory budget as a user types it: ``'2GB'``."""
         return (
             f"'{self.allowed_bytes / 1e9:.3g}GB'"
             if self.allowed_bytes >= 1e9
@@ -138,7 +140,7 @@ class Layout:
 
     @property
     def thread_bytes(self) -> int:
-        """What one task may hold."""
+        """Working memory of one task in bytes."""
         return self.work_bytes // self.threads
 
     @property
@@ -148,16 +150,16 @@ class Layout:
 
     @property
     def capacity(self) -> Capacity:
-        """What the tasks of one worker share."""
+        """Resources that the tasks of one worker share."""
         return Capacity(self.threads + self.spare_cpus, self.device_bytes, self.device_held_bytes)
 
     @property
     def exclusive_bytes(self) -> int:
-        """What a task may hold that runs alone on the node."""
+        """Working memory in bytes of a task that runs exclusively."""
         return self.work_bytes * (self.node_workers if self.shares_work else 1)
 
     def beside(self, client_bytes: int) -> Layout:
-        """Return the layout with less for work, where the client has taken so much since the cluster started.
+        """Return the layout with less working memory if the client has used more since the cluster started.
 
         Examples
         --------
@@ -175,7 +177,7 @@ class Layout:
 
 
 def parse_memory(memory: str | int | None) -> int:
-    """Turn the user's number into bytes; ``None`` is 60 % of what the machine or its cgroup has.
+    """Convert the user's value to bytes; ``None`` is 60 % of the memory of the machine or its cgroup.
 
     Examples
     --------
@@ -188,7 +190,7 @@ def parse_memory(memory: str | int | None) -> int:
     if allowed_bytes > machine_bytes():
         raise BudgetError(
             f"memory={memory!r} is {show_size(allowed_bytes)}, but this machine (or its cgroup) has "
-            f"{show_size(machine_bytes())}; allow less"
+            f"only {show_size(machine_bytes())}. Use a smaller value"
         )
     return allowed_bytes
 
@@ -201,25 +203,25 @@ def choose_layout(
     Parameters
     ----------
     allowed_bytes : int
-        For the whole process tree.
+        Budget of the whole process tree.
     cpus : int, optional
-        Threads to run at most; all usable CPUs by default.
+        Maximum number of threads; all usable CPUs by default.
     held_bytes : int
-        What this process holds beyond an idle client, such as a table in a notebook.
+        Memory that this process uses beyond an idle client, such as a table in a notebook.
     baseline : Baseline, optional
-        What processes hold before any work; by default what was measured once, on another machine.
+        Memory of processes before any work; by default values that were measured once, on another machine.
 
     Returns
     -------
     Layout
         The most processes that leave each thread 320 MB; else one process with as many threads as fit; else
-        threads in the client's own process; else one thread with the least memory, which leaves less room for pages of
+        threads in the client's own process; else one thread with the minimum memory, which leaves less room for pages of
         libraries.
 
     Raises
     ------
     BudgetError
-        Below the floor, which it names.
+        If the budget is below the minimum, which the message names.
 
     Examples
     --------
@@ -234,34 +236,38 @@ def choose_layout(
     for workers in _divisors(cpus):
         work_bytes = there.work_bytes(workers)
         if work_bytes // (cpus // workers) >= GOOD_THREAD_BYTES:
-            reason = f"enough for {workers} processes" if workers > 1 else "one process leaves its threads most"
+            reason = (
+                f"enough for {workers} processes"
+                if workers > 1
+                else "more processes would leave too little memory per thread"
+            )
             return there.layout(workers, cpus // workers, cpus, reason)
     if (work_bytes := there.work_bytes(1)) >= MIN_THREAD_BYTES:
-        reason = f"another process would take {show_size(there.baseline.worker_bytes)} before any work"
+        reason = f"another process would need {show_size(there.baseline.worker_bytes)} before any work"
         return there.layout(1, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, reason)
     if (work_bytes := there.work_bytes(0)) >= MIN_THREAD_BYTES:
-        reason = "a worker process of its own would not leave enough for the work"
+        reason = "a separate worker process would leave too little memory for tasks"
         return there.layout(0, min(cpus, work_bytes // MIN_THREAD_BYTES), cpus, reason)
     if (spare_bytes := there.work_bytes(0, library_bytes=0) - MIN_THREAD_BYTES) >= 0:
-        return there.layout(0, 1, cpus, "the least that a task needs", library_bytes=spare_bytes)
+        return there.layout(0, 1, cpus, "the minimum that a task needs", library_bytes=spare_bytes)
     floor_bytes = least_allowed(there.baseline, held_bytes=held_bytes + (HELD_SLACK_BYTES if held_bytes else 0))
-    held = f"this process holds {show_size(held_bytes)} of its own already, " if held_bytes else ""
+    held = f"{show_size(held_bytes)} that this process already uses, " if held_bytes else ""
     raise BudgetError(
-        f"memory={show_size(allowed_bytes)} is under the floor of {show_size(floor_bytes)}: {held}Python with Dask, pandas, "
-        f"pyarrow and numba holds {show_size(there.baseline.single_bytes)} before any work, and the smallest task needs "
-        f"{show_size(MIN_THREAD_BYTES)}; allow at least memory={floor_bytes:_}"
+        f"memory={show_size(allowed_bytes)} is below the minimum of {show_size(floor_bytes)}: {held}"
+        f"{show_size(there.baseline.single_bytes)} for Python, Dask, pandas, pyarrow and numba, {show_size(MIN_THREAD_BYTES)} "
+        f"for the smallest task, and a safety margin. Use at least memory={floor_bytes:_}"
     )
 
 
 def layout_of_workers(
     allowed_bytes: int, workers: int, *, held_bytes: int = 0, reason: str, baseline: Baseline | None = None
 ) -> Layout:
-    """Return the layout of so many worker processes with one thread each, where their number is given.
+    """Return the layout for a given number of worker processes with one thread each.
 
     Raises
     ------
     BudgetError
-        If they would have less than the smallest task needs; it names the memory that fits.
+        If they would have less than the smallest task needs; the message names the memory that fits.
     """
     there = _Space(allowed_bytes, held_bytes, baseline or assumed_baseline())
     layout = there.layout(workers, 1, workers, reason)
@@ -272,18 +278,18 @@ def layout_of_workers(
         return there.layout(workers, 1, workers, reason, library_bytes=workers * spare_bytes)
     enough = least_allowed(there.baseline, workers, held_bytes)
     raise BudgetError(
-        f"memory={show_size(allowed_bytes)} is too little for {workers} worker processes ({reason}), each of which holds "
-        f"{show_size(there.baseline.worker_bytes)} before any work; allow at least memory={enough:_}, or fewer of them"
+        f"memory={show_size(allowed_bytes)} is too little for {workers} worker processes ({reason}): each needs "
+        f"{show_size(there.baseline.worker_bytes)} before any work. Use at least memory={enough:_}, or fewer workers"
     )
 
 
 def least_memory(
     thread_bytes: int, *, cpus: int, above_bytes: int = 0, held_bytes: int = 0, baseline: Baseline | None = None
 ) -> int:
-    """Return the least budget, of those that are larger than ``above_bytes``, whose layout gives each task ``thread_bytes``.
+    """Return the smallest budget above ``above_bytes`` whose layout gives each task ``thread_bytes``.
 
     A little more memory may mean more processes or threads and less for each, so the layouts are tried one by one.
-    ``held_bytes`` and ``baseline`` are what `choose_layout` takes.
+    ``held_bytes`` and ``baseline`` are those of `choose_layout`.
     """
     thread_bytes = max(thread_bytes, MIN_THREAD_BYTES)
     there = baseline or assumed_baseline()
@@ -300,7 +306,7 @@ def least_memory(
 
 
 def most_cpus(thread_bytes: int, layout: Layout) -> int:
-    """Return with how many CPUs, fewer than a layout has, the same budget gives each task ``thread_bytes``; 0 if with none.
+    """Return the number of CPUs, less than that of a layout, with which each task gets ``thread_bytes``; 0 if there is none.
 
     Examples
     --------
@@ -308,13 +314,13 @@ def most_cpus(thread_bytes: int, layout: Layout) -> int:
     >>> layout.thread_bytes, most_cpus(70_000_000, layout)
     (60300000, 1)
     """
-    if not layout.shares_work:  # its workers were given, and are not chosen from the CPUs
+    if not layout.shares_work:  # the number of its workers is fixed and not chosen from the CPUs
         return 0
     held_bytes = _client_held_bytes(layout)
     for cpus in range(layout.cpus - 1, 0, -1):
         try:
             fewer = choose_layout(layout.allowed_bytes, cpus=cpus, held_bytes=held_bytes, baseline=layout.baseline)
-        except BudgetError:  # the client has taken so much since the cluster started
+        except BudgetError:  # the client has used too much since the cluster started
             return 0
         if fewer.thread_bytes >= thread_bytes:
             return cpus
@@ -324,7 +330,7 @@ def most_cpus(thread_bytes: int, layout: Layout) -> int:
 def larger_memory(thread_bytes: int, layout: Layout) -> int:
     """Return a budget above that of a layout, with the same CPUs, that gives each task ``thread_bytes``.
 
-    It is the least one, but for what the client may hold more by the time that it is given.
+    It is the smallest one, plus the memory that the client may use in addition by the time it gets the budget.
 
     Examples
     --------
@@ -345,7 +351,7 @@ def larger_memory(thread_bytes: int, layout: Layout) -> int:
 
 @functools.cache
 def assumed_baseline() -> Baseline:
-    """Return what processes hold before any work, as it was measured once, in this environment."""
+    """Return the memory of processes before any work as it was measured once, adapted to this environment."""
     return Baseline(
         CLIENT_RESERVED_BYTES - LIBRARY_BYTES, worker_reserved_bytes(), SINGLE_RESERVED_BYTES - LIBRARY_BYTES
     )
@@ -353,7 +359,7 @@ def assumed_baseline() -> Baseline:
 
 @functools.cache
 def worker_reserved_bytes() -> int:
-    """Return what one worker process holds for itself in this environment."""
+    """Return the baseline of one worker process in this environment, in bytes."""
     return WORKER_RESERVED_BYTES + _rmm_bytes()
 
 
@@ -368,7 +374,7 @@ def _rmm_bytes() -> int:
 
 
 def least_with_workers(held_bytes: int = 0) -> int:
-    """Return the least budget with which tasks run in a worker process, not in threads of the client.
+    """Return the smallest budget with which tasks run in a worker process and not in threads of the client.
 
     Examples
     --------
@@ -379,7 +385,7 @@ def least_with_workers(held_bytes: int = 0) -> int:
 
 
 def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
-    """Return a budget, near the least, with which a task that is alone on the node may hold so much.
+    """Return a budget, close to the smallest, with which a task that runs exclusively may use ``needed_bytes``.
 
     Examples
     --------
@@ -392,7 +398,7 @@ def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
     allowed_bytes = layout.allowed_bytes
     if layout.exclusive_bytes < needed_bytes:
         needed_bytes += HELD_SLACK_BYTES
-    # A little more memory may mean more processes, and less for a task that is alone.
+    # A little more memory may mean more processes, and less for a task that runs exclusively.
     while layout.exclusive_bytes < needed_bytes:
         short = needed_bytes - layout.exclusive_bytes
         allowed_bytes += math.ceil(short / (1 - MARGIN_FRACTION)) + 1
@@ -401,7 +407,7 @@ def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
 
 
 def least_allowed(baseline: Baseline, workers: int = 0, held_bytes: int = 0) -> int:
-    """Return the least budget for so many worker processes of one thread: without room for library pages.
+    """Return the smallest budget for a number of worker processes with one thread each, without room for library pages.
 
     Examples
     --------
@@ -418,19 +424,19 @@ def _divisors(cpus: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Space:
-    """The bytes that a budget leaves for work beside what processes hold."""
+    """Memory that a budget leaves for work after the baseline of the processes."""
 
     allowed_bytes: int
     held_bytes: int
     baseline: Baseline
 
     def work_bytes(self, workers: int, library_bytes: int = LIBRARY_BYTES) -> int:
-        """Return the work memory of each of ``workers`` processes; 0 means in the client's own."""
+        """Return the working memory of each of ``workers`` processes; 0 means in the client's own."""
         usable_bytes = int(self.allowed_bytes * (1 - MARGIN_FRACTION)) - self.held_bytes - library_bytes
         return (usable_bytes - self.baseline.held_bytes(workers)) // max(workers, 1)
 
     def layout(self, workers: int, threads: int, cpus: int, reason: str, library_bytes: int = LIBRARY_BYTES) -> Layout:
-        """Return a layout with all the work memory that there is."""
+        """Return a layout with all available working memory."""
         return Layout(
             self.allowed_bytes,
             in_process=workers == 0,
@@ -446,7 +452,7 @@ class _Space:
 
 
 def _client_held_bytes(layout: Layout) -> int:
-    """Return what the client held beyond an idle one when the layout was chosen."""
+    """Return the memory that the client used beyond an idle one when the layout was chosen."""
     workers = 0 if layout.in_process else layout.node_workers
     baseline = layout.baseline or assumed_baseline()
     return max(layout.reserved_bytes - layout.library_bytes - baseline.held_bytes(workers), 0)
@@ -455,6 +461,6 @@ def _client_held_bytes(layout: Layout) -> int:
 def _allowed_for(
     work_bytes: int, workers: int, baseline: Baseline, held_bytes: int = 0, library_bytes: int = LIBRARY_BYTES
 ) -> int:
-    """Return the least budget that gives each of ``workers`` processes ``work_bytes``; 0 means the client's own alone."""
+    """Return the smallest budget that gives each of ``workers`` processes ``work_bytes``; 0 means the client's own alone."""
     usable_bytes = baseline.held_bytes(workers) + held_bytes + library_bytes + max(workers, 1) * work_bytes
     return math.ceil(usable_bytes / (1 - MARGIN_FRACTION)) + 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker process held of its GPU in a run at most, and what was moved out of it, as those say who hand that memory out.
+"""GPU memory of a worker process in a run: its peak, and the bytes spilled to the host, as the allocators report them.
 
-RAPIDS is looked up among the modules that are there, and never imported.
+RAPIDS is looked up among the loaded modules and never imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 def counting_resource() -> Any:
-    """Return RMM's resource that counts what is handed out, whatever wraps it; None where nobody counts, or uses RMM."""
+    """Return RMM's resource that counts allocations, whatever wraps it; None if none counts or RMM is not used."""
     rmm = sys.modules.get("rmm")
     if rmm is None or "rmm.statistics" not in sys.modules:
         return None
@@ -24,16 +24,16 @@ def counting_resource() -> Any:
 
 
 class DeviceMeter(Protocol):
-    """Counts what is handed out of a GPU's memory in this process."""
+    """Counter of the GPU memory that is allocated in this process."""
 
     def start(self) -> None:
-        """Count anew."""
+        """Restart the count."""
 
     def peak_bytes(self) -> int:
-        """Return the most bytes at a time since `start`."""
+        """Return the peak of the allocated bytes since `start`."""
 
     def spilled_bytes(self) -> int:
-        """Return the bytes that were moved to the host since `start`, to make room."""
+        """Return the bytes that were moved to the host to free GPU memory since `start`."""
 
 
 class _Process:
@@ -47,14 +47,14 @@ _process = _Process()
 
 
 def measured_by(meter: Callable[[], DeviceMeter]) -> None:
-    """Have this process measured from now on; the first meter stays."""
+    """Measure this process from now on; the first meter stays in use."""
     with _process.lock:
         if _process.meter is None:
             _process.meter = meter()
 
 
 def device_run(run_id: str) -> None:
-    """Say that a task of a run begins: with another run than before, the count begins anew."""
+    """Register the start of a task of a run; the first task of another run restarts the count."""
     with _process.lock:
         if _process.run_id != run_id:
             _process.run_id = run_id
@@ -63,12 +63,12 @@ def device_run(run_id: str) -> None:
 
 
 def device_peak_bytes() -> int | None:
-    """Return the most bytes in the run so far; None where no block was ever on a GPU."""
+    """Return the peak bytes in the run so far; None if no block was ever on a GPU."""
     with _process.lock:
         return None if _process.meter is None else _process.meter.peak_bytes()
 
 
 def device_spilled_bytes() -> int | None:
-    """Return the bytes that were moved from the GPU to the host in the run so far; None where no block was ever on a GPU."""
+    """Return the bytes moved from the GPU to the host in the run so far; None if no block was ever on a GPU."""
     with _process.lock:
         return None if _process.meter is None else _process.meter.spilled_bytes()

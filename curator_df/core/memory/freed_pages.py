@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a process gives freed pages back: not after every task while others of it go on.
+"""Schedule by which a process returns freed pages to the system: not after every task while other tasks run.
 
-Giving back takes the pages of all threads, also those that a task beside has freed and is about to use again: it then gets
-them anew, a fault for each 4 kB. Near duplicates in 268 MB of text, two threads: 290,000 faults and 5.4 s of CPU with it after
-every task, 5.1 s with it after every fourth. What is kept meanwhile is within the process's data limit, which counts pages
-that malloc keeps whether they are resident or not.
+Returning takes the pages of all threads, including those that a concurrent task has freed and is about to use again: each 4 kB of
+these then costs a page fault. Near-duplicates in 268 MB of text, two threads: 290,000 faults and 5.4 s of CPU time if pages are
+returned after every task, 5.1 s after every fourth. Pages kept in the meantime count towards the process's data limit, which
+includes the pages that malloc keeps, whether they are resident or not.
 
-Garbage of the oldest generation is looked for less often where that is slow. A worker of ours has frozen what it imported, and
-a look takes 1 ms; one of a cluster that was connected to walks all its modules, which took 160 ms of a task's 175.
+Garbage of the oldest generation is collected less often if that is slow. A worker that curator_df started has frozen its imported
+objects, and a collection takes 1 ms; one of a cluster that was connected to walks all its modules: 160 ms of a task's 175.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from contextlib import contextmanager
 from curator_df.core.memory.limits import release_free_memory
 
 ENDS_EACH = 2
-"""Tasks that end for each one that runs, until pages are given back: one floor of each window of `leaks.LeakWatch` is
-taken after that."""
+"""Number of finished tasks per running task after which pages are returned: each window of `leaks.LeakWatch` takes one
+floor after that.
+"""
 WHOLE_SHARE = 0.05
-"""Of the time, what looking for all garbage may take."""
+"""Maximum fraction of the time for full garbage collections."""
 WHOLE_EACH = 4
-"""Times that pages are given back, one of which at least looks for all garbage."""
+"""Number of times pages are returned, of which at least one includes a full garbage collection."""
 
 
 class FreedPages:
-    """Tasks of one process."""
+    """Schedule of one process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +40,7 @@ class FreedPages:
 
     @contextmanager
     def task(self) -> Iterator[None]:
-        """Run a task; when it ends give pages back if that is due, or if it is the last one that runs."""
+        """Run a task; when it ends, return pages if that is due or no other task runs."""
         with self._lock:
             self._running += 1
         try:
@@ -67,4 +68,4 @@ class FreedPages:
 
 
 of_process = FreedPages()
-"""Those of this one."""
+"""Schedule of this process."""

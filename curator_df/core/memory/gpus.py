@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NVML says of each GPU of this machine: memory, utilisation, and which process holds how much."""
+"""NVML's readings of each GPU of this machine: memory, utilization, and the memory of each process."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from functools import cache
 from typing import Any
 
 SLICE = "MIG-"
-"""How the name of a part of a GPU begins."""
+"""Prefix of the names of GPU partitions."""
 UUIDS = ("GPU-", SLICE)
-"""How a name begins that is not a number."""
+"""Prefixes of GPU names that are not numbers."""
 USE_SECONDS = 1.0
-"""How often the use of GPUs is read while a run goes on."""
+"""Interval between two readings of GPU utilization during a run, in seconds."""
 
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One GPU at one time."""
+    """Reading of one GPU at one time."""
 
     index: int
-    """As NVML counts them."""
+    """Number of the GPU in NVML's order."""
     used_bytes: int
-    """Memory in use, of all processes and the driver."""
+    """Bytes of memory in use by all processes and the driver."""
     total_bytes: int
-    """Memory of the device."""
+    """Bytes of memory of the device."""
     utilization: float | None
-    """Share of the last sample period (0 to 1) in which a kernel ran; None where the device does not say."""
+    """Fraction of the last sample period (0 to 1) in which a kernel ran; None if the device does not report it."""
     processes: tuple[tuple[int, int | None], ...]
-    """Process number and bytes of each process that computes on it, as far as the driver tells; None where it does not say."""
+    """Process ID and bytes of each process that computes on it, as far as the driver reports; None for unknown bytes."""
 
 
 def read_gpus() -> tuple[GpuReading, ...]:
-    """Return the GPUs of this machine; none where there is no driver or nvidia-ml-py is not installed.
+    """Return the GPUs of this machine; empty without a driver or without nvidia-ml-py.
 
-    Left out is a GPU that does not say how much memory it has: one that the driver has lost, or that has none of its own.
+    A GPU that does not report its memory is left out: one that the driver has lost, or that has none of its own.
     """
     nvml = _nvml()
     if nvml is None:
@@ -51,7 +51,7 @@ def read_gpus() -> tuple[GpuReading, ...]:
 def visible_gpus() -> tuple[str, ...]:
     """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them.
 
-    As CUDA reads it: what comes after the first name that is no GPU's, such as ``-1``, is not seen either.
+    As in CUDA, all names after the first invalid one, such as ``-1``, are ignored.
     """
     numbers = tuple(str(gpu.index) for gpu in read_gpus())
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -63,12 +63,12 @@ def visible_gpus() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def measured_use(names: Collection[str]) -> Iterator[dict[str, float]]:
-    """Measure GPUs of this machine while the block runs; the mean utilisation of each is in the dict when it has ended.
+    """Measure GPUs of this machine while the block runs; at its end, the dict contains the mean utilization of each.
 
     Parameters
     ----------
     names : collection of str
-        Numbers of the GPUs, as NVML counts them; those that go by other names are left out.
+        Numbers of the GPUs in NVML's order; GPUs with other names are left out.
     """
     found: dict[str, list[float]] = {}
     mean: dict[str, float] = {}
@@ -93,9 +93,9 @@ def measured_use(names: Collection[str]) -> Iterator[dict[str, float]]:
 
 
 def uuid_of(name: str) -> str:
-    """Return the UUID of a GPU that goes by its number here, or by that UUID; empty where NVML does not say.
+    """Return the UUID of a GPU that is named by its number or by that UUID; empty if NVML does not report it.
 
-    Numbers are those of what this process may see: two jobs of one machine may each call another GPU 0.
+    Numbers are those visible to this process: two jobs of one machine may each use GPU 0 for another device.
     """
     if name.startswith(UUIDS):
         return name
@@ -111,7 +111,7 @@ def uuid_of(name: str) -> str:
 
 @cache
 def _nvml() -> Any:
-    """Return the NVML bindings, ready for use; None where there is no GPU to read."""
+    """Return the initialized NVML bindings; None without a readable GPU."""
     try:
         import pynvml
     except ImportError:  # the monitor extra is not installed
@@ -131,9 +131,9 @@ def _read(nvml: Any, index: int) -> GpuReading | None:
         return None
     utilization: float | None = None
     processes: list[tuple[int, int | None]] = []
-    with contextlib.suppress(nvml.NVMLError):  # a MIG device has no utilisation of its own
+    with contextlib.suppress(nvml.NVMLError):  # a MIG device does not report its own utilization
         utilization = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
-    with contextlib.suppress(nvml.NVMLError):  # not everywhere may one process see the others
+    with contextlib.suppress(nvml.NVMLError):  # some systems hide other processes
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(device):
-            processes.append((int(process.pid), process.usedGpuMemory))  # noqa: PERF401 - what came stays
+            processes.append((int(process.pid), process.usedGpuMemory))  # noqa: PERF401 - keep partial results
     return GpuReading(index, int(memory.used), int(memory.total), utilization, tuple(processes))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process holds once for all its tasks, such as a model: made when it is first asked for, let go of after the run.
+"""Objects that a process keeps for all its tasks, such as a model: created on first use, released after the run.
 
-The bytes are those that a kernel states as ``held_bytes``. What has a method ``close`` is told that it goes.
+Their bytes are those that a kernel states as ``held_bytes``. Objects with a method ``close`` are closed on release.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 _held: dict[Hashable, Any] = {}
 _bare: set[Hashable] = set()
-"""Of these, what was made outside of a run: nobody says when that is over."""
+"""Keys of objects that were created outside of a run, whose end is unknown."""
 _left: dict[str, int] = {}
 """Packages that kernels outside of a run have imported, and their bytes."""
 _is_bare: ContextVar[bool] = ContextVar("is_bare", default=False)
-_lock = threading.RLock()  # what is made may hold something else
+_lock = threading.RLock()  # creating an object may create another
 
 
 def held(key: Hashable, make: Callable[[], T]) -> T:
-    """Return what this process holds under a name; the first who asks makes it while the others wait.
+    """Return the object with this key; the first caller creates it while the others wait.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def held(key: Hashable, make: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def outside_of_runs(libraries: Mapping[str, int]) -> Iterator[None]:
-    """Say that this thread computes a block outside of a run, as ``.compute()`` does, with such packages."""
+    """Mark this thread as computing a block outside of a run, as ``.compute()`` does, with these packages."""
     token = _is_bare.set(True)
     try:
         yield
@@ -59,12 +59,12 @@ def outside_of_runs(libraries: Mapping[str, int]) -> Iterator[None]:
 
 
 def is_outside_of_runs() -> bool:
-    """Tell whether this thread computes a block outside of a run."""
+    """Return whether this thread computes a block outside of a run."""
     return _is_bare.get()
 
 
 def release_bare() -> dict[str, int]:
-    """Let go of what this process holds since something was computed outside of a run; return the packages that stay."""
+    """Release the objects that were created outside of runs; return the packages that stay loaded."""
     with _lock:
         going = [_held.pop(key) for key in _bare if key in _held]
         stays = dict(_left)
@@ -80,7 +80,7 @@ def release_bare() -> dict[str, int]:
 
 
 def release_held() -> list[str]:
-    """Let go of everything that this process holds; return what went wrong meanwhile."""
+    """Release all objects of this process; return the error messages."""
     with _lock:
         going = list(_held.values())
         _held.clear()
@@ -94,16 +94,16 @@ def release_held() -> list[str]:
 def _closed(one: Any) -> str | None:
     try:
         getattr(one, "close", int)()
-    except Exception as exc:  # noqa: BLE001 - what is left must be let go of all the same, and it is told
+    except Exception as exc:  # noqa: BLE001 - the remaining objects must be released, and the error is reported
         return str(exc)
     return None
 
 
 @contextlib.contextmanager
 def released_after(session: Any, actions: Sequence[Any], at_end: Callable[[], None]) -> Iterator[None]:
-    """Let the workers go of what they hold when a run ends, well or not, if one of its kernels makes them hold anything.
+    """Release the workers' objects when a run ends, successfully or not, if one of its kernels creates any.
 
-    ``at_end`` is called then in each of them.
+    ``at_end`` is then called in each worker.
     """
     client = session.client
     try:
@@ -118,5 +118,5 @@ def released_after(session: Any, actions: Sequence[Any], at_end: Callable[[], No
 
 
 def may_hold(action: Any) -> bool:
-    """Tell whether what a step does may make a worker hold something: it says so, or is the user's."""
+    """Return whether a step may create objects that a worker keeps: it says so, or it is the user's function."""
     return bool(getattr(action, "held_bytes", 0)) or getattr(action, "is_users", False)

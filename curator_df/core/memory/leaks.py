@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell a worker that leaks from one that works: a trend in what it holds after each task, not in its peaks.
+"""Detection of memory leaks in workers, from the trend of the memory in use after each task, not from its peaks.
 
-A floor is taken after each task. Other threads of the process may be at work then, so the least of a few floors counts; before
-one of these Arrow's pool and malloc have given back what they only kept (`freed_pages`). A leak goes on; a cache fills up and
-stays. While it fills nothing tells the two apart, so where no step is seen to leave memory behind, a worker may grow by much
-more first.
+A floor is taken after each task. Other threads may run then, so the minimum of a few floors counts; before one of
+these, Arrow's pool and malloc have returned their unused pages (`freed_pages`). A leak continues; a cache fills up and stays.
+While it fills, the two cannot be distinguished, so a worker may first grow by much more if no step was found to leave memory
+behind.
 """
 
 from __future__ import annotations
@@ -23,41 +23,42 @@ from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.sizes import show_count, show_size
 
 LEAST_WINDOWS = 12
-"""Windows before anything is said."""
+"""Minimum number of windows before a leak is reported."""
 MOST_WINDOWS = 60
-"""Windows that are looked at, the latest; a test over all would grow with the square of the tasks."""
+"""Maximum number of windows considered, the latest ones; a test over all would grow with the square of the tasks."""
 FALSE_ALARMS = 1e-4
-"""Probability with which a worker whose floors have no trend is said to leak, at each look (Mann-Kendall, one-sided).
-Floors that follow one another are not independent, so the growth must matter as well."""
+"""Probability, at each check, that a worker without a trend is reported as leaking (Mann-Kendall, one-sided). Successive
+floors are not independent, so the growth must also be large enough.
+"""
 LATE_FALSE_ALARMS = 0.02
-"""The same for the later half of the windows alone: without a trend there, it was a cache that filled up."""
+"""Probability for the later half of the windows alone: without a trend there, it was a cache that filled up."""
 LEAST_GROWTH_BYTES = 32_000_000
-"""Less is not worth a restart."""
+"""Minimum growth that justifies a restart, in bytes."""
 LEAST_GROWTH_SHARE = 0.1
-"""Of the work memory of a worker."""
+"""Minimum growth as a fraction of the working memory of a worker."""
 CLEAR_GROWTH = 8.0
-"""Growth as a multiple of the scatter about the trend: floors that wander by themselves rise a little by chance."""
+"""Minimum growth as a multiple of the scatter about the trend: random floors also rise a little by chance."""
 MUCH_GROWTH_SHARE = 0.5
-"""Of the work memory of a worker. Where no step was seen to leave memory behind, it is looked at again when it grew by that."""
+"""Fraction of a worker's working memory by which it must grow before the next check, if no step was found to leak."""
 PROBE_CALLS = 8
 PROBE_LEFT_BYTES = 32_000
-"""A step that leaves more than this behind at each call of the probe is named."""
+"""Bytes per call of the probe above which a step is named."""
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A worker that holds more after each task."""
+    """Worker whose memory in use grows with each task."""
 
     worker: str
-    """Host and process number."""
+    """Host and process ID."""
     tasks: int
-    """Tasks that were looked at."""
+    """Number of tasks considered."""
     growth_bytes: int
-    """How much more it holds than at the first of them."""
+    """Growth since the first of them, in bytes."""
     task_bytes: int
-    """Growth for each task: a robust slope (Theil-Sen)."""
+    """Growth per task in bytes: a robust slope (Theil-Sen)."""
     again: bool = False
-    """Whether it was told of before, the worker was not started again, and it went on growing."""
+    """Whether it was reported before, was not restarted, and continued to grow."""
 
     def __str__(self) -> str:
         return (
@@ -68,30 +69,30 @@ class Leak:
 
 @dataclass
 class LeakReceipt:
-    """A worker that held more after each task."""
+    """Worker whose memory in use grew with each task."""
 
     worker: str
-    """Host and process number."""
+    """Host and process ID."""
     tasks: int
-    """Tasks over which it was seen."""
+    """Number of tasks over which it was observed."""
     growth_bytes: int
-    """How much more it held after them, when free memory had been given back."""
+    """Growth over these tasks in bytes, after free memory was returned to the system."""
     task_bytes: int
-    """Growth for each task."""
+    """Growth per task in bytes."""
     step: str
-    """The step that leaves most behind when it is called again and again; empty where none was found."""
+    """Step that leaves the most memory behind when it is called repeatedly; empty if none was found."""
     left_bytes: int
-    """What a call of that step leaves behind on a block of 1 MB."""
+    """Bytes that a call of that step leaves behind on a block of 1 MB."""
     recycled: bool
-    """Whether the worker was started again."""
+    """Whether the worker was restarted."""
     given_back_bytes: int = 0
-    """What it gave to give free pages back once more, when nothing was in flight."""
+    """Bytes freed by returning free pages once more when no task was running."""
     again: bool = False
-    """Whether it was told of before, was not started again, and went on growing."""
+    """Whether it was reported before, was not restarted, and continued to grow."""
 
     @property
     def only_kept(self) -> bool:
-        """Whether giving back gave half of the growth: then Arrow's pool or malloc kept it, and no step leaks."""
+        """Whether returning pages freed half of the growth: then Arrow's pool or malloc kept it, and no step leaks."""
         return self.given_back_bytes >= self.growth_bytes / 2
 
     def __str__(self) -> str:
@@ -101,17 +102,21 @@ class LeakReceipt:
         )
         if self.only_kept:
             return f"{held}, so it is not a leak"
-        unseen = "no step was seen to leave memory behind"
+        unseen = "no step was found to leave memory behind"
         if not self.step and not self.again:
-            return f"{held}; {unseen}: a cache that fills, or memory of something else; looked at again if it grows much more"
+            return f"{held}; {unseen}, so it may be a cache that is filling up. The worker is checked again if it grows much more"
         named = f"{self.step} leaves {show_size(self.left_bytes)} behind at each block" if self.step else unseen
-        goes_on = ", and it went on growing" if self.again else ""
-        then = "started again, no work was lost" if self.recycled else "not started again: no nanny does that"
+        goes_on = ", and it continued to grow" if self.again else ""
+        then = (
+            "the worker was restarted, no work was lost"
+            if self.recycled
+            else "the worker was not restarted, because it has no nanny"
+        )
         return f"{held}; {named}{goes_on}; {then}"
 
 
 class LeakWatch:
-    """Takes the floor after each task of each worker."""
+    """Monitor that takes a floor after each task of each worker."""
 
     def __init__(self, work_bytes: int, threads: int) -> None:
         self._least = max(LEAST_GROWTH_BYTES, int(LEAST_GROWTH_SHARE * work_bytes))
@@ -148,7 +153,7 @@ class LeakWatch:
         return None if minima[-1] < self._waits.get(worker, 0) else self._leak(worker, minima)
 
     def forget(self, worker: str) -> None:
-        """Start anew for a worker that was started again."""
+        """Restart the observation of a restarted worker."""
         self._floors.pop(worker, None)
         self._minima.pop(worker, None)
         self._waits.pop(worker, None)
@@ -166,7 +171,7 @@ class LeakWatch:
         return Leak(worker, self._tasks[worker], held_bytes, held_bytes // self._tasks[worker], again=True)
 
     def wait(self, worker: str) -> None:
-        """Look at a worker that was told of only when it has grown by much more: a cache is full before that."""
+        """Check a reported worker again only when it has grown by much more: a cache is full before that."""
         if minima := self._minima.get(worker):
             self._waits[worker] = minima[-1] + self._much
 
@@ -184,7 +189,7 @@ class LeakWatch:
 
 
 def trend_probability(values: Sequence[float]) -> float:
-    """Return how likely values without a trend would rise as much as these (Mann-Kendall, normal approximation).
+    """Return the probability that values without a trend rise as much as these (Mann-Kendall, normal approximation).
 
     Examples
     --------
@@ -216,13 +221,13 @@ def theil_sen(values: Sequence[float]) -> float:
 
 
 def _scatter(values: Sequence[float], slope: float) -> float:
-    """Return the spread about a line of that slope, as the standard deviation that its median deviation amounts to."""
+    """Return the spread about a line of that slope, as the standard deviation equivalent to its median deviation."""
     rest = np.asarray(values, dtype=float) - slope * np.arange(len(values))
     return 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
 
 
 def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
-    """Return by name how many bytes a call leaves behind, on average over `PROBE_CALLS`, where that is not nothing."""
+    """Return, by name, the bytes that a call leaves behind on average over `PROBE_CALLS`, if any."""
     left: dict[str, int] = {}
     for name, call in calls:
         before, done = _floor(), 0

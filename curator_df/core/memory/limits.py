@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one process holds, and the hard limit on what it may hold (Linux).
+"""Memory of one process, and its hard limit (Linux).
 
-The limit is ``RLIMIT_DATA``: the kernel then refuses the allocation (`MemoryError` in Python, pyarrow and numba) where a
-cgroup or the OOM killer would end the process. It counts private writable pages that were asked for, touched or not, so
-it is set relative to what the process had asked for when it was idle (``VmData``).
+The limit is ``RLIMIT_DATA``: the kernel refuses an allocation beyond it (`MemoryError` in Python, pyarrow and numba), where a
+cgroup or the OOM killer would kill the process. It counts requested private writable pages, touched or not, so it is set
+relative to the value when the process was idle (``VmData``).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Result = TypeVar("Result")
 
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
-"""Parameter numbers of ``mallopt`` (malloc.h)."""
+"""Parameter number of ``mallopt`` (malloc.h)."""
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CGROUP_FILE = Path("/proc/self/cgroup")
-"""Where the kernel shows cgroups, and in which of them this process is."""
+"""File in which the kernel lists the cgroups of this process."""
 _full_limit = 0
-"""What `limit_data` set last in this process; 0 where it was not called."""
+"""Last limit that `limit_data` set in this process; 0 if it was not called."""
 THREAD_STACK_BYTES = 8 << 20
-"""Address space that a thread started later may ask for (the default stack), nearly all of it never touched."""
+"""Address space of the stack of a thread that starts later, in bytes (the default size), nearly all of it never touched."""
 
 
 def status_bytes(field: str, pid: int | str = "self") -> int:
@@ -43,34 +43,34 @@ def status_bytes(field: str, pid: int | str = "self") -> int:
 
 
 def limit_data(extra_bytes: int, *, threads: int = 0) -> int:
-    """Let this process ask for ``extra_bytes`` more than it holds now, and not a byte more.
+    """Allow this process to allocate ``extra_bytes`` more than now, and no more.
 
     Parameters
     ----------
     extra_bytes : int
         Bytes that may be allocated from now on.
     threads : int
-        Threads still to be started, whose stacks are added to the limit.
+        Number of threads that will still be started, whose stacks are added to the limit.
 
     Returns
     -------
     int
-        The limit set, in bytes, as ``RLIMIT_DATA`` counts.
+        The limit in bytes, as ``RLIMIT_DATA`` counts.
     """
     limit = status_bytes("VmData") + extra_bytes + threads * THREAD_STACK_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    global _full_limit  # noqa: PLW0603 - of this process, as the limit is
+    global _full_limit  # noqa: PLW0603 - one per process, like the limit
     _full_limit = limit
     return limit
 
 
 def lower_data_limit(by_bytes: int) -> None:
-    """Let this process ask for ``by_bytes`` less than `limit_data` allowed, or for all of it again (0).
+    """Reduce the limit of `limit_data` by ``by_bytes``, or restore it (0).
 
-    What it holds already stays; where that is more, the next allocation fails. A process without a limit is left alone.
+    Existing allocations stay; if they exceed the limit, the next allocation fails. A process without a limit is not changed.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if _full_limit and soft != resource.RLIM_INFINITY:
@@ -78,9 +78,9 @@ def lower_data_limit(by_bytes: int) -> None:
 
 
 def give_back_large_buffers() -> None:
-    """Make malloc take every buffer from 1 MB on straight from the system, and return it when it is freed (glibc).
+    """Make malloc request every buffer of at least 1 MB directly from the system, and return it when it is freed (glibc).
 
-    Left alone, malloc raises that threshold to 32 MB with use and keeps what is freed: a chain planned at 436 MB peaked
+    By default, malloc raises that threshold to 32 MB with use and keeps freed memory: a chain planned at 436 MB peaked
     at 532 to 542 MB, and at 435 MB with the threshold fixed, in the same time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -91,7 +91,7 @@ def give_back_large_buffers() -> None:
 
 @contextmanager
 def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
-    """Let an exclusive task hold ``extra_bytes`` over what the process holds now; do nothing where no limit is set."""
+    """Allow an exclusive task ``extra_bytes`` more than the process uses now; do nothing without a limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if extra_bytes is None or soft == resource.RLIM_INFINITY:
         yield
@@ -106,7 +106,7 @@ def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
 
 @contextmanager
 def more_than_limits(client: ClusterClient, more_bytes: int) -> Iterator[None]:
-    """Let workers hold more bytes before Dask's own thresholds act; a task raises its process's data limit itself."""
+    """Let workers use more bytes before Dask's own thresholds act; a task raises its process's data limit itself."""
     _raise_memory_limits(client, more_bytes)
     try:
         yield
@@ -126,16 +126,16 @@ def _raise_memory_limit(more_bytes: int, dask_worker: Any) -> None:
 
 
 def release_free_memory(generation: int = 2) -> None:
-    """Give freed pages back to the system: garbage up to a generation, then Arrow's pool and malloc's arenas (1-5 ms).
+    """Return freed pages to the system: garbage up to a generation, then Arrow's pool and malloc's arenas (1-5 ms).
 
-    Python's and Arrow's allocators keep freed pages. Dask's thresholds and the budget look at resident bytes, so a
-    worker that only kept them would look full, and be paused with nothing left to spill.
+    Python's and Arrow's allocators keep freed pages. Dask's thresholds and the budget use resident bytes, so a worker with
+    such pages would look full, and be paused with nothing left to spill.
     """
     import pyarrow as pa
 
     gc.collect(generation)
     pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only; musl has none
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only; musl lacks it
     if trim is not None:
         trim(0)
 
@@ -146,10 +146,10 @@ def reset_peak() -> None:
 
 
 def peak_of_call(call: Callable[[], Result]) -> tuple[int, Result]:
-    """Return by how many resident bytes a call raised this process at its worst moment, and what it returned.
+    """Return the increase in resident bytes during a call at its peak, and the result of the call.
 
-    The result is still held when the peak is read, so it is part of it. What a first call does once (imports, compiling,
-    the first touch of a library's pages) counts as well: call once on something small before.
+    The result still exists when the peak is read, so it is included. One-time costs of a first call (imports, compilation,
+    first use of a library's pages) count as well: make a small call before.
     """
     release_free_memory()
     reset_peak()
@@ -159,7 +159,7 @@ def peak_of_call(call: Callable[[], Result]) -> tuple[int, Result]:
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs this process may use, quotas of its cgroups included (at least 1)."""
+    """Return the number of CPUs that this process may use, including quotas of its cgroups (at least 1)."""
     cpus = float(len(os.sched_getaffinity(0)))
     for folder in _cgroup_folders("cpu"):
         words = _first_line(f"{folder}/cpu.max").split()  # "max 100000" or "150000 100000"
@@ -170,7 +170,7 @@ def usable_cpus() -> int:
 
 
 def machine_bytes() -> int:
-    """Return the memory of this machine or of its cgroups, whichever is least, in bytes."""
+    """Return the memory of this machine or of its cgroups, whichever is smallest, in bytes."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in _cgroup_folders("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -181,24 +181,24 @@ def machine_bytes() -> int:
 
 
 def thread_limit(room: int = 1) -> str:
-    """Return, in words, which limit keeps this user from starting so many more threads; empty if none does.
+    """Return a description of the limit that prevents this user from starting ``room`` more threads; empty if none does.
 
-    Python says "can't start new thread" of it, as it does where there is no memory for the stack of one.
+    Python reports "can't start new thread" in this case, and also if there is no memory for the stack of a thread.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if os.geteuid() and allowed != resource.RLIM_INFINITY:  # root is free of it
+    if os.geteuid() and allowed != resource.RLIM_INFINITY:  # root is exempt
         count = _threads_of_user()
         if count + room > allowed:
             return (
-                f"ulimit -u allows {allowed:,} processes and threads of this user, who has {count:,}: set a higher limit, or "
-                "end some of them"
+                f"ulimit -u allows this user {allowed:,} processes and threads, and {count:,} exist. Set a higher limit, or "
+                "stop some of them"
             )
     for folder in _cgroup_folders("pids"):
         most, now = _first_line(folder / "pids.max"), _first_line(folder / "pids.current")
         if most.isdigit() and now.isdigit() and int(now) + room > int(most):
             return (
-                f"the container or cgroup may have {int(most):,} processes and threads (pids.max), and has {int(now):,}: give "
-                "it more (docker run --pids-limit)"
+                f"the container or cgroup may have {int(most):,} processes and threads (pids.max), and {int(now):,} exist. "
+                "Raise the limit (docker run --pids-limit)"
             )
     return ""
 
@@ -210,13 +210,13 @@ def _threads_of_user() -> int:
         try:
             if process.stat().st_uid == own:
                 count += len(os.listdir(process / "task"))
-        except OSError:  # it ended while we looked
+        except OSError:  # it ended in the meantime
             continue
     return count
 
 
 def _cgroup_folders(controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's cgroup and of those above it, of version 2 and of version 1.
+    """Yield the folders of this process's cgroup and of its ancestors, of versions 2 and 1.
 
     Outside of a namespace (a Slurm job, a systemd slice, a login session) the limit is not at the root.
     """
@@ -226,7 +226,7 @@ def _cgroup_folders(controller: str) -> Iterator[Path]:
             continue
         tops = (controller, controllers) if controllers else ("", "unified")
         for top in {CGROUP_ROOT / name for name in tops}:
-            # In a container the path may be the host's, of which only the end or nothing is mounted: the root counts.
+            # In a container, the path may be the host's, of which only the end or nothing is mounted: the root counts.
             below = PurePosixPath(path.lstrip("/"))
             yield from (top / folder for folder in (below, *below.parents) if ".." not in folder.parts)
 

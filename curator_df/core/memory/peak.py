@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the memory of a process tree, from a process of its own that is not counted.
+"""Sampler of the memory of a process tree, in a separate process that is not counted.
 
-Run as a script (``python -S peak.py PID``) it samples every 50 ms and answers ``peak``, ``now`` and ``reset`` on
-standard input with a number of bytes, and ``trace`` with a line of numbers: the seconds of a point, then the most bytes
-seen in each of at most 400 points since ``reset``. It imports four modules of the standard library, nothing else, and stays
-at 9 MB.
+Run as a script (``python -S peak.py PID``), it samples every 50 ms and answers ``peak``, ``now`` and ``reset`` on
+standard input with a number of bytes, and ``trace`` with a line of numbers: the seconds of a point, then the peak bytes of
+each of at most 400 points since ``reset``. It imports only four modules of the standard library, and stays at 9 MB.
 
 A sample is the sum of the counted memory of the tree's processes (`counted_bytes`): anonymous pages, shared memory, and files
-that a process changes through a mapping. Clean pages of files are not counted, because the kernel takes them back when it
-needs them (docs/decisions/0032-what-counts-as-memory.md). Anonymous pages (resident - shared) are read from ``statm`` at every
-sample; the rest changes slowly and costs milliseconds to read, so it is taken from ``smaps_rollup`` once a second, and the tree
+that a process changes through a mapping. Clean pages of files are not counted, because the kernel reclaims them when
+needed (docs/decisions/0032-what-counts-as-memory.md). Anonymous pages (resident - shared) are read from ``statm`` at every
+sample. The rest changes slowly and costs milliseconds to read, so it is taken from ``smaps_rollup`` once a second, and the tree
 is walked four times a second, which costs a file for each thread (with ``--exact``: both at every sample, for a quarter of a
 core).
 """
@@ -20,7 +19,7 @@ import signal
 import sys
 import time
 
-TYPE_CHECKING = False  # what typing has under this name, without the import
+TYPE_CHECKING = False  # same name as in typing, without the import
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -29,7 +28,7 @@ OTHERS_EVERY = 20
 TREE_EVERY = 5
 MOST_POINTS = 400
 NOT_FILES = ("/dev/", "/memfd:", "/SYSV")
-"""Beginnings of paths in ``/proc/PID/maps`` that are shared memory, which is counted in any case, or a device."""
+"""Prefixes of paths in ``/proc/PID/maps`` that are devices or shared memory, which is always counted."""
 
 
 def processes(root: int, excluded: int) -> list[int]:
@@ -43,25 +42,25 @@ def processes(root: int, excluded: int) -> list[int]:
             for task in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{task}/children") as children:
                     waiting.extend(int(child) for child in children.read().split())
-        except OSError:  # it ended while we looked
+        except OSError:  # it ended in the meantime
             continue
         found.append(pid)
     return found
 
 
 def private_bytes(pid: int) -> int:
-    """Return the anonymous resident pages of a process in bytes, pages that it shares with a fork of it in full."""
+    """Return the anonymous resident pages of a process in bytes; pages shared with a fork count in full."""
     resident, shared = _statm(pid)
     return resident - shared
 
 
 def resident_bytes(pid: int) -> int:
-    """Return all resident pages of a process in bytes, pages of files in full."""
+    """Return all resident pages of a process in bytes; pages of files count in full."""
     return _statm(pid)[0]
 
 
 def _statm(pid: int) -> tuple[int, int]:
-    """Return the bytes of resident pages, and of those that are of files or shared memory; zeros if the process has ended."""
+    """Return the bytes of resident pages, and of those backed by files or shared memory; zeros if the process has ended."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             _, resident, shared, *_ = statm.read().split()
@@ -87,9 +86,9 @@ def counted(fields: "Mapping[str, int]", changes_files: "Callable[[], bool]") ->
     fields : mapping
         Bytes by name, as `rollup` returns them.
     changes_files : callable
-        Tells whether the process maps a file to change it. Called only if the process maps dirty pages of files. Without such a
-        mapping these pages are a file that somebody has just written, such as a library that was just installed: the kernel
-        writes them to disk and takes them back.
+        Returns whether the process maps a file to change it. It is called only if the process maps dirty pages of files. Without
+        such a mapping, these pages belong to a file that was just written, such as an installed library: the kernel writes them
+        to disk and reclaims them.
     """
     if "Pss_Anon" not in fields:  # kernels before 5.3 do not separate PSS into its parts
         return max(0, fields["Pss"] - fields["Private_Clean"])
@@ -100,7 +99,7 @@ def counted(fields: "Mapping[str, int]", changes_files: "Callable[[], bool]") ->
 
 
 def changes_files(pid: int) -> bool:
-    """Tell whether a process maps a file, other than shared memory or a device, so that it can change it."""
+    """Return whether a process has a writable mapping of a file, other than shared memory or a device."""
     with open(f"/proc/{pid}/maps") as maps:
         mappings = (line.split(maxsplit=5) for line in maps)
         paths = [path[0] for _, flags, _, _, _, *path in mappings if flags[1] == "w" and flags[3] == "s" and path]
@@ -111,22 +110,22 @@ def counted_bytes(pid: int) -> int:
     """Return the counted memory of a process in bytes."""
     try:
         return counted(rollup(pid), lambda: changes_files(pid))
-    except OSError:  # it has ended, or the kernel has no such file
+    except OSError:  # it has ended, or the kernel does not provide the file
         return private_bytes(pid)
 
 
 def tree_bytes(root: int, excluded: int = 0) -> int:
-    """Return the counted memory of a process tree now."""
+    """Return the current counted memory of a process tree."""
     return sum(counted_bytes(pid) for pid in processes(root, excluded))
 
 
 def children_bytes(root: int) -> int:
-    """Return the counted memory of what a process has started, without itself."""
+    """Return the counted memory of the descendants of a process, without itself."""
     return sum(counted_bytes(pid) for pid in processes(root, 0) if pid != root)
 
 
 class Trace:
-    """The most bytes seen in each of a few equally long points of time; points grow longer as time passes."""
+    """Peak bytes in each of a few equally long time intervals (points); points become longer as time passes."""
 
     def __init__(self) -> None:
         self.points: list[int] = []
@@ -135,7 +134,7 @@ class Trace:
         self._started = time.monotonic()
 
     def add(self, held: int) -> None:
-        """Take a sample."""
+        """Add a sample."""
         self._most = max(self._most, held)
         self._samples += 1
         if self._samples >= self.samples_each:
@@ -146,14 +145,14 @@ class Trace:
             self.samples_each *= 2
 
     def line(self) -> str:
-        """Return the seconds of a point and all points, as text. A sample takes time, so the clock says how long a point is."""
+        """Return the seconds of a point and all points, as text. Sampling takes time, so the length of a point is measured."""
         points = self.points + ([self._most] if self._samples else [])
         seconds = time.monotonic() - self._started
         return " ".join(map(str, [round(seconds / max(len(points), 1), 4), *points]))
 
 
 class Tree:
-    """A process tree whose memory is looked at again and again."""
+    """Process tree whose memory is sampled repeatedly."""
 
     def __init__(self, root: int, exact: bool) -> None:
         self._root, self._exact = root, exact
@@ -177,13 +176,13 @@ class Tree:
 
 
 class Questions:
-    """The lines of standard input, as they come. Not a buffered file: `select` does not see what waits in its buffer."""
+    """Lines of standard input as they arrive; unbuffered, because `select` does not see a buffer's content."""
 
     def __init__(self) -> None:
         self._part = b""
 
     def within(self, seconds: float) -> list[str] | None:
-        """Return the lines that came in this time, of which there may be none; None where the input has ended."""
+        """Return the lines that arrived in this time, possibly none; None if the input has ended."""
         if not select.select([0], [], [], seconds)[0]:
             return []
         received = os.read(0, 65536)
@@ -220,8 +219,8 @@ def sample_forever(root: int, exact: bool, watch: "Callable[[], float] | None" =
                 answer = trace.line() if command == "trace" else held if command == "now" else peak
                 print(*number, answer, flush=True)
                 if command == "reset":
-                    # What is held now counts for what follows, which may end before the next sample. The last sample may
-                    # have a process in it that has ended since.
+                    # The current memory counts for the next period, which may end before the next sample. The last sample may
+                    # include a process that has ended since.
                     held = tree.held(anew=True)
                     peak, trace = held, Trace()
                     trace.add(held)

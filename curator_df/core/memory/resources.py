@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of a step takes of its worker beside memory for blocks, and who waits when there is not enough of it.
+"""Resources that a call of a step needs in addition to memory for blocks, and the queue of calls that wait for them.
 
-The tasks of a worker are its threads. While some of them are in a step that has asked for its share of a GPU or of the
-CPUs, the others read, clean and tokenize the next blocks, and wait with one block each: what waits is never more than the
-threads, and a plan has room for a block of each.
+The tasks of a worker are its threads. While some are in a step that has requested its share of a GPU or of the CPUs, the others
+read, clean and tokenize the next blocks, and then wait with one block each. There are never more waiting tasks than threads, and
+a plan has room for a block of each.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
 
 DEVICE_PARTS = 1_000_000
-"""In which a GPU is shared out: sums of whole numbers are exact."""
+"""Number of parts into which a GPU is divided: sums of whole numbers are exact."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one call takes of its worker, as returned by `resources`. No field changes the results."""
+    """Resources that one call needs, as returned by `resources`. No field changes the results."""
 
     cpus: int | None = field(default=None, metadata={"identity": False})
     """Threads that the call uses; None for one thread, without a limit on concurrent calls."""
     gpus: float | None = field(default=None, metadata={"identity": False})
-    """Share of the worker's GPU."""
+    """Fraction of the worker's GPU."""
     gpu_memory_bytes: int | None = field(default=None, metadata={"identity": False})
     """GPU memory in bytes."""
     least_device_bytes: int = field(default=0, metadata={"identity": False})
-    """Least GPU memory with which a call makes sense: a model's weights, and one long text; what a user's function asks for."""
+    """Minimum GPU memory of a call in bytes: a model's weights and one long text, or the request of a user's function."""
     weights: str = field(default="", metadata={"identity": False})
-    """Name of the memory that a model or a user's object holds on the GPU even when idle; steps with the same name share it."""
+    """Name of the GPU memory of a model or a user's object, which stays in use while idle; steps with the same name share it."""
     weight_bytes: int = field(default=0, metadata={"identity": False})
-    """Size of that memory."""
+    """Size of that memory in bytes."""
 
     @property
     def of_gpu(self) -> bool:
-        """Whether the call takes anything of a GPU."""
+        """Whether the call uses a GPU."""
         return self.gpus is not None or self.gpu_memory_bytes is not None
 
 
@@ -52,19 +52,19 @@ NO_LIMITS = Resources()
 
 @dataclass(frozen=True)
 class Capacity:
-    """What the tasks of one worker share."""
+    """Resources that the tasks of one worker share."""
 
     threads: int
-    """Threads in which they compute: those of the worker, and those of tasks beside them on spare CPUs."""
+    """Number of computing threads: those of the worker, and those of additional tasks on spare CPUs."""
     device_bytes: int = 0
-    """Memory of its GPU that may be used; 0 without one."""
+    """Usable memory of its GPU in bytes; 0 without one."""
     device_held_bytes: int = 0
-    """Of it what the models of all steps hold, whether they run or not; calls share the rest."""
+    """Part of it that the models of all steps occupy, whether they run or not; calls share the rest."""
     device_block_bytes: int = 0
-    """Of it what blocks take that are there too."""
+    """Part of it that blocks on the GPU occupy."""
 
     def holding(self, asked: Iterable[Resources]) -> Capacity:
-        """Return what is left for calls beside the models of these steps.
+        """Return the capacity for calls after the models of these steps were subtracted.
 
         Examples
         --------
@@ -76,15 +76,15 @@ class Capacity:
         return dataclasses.replace(self, device_held_bytes=sum(held.values()))
 
     def free_of_models(self, resources: Resources = NO_LIMITS) -> int:
-        """Return the bytes of the GPU that calls share; outside of a plan the model of a step is the only one."""
+        """Return the GPU memory that calls share, in bytes; outside of a plan, only the model of this step is subtracted."""
         return max(self._left(resources), 0)
 
     def _left(self, resources: Resources) -> int:
-        """Return the same; below 0, by how much there is too little."""
+        """Return the remaining GPU memory in bytes; a negative value is the shortfall."""
         return self.device_bytes - max(self.device_held_bytes, resources.weight_bytes) - self.device_block_bytes
 
     def device_parts(self, resources: Resources) -> int:
-        """Return the parts of the GPU that a call takes beside what is held there anyway, no more than there are."""
+        """Return the parts of the GPU that a call needs in addition to permanent objects, at most all of them."""
         parts = int((resources.gpus or 0) * DEVICE_PARTS)
         if resources.gpu_memory_bytes is not None:
             beside_weights = max(resources.gpu_memory_bytes - resources.weight_bytes, 0)
@@ -92,16 +92,16 @@ class Capacity:
         return min(parts, DEVICE_PARTS)
 
     def taken(self, resources: Resources) -> tuple[int, int]:
-        """Return the threads and the parts of the GPU that are to be free for a call, no more than there are."""
+        """Return the threads and the parts of the GPU that must be free for a call, at most all of them."""
         parts = self.device_parts(resources)
         if (
             resources.of_gpu and not parts
-        ):  # all of it may be held anyway, and nobody knows what a second call would take
+        ):  # all of it may be in use permanently, and the needs of a second call are unknown
             parts = DEVICE_PARTS
         return min(resources.cpus or 0, self.threads), parts
 
     def at_once(self, resources: Resources, tasks: int | None = None) -> int:
-        """Return how many calls there may be at a time, with so many tasks; by default with one for each thread.
+        """Return the maximum number of concurrent calls for a number of tasks; by default with one task per thread.
 
         Examples
         --------
@@ -116,21 +116,21 @@ class Capacity:
         return min(self.threads // cpus if cpus else tasks, DEVICE_PARTS // parts if parts else tasks, tasks)
 
     def require(self, operator: str, resources: Resources) -> None:
-        """Raise `BudgetError` if a call takes more than there is."""
+        """Raise `BudgetError` if a call needs more than the worker has."""
         if (resources.cpus or 0) > self.threads:
             raise BudgetError(
-                f"{operator}: resources(cpus={resources.cpus}), but a worker here has {self.threads} "
-                f"thread{'s' * (self.threads > 1)}; say cpus={self.threads}, or start a cluster whose workers have more"
+                f"{operator}: resources(cpus={resources.cpus}), but each worker has only {self.threads} "
+                f"thread{'s' * (self.threads > 1)}. Use cpus={self.threads}, or start a cluster whose workers have more threads"
             )
         if resources.of_gpu and not self.device_bytes:
             raise BudgetError(
-                f"{operator}: its resources are of a GPU, and the workers here have none; start_cluster(gpus='auto') gives "
-                "each one where there are GPUs, or leave gpus= and gpu_memory= out"
+                f"{operator}: its resources need a GPU, and these workers have none. Start the cluster with "
+                "start_cluster(gpus='auto') on a machine with GPUs, or remove gpus= and gpu_memory="
             )
         if (resources.gpu_memory_bytes or 0) > self.device_bytes:
             raise BudgetError(
-                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but of each GPU "
-                f"{show_size(self.device_bytes)} may be used; allow more with start_cluster(device_memory=)"
+                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but only {show_size(self.device_bytes)} of a "
+                "GPU may be used. Set a larger start_cluster(device_memory=)"
             )
         if resources.of_gpu and self.device_share(resources) < resources.least_device_bytes:
             raise BudgetError(self._too_little(operator, resources))
@@ -138,25 +138,25 @@ class Capacity:
     def _too_little(self, operator: str, resources: Resources) -> str:
         others, beside, more = max(self.device_held_bytes - resources.weight_bytes, 0), "", ""
         if others:
-            beside += f", of which the models and objects of other steps hold {show_size(others)}"
+            beside += f", of which the models and objects of other steps use {show_size(others)}"
         if self.device_block_bytes:
-            beside += f", {'and' if others else 'of which'} blocks take {show_size(self.device_block_bytes)}"
+            beside += f", {'and' if others else 'of which'} blocks use {show_size(self.device_block_bytes)}"
         if beside:
-            more = "; or run one after the other, with checkpoint between them"
+            more = ", or run the steps one after the other, with checkpoint between them"
         share = f"{show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{beside}"
         if resources.least_device_bytes == resources.gpu_memory_bytes:
             return (
-                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but what is left for it is {share}; allow "
-                "more with start_cluster(device_memory=), or say as device_held_bytes how much of its gpu_memory an object "
-                f"keeps between calls, if that is less{more}"
+                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but only {share} remain for it. Set a larger "
+                "start_cluster(device_memory=), or return less as device_held_bytes, the part of its gpu_memory that an object "
+                f"keeps between calls{more}"
             )
         return (
-            f"{operator}: the model and one long text take {show_size(resources.least_device_bytes)} of a GPU, but its "
-            f"resources are {share}; give it more with resources(gpus=) or (gpu_memory=){more}"
+            f"{operator}: the model and one long text need {show_size(resources.least_device_bytes)} of GPU memory, but its "
+            f"resources are {share}. Set larger resources(gpus=) or (gpu_memory=){more}"
         )
 
     def device_share(self, resources: Resources) -> int:
-        """Return the bytes of the GPU that a call may use, its model's weights among them.
+        """Return the GPU memory that a call may use in bytes, including its model's weights.
 
         Examples
         --------
@@ -170,16 +170,16 @@ class Capacity:
 
 
 def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory: str | int | None = None) -> Resources:
-    """Declare what one call of a model takes of its worker, so that no more calls run concurrently than fit.
+    """Declare the resources of one call of a model, so that no more calls run concurrently than fit on a worker.
 
     Parameters
     ----------
     cpus : int, optional
-        Threads that the model uses. At most ``threads // cpus`` of a worker's threads are in such a step at a time.
+        Number of threads that the model uses. At most ``threads // cpus`` of a worker's threads are in such a step at once.
     gpus : float, optional
-        Share of the worker's GPU, above 0 and up to 1: with 1 one call at a time uses it, with 0.5 two. It is a share
-        of what remains after the weights of the models of all steps, which stay on the GPU, and after the blocks that
-        are there.
+        Fraction of the worker's GPU, above 0 and up to 1: 1 allows one concurrent call, 0.5 two. It is a fraction of the
+        memory that remains after the weights of the models of all steps, which stay on the GPU, and after the blocks
+        on the GPU.
     gpu_memory : str or int, optional
         GPU memory including the model's weights, such as ``"8GB"``: as many calls run concurrently as fit into the GPU
         memory that the cluster may use, calls of other steps included.
@@ -187,7 +187,7 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     Returns
     -------
     Resources
-        For the ``resources=`` of `add_embedding`, `add_class` and `keep_class`: ``resources=cdf.resources(cpus=4)``.
+        Value for ``resources=`` of `add_embedding`, `add_class` and `keep_class`: ``resources=cdf.resources(cpus=4)``.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     -----
     Computes: no. See ``docs/models.md#concurrent-model-calls``.
 
-    The plan refuses what a worker does not have. Each waiting task holds a block, which the plan counts; meanwhile
+    The plan refuses more than a worker has. Each waiting task keeps a block in memory, which the plan counts; meanwhile,
     other tasks of the worker read, clean and tokenize. The setting does not change the rows.
 
     Examples
@@ -208,17 +208,17 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     """
     if gpus is not None and gpu_memory is not None:
         raise ParameterError(
-            f"resources: gpus={gpus} and gpu_memory={gpu_memory!r} both say how much of a GPU; give one"
+            f"resources: gpus={gpus} and gpu_memory={gpu_memory!r} both set the share of a GPU. Use only one of them"
         )
     if cpus is not None and (not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 1):
-        raise ParameterError(f"resources: cpus={cpus!r} is not a whole number of 1 or more")
+        raise ParameterError(f"resources: cpus={cpus!r} must be a whole number of at least 1")
     if gpus is not None and not (isinstance(gpus, int | float) and 0 < gpus <= 1):
-        raise ParameterError(f"resources: gpus={gpus!r} is not above 0 and up to 1: a worker has one GPU")
+        raise ParameterError(f"resources: gpus={gpus!r} must be above 0 and at most 1: a worker has one GPU")
     return Resources(cpus, gpus, None if gpu_memory is None else read_size("gpu_memory", gpu_memory))
 
 
 class _Queue:
-    """Lets calls in, first come first served, while what they take is free."""
+    """Queue that admits calls in order of arrival, as soon as their resources are free."""
 
     def __init__(self, capacity: Capacity) -> None:
         self._free = (capacity.threads, DEVICE_PARTS)
@@ -255,13 +255,13 @@ _queues: dict[Capacity, _Queue] = {}
 
 
 def capacity_here() -> Capacity | None:
-    """Return what the tasks of this process share, in one of them; None outside of a run."""
+    """Return the resources that the tasks of this process share; None outside of a run."""
     return _capacity.get()
 
 
 @contextlib.contextmanager
 def shared(capacity: Capacity | None) -> Iterator[None]:
-    """Say what the tasks of this process share while this thread runs one of them; None for no limits."""
+    """Set the resources that the tasks of this process share while this thread runs one of them; None for no limits."""
     token = _capacity.set(capacity)
     try:
         yield
@@ -271,9 +271,9 @@ def shared(capacity: Capacity | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def admitted(resources: Resources) -> Iterator[int]:
-    """Wait until there is what a call takes, and hold it meanwhile; give the milliseconds waited.
+    """Wait until the resources of a call are free, and reserve them during the call; yield the milliseconds waited.
 
-    Outside of a run, where nobody knows what there is, nobody waits.
+    Outside of a run, where the capacity is unknown, there is no wait.
     """
     capacity = _capacity.get()
     if capacity is None or resources == NO_LIMITS:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch takes of the worker's GPU in this process, where somebody else has imported it: bounded, and measured.
+"""GPU memory of torch in this process: limited and measured, if another module has imported torch.
 
-Torch is looked up among the modules that are there and never imported. The part for GPUs has not run on one yet.
+Torch is looked up among the loaded modules and never imported. The GPU part has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from curator_df.core.memory.held import held
 from curator_df.core.memory.resources import capacity_here
 
 TORCH_PEAKS = ("device_allocated_bytes", "device_reserved_bytes")
-"""Names of the most bytes in tensors on the GPU, and of those in all."""
+"""Names of the peak bytes in tensors on the GPU, and of the peak bytes that torch reserved."""
 
 
 def bound_torch() -> None:
-    """Let torch take no more of the GPU than the run may use, and measure from the first time on in a run."""
+    """Limit torch to the GPU memory that the run may use, and start to measure at the first call in a run."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         held("torch on a GPU", lambda: Bounded(torch))
 
 
 class Bounded:
-    """Torch, bounded in this process for a run; what it keeps of the GPU for later goes back at the end."""
+    """Torch, limited in this process for one run; at its end, cached GPU memory is released."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -36,12 +36,12 @@ class Bounded:
         torch.cuda.reset_peak_memory_stats()
 
     def close(self) -> None:
-        """Give back what no tensor uses."""
+        """Release the GPU memory that no tensor uses."""
         self._torch.cuda.empty_cache()
 
 
 def torch_peaks() -> dict[str, int]:
-    """Return the most bytes on the GPU since `bound_torch`, by `TORCH_PEAKS`; nothing where torch has used none."""
+    """Return the peak bytes on the GPU since `bound_torch`, by `TORCH_PEAKS`; empty if torch has used none."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return {}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Dask expression to a program, and what it will need before anything runs."""
+"""Conversion of a Dask expression to a program, and an estimate of its needs before anything runs."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that a run may not mix: those of its outputs and rejects, and those that it reads from.
+"""Checks that the folders of a run do not overlap: those of its outputs and rejects, and those that it reads from.
 
-Everything is checked by name, before a file is written or deleted. See also
-`core.ranges.rejects_folder`, which looks into the folder.
+Everything is checked by name, before a file is written or deleted. See also `core.ranges.rejects_folder`, which checks the
+content of the folder.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from curator_df.errors import ParameterError
 
 
 def require_apart(outputs: Sequence[tuple[Sink, Sink | None]]) -> None:
-    """Refuse outputs and rejects in the same folder or in one another: their files could not be told apart.
+    """Refuse outputs and rejects in the same folder or inside each other: their files could not be distinguished.
 
     Parameters
     ----------
     outputs : sequence of (Sink, Sink or None)
-        Where the rows of each output go, and where its removed rows go.
+        Sink of the rows of each output, and sink of its removed rows.
     """
     for one, two in itertools.combinations([folder for _, folder in _named(outputs)], 2):
         first, second = place_of(one), place_of(two)
         if first == second:
             raise ParameterError(
-                f"{one.url!r} and {two.url!r} are the same folder; name one for each output and each of the rejects="
+                f"{one.url!r} and {two.url!r} are the same folder. Use a separate folder for each output and each rejects="
             )
         outer, inner = (one, two) if is_within(second, first) else (two, one)
         if is_within(place_of(inner), place_of(outer)):
             raise ParameterError(
-                f"{inner.url!r} lies inside {outer.url!r}, so that a reader of the outer one would get the rows of both; name "
-                "folders for outputs and rejects= that lie beside each other"
+                f"{inner.url!r} is inside {outer.url!r}, so reading the outer folder would also read the inner one. Use "
+                "separate folders for outputs and rejects="
             )
 
 
 def require_unread(program: Program, sink: Sink, rejects: Sink | None = None, workdir: Folder | None = None) -> None:
-    """Refuse to write to where a run reads, or to where the next read of the same paths finds what was written.
+    """Refuse to write to the input of a run, or to a place where the next read of the same paths would find the output.
 
     Parameters
     ----------
     program : Program
-        What is run.
+        Program to run.
     sink, rejects : Sink
-        Where its rows go, and where removed rows go, if they are kept.
+        Sink of its rows, and sink of removed rows, if they are written.
     workdir : Folder, optional
-        Where temporary files go, in a folder of their own.
+        Parent of the folder for temporary files.
     """
     inputs = list(_inputs(program))
-    listing = getattr(program.origin, "listing", None)  # what was shuffled has none
+    listing = getattr(program.origin, "listing", None)  # a shuffled table does not have one
     if workdir is not None:
         require_outside(program, workdir)
     for writes, folder in _named([(sink, rejects)]):
@@ -62,8 +62,8 @@ def require_unread(program: Program, sink: Sink, rejects: Sink | None = None, wo
         for path in inputs:
             if is_within(path, place):
                 raise ParameterError(
-                    f"{folder.url!r} cannot be written to: this run reads {path!r}, which lies in it and could be deleted or "
-                    "mixed with what is written; name a folder that holds none of the input"
+                    f"{folder.url!r} cannot be written to: this run reads {path!r}, which is inside it and could be deleted or "
+                    "mixed with the output. Use a folder that does not contain any input"
                 )
         if listing is not None and writes.example:
             require_outside(program, folder, writes.example)
@@ -81,12 +81,12 @@ def require_outside(program: Program, folder: Folder, name: str = "file") -> Non
 
 
 def place_of(folder: Folder) -> str:
-    """Return where a folder is, the same for all names of it: through links, or with the protocol that its store is known by."""
+    """Return the canonical location of a folder: links resolved, or with the main protocol name of its store."""
     return os.path.realpath(folder.root) if folder.is_local else folder.remote_url
 
 
 def is_within(path: str, outer: str) -> bool:
-    """Tell whether a path is that of a folder, or lies in it.
+    """Return whether a path is a folder or is inside it.
 
     Examples
     --------
@@ -101,14 +101,14 @@ def _named(outputs: Sequence[tuple[Sink, Sink | None]]) -> list[tuple[Sink, Fold
 
 
 def _inputs(program: Program) -> Iterator[str]:
-    """Yield the places of all files that a program reads, and of the folders of what other operators found for it."""
+    """Yield the locations of all files that a program reads, and of the stored results that its operators use."""
     yield from _places(program.origin.files)
     for step in program.steps:
         barrier: Any = step.barrier
         home, against = getattr(barrier, "home", None), getattr(barrier, "against", None)
         if home is not None:
             yield place_of(home)
-        if against is not None and against.program is not None:  # what was found needs its chain no more
+        if against is not None and against.program is not None:  # stored results no longer need their chain
             yield from _inputs(against.program)
 
 
@@ -117,7 +117,7 @@ def _places(paths: Sequence[str]) -> Iterator[str]:
     for path in paths:
         if "://" in path:
             yield path
-        elif path.startswith("/"):  # not the names of what has no files, such as the buckets of a shuffle
+        elif path.startswith("/"):  # skip names of sources without files, such as the buckets of a shuffle
             above, name = posixpath.split(path)
             if above not in folders:
                 folders[above] = os.path.realpath(above)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several chains that begin with the same input: what they have in common runs once for each block.
+"""Several chains with the same input: their common steps run once for each block.
 
 A run into one sink is a fork with one branch.
 """
@@ -23,53 +23,53 @@ from curator_df.errors import ExpressionError
 
 @dataclass(frozen=True)
 class Branch:
-    """One chain, and where its rows go."""
+    """One chain and its sink."""
 
     program: Program
-    """The whole chain, with the steps that other branches have too."""
+    """Program of the whole chain, including the steps that it shares with other branches."""
     sink: Sink
-    """Where the rows go."""
+    """Sink of the rows."""
     rejects: Sink | None = None
-    """Where removed rows go, if they are kept."""
+    """Sink of removed rows, if they are written."""
     finished: frozenset[int] = frozenset()
     """Numbers of ranges that an earlier run finished for this branch, but not for every other one."""
     set_aside: Folder | None = None
-    """Where rows set aside go; None: to the folder of the sink."""
+    """Folder for quarantined rows; None for the folder of the sink."""
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Branches of one source, and how far they go together."""
+    """Branches of one source, and the number of steps that they share."""
 
     source: Source
-    """Where the blocks come from, with the columns that any branch needs."""
+    """Source of the blocks, with the columns that any branch needs."""
     shared: int
-    """So many steps at the beginning of every branch are the same, and run once."""
+    """Number of leading steps that are the same in every branch and run once."""
     branches: tuple[Branch, ...]
-    """At least one."""
+    """Branches of the fork, at least one."""
 
     @property
     def stem(self) -> tuple[Step, ...]:
-        """The steps that every branch begins with."""
+        """Steps with which every branch begins."""
         return self.branches[0].program.steps[: self.shared]
 
     def own_steps(self, branch: Branch) -> tuple[Step, ...]:
-        """Return the steps after those that are shared."""
+        """Return the steps after the shared ones."""
         return branch.program.steps[self.shared :]
 
     @property
     def explicit_block_bytes(self) -> int | None:
-        """The smallest block size that the user named for any branch."""
+        """Smallest block size in bytes that the user set for any branch."""
         named = [branch.program.block_bytes for branch in self.branches if branch.program.explicit_blocks]
         return min(named, default=None)
 
 
 SINK_NAMES = {"target_file_bytes": "target_file_size"}
-"""What users call parameters of a sink."""
+"""Names of a sink's fields as users know them."""
 
 
 def identity_of(branch: Branch) -> Identity:
-    """Return what the run of a branch is: resume asks that all of it is the same."""
+    """Return the identity of the run of a branch: resume requires that all of it is unchanged."""
     program, rejects = branch.program, branch.rejects
     outputs = branch.sink.fingerprint + (rejects.fingerprint if rejects is not None else "")
     output = {
@@ -82,12 +82,12 @@ def identity_of(branch: Branch) -> Identity:
 
 
 def named_steps(steps: Sequence[Step]) -> tuple[tuple[tuple[str, str], ...], tuple[Printed, ...]]:
-    """Return name and fingerprint of each step, and its parameters, as an `Identity` has them."""
+    """Return the name and fingerprint of each step, and its parameters, in the form of an `Identity`."""
     return tuple((step.name, step.fingerprint) for step in steps), tuple(step.parameters for step in steps)
 
 
 def fork(branches: Sequence[Branch]) -> Fork:
-    """Find what chains have in common.
+    """Find the common steps of chains.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def fork(branches: Sequence[Branch]) -> Fork:
     columns = [list(branch.program.source.meta.columns) for branch in branches]
     if all(names == columns[0] for names in columns):
         return _joined(first.program.source, _shared_steps(branches), branches)
-    # The same step on other columns need not do the same: a dropna looks at all there are.
+    # The same step on other columns may act differently: dropna checks all columns.
     needed = {name for names in columns for name in names}
     origin = first.program.origin
     every = list(origin.meta.columns)
@@ -109,7 +109,7 @@ def fork(branches: Sequence[Branch]) -> Fork:
 
 
 def overlapping_samples(branches: Sequence[Branch]) -> tuple[Branch, Branch] | None:
-    """Return two branches that each take their own sample of the rows, so that they may share rows; None if there are none."""
+    """Return two branches with independent samples of the rows, which may therefore share rows; None if there are none."""
     shared = _shared_steps(branches)
     sampled = [
         branch for branch in branches if any(step.name == "sample_rows" for step in branch.program.steps[shared:])
@@ -118,7 +118,7 @@ def overlapping_samples(branches: Sequence[Branch]) -> tuple[Branch, Branch] | N
 
 
 def _shared_steps(branches: Sequence[Branch]) -> int:
-    """Return how many steps at the beginning are the same in every branch."""
+    """Return the number of leading steps that are the same in every branch."""
     chains = [[step.fingerprint for step in branch.program.steps] for branch in branches]
     shared = 0
     for together in zip(*chains, strict=False):
@@ -129,7 +129,7 @@ def _shared_steps(branches: Sequence[Branch]) -> int:
 
 
 def _with_address_users(branch: Branch) -> Branch:
-    """Note at each step that is not ours what later tells rows apart by their address, so that it must keep that."""
+    """Mark each foreign step with the later step or pass that identifies rows by their index, so that it must keep the index."""
     later = ""
     if branch.rejects is not None:
         later = "the folder of rejects"
@@ -149,7 +149,7 @@ def _with_address_users(branch: Branch) -> Branch:
 
 
 def _joined(source: Source, shared: int, branches: Sequence[Branch]) -> Fork:
-    """Return a fork whose shared steps keep addresses where any of its branches needs them."""
+    """Return a fork whose shared steps keep the row IDs if any of its branches needs them."""
     first, *others = branches
     together = zip(*(branch.program.steps[:shared] for branch in branches), strict=True)
     stem = [
@@ -164,9 +164,9 @@ def _require_same_input(first: Branch, other: Branch) -> None:
     one, two = first.program.origin, other.program.origin
     if (one.fingerprint, one.quarantines) != (two.fingerprint, two.quarantines):
         raise ExpressionError(
-            f"what goes to {first.sink.folder.url} and what goes to {other.sink.folder.url} does not begin with the same "
-            f"read ({_input(one)}; {_input(two)}); one pass reads one input. Make both tables from what one read_jsonl or "
-            "read_parquet returned, or write them one after the other"
+            f"the rows for {first.sink.folder.url} and for {other.sink.folder.url} do not come from the same "
+            f"read ({_input(one)}; {_input(two)}), but one pass reads one input. Make both tables from one call of read_jsonl or "
+            "read_parquet, or write them one after the other"
         )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dask's own steps: which of them a run takes, what the refusals of the others say, and what a receipt calls them.
+"""Dask's own steps: which of them a run accepts, the messages that refuse the others, and their names in a receipt.
 
-They are told by the names of their classes, of which Dask documents few; a name that is gone refuses nothing, and the tests
-hold each to what a user writes.
+Steps are identified by the names of their classes, few of which Dask documents. A name that no longer exists refuses nothing, and
+the tests compare each with the code that a user writes.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from curator_df.core.ranges.set_up import SetUp
 from curator_df.errors import ExpressionError, UnsupportedBackendError
 
 MOVES = ("ToBackend", "ToCudfBackend", "ToPandasBackend")
-"""Names of Dask's own expressions that move blocks to a GPU or back, and of those of dask-cudf."""
+"""Class names of the expressions of Dask and dask-cudf that move blocks to a GPU or back."""
 EXPLODES = ("ExplodeFrame", "ExplodeSeries")
-"""Of those that make several rows with one address of one row."""
+"""Class names of the expressions that make several rows with one row ID from one row."""
 _READERS = "read_jsonl, read_parquet, read_text_files, read_warc"
 _INDEX = (
-    "changes the index, and in a run the index is the address of each row, by which rows are told apart. Leave the step "
-    "out: writers do not write the index. For a column that names each row use add_ids"
+    "is not allowed in a run, because it changes the index, by which curator_df identifies rows. Remove the call "
+    "(writers do not write the index). To get an ID column, use add_ids"
 )
 _BY_CHANCE = (
-    "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use "
-    "sample_rows(df, fraction=...), which takes the same rows whatever the blocks"
+    "draws rows block by block, so the result depends on the block size and on the workers. Use "
+    "sample_rows(df, fraction=...), which takes the same rows for every block size"
 )
 _INTO_PARTS = (
-    "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use split_rows(df, "
+    "draws rows block by block, so the result depends on the block size and on the workers. Use split_rows(df, "
     "{'train': 0.9, 'test': 0.1}), whose parts are disjoint and the same for every block size"
 )
 _PICKED = (
-    "picks blocks, and how many there are depends on the block size. Name fewer files in the reader, or take a part of the "
-    "rows with sample_rows(df, fraction=...)"
+    "selects blocks, and their number depends on the block size. Pass fewer files to the reader, or select a fraction of "
+    "the rows with sample_rows(df, fraction=...)"
 )
 _TOGETHER = (
-    "puts tables one after the other, and one run streams one input. Name all paths in one reader, as in "
+    "concatenates tables, but one run streams one input. Pass all paths to one reader, as in "
     "read_jsonl([a, b]), or mix tables with blend"
 )
 _REFUSED = {
@@ -52,18 +52,18 @@ _REFUSED = {
     **dict.fromkeys(("Split", "SplitTake"), _INTO_PARTS),
     "Sample": _BY_CHANCE,
     **dict.fromkeys(("Concat", "ConcatUnindexed"), _TOGETHER),
-    "DropDuplicates": "compares rows of all blocks. Use drop_exact_duplicates, which does so on disk, under the budget",
+    "DropDuplicates": "compares rows of all blocks. Use drop_exact_duplicates, which does so on disk, within the budget",
     "Partitions": _PICKED,
 }
-"""By the name of the class, why a step is refused, whether or not it needs several blocks."""
+"""Reasons why a step is refused, by class name, whether or not it needs several blocks."""
 LONGEST_TEXT = 300
-"""Characters of the text of a step."""
+"""Maximum number of characters of the text of a step."""
 _SHORT = reprlib.Repr()
-"""Shows values in it, of which there may be many."""
+"""Formatter for values in that text, of which there may be many."""
 _SHORT.maxstring = _SHORT.maxother = LONGEST_TEXT
 _SEVERAL_BLOCKS = (
-    "needs more than one block at a time, so it cannot be streamed under the budget. Run what comes before it with "
-    "write_parquet, do this step on what was written with Dask, and go on from its result with read_parquet"
+    "needs more than one block, so it cannot be streamed within the budget. Write the table before it with "
+    "write_parquet, run this step on the written files with Dask, and continue from its result with read_parquet"
 )
 _VERBS = {
     "AddPrefix": "add_prefix",
@@ -108,11 +108,11 @@ _VERBS = {
     "ToDatetime": "to_datetime",
     "ValueCounts": "value_counts",
 }
-"""What a user writes for it, where that is not the name of the class in small letters."""
+"""Names that a user writes, if they differ from the lower-case class name."""
 
 
 def title(node: Expr) -> str:
-    """Return what a receipt calls a step: what the user wrote."""
+    """Return the name of a step in a receipt, as the user wrote it."""
     if not isinstance(node, MapPartitions) or isinstance(node, MapOverlap):
         kind = type(node).__name__
         return _VERBS.get(kind, kind.lower())
@@ -122,7 +122,7 @@ def title(node: Expr) -> str:
 
 
 def text_of(node: Expr, table: Expr) -> str:
-    """Return a step as a user would write it, with ``df`` for the table that it takes; at most `LONGEST_TEXT` characters."""
+    """Return a step as a user would write it, with ``df`` for its input table; at most `LONGEST_TEXT` characters."""
     text = _text_of(node, table)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
 
@@ -136,7 +136,7 @@ def _text_of(value: Any, table: Expr) -> str:
 
 
 def _text_of_node(node: Expr, table: Expr) -> str:
-    # Of the class: an attribute of a node may be a column of its table.
+    # Read it from the class: an attribute of a node may be a column of its table.
     kind, sign = type(node).__name__, getattr(type(node), "_operator_repr", None)
     operands = node.operands
     if isinstance(node, _DelayedExpr):
@@ -160,7 +160,7 @@ def _text_of_node(node: Expr, table: Expr) -> str:
 
 
 def _without_parentheses(text: str) -> str:
-    """Return a text without the parentheses around all of it.
+    """Return a text without the parentheses that enclose all of it.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def _arguments(node: Expr) -> str:
 
 
 def _is_said(node: Expr, name: str) -> bool:
-    """Tell whether an operand is one that a user gave: it is not the default, nor what Dask found out itself."""
+    """Return whether the user passed an operand: it is neither the default nor a value that Dask derived itself."""
     value = node.operand(name)
     is_plain = isinstance(value, (str, int, float, bool))
     is_empty = value is None or value is no_default or (isinstance(value, (dict, tuple)) and not value)
@@ -189,22 +189,22 @@ def _is_said(node: Expr, name: str) -> bool:
 
 
 def require_block_by_block(expression: Expr, origin: Expr) -> None:
-    """Refuse what needs several blocks, before the placeholder hides it: a sort of one partition is block by block.
+    """Refuse steps that need several blocks, before the placeholder hides them: a sort of one partition is block by block.
 
     Raises
     ------
     ExpressionError
-        If a step needs more than one block, or what it does depends on the blocks, or it changes the index.
+        If a step needs more than one block, depends on the division into blocks, or changes the index.
     UnsupportedBackendError
-        If Dask's own ``to_backend`` is in it.
+        If the expression contains Dask's own ``to_backend``.
     """
     for node in expression.walk():
         kind = type(node).__name__
         if kind in MOVES:
             raise UnsupportedBackendError(
-                "df.to_backend is Dask's: it changes the types of columns, and its copy is in no plan. In a run, "
-                "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) moves blocks to a GPU, and "
-                "to_backend(df, 'pandas') back"
+                "df.to_backend is Dask's: it changes the types of columns, and no plan counts its copy. In a run, use "
+                "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) to move blocks to a GPU, and "
+                "to_backend(df, 'pandas') to move them back"
             )
         if kind in _REFUSED:
             raise ExpressionError(f"{title(node)}, a step of Dask, {_REFUSED[kind]}")
@@ -213,18 +213,18 @@ def require_block_by_block(expression: Expr, origin: Expr) -> None:
 
 
 def streams(node: Expr) -> bool:
-    """Tell whether a run takes a step as it is: it works on one block at a time, and keeps the index."""
+    """Return whether a run accepts a step unchanged: it works on one block alone and keeps the index."""
     kind = type(node).__name__
     return isinstance(node, _DelayedExpr) or (_is_block_by_block(node) and kind not in _REFUSED and kind not in MOVES)
 
 
 def require_no_dependence_on_blocks(expression: Expr) -> None:
-    """Refuse what Dask could compute, but whose result depends on the block size: samples and picked partitions.
+    """Refuse steps that Dask could compute, but whose result depends on the block size: samples and selected partitions.
 
     Raises
     ------
     ExpressionError
-        With another way to get such rows.
+        The message names another way to get such rows.
     """
     for node in expression.walk():
         if _REFUSED.get(type(node).__name__) in (_BY_CHANCE, _PICKED):
@@ -236,16 +236,16 @@ def _is_block_by_block(node: Expr) -> bool:
 
 
 def no_reader(leaves: Iterable[Any]) -> ExpressionError:
-    """Return the error for a table that does not begin with one of our readers."""
+    """Return the error for a table that does not begin with a reader of curator_df."""
     kinds = {type(node).__name__ for node in leaves}
     if "FromGraph" in kinds:
         remedy = (
-            "it begins with rows that are in memory already, as persist() leaves them. Leave .persist() out: a run reads the "
-            "files block by block; or keep what comes before it with checkpoint(df, path)"
+            "it begins with rows in memory, as persist() leaves them. Remove .persist(), because a run reads the "
+            "files block by block; or store the table before it with checkpoint(df, path)"
         )
     elif kinds & {"FromPandas", "FromPandasDivisions", "FromArray"}:
         remedy = (
-            "it is made of rows in memory (from_pandas). Write them to Parquet with pandas' to_parquet(path), and read them "
+            "it is made from rows in memory (from_pandas). Write them to Parquet with pandas' to_parquet(path), and read them "
             "with curator_df's read_parquet(path)"
         )
     elif any(kind.startswith("ReadParquet") for kind in kinds):
@@ -253,7 +253,7 @@ def no_reader(leaves: Iterable[Any]) -> ExpressionError:
     else:
         remedy = "write it to Parquet with Dask, and read it back with curator_df's read_parquet"
     return ExpressionError(
-        f"this table does not begin with one of curator_df's readers ({_READERS}), so it cannot be streamed under the budget: "
+        f"this table does not begin with one of curator_df's readers ({_READERS}), so it cannot be streamed within the budget: "
         f"{remedy}"
     )
 
@@ -261,24 +261,24 @@ def no_reader(leaves: Iterable[Any]) -> ExpressionError:
 def several_inputs(count: int) -> ExpressionError:
     """Return the error for a table that combines several inputs."""
     return ExpressionError(
-        f"this table combines {count} inputs, and one run streams one input. Name all paths in one reader, as in "
+        f"this table combines {count} inputs, but one run streams one input. Pass all paths to one reader, as in "
         "read_jsonl([a, b]); mix tables with blend; or write each with write_parquet"
     )
 
 
 def shared_addresses(operator: str, step: str) -> ExpressionError:
-    """Return the error for an operator that tells rows apart by their address after a step that makes several of one."""
+    """Return the error for an operator that identifies rows by their row ID after a step that makes several rows from one."""
     return ExpressionError(
-        f"{operator} tells rows apart by their address, and the rows that {step} makes of one share its address. Run what "
-        f"comes before {operator} with checkpoint(df, path), and go on from the table that it returns: there each row has an "
-        "address of its own"
+        f"{operator} identifies rows by their row ID, but the rows that {step} makes from one row share its row ID. Run the "
+        f"steps before {operator} with checkpoint(df, path), and continue from the table that it returns, in which each row has "
+        "its own row ID"
     )
 
 
 def with_plain_values(expression: Expr) -> Expr:
     """Return an expression in which values that Dask wraps, such as those of ``isin``, are the same in every process.
 
-    Dask keeps a list that ``isin`` was given as an array in the order of a set of it, which is another in each process.
+    Dask stores a list passed to ``isin`` as an array in set order, which differs between processes.
 
     Raises
     ------
@@ -296,7 +296,7 @@ def with_plain_values(expression: Expr) -> Expr:
 
 
 def value_bytes(tasks: Mapping[Any, Any]) -> int:
-    """Return the bytes of the values that tasks hold."""
+    """Return the bytes of the values that tasks contain."""
     return sum(sizeof(task.value) for task in tasks.values() if isinstance(task, DataNode))
 
 
@@ -316,6 +316,6 @@ def _plain_value(node: Expr) -> Any:
     if isinstance(task, DataNode):
         return task.value
     raise ExpressionError(
-        f"this table needs a value that Dask is to compute ({node.operand('obj').key}), and a run would compute it for every "
-        "block again. Compute it first, and pass the value itself"
+        f"this table needs a value that Dask must compute ({node.operand('obj').key}), and a run would compute it again for "
+        "every block. Compute it first, and pass the value itself"
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run takes of the GPU of each worker: of blocks that are there, and of models beside them.
+"""Estimated GPU memory of a run on each worker: for blocks on the GPU, and for models.
 
-The factors of steps on cuDF blocks follow from what their kernels allocate. None was measured on a GPU.
+The factors of steps on cuDF blocks follow from the allocations of their kernels. None was measured on a GPU.
 """
 
 from __future__ import annotations
@@ -18,88 +18,88 @@ from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 
 DEVICE_SLACK_FACTOR = 0.5
-"""Assumed, added to every task's factor: allocations that are rounded up, and those that are given back late."""
+"""Memory multiplier added to every task's factor (an assumption): rounded allocations, and delayed releases."""
 DEVICE_FIXED_BYTES = 32_000_000
-"""Assumed, of a task whatever its block: tables of characters, and what cuDF allocates for itself in a call."""
+"""Fixed bytes of a task (an assumption): tables of characters, and cuDF's own allocations in a call."""
 
 BLOCKS_SHARE = 0.5
-"""Of what the weights of models leave of a GPU, at most for blocks beside them whose size the user did not name."""
+"""Maximum fraction, of the GPU memory left by the models' weights, for blocks whose size the user did not set."""
 
 
 @dataclass(frozen=True)
 class DeviceNeed:
-    """What the tasks of one worker take of its GPU."""
+    """GPU memory of the tasks of one worker."""
 
     factor: float
-    """Peak bytes of a task as a multiple of its block's; 0 where blocks stay on the host, and only models are there."""
+    """Peak memory of a task as a multiple of its block's bytes; 0 if blocks stay on the host and only models are on the GPU."""
     fixed_bytes: int
-    """Of a task whatever its block."""
+    """Fixed bytes of a task, whatever its block."""
     held_bytes: int
-    """Of models, in all calls that there may be at a time."""
+    """Bytes of models, for all concurrent calls."""
     tasks: int
-    """Tasks at a time."""
+    """Number of concurrent tasks."""
     allowed_bytes: int
-    """What may be used of the GPU."""
+    """GPU memory that may be used, in bytes."""
 
     def bytes_of(self, block_bytes: int) -> int:
-        """Return the peak bytes of all tasks together with such blocks."""
+        """Return the peak bytes of all concurrent tasks with blocks of this size."""
         return self.held_bytes + self.tasks * (self.fixed_bytes + int(self.factor * block_bytes))
 
     def alone(self, block_bytes: int) -> int:
-        """Return the peak bytes of one task with such a block (or row)."""
+        """Return the peak bytes of one task with a block (or row) of this size."""
         return self.held_bytes + self.fixed_bytes + int(self.factor * block_bytes)
 
     @property
     def largest_block(self) -> int:
-        """The largest block with which all tasks fit."""
+        """Largest block in bytes with which all concurrent tasks fit."""
         return self._block_of((self.allowed_bytes - self.held_bytes) / self.tasks - self.fixed_bytes)
 
     @property
     def largest_alone(self) -> int:
-        """The largest block (or row) with which one task fits."""
+        """Largest block (or row) in bytes with which one task fits."""
         return self._block_of(self.allowed_bytes - self.held_bytes - self.fixed_bytes)
 
     def _block_of(self, peak_bytes: float) -> int:
         return max(0, int(peak_bytes / self.factor)) if self.factor else sys.maxsize
 
     def fitting(self, block_bytes: int, explicit: int | None, least: int) -> int:
-        """Return the block size of a run: what fits on the host, or less where the GPU has room for less.
+        """Return the block size of a run: the one that fits on the host, or less if the GPU has room for less.
 
         Raises
         ------
         BudgetError
-            If not even the least fits, or not what the user named.
+            If the minimum does not fit, or the size that the user set.
         """
         asked = least if explicit is None else explicit
         if asked > self.largest_block:
             smaller = f"blocksize={self.largest_block:_} or " if self.largest_block >= least else ""
-            models = f", beside {show_size(self.held_bytes)} for models" if self.held_bytes else ""
+            models = f", in addition to {show_size(self.held_bytes)} for models" if self.held_bytes else ""
             raise BudgetError(
-                f"blocks of {show_size(asked)} do not fit on a GPU: each of {self.tasks} tasks at a time needs "
-                f"{self.factor:.1f} x that and {show_size(self.fixed_bytes)}{models}, and of each GPU "
-                f"{show_size(self.allowed_bytes)} may be used. This would fit: {smaller}"
+                f"blocks of {show_size(asked)} do not fit on a GPU: each of the {self.tasks} concurrent tasks needs "
+                f"{self.factor:.1f} x the block size + {show_size(self.fixed_bytes)}{models}, but only "
+                f"{show_size(self.allowed_bytes)} of each GPU may be used. Use {smaller}"
                 f"start_cluster(device_memory={self.bytes_of(asked):_})"
             )
         return block_bytes if explicit is not None else min(block_bytes, self.largest_block)
 
     def said(self, block_bytes: int) -> str:
-        """Return what `explain` says of it."""
-        each = f"{self.factor:.1f} x {show_size(block_bytes)} and {show_size(self.fixed_bytes)} for each of {self.tasks} tasks"
+        """Return the description for `explain`."""
+        each = f"{self.factor:.1f} x {show_size(block_bytes)} + {show_size(self.fixed_bytes)} for each of {self.tasks} tasks"
         models = f"{show_size(self.held_bytes)} for models"
         parts = [each] * bool(self.factor) + [models] * bool(self.held_bytes)
         return (
-            f"{show_size(self.bytes_of(block_bytes))} projected on each (assumed: {', '.join(parts)}), "
-            f"{show_size(self.allowed_bytes)} allowed"
+            f"{show_size(self.bytes_of(block_bytes))} estimated peak on each (assumed: {', '.join(parts)}), "
+            f"{show_size(self.allowed_bytes)} budget"
         )
 
 
 def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | None:
-    """Return what a run takes of each worker's GPU; None if neither a block nor a model of it is ever there.
+    """Return the GPU memory of a run on each worker; None if none of its blocks or models is ever on a GPU.
 
     Raises
     ------
     BudgetError
-        If the workers have no GPU that a plan knows of.
+        If the plan does not know of a GPU of the workers.
     """
     steps = _own_steps(joined)
     on_device = [step for step in steps if step.on_device]
@@ -109,21 +109,22 @@ def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | No
         return DeviceNeed(0.0, 0, models_bytes, tasks, capacity.device_bytes) if on_gpu else None
     if not capacity.device_bytes:
         raise BudgetError(
-            f"{on_device[0].name}: its blocks are in the memory of a GPU, and the workers here have none; "
-            "start_cluster(gpus='auto') gives each one where there are GPUs, or leave backend='cudf' and to_backend out"
+            f"{on_device[0].name}: its blocks are in GPU memory, and these workers have no GPU. Start the cluster with "
+            "start_cluster(gpus='auto') on a machine with GPUs, or remove backend='cudf' and to_backend"
         )
     return DeviceNeed(device_factor(joined), _fixed_bytes(on_device), models_bytes, tasks, capacity.device_bytes)
 
 
 def beside_blocks(joined: Fork, capacity: Capacity, tasks: int, block_bytes: int) -> Capacity:
-    """Return what calls of models share of a GPU on which there are blocks, too.
+    """Return the resources that calls of models share on a GPU that also has blocks.
 
-    Blocks take what they need, but no more than half of what the models' weights leave; if the user named their size, all of it.
+    Blocks get the memory they need, but at most half of the memory left by the models' weights; all of it if the user set
+    their size.
 
     Raises
     ------
     BudgetError
-        If that is too little for a call.
+        If too little remains for a call.
     """
     steps = _own_steps(joined)
     on_device, of_gpu = ([s for s in steps if s.on_device], [s for s in steps if s.resources.of_gpu])
@@ -148,7 +149,7 @@ def _fixed_bytes(on_device: Sequence[Step]) -> int:
 
 
 def device_factor(joined: Fork) -> float:
-    """Return the peak bytes of a task on a GPU as a multiple of its block's."""
+    """Return the peak GPU memory of a task as a multiple of its block's bytes."""
     stem = joined.stem
     shared = 1.0 if stem and stem[-1].gives_device and len(joined.branches) > 1 else 0.0
     worst = _dearest(stem, keeps_rejects=any(branch.rejects is not None for branch in joined.branches))
@@ -160,17 +161,17 @@ def device_factor(joined: Fork) -> float:
 
 
 def _dearest(steps: Sequence[Step], *, keeps_rejects: bool) -> float:
-    """Return the block that the dearest step takes with what it adds; rows that go are copied once more before they leave."""
+    """Return the factor of the most expensive step with its input block; removed rows are copied once more before they leave."""
     removed = 1.0 if keeps_rejects else 0.0
     return max(((1.0 + removed if s.takes_device else 0.0) + s.device_peak_factor for s in steps), default=0.0)
 
 
 def _model_bytes(steps: Sequence[Step], capacity: Capacity, tasks: int) -> int:
-    """Return what models hold on a GPU, with all calls that there may be at a time."""
+    """Return the GPU memory of models in bytes, with all concurrent calls."""
     parts = 0
     for step in steps:
         if step.resources.of_gpu:
             parts += capacity.at_once(step.resources, tasks) * capacity.device_parts(step.resources)
-    # Calls of different steps wait for each other: together they never have more than there is.
+    # Calls of different steps wait for each other: together they never use more than the GPU has.
     calls = capacity.free_of_models() * min(parts, DEVICE_PARTS) // DEVICE_PARTS
     return capacity.device_held_bytes + calls

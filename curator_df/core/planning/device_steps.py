@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step that brings blocks back from a GPU, and where a run puts it: before its writer, which takes blocks of the host."""
+"""Step that copies blocks from a GPU to the host, and its place in a run: before the writer, which needs host blocks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import BlockKernel
 
 TO_HOST_FACTOR = 2.0
-"""Assumed: what comes over, and texts and numbers once more as pandas has them (offsets of 64 bits, masks)."""
+"""Peak factor on the host (an assumption): the transferred data, and another copy of texts and numbers in pandas' form
+(64-bit offsets, masks).
+"""
 DEVICE_TO_HOST_FACTOR = 0.5
-"""Assumed: truth values and offsets that are packed anew before they go."""
+"""Peak factor on the GPU (an assumption): truth values and offsets that are packed again before the transfer."""
 TO_HOST = BlockKernel(
     "to_backend(pandas)", host_block, peak_factor=TO_HOST_FACTOR, device_peak_factor=DEVICE_TO_HOST_FACTOR
 )
-"""Copies a block to the host."""
+"""Kernel that copies a block to the host."""
 
 
 def for_sink(program: Program) -> Program:
-    """Return a program whose blocks are on the host at its end: one that leaves them on a GPU gets a step more."""
+    """Return a program whose final blocks are on the host: one that leaves them on a GPU gets an additional step."""
     if not is_on_device(program.meta):
         return program
     step = Step(TO_HOST.name, TO_HOST, TO_HOST.peak_factor, TO_HOST.peak_is_measured, takes_device=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an exchange will need, before it starts: reducers, bytes of a task, bytes on disk; refused if they are not there."""
+"""Estimate of an exchange before it starts: reducers, memory of a task, disk space; raises an error if these are missing."""
 
 from __future__ import annotations
 
@@ -17,62 +17,62 @@ from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError, CuratorError, DiskFullError, OversizeRowError
 
 MOST_REDUCERS = 4096
-"""Beyond that reducers grow: each reads a piece of every map file, and pieces get small."""
+"""Maximum number of reducers; beyond it reducers grow: each reads a piece of every map file, and pieces would become small."""
 MOST_DIRECT_READS = 1024
-"""Reducers times ranges: with more, the drops are collected, since each range would read a piece of every reducer's file."""
+"""Maximum product of reducers and ranges for direct reads by each range; above it, drops are collected first."""
 LEAST_TASK_BYTES = 2_000_000
-"""A task that may hold less than this cannot merge more than two or three slices at a time."""
+"""Minimum working memory of a task in bytes: with less, it cannot merge more than two or three slices in one step."""
 SAMPLED_RANGES = 8
 SAMPLE_BYTES = 500_000
-"""About the bytes that are read of each of them."""
+"""Approximate number of bytes that are read of each of them."""
 LARGEST_SAMPLED_ROW_BYTES = 4_000_000
 ROW_BYTES_GUESS = 300
-"""Bytes of a row where no block could be read."""
+"""Bytes per row if no block could be read."""
 PART_BYTES_GUESS = 100
-"""Bytes of a line or paragraph."""
+"""Bytes of a line or paragraph if no block could be read."""
 TASK_SLACK_BYTES = 6_000_000
-"""Held beside what scales: pieces on their way, a read of pages and its rows, bounds and index, allocator rounding."""
+"""Fixed memory of a task in bytes: pieces in transit, a read of pages and its rows, bounds and index, allocator rounding."""
 
 WIDEST_WORDS = 4
-"""Of the rows that are merged and sorted, where no exchange says it; vectors are wider, and count by their bytes."""
+"""Words of the rows that are merged and sorted if the exchange is unknown; vectors are wider, and count by their bytes."""
 
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """An exchange as projected."""
+    """Estimate of an exchange."""
 
     reducers: int
-    """Hash ranges."""
+    """Number of hash ranges."""
     ranges_per_drop_file: int
-    """As in `Exchange`."""
+    """Number of ranges whose drops share a file, as in `Exchange`."""
     task_bytes: int
-    """Peak memory of a map, reduce or collect task, beside the block of a map task."""
+    """Peak memory of a map, reduce or collect task in bytes, in addition to the block of a map task."""
     key_bytes: int
-    """Files of the map tasks."""
+    """Bytes of the files of the map tasks."""
     drop_bytes: int
-    """Files of the drops, if all rows but one were to go."""
+    """Bytes of the files of the drops, if all rows but one were dropped."""
     member_bytes: int
-    """Files of the members of groups, if all rows were to be, where they are kept for a table."""
+    """Bytes of the files of group members, if all rows were members and are needed for a table."""
     scratch_bytes: int
-    """In the scratch directories of all tasks that run at a time, if keys spread evenly."""
+    """Bytes in the scratch directories of all concurrent tasks, if keys are evenly distributed."""
     passes: int
-    """How often a reducer's rows are merged: 1 unless map files are very many for the memory."""
+    """Number of times that a reducer's rows are merged: 1 unless there are too many map files for the memory."""
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes in the exchange's folder."""
+        """Number of bytes in the exchange's folder."""
         return self.key_bytes + self.drop_bytes + self.member_bytes
 
 
 def estimate_kept(program: Program, ranges: Ranges, *, of_parts: bool = False) -> int:
-    """Return about how many rows come out of a program: those of its source, less what `sample_rows` leaves out."""
+    """Return the approximate number of rows that leave a program: those of its source, minus those of `sample_rows`."""
     return max(int(estimate_rows(program.source, ranges, of_parts=of_parts) * program.row_share), 1)
 
 
 def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> int:
-    """Return about how many rows (or parts of rows) an input has, from footers or the first block of a few ranges.
+    """Return the approximate number of rows (or parts of rows) of an input, from footers or the first block of a few ranges.
 
-    It decides how much disk is asked for and into how many hash ranges keys are cut; nothing rests on its being right.
+    It determines the requested disk space and the number of hash ranges of keys; results do not depend on its accuracy.
     """
     if of_parts:
         return int(source.text_bytes / PART_BYTES_GUESS) + 1
@@ -101,21 +101,21 @@ def _row_bytes(source: Source, piece: Range) -> float | None:
     except OversizeRowError as exc:
         return exc.row_bytes
     except CuratorError:
-        return None  # the run will say what is wrong, with all that belongs to it
+        return None  # the run will report the error completely
     return None if block is None else float(block.memory_usage(index=False).sum()) / len(block)
 
 
 def choose_reducers(total_rows: int, row_bytes: int, work_bytes: int) -> int:
-    """Return the number of hash ranges at which a reducer's rows, spread evenly, are merged in memory at once.
+    """Return the number of hash ranges at which a reducer's rows, evenly distributed, are merged in memory in one step.
 
     Parameters
     ----------
     total_rows : int
-        Projected. Too few does no harm: a reducer streams what does not fit.
+        Estimated number of rows. Too low a number is harmless: a reducer streams what does not fit.
     row_bytes : int
-        Of a key row: 24, or 32 with a rank.
+        Bytes of a key row: 24, or 32 with a rank.
     work_bytes : int
-        Memory of a task, half of which merges.
+        Working memory of a task in bytes, half of which is used to merge.
 
     Examples
     --------
@@ -138,28 +138,28 @@ def project_exchange(
     of_parts: bool = False,
     member_slices: int = 0,
 ) -> ExchangePlan:
-    """Project an exchange, and refuse it if it cannot fit.
+    """Estimate an exchange, and raise an error if it cannot fit.
 
     Parameters
     ----------
     total_rows : int
-        Key rows, projected.
+        Estimated number of key rows.
     keep : {"first", "last", "largest", "smallest"}
-        The policy: with a value, rows are 32 bytes and not 24.
+        Policy: with a value, rows have 32 bytes instead of 24.
     map_files : int
-        Ranges.
+        Number of ranges.
     work_bytes : int
-        Memory that a task may hold.
+        Working memory of a task in bytes.
     tasks_at_a_time : int
-        Tasks that run at the same time on the machine of the scratch directory.
+        Number of concurrent tasks on the machine of the scratch directory.
     folder : Folder, optional
-        Where the files will go, to be checked for free space where that is known.
+        Folder for the files, whose free space is checked if it is known.
     reducers : int, optional
-        Those of an exchange to be resumed; by default `choose_reducers`.
+        Number of reducers of an exchange that is resumed; by default `choose_reducers`.
     of_parts : bool
-        Whether keys are of parts of rows: 32 bytes each.
+        Whether keys are those of parts of rows: 32 bytes each.
     member_slices : int
-        Slices of the files of members, where these are kept for a table of groups.
+        Number of slices of the files of members, if these are needed for a table of groups.
 
     Raises
     ------
@@ -170,8 +170,8 @@ def project_exchange(
     """
     if work_bytes < LEAST_TASK_BYTES + TASK_SLACK_BYTES:
         raise BudgetError(
-            f"an exchange needs {show_size(LEAST_TASK_BYTES + TASK_SLACK_BYTES)} for each task, and a task may hold "
-            f"{show_size(work_bytes)}; allow more memory=, or fewer threads"
+            f"an exchange needs {show_size(LEAST_TASK_BYTES + TASK_SLACK_BYTES)} for each task, but a task has only "
+            f"{show_size(work_bytes)}. Use a larger memory=, or fewer threads"
         )
     words = key_words(keep, of_parts=of_parts)
     memory_bytes = work_bytes - TASK_SLACK_BYTES
@@ -196,7 +196,7 @@ def project_exchange(
 
 
 def merge_passes(slices: int, rows: int, words: int, memory_bytes: int) -> int:
-    """Return how often rows are merged when so many slices hold them evenly."""
+    """Return how often rows are merged if they are evenly distributed over this many slices."""
     passes = 1
     while slices > 2:
         held = min(-(-rows // slices), rows_in_page(words)) * merge_row_bytes(words)
@@ -220,13 +220,13 @@ def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
         raise DiskFullError(
             f"the exchange needs {show_size(needed)} for temporary files: "
             f"{show_size(plan.key_bytes)} of keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, "
-            f"{show_size(plan.scratch_bytes)} while sorting; {show_size(free)} are free in {folder.url if folder else ''}. "
-            f"Nothing was started; make room, name another workdir=, or {smaller_part(free / needed)}"
+            f"{show_size(plan.scratch_bytes)} while sorting; only {show_size(free)} are free in {folder.url if folder else ''}. "
+            f"Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
         )
 
 
 def smaller_part(share: float) -> str:
-    """Say how to go on with the share of the rows that fits, rounded down to a hundredth.
+    """Return the advice to process only the share of the rows that fits, rounded down to a hundredth.
 
     Examples
     --------
@@ -242,10 +242,10 @@ def smaller_part(share: float) -> str:
 
 
 def merge_bytes(job: Any, done: list[dict[str, Any]]) -> int:
-    """Return what a merge could hold at most: for the rows that it counted, or else as if one had all files of the stage."""
+    """Return the maximum bytes of a merge: for the rows that it counted, or else as if one task had all files of the stage."""
     files = [file for name in ("files", "known") for file in getattr(job, name, ())]
     if not files:
-        return 0  # what is merged and sorted there are rows that were merged before
+        return 0  # the rows merged and sorted in this case were merged before
     exchange = getattr(job, "exchange", None)
     rows = max((one["rows_read"] for one in done), default=0)
     merged = rows * merge_row_bytes(WIDEST_WORDS if exchange is None else exchange.words)

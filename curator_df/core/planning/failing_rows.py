@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's function that raises: the error that says where, or the rows that it raises on, found by halving."""
+"""Handling of a user's function that raises: the error with its location, or the failing rows, found by halving."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from curator_df.errors import CuratorError, OperatorError
 
 
 def may_be_users(step: Step) -> bool:
-    """Tell whether a step runs a function that the user wrote."""
+    """Return whether a step runs a function that the user wrote."""
     return isinstance(step.action, Graph) or (isinstance(step.action, BlockKernel) and step.action.is_users)
 
 
@@ -44,8 +44,8 @@ def _operator_error(raised: str, remedy: str, block: Any, files: Sequence[str]) 
         first, last = int(block.index[0]), int(block.index[-1])
         rows += f", from {_place(first, files)} to {_place(last, files)}"
     return OperatorError(
-        f"{raised} {rows}. {remedy}, or set such rows aside with on_error='quarantine', which needs the index that the reader "
-        "gave them"
+        f"{raised} {rows}. {remedy}, or quarantine such rows with on_error='quarantine', which needs the index that the reader "
+        "created"
     )
 
 
@@ -55,7 +55,7 @@ def _place(address: int, files: Sequence[str]) -> str:
 
 
 def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside: Callable[[BadRow], None]) -> Any:
-    """Find the rows on which a step raises, by halving; set them aside and return the others, of which there may be none."""
+    """Find the rows on which a step raises, by halving; quarantine them and return the others, possibly none."""
     failing: dict[int, str] = {}
     waiting, in_a_row = [(0, len(block))], 0
     while waiting:
@@ -94,7 +94,7 @@ def _raised(step: Step, part: Any) -> Exception | None:
 
 
 def _failed_rows(rows: Any, reasons: Iterable[str], files: Sequence[str]) -> Iterator[BadRow]:
-    # All in one call, which takes a millisecond for a row alone. Not splitlines: texts may hold U+2028.
+    # All in one call, which takes a millisecond even for one row. Not splitlines: texts may contain U+2028.
     records = host_block(rows).to_json(orient="records", lines=True, force_ascii=False).strip("\n").split("\n")
     for address, reason, record in zip(rows.index.to_numpy().tolist(), reasons, records, strict=True):
         path, offset = files[address >> OFFSET_BITS], address & ((1 << OFFSET_BITS) - 1)

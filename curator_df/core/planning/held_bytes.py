@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker holds besides its blocks: models, tables and packages, texts of any length, and pages of files."""
+"""Memory of a worker in addition to its blocks: models, tables and packages, texts of any length, and pages of files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from curator_df.core.planning.program import Step
 from curator_df.core.planning.task_factor import against_programs, task_factor
 
 KERNEL_FIXED_BYTES = 20_000_000
-"""The part of `TASK_FIXED_BYTES` that a step may hold whatever its block; for more a plan makes room."""
+"""Part of `TASK_FIXED_BYTES` that a step may use whatever its block, in bytes; a plan adds memory for larger needs."""
 
 
 def steps_of(joined: Fork) -> list[Step]:
-    """Return all steps of a run, those of passes over other tables too."""
+    """Return all steps of a run, including those of passes over other tables."""
     steps = list(joined.stem)
     for branch in joined.branches:
         steps += joined.own_steps(branch)
@@ -26,7 +26,7 @@ def steps_of(joined: Fork) -> list[Step]:
 
 
 def held_bytes_of(joined: Fork, capacity: Capacity, tasks: int) -> int:
-    """Return what is held in each worker besides blocks: once, in each task beyond its room, and in calls at a time."""
+    """Return the memory of each worker in addition to blocks: once, in each task beyond its room, and in concurrent calls."""
     steps = steps_of(joined)
     beyond = max((step.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
     longest = int(max((step.row_bytes for step in steps), default=0) * task_factor(joined))
@@ -35,19 +35,19 @@ def held_bytes_of(joined: Fork, capacity: Capacity, tasks: int) -> int:
 
 
 def page_bytes_of(joined: Fork) -> int:
-    """Return what a task holds of its files beside blocks."""
+    """Return the memory that a task needs for pages of its files, in addition to blocks."""
     sources = [joined.source, *(program.source for program in against_programs(joined))]
     return max(source.reader_fixed_bytes for source in sources)
 
 
 def kept_bytes_of(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
-    """Return what workers hold of packages of earlier runs that these steps do not count themselves."""
+    """Return the memory of packages from earlier runs that these steps do not count themselves, by package."""
     counted = {name for step in steps for name in step.libraries}
     return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
 
 
 def _held_once(steps: Sequence[Step]) -> int:
-    """Return what a worker holds for all calls: packages and weights once, however many steps use them."""
+    """Return the memory of a worker for all calls: packages and weights count once, however many steps use them."""
     together: dict[str, int] = {}
     for step in steps:
         for name, size in step.held_together.items():

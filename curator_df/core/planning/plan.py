@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run will need, before it starts: the bytes of a task, of the node, and the largest row that can pass.
+"""Estimate of a run before it starts: memory of a task and of the node, and the largest row that can be processed.
 
-What a task holds on the host is in `core.planning.task_factor`, and on a GPU in `core.planning.device_plan`.
+The host memory of a task is in `core.planning.task_factor`, its GPU memory in `core.planning.device_plan`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import BudgetError
 
 MIN_BLOCK_BYTES = 1_000_000
-"""Smaller blocks cost more time in Python than they save memory."""
+"""Minimum block size in bytes: smaller blocks cost more time in Python than they save memory."""
 MAX_DEFAULT_BLOCK_BYTES = 16_000_000
-"""Larger blocks were not faster and only hold more: 1.9, 1.8, 1.8 and 2.0 s for 100 MB through the Gopher chain in one
-thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may ask for more."""
+"""Maximum default block size in bytes. Larger blocks were not faster and need more memory: 1.9, 1.8, 1.8 and 2.0 s for 100 MB
+through the Gopher chain in one thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may set more.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,9 @@ class StagePlan:
     task_bytes: int
     """Peak bytes of a task."""
     largest_row_bytes: int
-    """Longest row that can be processed beside other tasks."""
+    """Longest row that can be processed concurrently with other tasks, in bytes."""
     exclusive_row_bytes: int
-    """Longest row that can be processed alone on the node."""
+    """Longest row that can be processed exclusively, in bytes."""
     capacity: Capacity
     """Resources that the tasks of a worker share."""
     of_input: bool = True
@@ -81,11 +82,11 @@ class Plan:
     input_files: int
     """Number of input files."""
     projected_bytes: int
-    """Projected peak memory of the whole process tree."""
+    """Estimated peak memory of the whole process tree, in bytes."""
     held_bytes: int = 0
-    """Memory that steps hold in each worker besides blocks."""
+    """Per-worker fixed memory of the steps in bytes, in addition to blocks."""
     limits: tuple[tuple[str, int], ...] = ()
-    """Steps that take more of a worker than a thread, and how many of its tasks can be in them at a time."""
+    """Steps that need more of a worker than a thread, and the maximum number of its tasks in them concurrently."""
     kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Packages from earlier runs that this one does not use, and their bytes in each worker; part of ``held_bytes``."""
     elsewhere: tuple[str, ...] = ()
@@ -97,23 +98,21 @@ class Plan:
 
     @property
     def device_bytes(self) -> int:
-        """Projected peak memory on the GPU of each worker; 0 if nothing is on one."""
+        """Estimated peak memory on the GPU of each worker in bytes; 0 if nothing is on one."""
         return 0 if self.device is None else self.device.bytes_of(self.stages[-1].block_bytes)
 
     def with_long_row(self, row_bytes: int) -> int:
-        """Return the projection for an input that has a row of this size."""
+        """Return the estimated peak for an input that has a row of this size."""
         stage = self.stages[-1]
         needed = task_needs(row_bytes, stage.task_factor)
-        if row_bytes > stage.largest_row_bytes:  # then it ran alone
+        if row_bytes > stage.largest_row_bytes:  # then it ran exclusively
             return max(self.projected_bytes, self.layout.reserved_bytes + needed)
         return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, needed)
 
     def with_merges(self, task_bytes: int) -> int:
-        """Return the projection with this many bytes of keys (or of texts to compare) for a task; 0 without any.
+        """Return the estimated peak with this many bytes of keys (or of texts to compare) for a task; 0 without any.
 
-        At most, a task has the memory of a thread, or that of all workers if it runs alone.
-
-        A task has what there is for a thread at most, or what there is for all workers if it runs alone.
+        A task has at most the memory of a thread, or that of all workers if it runs exclusively.
         """
         layout = self.layout
         together = layout.node_workers * (layout.threads * min(task_bytes, layout.thread_bytes) + self.held_bytes)
@@ -122,46 +121,47 @@ class Plan:
         return max(self.projected_bytes, layout.reserved_bytes + min(max(together, alone), at_most))
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the content of the plan, as (what, value)."""
+        """Return the content of the plan, as (label, value)."""
         layout = self.layout
         said = [
             ("input", f"{show_count(self.input_files, 'file')}, {show_size(self.input_bytes)}"),
             ("memory", f"{show_size(self.projected_bytes)} projected, {show_size(layout.allowed_bytes)} allowed"),
             (
                 "layout",
-                f"{layout.shape}, {show_size(layout.thread_bytes)} of work memory for each thread ({layout.reason})",
+                f"{layout.shape}, {show_size(layout.thread_bytes)} of working memory for each thread ({layout.reason})",
             ),
         ]
         if layout.client_bytes:
-            said.append(("client", f"{show_size(layout.client_bytes)} taken by this process since the cluster started"))
+            said.append(("client", f"{show_size(layout.client_bytes)} used by this process since the cluster started"))
         if self.device is not None:
             said.append(("gpu", self.device.said(self.stages[-1].block_bytes)))
         for number, stage in enumerate(self.stages, start=1):
             tasks = f"{stage.task_factor:.1f} = {show_size(stage.task_bytes)} a task"
             blocks = f"blocks of {show_size(stage.block_bytes)} x {tasks}"
             alone = show_size(stage.exclusive_row_bytes)
-            rows = f"rows up to {show_size(stage.largest_row_bytes)}, alone on the node up to {alone}"
+            rows = f"rows up to {show_size(stage.largest_row_bytes)}, exclusively up to {alone}"
             said.append((f"stage {number}", f"{stage.title}: {blocks}; {rows}"))
             said += [
                 ("", f"{name}: {factor:.1f} x block ({'measured' if measured else 'assumed'})")
                 for name, factor, measured in stage.steps
             ]
         if self.held_bytes:
-            said.append(("held", f"{show_size(self.held_bytes)} in each worker by steps, besides blocks"))
+            said.append(("fixed", f"{show_size(self.held_bytes)} in each worker for steps, in addition to blocks"))
         if self.kept:
             names, kept_bytes = ", ".join(self.kept), sum(self.kept.values())
-            whose = f"of that by packages of earlier runs ({names}): workers that are started anew hold none"
+            whose = f"of that for packages of earlier runs ({names}), which restarted workers do not have"
             said.append(("", f"{show_size(kept_bytes)} {whose}"))
         beside = self.stages[-1].beside
-        waiting = (
-            f"the others do other steps or wait, with a block each: {show_size(self.stages[-1].task_bytes)} a task"
-        )
+        waiting = f"the other tasks run other steps or wait, with one block each: {show_size(self.stages[-1].task_bytes)} a task"
         said += [
-            ("at a time", f"{name}: {most} of the {layout.threads + beside} tasks of a worker; {waiting}")
+            (
+                "tasks",
+                f"{name}: at most {most} of the {layout.threads + beside} tasks of a worker concurrently; {waiting}",
+            )
             for name, most in self.limits
         ]
         if self.elsewhere or layout.spare_cpus:
-            said.append(("at a time", tasks_planned(self.elsewhere, layout.threads, beside, layout.spare_cpus)))
+            said.append(("tasks", tasks_planned(self.elsewhere, layout.threads, beside, layout.spare_cpus)))
         said += self.remarks
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
@@ -171,8 +171,8 @@ class Plan:
     def _passes(self, passes: int) -> str:
         names = ", ".join(name for name, _, _ in self.stages[0].steps[:-1])
         return (
-            f"{names}: {passes} times; checkpoint(df, path) before the first drop runs them once, for one writing and "
-            "reading of their result"
+            f"{names}: {passes} times; checkpoint(df, path) before the first drop runs them once, at the cost of writing and "
+            "reading their result"
         )
 
     def __rich__(self) -> Any:
@@ -200,21 +200,21 @@ class Plan:
 
 
 def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layout) -> Plan:
-    """Project a run into one sink; see `plan_fork`."""
+    """Estimate a run into one sink; see `plan_fork`."""
     return plan_fork(fork([Branch(program, sink, rejects)]), layout)
 
 
 def plan_fork(joined: Fork, layout: Layout) -> Plan:
-    """Project one streaming stage, and refuse it if it cannot fit.
+    """Estimate one streaming stage, and raise an error if it cannot fit.
 
     Raises
     ------
     BudgetError
-        With the block size or the memory that would fit. Nothing has been started.
+        The message names the block size or the memory that would fit. Nothing has been started.
     """
     factor = max(task_factor(joined), against_factor(joined))
     steps = steps_of(joined)
-    if any(step.on_device for step in steps):  # more blocks at a time would be more on the GPU
+    if any(step.on_device for step in steps):  # more concurrent blocks would need more GPU memory
         layout = dataclasses.replace(layout, spare_cpus=0)
     capacity = layout.capacity.holding(step.resources for step in steps)
     layout = dataclasses.replace(layout, device_held_bytes=capacity.device_held_bytes)
@@ -248,14 +248,14 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     limits = tuple((s.name, capacity.at_once(s.resources, free.threads)) for s in steps if s.resources != NO_LIMITS)
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.remarks))
     if page_bytes := page_bytes_of(joined):
-        said += (("pages", f"{show_size(page_bytes)} of that in each task: pages of the files are large"),)
+        said += (("pages", f"{show_size(page_bytes)} of that in each task, because the files have large pages"),)
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
     return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
 
 
 def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
-    """Return how many tasks beside those of its threads a worker has room for.
+    """Return the number of additional tasks, beyond those of its threads, that fit into a worker.
 
     There is one for each spare CPU, and one for each call that works elsewhere.
     """
@@ -269,14 +269,14 @@ def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) 
 
 
 def _free(joined: Fork, layout: Layout, kept_bytes: int, beside: int) -> tuple[int, Layout]:
-    """Return what steps hold in each worker besides blocks, and the layout with what is left for so many tasks more."""
+    """Return the fixed memory of the steps in each worker, and the layout that remains for this many additional tasks."""
     tasks = layout.threads + beside
     held_bytes = held_bytes_of(joined, layout.capacity, tasks) + kept_bytes
     return held_bytes, dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0), threads=tasks)
 
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
-    """Yield a pass for each pending step. Its tasks hold no more than those of the last pass, and get the same blocks."""
+    """Yield a pass for each deferred step. Its tasks need no more than those of the last pass, and get the same blocks."""
     for number, branch in enumerate(joined.branches):
         steps = branch.program.steps
         for place, step in enumerate(steps):
@@ -287,7 +287,7 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
                 lines = (*before, ("count", 0.0, False))
                 yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=lines)
             elif isinstance(step.barrier, NearBarrier):
-                bands = f"sketch, hash and sort {step.barrier.num_bands} bands"
+                bands = f"compute MinHash signatures, hash and sort {step.barrier.num_bands} bands"
                 lines = (*before, (bands, KEY_WRITER_FACTOR, False))
                 yield dataclasses.replace(whole, title=f"signatures for {step.name}, then buckets", steps=lines)
                 if (against := step.barrier.against) is not None:
@@ -298,7 +298,7 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
                     lines = (*before, ("fetch texts of candidates", KEY_WRITER_FACTOR, False))
                     yield dataclasses.replace(whole, title=f"texts for {step.name}, then compare them", steps=lines)
             elif isinstance(step.barrier, VectorBarrier):
-                lines = (*before, ("keep vectors", VECTOR_WRITER_FACTOR, False))
+                lines = (*before, ("store vectors", VECTOR_WRITER_FACTOR, False))
                 yield dataclasses.replace(whole, title=f"vectors for {step.name}, then clusters", steps=lines)
             else:
                 lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
@@ -306,7 +306,7 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
 
 
 def _require_vector_room(joined: Fork, layout: Layout) -> None:
-    """Refuse k-means that does not fit, where the number of rows is known; otherwise the run does when it has counted them."""
+    """Refuse k-means that does not fit if the number of rows is known; otherwise the run does so after it has counted them."""
     for branch in joined.branches:
         for step in branch.program.steps:
             if isinstance(step.barrier, VectorBarrier) and not is_found(step.barrier):
@@ -323,22 +323,22 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
     asked = MIN_BLOCK_BYTES if explicit is None else explicit
     if asked > fitting:
         needed = task_needs(asked, factor) + 1
-        # Of one thread, and of workers that have done nothing yet: enough, whatever the layout.
+        # For one thread, and for workers without earlier runs: sufficient, whatever the layout.
         held_bytes = held_bytes_of(joined, dataclasses.replace(layout.capacity, threads=1), 1)
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
-        held = f", beside {show_size(held_bytes)} that steps hold" if held_bytes else ""
+        held = f", after {show_size(held_bytes)} for steps" if held_bytes else ""
         if page_bytes := page_bytes_of(joined):
-            held += f" and that pages of the files take ({show_size(page_bytes)}; files with smaller pages take less)"
+            held += f" and pages of the input files ({show_size(page_bytes)}; files with smaller pages need less)"
         if layout.client_bytes:
-            held += f" and {show_size(layout.client_bytes)} that this process has taken since the cluster started"
+            held += f"; this process has used {show_size(layout.client_bytes)} since the cluster started"
         smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
         smaller += f"cpus={cpus} or " if cpus else ""
         outputs = len(joined.branches)
-        fewer = f", or fewer than {outputs} outputs at a time" if outputs > 1 else ""
+        fewer = f", or write fewer than {outputs} outputs in one run" if outputs > 1 else ""
         raise BudgetError(
-            f"blocks of {show_size(asked)} do not fit: a task needs {factor:.1f} x that and some, {show_size(needed)}, and "
-            f"each of {layout.workers * layout.threads} tasks at a time may hold {show_size(layout.thread_bytes)} of the "
-            f"{show_size(layout.allowed_bytes)} allowed{held}. This would fit: {smaller}memory={enough:_}{fewer}"
+            f"blocks of {show_size(asked)} do not fit: each of the {layout.workers * layout.threads} concurrent tasks needs "
+            f"{show_size(needed)} ({factor:.1f} x the block size + a fixed part), but has {show_size(layout.thread_bytes)} of "
+            f"the {show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={enough:_}{fewer}"
         )
     return min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit
 
@@ -349,7 +349,8 @@ def _all_lines(joined: Fork) -> Iterator[tuple[str, float, bool]]:
     for branch in joined.branches:
         yield from _step_lines(joined.own_steps(branch))
         name = "write" if len(joined.branches) == 1 else f"write {branch.sink.folder.url}"
-        yield name, branch.sink.writer_factor, False  # projected runs hold, but writers were not measured alone
+        # The estimates of whole runs hold, but writers were not measured separately.
+        yield name, branch.sink.writer_factor, False
 
 
 def _read_line(source: Source) -> tuple[str, float, bool]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Dask expression to a program: one shippable callable, block in, block out.
+"""Conversion of a Dask expression to a program: one picklable callable that takes a block and returns a block.
 
-The expression is lowered once, on a one-partition placeholder, never per partition (a graph of 100,000 partitions took
-18 s and 470 MB to optimise). A step is what lies between two tables that every row must pass through: a kernel of ours,
-or any block-by-block Dask operation (``df[df.n > 3]``, ``assign``, ``map_partitions``).
+The expression is lowered once, on a one-partition placeholder, never per partition (optimizing a graph of 100,000 partitions
+took 18 s and 470 MB). A step is the operation between two tables that every row must pass through: a kernel of curator_df, or any
+block-by-block Dask operation (``df[df.n > 3]``, ``assign``, ``map_partitions``).
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from curator_df.errors import ExpressionError
 
 @dataclass(frozen=True)
 class ReadPartition:
-    """What `dask.dataframe.from_map` calls for each partition of a table we read."""
+    """Function that `dask.dataframe.from_map` calls for each partition of a table that curator_df reads."""
 
     source: Source
-    """Where the rows come from."""
+    """Source of the rows."""
     ranges: Ranges
-    """One range for each Dask partition."""
+    """Ranges of the source, one for each Dask partition."""
     block_bytes: int
-    """About the decompressed bytes of each partition."""
+    """Approximate decompressed bytes of each partition."""
     explicit: bool
     """True when the user named the block size."""
     parts: Parts | None = None
@@ -96,26 +96,26 @@ class Step:
     name: str
     """Name of the operator, or of the Dask operation."""
     action: BlockKernel | Graph | RangeAction
-    """What runs."""
+    """Operation that the step runs."""
     peak_factor: float
-    """Peak extra bytes as a multiple of the block's bytes."""
+    """Peak extra memory as a multiple of the block's bytes."""
     peak_is_measured: bool
-    """False when the factor was assumed."""
+    """False if the factor is an assumption."""
     takes_device: bool = False
-    """Whether the block that it takes is in the memory of a GPU."""
+    """Whether its input block is in GPU memory."""
     gives_device: bool = False
-    """Whether the block that it returns is."""
+    """Whether its output block is in GPU memory."""
     addresses_for: str = ""
-    """What later tells rows apart by their address, so that this step must keep it; empty where nothing does."""
+    """Later step or pass that identifies rows by the index, so that this step must keep it; empty if there is none."""
 
     @property
     def on_device(self) -> bool:
-        """Whether it holds a block in the memory of a GPU."""
+        """Whether it uses a block in GPU memory."""
         return self.takes_device or self.gives_device
 
     @property
     def device_peak_factor(self) -> float:
-        """Peak extra bytes of the GPU's memory as a multiple of the block's bytes; assumed for a step that says nothing."""
+        """Peak extra GPU memory as a multiple of the block's bytes; assumed for a step that does not state it."""
         if not self.on_device:
             return 0.0
         said = self.action.device_peak_factor if isinstance(self.action, BlockKernel) else None
@@ -123,74 +123,74 @@ class Step:
 
     @property
     def device_fixed_bytes(self) -> int:
-        """Extra bytes of the GPU's memory of one call whatever the block."""
+        """Extra GPU memory of one call in bytes, whatever the block."""
         return self.action.device_fixed_bytes if isinstance(self.action, BlockKernel) and self.on_device else 0
 
     @property
     def barrier(self) -> Barrier | PartBarrier | NearBarrier | RowCount | None:
-        """What a step waits (or waited) for; None for every step that needs one block at a time."""
+        """Deferred operation of the step, pending or resolved; None for a step that needs only one block."""
         return None if isinstance(self.action, Graph) else self.action.barrier
 
     @property
     def fixed_bytes(self) -> int:
-        """Extra bytes of one call whatever the block."""
+        """Extra memory of one call in bytes, whatever the block."""
         return 0 if isinstance(self.action, RangeAction) else self.action.fixed_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that a worker holds once for all calls."""
+        """Memory in bytes that a worker keeps once for all calls."""
         return 0 if isinstance(self.action, RangeAction) else self.action.held_bytes
 
     @property
     def libraries(self) -> Mapping[str, int]:
-        """What of these bytes stays when the run is over, by package."""
+        """Part of that memory that stays when the run is over, in bytes by package."""
         return self.action.libraries if isinstance(self.action, BlockKernel) else {}
 
     @property
     def held_together(self) -> Mapping[str, int]:
-        """What of them a worker holds once for all steps that name it."""
+        """Part of that memory that a worker shares among all steps that name it, in bytes by name."""
         return {**self.libraries, **self.action.shared} if isinstance(self.action, BlockKernel) else {}
 
     @property
     def resources(self) -> Resources:
-        """What one call takes of its worker."""
+        """Resources that one call needs."""
         return NO_LIMITS if isinstance(self.action, RangeAction) else self.action.resources
 
     @property
     def resource_bytes(self) -> int:
-        """Extra bytes of a call while it has that."""
+        """Extra memory of a call in bytes while it has these resources."""
         return self.action.resource_bytes if isinstance(self.action, BlockKernel) else 0
 
     @property
     def row_bytes(self) -> int:
-        """Longest row that it may make of several."""
+        """Longest row in bytes that it may make from several rows."""
         return self.action.row_bytes if isinstance(self.action, BlockKernel) else 0
 
     @property
     def remarks(self) -> tuple[tuple[str, str], ...]:
-        """What `explain` says of it besides."""
+        """Additional remarks for `explain`."""
         return self.action.remarks if isinstance(self.action, BlockKernel) else ()
 
     @property
     def row_share(self) -> float:
-        """About the share of the rows that go on, as far as that is known beforehand."""
+        """Approximate fraction of the rows that it passes on, as far as known in advance."""
         return self.action.row_share if isinstance(self.action, BlockKernel) else 1.0
 
     @property
     def makes_rows(self) -> bool:
-        """Whether several rows with the same address may come of one."""
+        """Whether it may make several rows with the same row ID from one row."""
         return isinstance(self.action, BlockKernel) and self.action.makes_rows
 
     @property
     def uses_addresses(self) -> bool:
-        """Whether it tells rows apart by their address."""
+        """Whether it identifies rows by their row ID."""
         if self.barrier is not None:
             return not isinstance(self.barrier, RowCount)
         return isinstance(self.action, BlockKernel) and self.action.uses_addresses
 
     @property
     def parameters(self) -> Printed:
-        """Its parameters as a journal keeps them; the whole step where it is Dask's own."""
+        """Parameters of the step as a journal stores them; the whole step for one of Dask."""
         if self.barrier is not None:
             return printed(self.barrier)
         if isinstance(self.action, Graph):
@@ -199,8 +199,8 @@ class Step:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what this step does."""
-        if self.barrier is not None:  # pending or resolved, it is the same step
+        """Digest of the operation of this step."""
+        if self.barrier is not None:  # pending and resolved are the same step
             return fingerprint(self.name, self.barrier)
         if isinstance(self.action, BlockKernel):
             return fingerprint(self.action.name, self.action.func, self.action.parameters)
@@ -209,34 +209,34 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """The steps between a source and a sink."""
+    """Steps between a source and a sink."""
 
     source: Source
-    """Where the blocks come from."""
+    """Source of the blocks."""
     steps: tuple[Step, ...]
-    """What happens to each block, in order."""
+    """Steps that process each block, in order."""
     meta: Any
-    """Empty block as it comes out."""
+    """Empty block with the columns of the result."""
     block_bytes: int
-    """Block size of the table as it was read."""
+    """Block size in bytes of the table as it was read."""
     explicit_blocks: bool
-    """True when the user named that block size."""
+    """True if the user set that block size."""
     origin: Source
-    """The source as it was read, with the columns that this program does not need."""
+    """Source as it was read, including columns that this program does not need."""
 
     @property
     def row_share(self) -> float:
-        """About the share of the source's rows that come out, as far as that is known; samples with one seed are nested."""
+        """Approximate fraction of the source's rows in the result, as far as known; samples with one seed are nested."""
         return min((step.row_share for step in self.steps), default=1.0)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of what the program does; blocks, workers and memory are not in it."""
+        """Digest of the operations of the program, independent of blocks, workers and memory."""
         return fingerprint([step.fingerprint for step in self.steps])
 
 
 def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[Outcome, float]:
-    """Run one step on one block; return what came out and the seconds it took. A `RangeAction` comes with its range."""
+    """Run one step on one block; return its outcome and the duration in seconds. A `RangeAction` needs its range."""
     started = time.perf_counter()
     if isinstance(step.action, RangeAction):
         if of_range is None:
@@ -290,28 +290,28 @@ def current_spooler() -> Spooler | None:
 
 
 def lower(df: Any, *, spools: bool = False) -> Program:
-    """Turn a lazy table into a program.
+    """Convert a lazy table to a program.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A table that begins with one of our readers.
+        Table that begins with a reader of curator_df.
     spools : bool
-        Whether what a run cannot stream (rows in memory, a sort, a merge) is first computed by Dask into working files of the
-        open session, from which the program then reads.
+        Whether Dask first computes the parts that a run cannot stream (rows in memory, a sort, a merge) into working files of
+        the open session, from which the program then reads.
 
     Returns
     -------
     Program
-        The source, the steps, and the columns that come out.
+        Source, steps, and columns of the result.
 
     Raises
     ------
     ExpressionError
-        If the table does not begin with one of our readers, reads from several, or has a step that needs more than one
+        If the table does not begin with a reader of curator_df, reads from several, or has a step that needs more than one
         block (a merge, sort, shuffle or group-by).
     UnsupportedBackendError
-        If Dask's own ``to_backend`` is in it, which keeps neither the types nor the plan.
+        If the table contains Dask's own ``to_backend``, which keeps neither the types nor the plan.
     """
     if not isinstance(df, FrameBase) or df.ndim != 2:
         raise ExpressionError(
@@ -343,7 +343,7 @@ def lower(df: Any, *, spools: bool = False) -> Program:
 def foreign_part(expression: Expr) -> Expr | None:
     """Return the smallest part of an expression that Dask must compute before the rest can be streamed; None if none.
 
-    It is a table through which all rows pass, and every step after it works block by block on its rows alone.
+    All rows pass through this table, and every later step works block by block on its rows alone.
     """
     tables = [node for node in _spine_to_leaves(expression) if node.ndim == 2]
     streamed = [node for node in tables if _streams_from(expression, node)]
@@ -366,19 +366,19 @@ def _spine_to_leaves(root: Expr) -> list[Expr]:
 
 
 def _streams_from(root: Expr, start: Expr) -> bool:
-    """Tell whether all that stands after a table works on one block of it at a time."""
+    """Return whether all steps after a table work on one block alone."""
     before = {node._name for node in start.walk()}
     return all(streams(node) for node in root.walk() if node._name not in before)
 
 
 def origin_of(df: Any) -> ReadPartition:
-    """Return the reader that a table begins with; raise `ExpressionError` if it is none of ours."""
+    """Return the reader that a table begins with; raise `ExpressionError` if it is not one of curator_df."""
     reader: ReadPartition = _find_origin(df.expr).operand("func")
     return reader
 
 
 def require_addresses(df: Any, operator: str) -> None:
-    """Raise `ExpressionError` if several rows of a table may have the same address, by which an operator tells rows apart."""
+    """Raise `ExpressionError` if several rows of a table may share a row ID, by which an operator identifies rows."""
     for node in df.expr.walk():  # from the last step to the first
         kernel = node.operand("func") if isinstance(node, MapPartitions) else None
         if isinstance(kernel, BlockKernel) and kernel.unites_rows:
@@ -405,7 +405,7 @@ def _is_ours(node: Expr) -> bool:
 
 
 def _with_set_up(expression: Expr) -> Expr:
-    """Return an expression in which objects given to ``map_partitions`` are set up where they are called."""
+    """Return an expression in which objects passed to ``map_partitions`` are set up in the worker that calls them."""
     for node in expression.walk():
         if isinstance(node, MapPartitions) and not isinstance(node.operand("func"), BlockKernel):
             function = set_up("map_partitions", node.operand("func"))
@@ -452,7 +452,7 @@ def _step(before: Expr, after: Expr) -> Step:
     if isinstance(after, MapPartitions):
         kernel = after.operand("func")
         if isinstance(kernel, BlockKernel) and after.frame._name == before._name:
-            factor = 0.0 if all(places.values()) else kernel.peak_factor  # what it costs is not of the host's memory
+            factor = 0.0 if all(places.values()) else kernel.peak_factor  # it does not use host memory
             return Step(kernel.name, kernel, factor, kernel.peak_is_measured, **places)
     hole = _placeholder(before._meta)
     expression = after.substitute(before, hole)
@@ -469,9 +469,9 @@ def _step(before: Expr, after: Expr) -> Step:
 
 
 def with_columns(program: Program, columns: tuple[str, ...]) -> Program:
-    """Read no more than the keys need, where nothing stands before them.
+    """Read only the columns that the keys need, if no step comes before them.
 
-    Not where bad rows are set aside: one that is bad in another column must be missing in both passes.
+    All columns are read if bad rows are quarantined: a row that is bad in another column must be missing in both passes.
     """
     if program.steps or program.source.quarantines or not columns:
         return program

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of removed rows: the columns as they were read, and why and where each row went.
+"""Table of removed rows: the columns as they were read, with the step and the reason of each removal.
 
 Added columns all begin with ``reject_``: ``step``, ``reason``, ``rule``, ``value``, ``threshold``, ``file``, ``offset``,
-``matched_file``, ``matched_offset``. Which step fills which of them is a table in ``docs/operators.md``.
+``matched_file``, ``matched_offset``. A table in ``docs/operators.md`` lists the columns that each step fills.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rejects_meta(source_meta: Any) -> Any:
 
 
 def reject_rows(step: str, block: Any, outcome: Outcome, files: Sequence[str], source_meta: Any) -> Any:
-    """Return the rows that a step removed from a block, with reason and address."""
+    """Return the rows that a step removed from a block, with reason and row ID."""
     if outcome.rejects is not None:
         removed, why = outcome.rejects()
     else:
@@ -55,7 +55,7 @@ def reject_rows(step: str, block: Any, outcome: Outcome, files: Sequence[str], s
     }
     for name in ("reason", "rule"):
         values[f"reject_{name}"] = why.get(name, [None] * len(removed))
-    for name in ("value", "threshold"):  # a number that is none is missing
+    for name in ("value", "threshold"):  # NaN becomes missing
         values[f"reject_{name}"] = pa.array(why.get(name, [None] * len(removed)), pa.float64(), from_pandas=True)
     values |= _matched(why, len(removed), files)
     table = pd.DataFrame(
@@ -70,7 +70,7 @@ def _matched(why: Mapping[str, Any], rows: int, files: Sequence[str]) -> dict[st
         return {"reject_matched_file": [None] * rows, "reject_matched_offset": pa.nulls(rows, pa.int64())}
     names = [*files, *why.get("other_files", ())]
     numbers, offsets = why["matched"] >> OFFSET_BITS, why["matched"] & np.int64((1 << OFFSET_BITS) - 1)
-    is_known = numbers < len(names)  # kept signatures may come without the names of their files
+    is_known = numbers < len(names)  # kept signatures may lack the names of their files
     return {
         "reject_matched_file": [names[number] if number < len(names) else None for number in numbers.tolist()],
         "reject_matched_offset": pa.array(offsets, mask=~is_known),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peak bytes of a task on the host: so many times its block, and something whatever the block.
+"""Peak host memory of a task: a multiple of its block, plus a fixed part.
 
-A task holds, at its worst moment: what the reader needs to make a block, or the block and what a step adds to it, or
-the block and what the writer adds; and at all times one block that waits in each writer for its row group. Behind a fork
-the block that the branches share is held beside the one that a branch has made of it.
+At its peak, a task needs the memory that the reader needs to make a block, or the block and a step's extra memory, or the block
+and the writer's extra memory; one more block always waits in each writer for its row group. After a fork, the block that
+the branches share stays in memory in addition to the one that a branch has made from it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import Program, Step
 
 TASK_FIXED_BYTES = 40_000_000
-"""What a task holds whatever its block: a codec's state, allocator arenas, Python objects of a slice. Measured (private
-resident bytes, Gopher chain to Parquet): 52, 98, 156 and 235 MB with blocks of 4, 16, 32 and 64 MB."""
+"""Fixed memory of a task in bytes: a codec's state, allocator arenas, Python objects of a slice. Measured (private
+resident bytes, Gopher chain to Parquet): 52, 98, 156 and 235 MB with blocks of 4, 16, 32 and 64 MB.
+"""
 SLACK_FACTOR = 0.5
-"""Added to every task's factor: rests of lines, decompressor windows, allocator rounding, pages not yet given back."""
+"""Memory multiplier added to every task's factor: partial lines, decompressor windows, rounding, pages not yet returned."""
 
 
 def is_found(barrier: Barrier | PartBarrier | NearBarrier | VectorBarrier | RowCount) -> bool:
-    """Tell whether what a drop waits for was computed before and kept."""
+    """Return whether the stages of a deferred operation were computed before and stored."""
     if isinstance(barrier, RowCount):
         return False
     return barrier.home is not None and barrier.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
 
 
 def task_needs(block_bytes: int, factor: float) -> int:
-    """Return the peak bytes of a task with such blocks (or with such a row)."""
+    """Return the peak bytes of a task with blocks (or a row) of this size."""
     return TASK_FIXED_BYTES + int(block_bytes * factor)
 
 
@@ -44,7 +45,7 @@ def fitting_block(work_bytes: int, factor: float) -> int:
 
 
 def task_factor(joined: Fork) -> float:
-    """Return the peak bytes of a task as a multiple of its block's."""
+    """Return the peak memory of a task as a multiple of its block's bytes."""
     worst = max(joined.source.reader_factor, 1.0 + _dearest(joined.stem))
     held = held_blocks(joined.stem)
     kept = 0.0
@@ -58,7 +59,7 @@ def task_factor(joined: Fork) -> float:
 
 
 def against_programs(joined: Fork) -> list[Program]:
-    """Return what makes the other tables with which rows are still to be compared."""
+    """Return the programs of the other tables with which rows have yet to be compared."""
     barriers = [step.barrier for branch in joined.branches for step in branch.program.steps]
     return [
         barrier.against.program
@@ -68,7 +69,7 @@ def against_programs(joined: Fork) -> list[Program]:
 
 
 def against_factor(joined: Fork) -> float:
-    """Return `task_factor` for passes over other tables; 0 where there is none."""
+    """Return `task_factor` for passes over other tables; 0 if there are none."""
     factors = (
         max(
             program.source.reader_factor,
@@ -85,5 +86,5 @@ def _dearest(steps: Sequence[Step]) -> float:
 
 
 def held_blocks(steps: Sequence[Step]) -> float:
-    """Return how many blocks are held behind these steps because rows are made of them, part by part."""
+    """Return the number of blocks that stay in memory after these steps because they split rows into parts."""
     return float(sum(step.makes_rows for step in steps))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unit of work: where ranges come from, what runs on their blocks, what becomes of their rows, and what is done."""
+"""Ranges, the unit of work: their sources, the operations on their blocks, the results of their rows, and the journal."""

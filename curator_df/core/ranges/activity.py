@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which step each thread of this process works on now, so that one can look from outside while a task runs."""
+"""Current step of each thread of this process, so that it can be observed from outside while a task runs."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import collections
 import threading
 
 READ = "read"
-"""Between two blocks: the reader has the word."""
+"""Name of the state between two blocks, in which the reader works."""
 
 _steps: dict[int, str] = {}
 
 
 def enter_step(name: str) -> None:
-    """Note what this thread works on from now on."""
+    """Register the step that this thread works on from now on."""
     _steps[threading.get_ident()] = name
 
 
 def leave_task() -> str:
-    """Forget this thread; return what it worked on last, or an empty string."""
+    """Unregister this thread; return the step that it worked on last, or an empty string."""
     return _steps.pop(threading.get_ident(), "")
 
 
 def threads_by_step() -> dict[str, int]:
-    """Return how many threads of this process work on each step now."""
+    """Return the number of threads of this process that currently work on each step."""
     return dict(collections.Counter(list(_steps.values())))

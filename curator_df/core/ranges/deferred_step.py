@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A deferred operation in a Dask expression: what Dask evaluates when a table with a pending drop is looked at.
+"""Deferred operation in a Dask expression: evaluated by Dask when a table with a deferred operation is inspected.
 
-A writer runs the passes that a pending drop needs (`core.runner.stages`). ``.compute()``, ``.head()`` and the like evaluate an
-expression instead. They lower it, and `DeferredStep` then asks the open session (`evaluates_deferred`) to run the passes and to
-return the table that results, with the same partitions. Without a session the kernel stays, and refuses to run.
+A writer runs the passes that a deferred operation needs (`core.runner.stages`). ``.compute()``, ``.head()`` and the like evaluate
+an expression instead. They lower it, and `DeferredStep` then asks the open session (`evaluates_deferred`) to run the passes and
+return the resulting table, with the same partitions. Without a session the kernel stays, and refuses to run.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 from dask.dataframe.dask_expr._expr import MapPartitions, Partitions, PartitionsFiltered
 
 _evaluators: list[Callable[[Any], Any]] = []
-"""Of the open sessions; the latest is asked."""
+"""Evaluators of the open sessions, of which the latest is used."""
 _is_kept: ContextVar[bool] = ContextVar("is_kept", default=False)
 
 
 @dataclass(frozen=True)
 class Original:
-    """The expression of a deferred step as it was built, before Dask's optimizer moved anything into it."""
+    """Expression of a deferred step as it was built, before Dask's optimizer changed it."""
 
     expression: Any
 
@@ -32,7 +32,7 @@ class Original:
 
 
 class DeferredStep(MapPartitions):  # type: ignore[misc]
-    """A pending drop, which needs all rows before it can tell the first one that goes."""
+    """Deferred operation, which needs all rows before it can drop the first one."""
 
     _parameters: ClassVar[list[str]] = [*MapPartitions._parameters[:-1], "original", "nargs"]
     _defaults: ClassVar[dict[str, Any]] = {**MapPartitions._defaults, "original": None}
@@ -61,14 +61,14 @@ class DeferredStep(MapPartitions):  # type: ignore[misc]
 
 
 def defer(step: Any) -> Any:
-    """Return the expression of a pending drop that was mapped over the partitions, as a deferred step."""
+    """Return the expression of a deferred operation that was mapped over the partitions, as a deferred step."""
     operands = dict(zip(step._parameters, step.operands, strict=True))
     return DeferredStep(*({**operands, "original": Original(step)}[name] for name in DeferredStep._parameters))
 
 
 @contextmanager
 def kept_deferred() -> Iterator[None]:
-    """Leave deferred steps in the expressions that are lowered meanwhile: a run resolves them itself."""
+    """Leave deferred steps in the expressions that are lowered in this context: a run resolves them itself."""
     token = _is_kept.set(True)
     try:
         yield
@@ -77,11 +77,11 @@ def kept_deferred() -> Iterator[None]:
 
 
 def add_evaluator(evaluate: Callable[[Any], Any]) -> None:
-    """Make ``evaluate(expression)`` return the table of an expression that ends in a pending drop, or None if it cannot."""
+    """Register ``evaluate(expression)``: it returns the table of an expression that ends in a deferred operation, or None."""
     _evaluators.append(evaluate)
 
 
 def remove_evaluator(evaluate: Callable[[Any], Any]) -> None:
-    """Undo `add_evaluator`."""
+    """Remove an evaluator that `add_evaluator` registered."""
     if evaluate in _evaluators:
         _evaluators.remove(evaluate)

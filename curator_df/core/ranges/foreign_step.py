@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A block-by-block Dask operation that is not one of our kernels: what runs, what it costs, and what it is."""
+"""Block-by-block Dask operations that are not kernels of curator_df: their execution, cost and identity."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import Outcome
 
 FOREIGN_PEAK_FACTOR = 1.5
-"""Assumed for a step that is not ours: one copy of the block, and masks and new columns half as large again."""
+"""Assumed peak factor of a foreign step: one copy of the block, and masks and new columns of half its size."""
 FOREIGN_REASON = "filtered"
-"""Reason under which rows count that a step removed which is not ours."""
+"""Reason under which rows are counted that a foreign step removed."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A block-by-block Dask operation that is not one of our kernels."""
+    """Block-by-block Dask operation that is not a kernel of curator_df."""
 
     tasks: Mapping[Any, Any]
-    """Its Dask tasks for one partition."""
+    """Dask tasks of the operation for one partition."""
     hole: Any
-    """The key to which the input block is put."""
+    """Key that receives the input block."""
     result: Any
-    """The key of its result."""
+    """Key of its result."""
     held_bytes: int = 0
-    """Bytes that a worker holds once, as an object of the user says."""
+    """Bytes that a worker keeps once, as stated by a user's object."""
     resources: Resources = NO_LIMITS
-    """What a call takes of its worker, as such an object says and asks for itself."""
+    """Resources of a call, as stated and requested by such an object."""
     fixed_bytes: int = 0
-    """Extra bytes of one call whatever the block: values that it holds, such as those of ``isin``, are laid out once more."""
+    """Extra memory of one call in bytes, whatever the block: values in the operation, such as those of ``isin``, are copied."""
     makes_rows: bool = False
-    """True when several rows with one address may come of one."""
+    """True if it may make several rows with one address from one row."""
     text: str = ""
-    """The operation as a user would write it, for rejects."""
+    """Text of the operation as a user would write it, for rejects."""
     is_users: ClassVar[bool] = True
-    """What runs is the user's."""
+    """True, because the code is the user's."""
 
     def __call__(self, block: Any) -> Any:
         """Run the tasks in this thread."""
@@ -48,7 +48,7 @@ class Graph:
 
 
 def foreign_outcome(action: Graph, block: Any) -> Outcome:
-    """Run an operation on a block; rows that it takes away are counted."""
+    """Run an operation on a block; rows that it removes are counted."""
     result = action(block)
     removed = len(block) - len(result)
     if removed <= 0:
@@ -57,7 +57,7 @@ def foreign_outcome(action: Graph, block: Any) -> Outcome:
     def rejects() -> tuple[Any, Mapping[str, Any]]:
         places = np.arange(len(block))
         addresses = block.index.to_numpy()
-        if len(block) > 1 and (addresses[1:] == addresses[:-1]).any():  # they do not say which of these rows went
+        if len(block) > 1 and (addresses[1:] == addresses[:-1]).any():  # addresses do not identify the removed rows
             gone = ~np.isin(places, action(block.set_axis(places)).index.to_numpy())
         else:
             gone = ~np.isin(addresses, result.index.to_numpy())
@@ -68,7 +68,7 @@ def foreign_outcome(action: Graph, block: Any) -> Outcome:
 
 
 def canonical_tasks(graph: Graph) -> Iterable[Any]:
-    """Yield the tasks with their keys replaced by their order: Dask's keys carry tokens that may change."""
+    """Yield the tasks with their keys replaced by their order: Dask's keys contain tokens that may change."""
     order = {key: number for number, key in enumerate(_topological(graph))}
     names = {key: str(number) for key, number in order.items()}
     for key, number in order.items():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run has done, so that an interrupted one goes on where it was.
+"""Journal of a run, from which an interrupted run continues.
 
-Beside the output, in ``_curator/``: ``plan.json`` and ``ranges.npy`` (input, program and ranges, pinned at the first
-start; no memory, workers or block size), ``done.jsonl`` (one line for each finished range), ``receipt.json``
-(written last: the run is complete). On object stores, which cannot append, each batch of lines is an object of its own.
-One run at a time may write to a folder: `core.files.owner`, and where there are locks, a lock that goes with its process.
+The folder ``_curator/`` in the output contains ``plan.json`` and ``ranges.npy`` (input, program and ranges, fixed at the first
+start; no memory, workers or block size), ``done.jsonl`` (one line per finished range) and ``receipt.json`` (written last: the
+run is complete). Object stores cannot append, so each batch of lines is a separate object there. Only one run may write to a
+folder: see `core.files.owner`; if the file system supports locks, there is also a lock that ends with its process.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ LOG = logging.getLogger("curator_df")
 OnExisting = Literal["error", "resume", "overwrite"]
 FORMAT = 2
 SYNC_SECONDS = 1.0
-"""Between two fsyncs of the lines. One for each of 100,000 ranges took 255 s on a busy disk."""
+"""Interval between two fsyncs of the lines in seconds. One per range took 255 s on a busy disk for 100,000 ranges."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a run is: resume asks that all of it is the same."""
+    """Identity of a run: resume requires that all of it is unchanged."""
 
     input: str
     """Fingerprint of the input listing."""
@@ -63,17 +63,17 @@ class Identity:
     sink: str
     """Fingerprint of the output's format."""
     steps: tuple[tuple[str, str], ...]
-    """Name and fingerprint of each step, to say which one differs."""
+    """Name and fingerprint of each step, to report which one differs."""
     parameters: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), metadata={"identity": False})
-    """Parameters of each step (`core.ranges.printed`), to say what of it differs."""
+    """Parameters of each step (`core.ranges.printed`), to report the differences."""
     output: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})
-    """The same of the output's format."""
+    """Parameters of the output's format, to report the differences."""
     read: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})
-    """The same of the input."""
+    """Parameters of the input, to report the differences."""
 
 
 class Journal:
-    """The journal of one output folder, held by the process that runs it."""
+    """Journal of one output folder, locked by the process that runs it."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -97,7 +97,7 @@ class Journal:
         self._close()
 
     def _take_lock(self) -> bool:
-        """Take the lock on the folder; return False where the file system has none."""
+        """Lock the folder; return False if the file system does not support locks."""
         home = Path(self.folder.path(JOURNAL_FOLDER))
         home.mkdir(parents=True, exist_ok=True)
         self._lock = open(home / "lock", "w")  # noqa: SIM115
@@ -107,7 +107,7 @@ class Journal:
             if exc.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 self._close()
                 raise is_taken(self.folder, owner_of(self.folder)) from exc
-            return False  # NFS without lockd, Lustre without -o flock: the owner's file alone has to do
+            return False  # NFS without lockd, Lustre without -o flock: the owner's file alone must suffice
         return True
 
     def _close(self) -> None:
@@ -116,8 +116,8 @@ class Journal:
                 file.close()
 
     def _require_in_place(self) -> None:
-        """Raise if the folder was renamed or deleted: workers would go on in a new one of its name."""
-        if self._lock is None:  # a store has no folders
+        """Raise an error if the folder was renamed or deleted: workers would continue in a new one of its name."""
+        if self._lock is None:  # a store does not have folders
             return
         try:
             there = os.stat(self._lock.name)
@@ -130,7 +130,7 @@ class Journal:
             raise moved_away(self.folder.url)
 
     def start(self, identity: Identity, ranges: Ranges) -> None:
-        """Pin the ranges of a new run."""
+        """Store the ranges of a new run."""
         buffer = io.BytesIO()
         np.save(buffer, ranges.table)
         self.folder.write(f"{JOURNAL_FOLDER}/ranges.npy", buffer.getvalue())
@@ -149,7 +149,7 @@ class Journal:
 
     @property
     def run(self) -> dict[str, Any] | None:
-        """The ``id`` of the run that was started (None for one begun before runs had any); None if there is none."""
+        """Return the ``id`` of the run that was started (None if an early version started it); None if there is none."""
         if not self.is_started:
             return None
         return {"id": json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json")).get("run")}
@@ -169,7 +169,7 @@ class Journal:
         self.folder.delete_tree(TEMPORARY_FOLDER)
 
     def resume(self, identity: Identity) -> Ranges:
-        """Return the pinned ranges, after checking that they belong to this input and program."""
+        """Return the stored ranges, after a check that they belong to this input and program."""
         plan = json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json"))
         if changed := difference(plan, identity):
             raise ResumeError(
@@ -182,16 +182,16 @@ class Journal:
         return Ranges(np.load(io.BytesIO(self.folder.read(f"{JOURNAL_FOLDER}/ranges.npy"))))
 
     def record(self, manifests: Iterable[Manifest]) -> None:
-        """Note finished ranges.
+        """Record finished ranges.
 
-        A process that is killed loses none of them. They survive the end of the machine `SYNC_SECONDS` later, and all of them
-        after `sync`: a range whose note is lost is done again, and its files are replaced.
+        A killed process loses none of the records. They survive a crash of the machine after `SYNC_SECONDS`, and all of them do
+        after `sync`. A range whose record is lost is processed again, and its files are replaced.
         """
         self._require_in_place()
         self._owner.check()
         content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
         if not self.folder.is_local:
-            # A resumed run must not take the names of an earlier one, also in one process; sorted, they are in order of time.
+            # A resumed run must not reuse the names of an earlier one, even in the same process. Sorted names are in time order.
             self.folder.write(f"{JOURNAL_FOLDER}/done-{time.time_ns():020d}-{os.getpid()}.jsonl", content)
             return
         with disk_errors(self.folder):
@@ -204,39 +204,39 @@ class Journal:
             self.sync()
 
     def sync(self) -> None:
-        """Have all notes on disk."""
+        """Write all records to disk."""
         if not self._is_synced:
             with disk_errors(self.folder):
                 os.fsync(self._lines.fileno())
         self._synced, self._is_synced = time.monotonic(), True
 
     def done(self) -> Iterator[dict[str, Any]]:
-        """Yield what was noted about each finished range, one at a time."""
+        """Yield the records of the finished ranges, one by one."""
         for name in self.folder.names():
             if name.startswith(f"{JOURNAL_FOLDER}/done") and name.endswith(".jsonl"):
                 for line in io.BytesIO(self.folder.read(name)):
-                    # What a lost machine left of a line is cut short, or has zeros in it; that range is done again.
+                    # A crash of the machine can truncate a line or leave zeros in it; that range is processed again.
                     if line.endswith(b"\n") and b"\0" not in line:
                         yield json.loads(line)
 
     def records(self) -> dict[int, dict[str, Any]]:
-        """Return what was noted last about each finished range or task, by number, with its files as records."""
+        """Return the latest record of each finished range or task, by number, with its files as records."""
         return {
             done["number"]: {**done, "files": [FileRecord(**file) for file in done["files"]]} for done in self.done()
         }
 
 
 def all_done(folder: Folder, count: int) -> list[dict[str, Any]] | None:
-    """Return what the journal of ``count`` tasks has of them, in order; None unless it has all of them."""
+    """Return the records of ``count`` tasks in order; None unless the journal has all of them."""
     with Journal(folder) as journal:
         done = journal.records()
     return [done[number] for number in range(count)] if done.keys() >= set(range(count)) else None
 
 
 def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[dict[str, Any]]:
-    """Yield what was noted about each finished range whose files are still there with the size that they had.
+    """Yield the record of each finished range whose files still exist with the recorded size.
 
-    Someone may have cut or deleted a file since. Such a range is done again, and what is noted then holds.
+    Files may have been truncated or deleted since. Such a range is processed again, and its new record replaces the old one.
     """
     sizes = {folder.url: folder.sizes() for folder in (journal.folder, rejects) if folder is not None}
     for done in journal.done():
@@ -248,7 +248,7 @@ def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[di
 def _noted_files(
     done: Mapping[str, Any], kept: Folder, rejects: Folder | None
 ) -> Iterator[tuple[Folder, dict[str, Any]]]:
-    """Yield the files that were noted of a finished range, with the folder of each; rejects only where that is known."""
+    """Yield the recorded files of a finished range, with the folder of each; rejects only if their folder is known."""
     for file in done["files"]:
         yield kept, file
     for file in done["other_files"]:
@@ -259,9 +259,9 @@ def _noted_files(
 
 
 def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[str]:
-    """Return the files in the output folder, lock and owners left out; raise if they are in the way of a run.
+    """Return the files in the output folder, except lock and owners; raise an error if they prevent a run.
 
-    Nothing is deleted, so that a run into several folders touches none of them if one is refused.
+    Nothing is deleted, so that a run into several folders changes none of them if one is refused.
     """
     folder = journal.folder
     guards = (f"{JOURNAL_FOLDER}/lock", f"{OWNERS_FOLDER}/")
@@ -276,8 +276,8 @@ def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[
     strange = [name for name in present if sink.owns(name) is None and not name.startswith(ours)]
     if strange and on_existing == "overwrite":
         raise OutputExistsError(
-            f"on_existing='overwrite' deletes only what a run of this kind wrote, and {folder.url} holds {len(strange):,} "
-            f"other files ({strange[0]!r}...); delete them yourself, or name another folder"
+            f"on_existing='overwrite' deletes only files that such a run wrote, but {folder.url} contains {len(strange):,} "
+            f"other files ({strange[0]!r}...). Delete them yourself, or use another folder"
         )
     return present
 
@@ -290,9 +290,9 @@ def open_run(
     Returns
     -------
     ranges : Ranges or None
-        The pinned ranges of the run to resume; None for a new one.
+        Stored ranges of the run to resume; None for a new one.
     receipt : dict or None
-        The receipt, when there is nothing left to do: the run is complete, and its files are all there.
+        Receipt of the run, if it is complete and all its files exist.
     """
     folder = journal.folder
     present = check_output(journal, sink, on_existing)
@@ -304,7 +304,7 @@ def open_run(
         strange = [name for name in present if not name.startswith(f"{JOURNAL_FOLDER}/")]
         if strange:
             raise ResumeError(
-                f"{folder.url} holds files but no journal of a run ({strange[0]!r}...); name another folder"
+                f"{folder.url} contains files but no journal of a run ({strange[0]!r}...). Use another folder"
             )
         return None, None
     ranges, receipt = journal.resume(identity), journal.receipt
@@ -314,14 +314,14 @@ def open_run(
 
 
 def delete_files(folder: Folder, names: Iterable[str]) -> None:
-    """Delete files, some of which may have gone since they were listed."""
+    """Delete files, some of which may have been deleted since they were listed."""
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             folder.delete(name)
 
 
 def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) -> None:
-    """Delete files of ranges that are not journaled: they will be written again, perhaps under fewer names."""
+    """Delete files of ranges that are not in the journal: they will be written again, possibly under fewer names."""
     folder.delete_tree(TEMPORARY_FOLDER)
     numbers = ((name, sink.owns(name)) for name in folder.names())
     delete_files(folder, [name for name, n in numbers if n is not None and not (n < len(done) and done[n])])
@@ -329,14 +329,14 @@ def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) ->
 
 
 def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None = None) -> None:
-    """Delete files that no finished range has, and check that those of all ranges are there and whole.
+    """Delete files that belong to no finished range, and check that those of all ranges exist with their sizes.
 
-    A worker that died before it could tell what it had written leaves the first. Each folder is listed once.
+    The former are left by workers that died before they reported their files. Each folder is listed once.
 
     Raises
     ------
     OutputChangedError
-        Somebody deleted, moved or changed files of finished ranges while the run went on.
+        Files of finished ranges were deleted, moved or changed while the run was in progress.
     """
     known = {file["name"] for done in journal.done() for file in (*done["files"], *done["other_files"])}
     sizes = {}
@@ -364,9 +364,9 @@ def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None
             (gone[0] for gone in lost.values() if gone), (sink.folder, {"name": f"{JOURNAL_FOLDER}/done.jsonl"})
         )
         raise OutputChangedError(
-            f"{folder.path(file['name'])!r} was written by this run, and now it is gone or has another size. Somebody deleted, "
-            f"moved or changed files of {len(lost):,} of {ranges:,} finished ranges while the run went on. To write them "
-            "again, run the same with on_existing='resume'"
+            f"{folder.path(file['name'])!r} was written by this run, but is now missing or has another size. Files of "
+            f"{len(lost):,} of {ranges:,} finished input splits were deleted, moved or changed during the run. To write them "
+            "again, repeat the run with on_existing='resume'"
         )
 
 
@@ -375,9 +375,10 @@ def _differs(size: int | None, file: Mapping[str, Any]) -> bool:
 
 
 def end_uploads(folder: Folder, sink: Sink) -> None:
-    """End uploads in parts that processes which were killed have left.
+    """Abort multipart uploads that killed processes have left.
 
-    S3 keeps the parts until somebody does, in no listing of files, and charges for them; other stores forget them in days.
+    S3 keeps and charges for the parts until the upload is aborted, and does not list them as files; other stores delete them
+    after some days.
     """
     if folder.is_local or not hasattr(folder.filesystem, "call_s3"):
         return
@@ -389,12 +390,12 @@ def end_uploads(folder: Folder, sink: Sink) -> None:
             if name.startswith(f"{JOURNAL_FOLDER}/") or sink.owns(name) is not None:
                 which = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
                 folder.filesystem.call_s3("abort_multipart_upload", Bucket=bucket, **which)
-    except Exception as exc:  # noqa: BLE001 - no permission, or a server that has no word for it: no row depends on it
-        LOG.info("cannot end the uploads that were left in %s: %s", folder.url, exc)
+    except Exception as exc:  # noqa: BLE001 - no permission, or not supported by the server: no row depends on it
+        LOG.info("cannot abort unfinished uploads in %s: %s", folder.url, exc)
 
 
 def _uploads(call: Any, bucket: str, prefix: str) -> list[dict[str, str]]:
-    """Return all uploads in parts, below a prefix, that nobody has ended."""
+    """Return all unfinished multipart uploads below a prefix."""
     found: list[dict[str, str]] = []
     after: dict[str, str] = {}
     while True:
@@ -406,11 +407,11 @@ def _uploads(call: Any, bucket: str, prefix: str) -> list[dict[str, str]]:
 
 
 def difference(plan: dict[str, Any], identity: Identity) -> str:
-    """Return in what a journal's plan is not this run, in words; empty if it is."""
+    """Return how this run differs from a journal's plan, as text; empty if it does not."""
     if plan["format"] != FORMAT:
-        return f"its journal has format {plan['format']}, this version writes {FORMAT}"
+        return f"its journal has format {plan['format']}, but this version writes {FORMAT}"
     if plan["input"] != identity.input:
-        # A journal of an earlier version has no parameters.
+        # Journals of earlier versions lack parameters.
         known = changes(plan["read"], identity.read) if plan.get("read") else ""
         return known or "the input changed (other files, sizes, modification times or parameters of the reader)"
     if plan["program"] != identity.program:
@@ -423,7 +424,7 @@ def difference(plan: dict[str, Any], identity: Identity) -> str:
     if plan["sink"] == identity.sink:
         return ""
     known = changes(plan["output"], identity.output) if plan.get("output") else ""
-    return f"of the output, {known}" if known else "the output's format or its parameters changed"
+    return f"the output option {known}" if known else "the output's format or its parameters changed"
 
 
 def _step_difference(plan: Mapping[str, Any], identity: Identity, number: int, was: str, now: str) -> str:
@@ -445,7 +446,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 
 def _open_whole_lines(path: Path) -> Any:
-    """Open for appending, after cutting off a line that a crash left unfinished."""
+    """Open a file for appending, after truncating a line that a crash left unfinished."""
     is_new = not path.exists()
     file = open(path, "a+b")  # noqa: SIM115
     if is_new:

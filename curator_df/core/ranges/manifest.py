@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task returns: a few hundred bytes that say what became of its range, and never a block."""
+"""Result of a task: a few hundred bytes that describe what it did with its range, and never a block."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from curator_df.core.ranges.step_tally import StepTally
 
 @dataclass
 class Manifest:
-    """What became of one attempt, in its first branch; ``others`` has what became of it in each other one."""
+    """Result of one attempt in its first branch; ``others`` has the results in the other branches."""
 
     number: int
-    """Of the range."""
+    """Number of the range."""
     outcome: Literal["done", "memory", "oversize", "stopped", "failed", "no job"] = "failed"
-    """``done``: everything is committed. Otherwise nothing is. ``no job``: the worker was not told yet what to do."""
+    """Outcome of the attempt. ``done``: everything is committed; otherwise nothing is. ``no job``: the worker lacked the job."""
     rows_read: int = 0
-    """Rows that the reader found, bad ones included."""
+    """Number of rows that the reader found, including bad ones."""
     rows_written: int = 0
-    """Rows in the sink's files."""
+    """Number of rows in the sink's files."""
     rows_quarantined: int = 0
-    """Rows set aside: unreadable ones, ones on which a user's function raised, and the following."""
+    """Number of quarantined rows: unreadable ones, ones on which a user's function raised, and ``rows_out_of_memory``."""
     rows_out_of_memory: int = 0
-    """Of these, rows for which memory did not suffice even when they were alone on the node."""
+    """Number of quarantined rows that did not fit into memory even when processed exclusively."""
     steps: list[StepTally] = field(default_factory=list)
-    """What each step did."""
+    """Tally of each step."""
     files: list[FileRecord] = field(default_factory=list)
-    """The sink's files."""
+    """Files of the sink."""
     summary: dict[str, int] = field(default_factory=dict)
-    """What the sink says of the range besides its files."""
+    """Further figures of the sink for the range."""
     other_files: list[FileRecord] = field(default_factory=list)
     """Files of rejects and quarantine."""
     block_bytes: int = 0
-    """Block size of this attempt."""
+    """Block size of this attempt in bytes."""
     largest_block_bytes: int = 0
-    """Bytes of the largest block that came: more than ``block_bytes`` where one row is."""
+    """Size of the largest block in bytes: more than ``block_bytes`` if one row is longer."""
     read_seconds: float = 0.0
-    """Time in the reader."""
+    """Time in the reader in seconds."""
     write_seconds: float = 0.0
-    """Time in the sink."""
+    """Time in the sink in seconds."""
     seconds: float = 0.0
-    """Time of the task in its worker."""
+    """Time of the task in its worker in seconds."""
     elsewhere_seconds: float = 0.0
-    """Of this, in steps whose work is done elsewhere."""
+    """Part of that time in steps whose work is done elsewhere, in seconds."""
     peak_bytes: int = 0
-    """Most resident bytes of the worker process (all its threads) up to the end of the task."""
+    """Peak resident bytes of the worker process (all its threads) up to the end of the task."""
     device_peak_bytes: int | None = None
-    """Most bytes that the worker process held of its GPU in this run; None where no block was there."""
+    """Peak bytes of GPU memory that the worker process used in this run; None if no block was on the GPU."""
     device_spilled_bytes: int | None = None
-    """Bytes that it moved from its GPU to the host in this run so far; None likewise."""
+    """Bytes moved from its GPU to the host in this run so far; None if no block was on the GPU."""
     worker: str = ""
     """Host and process number of the worker."""
     idle_bytes: int = 0
     """Private resident bytes of its worker before the first task of the process; 0 where nobody knows."""
     floor_bytes: int = 0
-    """What the worker held after the task, when free memory was given back (private pages)."""
+    """Private memory of the worker after the task in bytes, after free memory was returned to the system."""
     error: BaseException | None = None
-    """Why it did not finish."""
+    """Error that stopped the attempt."""
     unit: Unit | None = None
-    """Rows in work when it did not finish; None if that was not in a step or in the writer."""
+    """Rows in progress when it was stopped; None if that was not in a step or in the writer."""
     step: str = ""
-    """What it worked on last: a step, ``read``, ``write``, or the kind of a task that has no steps."""
+    """Last activity: a step, ``read``, ``write``, or the kind of a task that has no steps."""
     branch: int = 0
-    """Place of the branch among those of the job."""
+    """Index of the branch among those of the job."""
     others: list[Manifest] = field(default_factory=list)
-    """One for each other branch for which the range was not finished before."""
+    """Results of the other branches for which the range was not finished before."""

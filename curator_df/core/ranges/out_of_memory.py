@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running out of memory: how it is recognised, which rows were in work when it happened, and how a row is set aside for it.
+"""Handling of exhausted memory: how it is recognized, which rows were in progress, and how a row is quarantined for it.
 
-A `UnitLog` notes the rows and the step that a task is about to work on. After an allocation that failed the task tells
-itself; after a worker that was killed the runner reads the file, which outlives the process.
+A `UnitLog` records the rows and the step before a task works on them. After a failed allocation the task reports them; after
+a worker was killed, the runner reads the file, which survives the process.
 """
 
 from __future__ import annotations
@@ -28,38 +28,39 @@ from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OversizeRowError
 
 OnOom = Literal["halve", "fail"]
-"""Out of memory: halve blocks down to one row and set aside rows that do not fit even alone, or stop."""
+"""Policy for exhausted memory: halve blocks down to one row and quarantine rows that do not fit even exclusively, or stop."""
 
 ROOM_BYTES = 40_000_000
-"""A process that cannot get this much is full whatever the row: then no row is blamed."""
+"""Bytes that a process must be able to allocate; otherwise it is full whatever the row, and no row is blamed."""
 MOST_IN_A_ROW = 10
-"""So many rows one after the other that do not fit alone: then it is the step that does not fit, and no row is blamed."""
+"""Number of consecutive rows that do not fit, from which on the step is the cause and no row is blamed."""
 MOST_RAW_BYTES = 1_000_000
-"""Rows up to this size are written to the quarantine in full; of larger ones only place and size."""
+"""Size in bytes up to which rows are quarantined with their content; larger ones only with position and size."""
 ONE_BY_ONE_ROWS = 256
-"""Rows of a unit that are taken one by one when it failed; larger units are cut in `UNIT_PARTS` first."""
+"""Number of rows of a failed unit that are processed one by one; larger units are first split into `UNIT_PARTS`."""
 UNIT_PARTS = 16
 _RECORD_BYTES = 512
 _TORCH_ON_CPU = "DefaultCPUAllocator: can't allocate memory"
 _ONEDNN = ("could not create a primitive", "could not execute a primitive")
 _CUDA_LIBRARIES = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 NO_THREAD = "can't start new thread"
-"""Said by Python where memory for the stack does not suffice, and where a limit of threads is reached."""
+"""Message of Python if memory for a thread's stack is missing, or if a limit of threads is reached."""
 _MESSAGES = (
     *(NO_THREAD, "std::bad_alloc", "not enough memory", "out of memory"),
     *(_TORCH_ON_CPU, *_ONEDNN, *_CUDA_LIBRARIES),
 )
-"""What libraries say in errors that are no MemoryError: Python, C++ extensions, zstandard, CUDA and LLVM, torch and what it
-calls. oneDNN says no more than this when it gets no memory, as may be for other reasons: then it fails with one row as well."""
+"""Messages of errors that are not a MemoryError: Python, C++ extensions, zstandard, CUDA and LLVM, torch and libraries that it
+calls. oneDNN reports no more than this without memory, possibly also for other causes: then it fails with one row as well.
+"""
 
 
 def is_out_of_memory(exc: BaseException) -> bool:
-    """Tell whether an error, or one that it came from, is an allocation that failed.
+    """Return whether an error, or one of its causes, is a failed allocation.
 
     Notes
     -----
     `MemoryError` covers Python, numpy, numba, pyarrow (`ArrowMemoryError`), RMM and cupy, which derive from it.
-    ``torch.OutOfMemoryError`` derives from RuntimeError and is known by its name, since torch is not imported for it.
+    ``torch.OutOfMemoryError`` derives from RuntimeError and is recognized by its name, since torch is not imported for this.
 
     Examples
     --------
@@ -71,7 +72,7 @@ def is_out_of_memory(exc: BaseException) -> bool:
     while one is not None and id(one) not in seen:
         seen.add(id(one))
         if isinstance(one, CuratorError) and not isinstance(one, OversizeRowError):
-            return False  # raised on purpose, and it says what it is
+            return False  # raised on purpose, with a specific message
         if isinstance(one, MemoryError) or type(one).__name__ == "OutOfMemoryError":
             return True
         if isinstance(one, OSError) and one.errno == errno.ENOMEM:
@@ -88,49 +89,49 @@ def is_out_of_memory(exc: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class Unit:
-    """Rows that one step works on at a time."""
+    """Rows that one step works on together."""
 
     first: int
     """Address of the first row."""
     last: int
     """Address of the last row."""
     rows: int
-    """How many they are."""
+    """Number of rows."""
     step: str
     """Name of the step, ``write`` for the writer."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Rows that are to be taken in small units, because memory ran out when they were together."""
+    """Rows to process in small units, because memory ran out when they were processed together."""
 
     first: int
     """Address of the first row."""
     last: int
     """Address of the last row."""
     rows: int
-    """Rows of a unit."""
+    """Number of rows of a unit."""
 
 
 @dataclass(frozen=True)
 class RowAside:
-    """A row that is not to be worked on: memory ran out, or the worker ended, when it was alone."""
+    """Row to quarantine: memory ran out, or the worker crashed, when it was processed exclusively."""
 
     address: int
-    """Of the row."""
+    """Address of the row."""
     reason: str
-    """Why, for the quarantine."""
+    """Reason for the quarantine."""
 
 
 class UnitLog:
-    """Notes what the task of an exclusive range is about to work on; in a file as well, where all see the same disk.
+    """Record of the rows that the task of an exclusive range is about to process; also in a file, if all share the disk.
 
     Parameters
     ----------
     number : int
-        Of the range.
+        Number of the range.
     folder : Folder, optional
-        Where the file goes; without one nothing is noted.
+        Folder of the file; without one nothing is recorded.
     """
 
     def __init__(self, number: int, folder: Folder | None) -> None:
@@ -143,26 +144,26 @@ class UnitLog:
         if folder is not None and folder.is_local:
             path = Path(folder.path(unit_file(number)))
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Not truncated: when Dask tries the task again and that worker dies before it begins, the first note stands.
+            # Not truncated: if Dask repeats the task and that worker dies before it begins, the first record stays.
             self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
 
     def enter(self, step: str, block: Any) -> None:
-        """Note that a step is about to work on a block."""
+        """Record that a step is about to work on a block."""
         enter_step(step)
         if self._notes:
-            known = len(block) and block.index.name == ADDRESS  # a function of the user may have made another index
+            known = len(block) and block.index.name == ADDRESS  # a user's function may have changed the index
             self.unit = _unit(block.index.to_numpy(), step) if known else None
             self._note()
 
     def leave(self) -> None:
-        """Note that no rows are in work."""
+        """Record that no rows are in progress."""
         enter_step(READ)
         if self.unit is not None:
             self.unit = None
             self._note()
 
     def close(self) -> None:
-        """Close the file; it stays until the range has gone well."""
+        """Close the file; it stays until the range has succeeded."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -174,31 +175,31 @@ class UnitLog:
 
 
 def _unit(addresses: Any, step: str) -> Unit:
-    # Rows that were made of one row share its address; what can be set aside is the row that they are made of.
+    # Rows made from one row share its address; only that original row can be quarantined.
     rows = 1 + int(np.count_nonzero(addresses[1:] != addresses[:-1]))
     return Unit(int(addresses[0]), int(addresses[-1]), rows, step)
 
 
 def unit_file(number: int) -> str:
-    """Return the name of the file in which the task of a range notes what it works on."""
+    """Return the name of the file in which the task of a range records its current rows."""
     return f"{TEMPORARY_FOLDER}/unit-{number:06d}.json"
 
 
 def unit_left(folder: Folder, number: int) -> Unit | None:
-    """Return what a task was working on when its process ended, and forget it; None if nobody knows."""
+    """Return and delete the record of the rows that a task was working on when its process ended; None if unknown."""
     name = unit_file(number)
     if not folder.is_local or not folder.exists(name):
         return None
     record = folder.read(name)
     folder.delete(name)
-    with contextlib.suppress(json.JSONDecodeError):  # the process ended in the middle of the note
+    with contextlib.suppress(json.JSONDecodeError):  # the process ended while it wrote the record
         found = json.loads(record)
         return None if found is None else Unit(**found)
     return None
 
 
 def smaller_units(unit: Unit) -> Span:
-    """Return how to take rows that were too many together."""
+    """Return how to split rows that did not fit together."""
     return Span(unit.first, unit.last, 1 if unit.rows <= ONE_BY_ONE_ROWS else unit.rows // UNIT_PARTS)
 
 
@@ -217,7 +218,7 @@ def cut_block(block: Any, spans: Sequence[Span]) -> Iterator[Any]:
 def without_rows(
     block: Any, aside: Sequence[RowAside], files: Sequence[str], set_aside: Callable[[BadRow], None]
 ) -> Any:
-    """Set rows of a block aside that are not to be worked on; return the others."""
+    """Quarantine the rows of a block that must not be processed; return the others."""
     reasons = {row.address: row.reason for row in aside}
     found = np.isin(block.index.to_numpy(), list(reasons))
     if not found.any():
@@ -229,7 +230,7 @@ def without_rows(
 
 
 def row_without_memory(row: Any, files: Sequence[str], reason: str) -> BadRow:
-    """Return the record of a row for which memory did not suffice, with its bytes where they are few."""
+    """Return the quarantine record of a row that did not fit into memory, with its bytes if they are few."""
     row = host_block(row)
     address, row_bytes = int(row.index[0]), int(row.memory_usage(index=False, deep=True).sum())
     raw = b""
@@ -241,13 +242,15 @@ def row_without_memory(row: Any, files: Sequence[str], reason: str) -> BadRow:
 
 
 def long_row(exc: OversizeRowError) -> BadRow:
-    """Return the record of a row that is too long to be read."""
-    reason = f"out of memory: the row has {exc.row_bytes:,} bytes, which is more than fits even alone on the node"
+    """Return the quarantine record of a row that is too long to be read."""
+    reason = (
+        f"out of memory: the row has {exc.row_bytes:,} bytes, which does not fit even when it is processed exclusively"
+    )
     return BadRow(exc.path, exc.line, exc.offset, reason, b"", size_bytes=exc.row_bytes)
 
 
 def has_room() -> bool:
-    """Tell whether this process could get `ROOM_BYTES` now."""
+    """Return whether this process could allocate `ROOM_BYTES` now."""
     try:
         mmap.mmap(-1, ROOM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except (OSError, ValueError, MemoryError):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters as a journal keeps them: printed for people, with a digest that tells whether they changed.
+"""Parameters in the form in which a journal stores them: readable, with a digest that shows whether they changed.
 
-Only plain values are printed. Of others, which may be large or hold what is secret, the type and the digest are kept.
+Only plain values are printed. For others, which may be large or secret, the type and the digest are stored.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.sizes import show_count
 
 LONGEST = 60
-"""Characters of a value that are kept."""
+"""Maximum number of characters of a value that are stored."""
 SECRET = ("password", "secret", "api_key")
 Printed = dict[str, tuple[str, str]]
-"""By name the value as it is shown, and its digest."""
+"""Displayed value and its digest, by name."""
 EXPANDED = ("parameters", "format", "taken")
-"""Names of fields whose own fields are printed in their place."""
+"""Names of fields that are replaced by their own fields."""
 
 
 INPUT_FILES = "the list of input files (names, sizes, modification times)"
 
 
 class Digested(NamedTuple):
-    """A value that is shown in other words, such as a list of files."""
+    """Value with a custom description, such as a list of files."""
 
     shown: str
-    """The words."""
+    """Description of the value."""
     digest: str
     """Digest of the value."""
 
 
 def printed(value: Any, *, without: tuple[str, ...] = ()) -> Printed:
-    """Return the items of a mapping, or the fields of a dataclass that identify it; those of ``parameters`` and formats too.
+    """Return the items of a mapping, or the identifying fields of a dataclass; those of ``parameters`` and formats are expanded.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def printed(value: Any, *, without: tuple[str, ...] = ()) -> Printed:
 
 
 def printed_source(source: Any) -> Printed:
-    """Return what a source reads and how: its files, and its ``asked``, the parameters of the reader by name."""
+    """Return the input of a source: its files, and ``asked``, the parameters of the reader by name."""
     listing, files = getattr(source, "listing", None), {}
     if listing is not None:
         count = f"{show_count(len(listing), 'file')}, {show_count(listing.total_bytes, 'byte')}"
@@ -65,7 +65,7 @@ def printed_source(source: Any) -> Printed:
 
 
 def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return in words which parameters are not the same; empty if none is known to differ.
+    """Return a description of the parameters that differ; empty if none is known to differ.
 
     Examples
     --------

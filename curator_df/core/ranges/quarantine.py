@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows set aside with their address: one JSON Lines file for each range that has any, written as they come."""
+"""Quarantined rows with their position: one JSON Lines file for each range that has any, written as they occur."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.ranges.source import BadRow
 
 QUARANTINE_FOLDER = "_quarantine"
-"""Beside the output; readers skip names that begin with an underscore."""
+"""Name of the folder in the output; readers skip names that begin with an underscore."""
 
 
 class QuarantineFile:
-    """Takes the bad rows of one range. The file is made with the first of them."""
+    """Writer of the quarantined rows of one range. The file is created with the first of them."""
 
     def __init__(self, folder: Folder, number: int) -> None:
         self._folder = folder
@@ -24,23 +24,23 @@ class QuarantineFile:
         self._stack = contextlib.ExitStack()
         self._file: NewFile | None = None
         self.rows = 0
-        """Rows set aside."""
+        """Number of quarantined rows."""
         self.unread_rows = 0
-        """Of these, rows that the reader could not read, which are in no block."""
+        """Number of these that the reader could not read, which are in no block."""
         self.rows_out_of_memory = 0
-        """Of these, rows for which memory did not suffice."""
+        """Number of these that did not fit into memory."""
 
     def add(self, row: BadRow) -> None:
-        """Set aside a row that cannot be read."""
+        """Quarantine a row that cannot be read."""
         self.unread_rows += 1
         self.add_row(row)
 
     def add_row(self, row: BadRow) -> None:
-        """Set aside a row that is in a block."""
+        """Quarantine a row that is in a block."""
         if self._file is None:
             self._file = self._stack.enter_context(self._folder.create(self._name))
         line = json.dumps(_record(row), ensure_ascii=False)
-        # A name of a file need not be UTF-8: Python has half characters for such bytes, and JSON writes these escaped.
+        # A file name need not be UTF-8: Python represents such bytes by surrogates, which JSON writes escaped.
         line = line if line.isascii() or _is_whole(line) else json.dumps(_record(row))
         self._file.write(line.encode() + b"\n")
         self.rows += 1
@@ -51,7 +51,7 @@ class QuarantineFile:
         return [] if self._file is None else [self._file.commit(self.rows)]
 
     def discard(self) -> None:
-        """Drop what was not committed."""
+        """Discard everything that was not committed."""
         self._stack.close()
 
 

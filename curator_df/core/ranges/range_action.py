@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pending step becomes in the last pass: something that knows what belongs to each range."""
+"""Resolved form of a deferred step in the last pass: an action that knows the data of each range."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from curator_df.errors import RowCountError
 
 
 class OfRange(Protocol):
-    """What a `RangeAction` does to one range, block by block."""
+    """Application of a `RangeAction` to one range, block by block."""
 
     def run(self, block: Any) -> Outcome:
-        """Take the next block."""
+        """Process the next block."""
 
     def finish(self, step: str) -> None:
-        """Raise unless the range was the one that was prepared for."""
+        """Raise an error unless the range was the one that was prepared."""
 
 
 class RangeAction(abc.ABC):
-    """What a pending step is in the last pass: it knows what belongs to each range."""
+    """Resolved form of a deferred step in the last pass, with the data of each range."""
 
     barrier: Any
     """What it waited for."""
@@ -37,16 +37,16 @@ class RangeAction(abc.ABC):
 
     @abc.abstractmethod
     def of_range(self, number: int) -> OfRange:
-        """Return what runs on one range, once."""
+        """Return the object that processes one range, once."""
 
 
 def changed_rows(step: str, number: int, before: int, now: int, more: str) -> RowCountError:
-    """Return the error for a range whose rows were not those of the first pass."""
+    """Return the error for a range whose rows differ from those of the first pass."""
     return RowCountError(
-        f"what comes before {step!r} is not the same each time it runs: range {number} had {before:,} rows in the first "
-        f"pass and {now:,} in the last{more}. A step before it depends on chance, time or state; make it a function of the "
-        "row (seed it by the row's id). Rows set aside out of memory in one of the passes only do the same: then run with "
-        "on_existing='overwrite'"
+        f"the steps before {step!r} gave different results in two passes: range {number} had {before:,} rows in the first "
+        f"pass and {now:,} in the last{more}. A step before it depends on chance, time or state. Make it a function of the "
+        "row (seed it by the row's ID). Rows quarantined out of memory in only one of the passes have the same effect: in that "
+        "case, run with on_existing='overwrite'"
     )
 
 

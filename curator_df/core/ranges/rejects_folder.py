@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of removed rows: held like an output's, and marked with the run that it belongs to.
+"""Folder of removed rows: locked like an output folder, and marked with the run that it belongs to.
 
-Without the mark a resumed run could not tell its own rejects from those, or from the output, of another run.
+Without the mark, a resumed run could not distinguish its own rejects from the rejects or the output of another run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from curator_df.core.ranges.sink import Sink
 from curator_df.errors import OutputExistsError, ResumeError
 
 MARK = f"{JOURNAL_FOLDER}/rejects_of.json"
-"""Names the run, and the output beside which the rows lie."""
+"""File that names the run and the output to which the rows belong."""
 
 
 class RejectsFolder:
-    """Where the removed rows of one output go, held by the process that runs it."""
+    """Folder for the removed rows of one output, locked by the process that runs it."""
 
     def __init__(self, sink: Sink, output: Journal) -> None:
         self._sink, self._output = sink, output
@@ -37,12 +37,12 @@ class RejectsFolder:
         self._journal.__exit__(kind, exc, trace)
 
     def check(self, on_existing: OnExisting) -> None:
-        """Raise if what the folder holds is in the way of the run. Nothing is deleted."""
+        """Raise an error if the folder's content prevents the run. Nothing is deleted."""
         folder, run = self._sink.folder, self._output.run
         self._present = check_output(self._journal, self._sink, on_existing)
         if self._journal.is_started:
             raise OutputExistsError(
-                f"rejects={folder.url!r} holds the output of a run; name another folder for the removed rows, or delete it "
+                f"rejects={folder.url!r} contains the output of a run. Use another folder for the removed rows, or delete it "
                 "yourself"
             )
         if not self._present or on_existing != "resume":
@@ -50,23 +50,23 @@ class RejectsFolder:
         marked = json.loads(folder.read(MARK)) if folder.exists(MARK) else None
         if marked is None:
             strange = [name for name in self._present if self._sink.owns(name) is None and not _is_ours(name)]
-            if run is None or run["id"] is not None or strange:  # a run of before there were marks has no id
+            if run is None or run["id"] is not None or strange:  # runs of versions without marks lack an id
                 raise ResumeError(
-                    f"rejects={folder.url!r} holds files that are no rejects of this run ({self._present[0]!r}...); name "
+                    f"rejects={folder.url!r} contains files that are not rejects of this run ({self._present[0]!r}...). Use "
                     "another folder, or delete them yourself"
                 )
         elif run is None or (marked["run"] or marked["output"]) != (run["id"] or self._output.folder.url):
             raise ResumeError(
-                f"rejects={folder.url!r} holds the rejects of another run, that into {marked['output']}; name a folder of its "
-                "own for each run's rejects, or delete it"
+                f"rejects={folder.url!r} contains the rejects of another run, whose output is {marked['output']}. Use a separate "
+                "folder for each run's rejects, or delete it"
             )
 
     def empty(self) -> None:
-        """Delete what a run wrote there."""
+        """Delete the files that a run wrote to the folder."""
         delete_files(self._sink.folder, self._present)
 
     def claim(self) -> None:
-        """Mark the folder with the run, whose ranges are pinned by now."""
+        """Mark the folder with the run, whose ranges are already stored."""
         run = self._output.run
         mark = {"run": None if run is None else run["id"], "output": self._output.folder.url}
         self._sink.folder.write(MARK, json.dumps(mark).encode())

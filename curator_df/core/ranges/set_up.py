@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of users that are set up before they are called: once on each machine, once in each process, and taken down after.
-
-An object in the place of a function may have ``setup_on_node()``, ``setup()`` and ``teardown()``, or some of these. It is
-pickled as it is when the chain is built; each process makes one of it, which all its threads call (`core.memory.held`).
-"""
+"""Stateful functions: users' objects that are set up before use, once per machine and once per process, and torn down later."""
 
 from __future__ import annotations
 
@@ -42,34 +38,34 @@ _run: ContextVar[str] = ContextVar("run", default="")
 
 @dataclass(frozen=True)
 class SetUp:
-    """An object with such methods, as it travels to workers; calling it calls the one of this process."""
+    """Stateful function in the form in which it is sent to workers; a call is passed to the instance of this process."""
 
     name: str
-    """Of its class."""
+    """Name of its class."""
     digest: str
-    """What it is and holds."""
+    """Digest of its class and state."""
     content: bytes = field(repr=False, metadata={"identity": False})
     """The pickled object."""
     has_setup: bool = field(default=False, metadata={"identity": False})
     """Whether it has a ``setup()``."""
     held_bytes: int = field(default=0, metadata={"identity": False})
-    """What it holds in each process, as it says itself."""
+    """Memory of the object in each process in bytes, as it states itself."""
     device_held_bytes: int | None = field(default=None, metadata={"identity": False})
-    """What of it stays on the GPU between calls, as it says itself."""
+    """Part of its GPU memory that stays in use between calls in bytes, as it states itself."""
     resources: Resources = field(default=NO_LIMITS, metadata={"identity": False})
-    """What a call takes of its worker, as it says itself."""
+    """Resources of a call, as it states itself."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Call the object of this process when there is what it takes; the first who calls sets it up."""
+        """Call the instance of this process when its resources are free; the first caller sets it up."""
         with admitted(self.taking(self.resources)):
             if self.resources.of_gpu:
                 bound_torch()
             return held(self.digest, lambda: InProcess(self, _run.get())).made(*given, **named)
 
     def taking(self, resources: Resources) -> Resources:
-        """Return resources with what the object holds on the GPU in all calls together, whether one runs or not.
+        """Return resources that include the GPU memory that the object keeps for all calls, whether one runs or not.
 
-        Where it does not say what that is, but has a ``setup()``, it may be all of ``gpu_memory``.
+        If it does not state this memory, but has a ``setup()``, it may be all of ``gpu_memory``.
         """
         if not resources.of_gpu:
             return resources
@@ -82,12 +78,12 @@ class SetUp:
         )
 
     def require_device_room(self, operator: str, resources: Resources) -> None:
-        """Raise `ParameterError` if it holds more of a GPU than it asks for."""
+        """Raise `ParameterError` if it keeps more GPU memory than it requests."""
         asked = resources.gpu_memory_bytes
         if asked is not None and (self.device_held_bytes or 0) > asked:
             raise ParameterError(
-                f"{operator}: {self.name} says that it keeps device_held_bytes={self.device_held_bytes:_} on the GPU, and that "
-                f"a call takes gpu_memory={asked:_} in all, which is less"
+                f"{operator}: {self.name} keeps device_held_bytes={self.device_held_bytes:_} on the GPU, but its resources "
+                f"request only gpu_memory={asked:_} for a call in total. Raise gpu_memory= or lower device_held_bytes"
             )
 
     def __dask_tokenize__(self) -> str:
@@ -95,7 +91,7 @@ class SetUp:
 
 
 class InProcess:
-    """The object of this process, set up."""
+    """Instance of this process, set up."""
 
     def __init__(self, of: SetUp, run_id: str) -> None:
         self._of = of
@@ -105,7 +101,7 @@ class InProcess:
         self._call(SETUP)
 
     def close(self) -> None:
-        """Take the object down: it is called no more. What was done for the machine stays done until the run ends."""
+        """Tear the object down: it is not called any more. The setup of the machine stays until the run ends."""
         self._call(TEARDOWN)
 
     def _call(self, method: str, around: Callable[[Callable[[], object]], None] | None = None) -> None:
@@ -120,7 +116,7 @@ class InProcess:
             raise OperatorError(f"{method}() of {self._of.name} raised {type(exc).__name__}: {exc}") from exc
 
     def _once_on_node(self, function: Callable[[], object]) -> None:
-        """Call a function unless another process of this machine has, in this run; wait for one that does it now."""
+        """Call a function once per machine and run; wait if another process of this machine is calling it."""
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._marker, flags, 0o600)  # type: ignore[arg-type]
         try:
@@ -134,9 +130,9 @@ class InProcess:
 
 @contextlib.contextmanager
 def _alone(descriptor: int, taken: Path) -> Iterator[None]:
-    """Wait until no other process of this machine is here: with a lock on a file, or without where there are no locks."""
+    """Wait until no other process of this machine is in this section: by a file lock, or without one if locks are unsupported."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # let go of when the process dies
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # released when the process dies
     except OSError:
         with _alone_without_locks(taken):
             yield
@@ -146,7 +142,7 @@ def _alone(descriptor: int, taken: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone_without_locks(taken: Path) -> Iterator[None]:
-    """Wait until a file can be made that is there while a process is here; one that died has left it, which shows."""
+    """Wait until a marker file can be created, which exists while a process is in this section; detect one of a dead process."""
     own = this_process()
     while True:
         try:
@@ -168,18 +164,18 @@ def _delete_if_left(taken: Path) -> None:
         words = taken.read_text().split()
     except FileNotFoundError:
         return
-    # Without words it is being made just now.
+    # An empty file is being written at this moment.
     if len(words) == 2 and is_running(int(words[0]), int(words[1])) is False:
         taken.unlink(missing_ok=True)
 
 
 def set_up(operator: str, function: Any) -> Any:
-    """Return an object that is to be set up, or says what a call takes, as a `SetUp`, and any other function as it is.
+    """Return a stateful function, or one that states its resources, as a `SetUp`, and any other function unchanged.
 
     Raises
     ------
     ParameterError
-        If one of the methods wants to be given something, or the object cannot be called or pickled.
+        If one of the methods requires arguments, or the object cannot be called or pickled.
     """
     methods = [name for name in METHODS if callable(getattr(function, name, None))]
     asked = getattr(function, "resources", None)
@@ -191,13 +187,13 @@ def set_up(operator: str, function: Any) -> Any:
         _require_no_parameters(operator, f"{name}.{method}", getattr(function, method))
     if not callable(function):
         raise ParameterError(
-            f"{operator}: {name} has {[*methods, 'resources'][0]}, but no __call__; it must be called like a function"
+            f"{operator}: {name} has {[*methods, 'resources'][0]}, but no __call__ method. Add one, so that it can be called"
         )
     try:
         content = cloudpickle.dumps(function)
     except Exception as exc:
         raise ParameterError(
-            f"{operator}: {name} cannot be sent to workers: {exc}. Make in setup() what cannot be pickled"
+            f"{operator}: {name} cannot be sent to workers: {exc}. Create the parts that cannot be pickled in setup()"
         ) from exc
     given = getattr(function, "held_bytes", 0)
     held_bytes = given if given == 0 else read_size(f"{name}.held_bytes", given)
@@ -211,7 +207,7 @@ def set_up(operator: str, function: Any) -> Any:
 
 @contextlib.contextmanager
 def in_run(run_id: str) -> Iterator[None]:
-    """Say of which run this thread does a task."""
+    """Mark this thread as running a task of this run."""
     token = _run.set(run_id)
     try:
         yield
@@ -223,11 +219,11 @@ def _require_no_parameters(operator: str, name: str, method: Any) -> None:
     try:
         inspect.signature(method).bind()
     except TypeError as exc:
-        raise ParameterError(f"{operator}: {name} is called with nothing, but: {exc}") from exc
+        raise ParameterError(f"{operator}: {name} is called without arguments, but: {exc}") from exc
 
 
 def _digest(function: Any) -> str:
-    """Return what an object does and holds, the same when its class is typed again in a notebook."""
+    """Return the digest of an object's code and state, the same when its class is typed again in a notebook."""
     package = type(function).__module__.partition(".")[0]
     kinds = [kind for kind in type(function).__mro__ if kind.__module__.partition(".")[0] == package]
     code = [{name: _function(value) for name, value in vars(kind).items()} for kind in kinds]
@@ -235,7 +231,7 @@ def _digest(function: Any) -> str:
 
 
 def _function(value: Any) -> types.FunctionType | None:
-    """Return the function behind what a class has, if it is one."""
+    """Return the function behind a class attribute, if it is one."""
     inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     return inner if isinstance(inner, types.FunctionType) else None
 
@@ -245,7 +241,7 @@ def _marker(of: SetUp, run_id: str) -> Path:
 
 
 def _marker_prefix(run_id: str) -> str:
-    # The host's name is in it: a folder for temporary files may be one that several machines see.
+    # The name contains the host: several machines may share the folder for temporary files.
     return f"curator-df-{os.getuid()}-{_short_digest(f'{socket.gethostname()} {run_id}')}-"
 
 
@@ -254,6 +250,6 @@ def _short_digest(text: str) -> str:
 
 
 def forget_run(run_id: str) -> None:
-    """Delete what says on this machine that objects of a run were set up there: the run is over."""
+    """Delete the marker files of a finished run on this machine."""
     for marker in Path(tempfile.gettempdir()).glob(f"{_marker_prefix(run_id)}*.once"):
         marker.unlink(missing_ok=True)

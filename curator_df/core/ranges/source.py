@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader gives the runner: files cut into ranges, and ranges streamed as blocks.
+"""Interface of a reader: files that are split into ranges, and ranges that are streamed as blocks.
 
-An *address* is the identity of a row: ``file number << 40 | offset``, where the offset is the byte at which the row
+An *address* (row ID) identifies a row: ``file number << 40 | offset``, where the offset is the byte at which the row
 starts in the decompressed file (text formats) or its row number in the file (Parquet). It does not depend on blocks,
-ranges or workers, and it increases in input order. Readers carry it in the index, which is named ``address``.
+ranges or workers, and it increases in input order. Readers store it in the index, which is named ``address``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy.typing as npt
 from curator_df.errors import OversizeRowError
 
 OFFSET_BITS = 40
-"""Bits of an address that hold the offset: files of up to 1 TiB (decompressed), 8 million files."""
+"""Number of bits of an address for the offset: files of up to 1 TiB (decompressed), 8 million files."""
 
 ADDRESS = "address"
-"""Name of the index that carries the address of each row."""
+"""Name of the index that contains the address of each row."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Consecutive input: from ``start`` in ``first_file`` up to, not including, ``stop`` in ``last_file``."""
+    """Consecutive part of the input: from ``start`` in ``first_file`` up to, but excluding, ``stop`` in ``last_file``."""
 
     number: int
-    """Position among the ranges of one cut, from 0."""
+    """Position among the ranges of one split, from 0."""
     first_file: int
     """Index into the source's files."""
     start: int
@@ -54,10 +54,10 @@ class Range:
 
 @dataclass(frozen=True)
 class Ranges(Sequence[Range]):
-    """Many ranges held in one array: 100,000 of them cost 3.2 MB, not 100,000 objects."""
+    """Many ranges in one array: 100,000 of them need 3.2 MB instead of 100,000 objects."""
 
     table: npt.NDArray[np.int64]
-    """Shape (ranges, 4): first_file, start, last_file, stop."""
+    """Array of shape (ranges, 4): first_file, start, last_file, stop."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -69,24 +69,24 @@ class Ranges(Sequence[Range]):
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be read, with its address and its bytes."""
+    """Row that cannot be read, with its position and its bytes."""
 
     path: str
-    """File that holds the row."""
+    """File that contains the row."""
     line: int
-    """Line (or row) number in the file, from 1; 0 in a file that has no lines."""
+    """Line (or row) number in the file, from 1; 0 in a file without lines."""
     offset: int
-    """Byte offset of the row in the decompressed file; the row number for Parquet. As in the row's address."""
+    """Byte offset of the row in the decompressed file, or the row number for Parquet; the same as in the row's address."""
     reason: str
-    """What is wrong with it, in words."""
+    """Description of the error."""
     raw: bytes
-    """The bytes of the row as they stand in the file, without the line end."""
+    """Unchanged bytes of the row in the file, without the line end."""
     size_bytes: int | None = None
-    """For a row for which memory did not suffice: its size; ``raw`` is then empty where the row is large."""
+    """Size in bytes of a row that did not fit into memory; ``raw`` is then empty if the row is large."""
 
 
 class Source(Protocol):
-    """A lazy table in files. Picklable and small: it travels to every worker."""
+    """Lazy table in files. Picklable and small, because it is sent to every worker."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -98,36 +98,36 @@ class Source(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the input listing (path, size, modification time or etag) and of what is read from it."""
+        """Digest of the input listing (path, size, modification time or etag) and of the selected columns."""
 
     @property
     def input_bytes(self) -> int:
-        """Size of all files as they lie on disk."""
+        """Size of all files on disk in bytes."""
 
     @property
     def text_bytes(self) -> int:
-        """About the bytes of all files when decompressed, without reading them."""
+        """Approximate decompressed size of all files in bytes, without reading them."""
 
     def about_rows(self) -> int | None:
-        """Return about how many rows there are, where some footers tell; None where only reading would."""
+        """Return the approximate number of rows if some footers contain it; None if only reading would tell."""
 
     @property
     def reader_factor(self) -> float:
-        """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``. Measured."""
+        """Peak memory while a block is made, including the block, as a multiple of its ``block_bytes``. Measured."""
 
     @property
     def reader_fixed_bytes(self) -> int:
-        """Bytes that a task holds beside its blocks while it reads, whatever their size: large pages, decompressed."""
+        """Memory of a task in addition to its blocks while it reads, in bytes: large decompressed pages."""
 
     @property
     def quarantines(self) -> bool:
-        """Whether bad rows are set aside (``on_bad_rows="quarantine"``) or raise."""
+        """Whether bad rows are quarantined (``on_bad_rows="quarantine"``) or raise an error."""
 
     def cut(self, piece_bytes: int) -> Ranges:
-        """Cut the input into consecutive ranges of about ``piece_bytes`` of decompressed text, without reading it."""
+        """Split the input into consecutive ranges of about ``piece_bytes`` of decompressed text, without reading it."""
 
     def select(self, columns: Sequence[str]) -> Source:
-        """Return the same source reading only these columns."""
+        """Return a copy of the source that reads only these columns."""
 
     def blocks(
         self,
@@ -141,10 +141,10 @@ class Source(Protocol):
     ) -> Iterator[Any]:
         """Stream a range as DataFrames of about ``block_bytes`` each.
 
-        Every row of the input belongs to exactly one range of a cut. A row longer than ``block_bytes`` is a block of
-        its own; one longer than ``largest_row_bytes`` raises `OversizeRowError` before it is held in memory, or, with
-        ``on_long_row``, is given to that and left out.
-        When the source does not quarantine, a bad row raises `BadRowError`. When it does, ``on_bad_row`` takes the row;
-        without ``on_bad_row`` the row is left out and a `UserWarning` tells how many were. ``wanted`` are ascending
-        addresses: other rows are left out, at less cost than reading them.
+        Every row of the input belongs to exactly one range of a split. A row longer than ``block_bytes`` is a separate block;
+        one longer than ``largest_row_bytes`` raises `OversizeRowError` before it is loaded into memory, or, with
+        ``on_long_row``, is passed to that function and left out.
+        If the source does not quarantine, a bad row raises `BadRowError`. If it does, ``on_bad_row`` receives the row;
+        without ``on_bad_row`` the row is left out and a `UserWarning` reports how many were. ``wanted`` are ascending
+        addresses: other rows are left out, at a lower cost than reading them.
         """

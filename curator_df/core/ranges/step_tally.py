@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one step did to the blocks of a range: rows, seconds, bytes and reasons, counted block by block."""
+"""Tally of one step over the blocks of a range: rows, seconds, bytes and reasons, counted block by block."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass, field
 from curator_df.core.ranges.blocks import Outcome
 
 BLOCK_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds of the counts in `StepTally.blocks_by_seconds`."""
+"""Bounds in seconds of the counts in `StepTally.blocks_by_seconds`."""
 
 
 @dataclass
 class StepTally:
-    """What one step did to the blocks of one range."""
+    """Tally of one step over the blocks of one range."""
 
     rows_in: int = 0
-    """Rows that came."""
+    """Number of rows that entered."""
     rows_out: int = 0
-    """Rows that went on."""
+    """Number of rows that were passed on."""
     seconds: float = 0.0
-    """Wall time in the step."""
+    """Wall time in the step in seconds."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Rows removed, by reason."""
+    """Number of removed rows, by reason."""
     counters: dict[str, int] = field(default_factory=dict)
-    """What the kernel counted."""
+    """Counts of the kernel, by name."""
     peaks: dict[str, int] = field(default_factory=dict)
-    """Bytes that it held at most."""
+    """Peak memory of the step in bytes, by name."""
     bytes_in: int = 0
-    """Bytes of the blocks that came."""
+    """Bytes of the blocks that entered."""
     bytes_out: int = 0
-    """Bytes of the blocks that went on."""
+    """Bytes of the blocks that were passed on."""
     blocks_by_seconds: list[int] = field(default_factory=lambda: [0] * (len(BLOCK_SECONDS) + 1))
-    """Blocks that took up to each of `BLOCK_SECONDS` (and more than the one before); last those that took longer."""
+    """Number of blocks that took up to each of `BLOCK_SECONDS` (and more than the previous bound); last, the longer ones."""
 
     def add(self, outcome: Outcome, rows_in: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
         """Count one block."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a finished run returns, and how it is shown."""
+"""Receipts of finished runs, and their display."""

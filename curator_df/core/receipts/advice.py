@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the figures of a finished run say about the next one: the symptom, its cause, and what to set."""
+"""Advice for the next run, from the figures of a finished one: the symptom, its cause, and what to set."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.sizes import show_size
 
 LEAST_SECONDS = 10.0
-"""Shorter runs say nothing about time: starting is part of it."""
+"""Minimum duration of a run for advice about time, in seconds: shorter runs are dominated by their start."""
 MUCH_OF_THE_TIME = 0.6
-"""Share of the tasks' time from which on one step is worth naming."""
+"""Fraction of the tasks' time from which on a single step is reported."""
 IDLE_SHARE = 0.5
-"""Share of the threads' time under which tasks were waiting for something."""
+"""Fraction of the threads' time below which tasks were waiting."""
 LITTLE_MEMORY = 0.35
-"""Share of the memory allowed under which most of it was of no use."""
+"""Fraction of the budget below which most of it was unused."""
 MANY_RETRIES = 0.1
-"""Share of the ranges from which on running again costs time that matters."""
+"""Fraction of the ranges from which on retries cost noticeable time."""
 LITTLE_GPU_USE = 0.4
-"""Share of the last pass under which a GPU mostly waited for the CPUs."""
+"""Fraction of the last pass below which a GPU mostly waited for the CPUs."""
 FEW_DOCUMENTS = 2.0
-"""Documents of a model's batch under which nearly each is computed alone."""
+"""Number of documents per model batch below which nearly each is computed separately."""
 MANY_HALVED = 0.1
-"""Share of a model's batches that did not fit, from which on trying them costs time that matters."""
+"""Fraction of a model's batches that did not fit, from which on trying them costs noticeable time."""
 MUCH_SKEW = 3.0
-"""Keys of the largest hash range as a multiple of the mean, from which on one task works while others wait."""
+"""Size of the largest hash range as a multiple of the mean, from which on one task works while others wait."""
 LARGE_CLUSTER = 10.0
-"""Rows of the largest cluster of vectors as a multiple of the mean, from which on comparing it takes most of the time."""
+"""Size of the largest cluster of vectors as a multiple of the mean, from which on its comparison takes most of the time."""
 
 
 def advice(receipt: Receipt) -> list[str]:
-    """Return what the figures of a run say about the next one, what matters most first."""
+    """Return advice for the next run from the figures of this one, the most important first."""
     checks: tuple[Callable[[Receipt], Iterator[str]], ...] = (
         _memory,
         _retries,
@@ -49,21 +49,19 @@ def advice(receipt: Receipt) -> list[str]:
 
 
 def rows_out_of_memory(receipt: Receipt) -> str:
-    """Return what is to be said about rows that were set aside because memory ran out."""
+    """Return the message about rows that were quarantined because memory ran out."""
     count = receipt.rows_out_of_memory
     rows = (
-        f"{count:,} rows did not fit into the memory allowed, each alone"
+        f"{count:,} rows did not fit into the memory budget, even when each ran exclusively"
         if count > 1
-        else ("1 row did not fit into the memory allowed, alone")
+        else ("1 row did not fit into the memory budget, even when it ran exclusively")
     )
-    rows += f" on the node, and went to {receipt.quarantine_folder} "
+    rows += f", and went to {receipt.quarantine_folder} "
     with_what = "with file, offset, size and step"
     if receipt.quarantine is not None:
-        return (
-            f"{rows}and were not compared, {with_what}. To have them compared, allow more memory, and another workdir="
-        )
+        return f"{rows}without a comparison, {with_what}. To compare them, set a larger memory= and another workdir="
     return (
-        f"{rows}instead of the output, {with_what}. To have such rows, allow more memory and run with "
+        f"{rows}instead of the output, {with_what}. To process such rows, set a larger memory= and run with "
         "on_existing='overwrite'"
     )
 
@@ -74,35 +72,35 @@ def _memory(receipt: Receipt) -> Iterator[str]:
     measured, projected, allowed = receipt.measured_bytes, receipt.projected_bytes, receipt.allowed_bytes
     if measured > projected > 0:
         yield (
-            f"{show_size(measured)} were measured and {show_size(projected)} projected: a step needs more than it states. "
-            "profile_memory measures a function of yours; explain says which factors are assumed"
+            f"The actual peak was {show_size(measured)}, more than the estimated peak of {show_size(projected)}: a step needs "
+            "more memory than it states. Measure your own functions with profile_memory; explain shows which factors are assumed"
         )
     if 0 < measured < LITTLE_MEMORY * allowed and receipt.seconds > LEAST_SECONDS:
         yield (
-            f"of {show_size(allowed)} allowed {show_size(measured)} were used: memory={show_size(2 * measured)!r} would do, or "
-            f"more cpus= than {receipt.arguments.get('cpus', receipt.tasks_at_a_time)} where the machine has them"
+            f"The run used {show_size(measured)} of its {show_size(allowed)} budget. Use memory={show_size(2 * measured)!r}, or "
+            f"cpus= above {receipt.arguments.get('cpus', receipt.tasks_at_a_time)} if the machine has them"
         )
 
     if moved := receipt.device_spilled_bytes:
         yield (
-            f"cuDF moved {show_size(moved)} from GPUs to the host and back: a smaller blocksize=, or more device_memory=, spares "
-            "that time"
+            f"cuDF moved {show_size(moved)} from GPUs to the host and back. Use a smaller blocksize= or a larger device_memory= "
+            "to save that time"
         )
 
 
 def _retries(receipt: Receipt) -> Iterator[str]:
     if receipt.retries.get("memory"):
-        yield "tasks ran out of memory and were run again with smaller blocks; a smaller blocksize= avoids that"
+        yield "Tasks ran out of memory and were repeated with smaller blocks. Use a smaller blocksize= to avoid that"
     if receipt.retries.get("worker lost"):
         yield (
-            f"{receipt.retries['worker lost']:,} times a range ended its worker: something allocates outside Python and Arrow, "
-            "or crashes; on a cluster from connect, raise --memory-limit or give each worker fewer threads"
+            f"Input splits crashed their workers {receipt.retries['worker lost']:,} times: code outside Python and Arrow "
+            "allocates memory or crashes. On a cluster from connect, raise --memory-limit or give each worker fewer threads"
         )
     alone = receipt.retries.get("exclusive", 0)
     if alone > max(2, MANY_RETRIES * receipt.ranges):
         yield (
-            f"{alone:,} of {receipt.ranges:,} ranges ran alone on the node, one after the other: rows are longer than fit beside "
-            "other tasks; more memory=, or fewer cpus=, leaves each task more"
+            f"{alone:,} of {receipt.ranges:,} input splits ran exclusively, one after the other, because their rows are too long "
+            "to run concurrently with other tasks. Use a larger memory=, or a smaller cpus=, to give each task more memory"
         )
 
 
@@ -110,31 +108,31 @@ def _leaks(receipt: Receipt) -> Iterator[str]:
     names = sorted({leak.step for leak in receipt.leaks if leak.step})
     if receipt.leaks:
         yield (
-            f"workers held more after each task, {len(receipt.leaks):,} time{'s' * (len(receipt.leaks) > 1)}"
+            f"The memory of workers grew after each task, {len(receipt.leaks):,} time{'s' * (len(receipt.leaks) > 1)}"
             + (
-                f", because {', '.join(names)} leaves memory behind: look for what it appends to or caches"
+                f", because {', '.join(names)} leaves memory behind. Check what it appends to or caches"
                 if names
-                else "; no step was seen to leave memory behind: a cache that fills, or memory of something else"
+                else ". No step was found to leave memory behind, so it may be a cache that is filling up"
             )
         )
 
 
 def _rows(receipt: Receipt) -> Iterator[str]:
-    # Of several outputs one may be small because that is what it is for.
+    # With several outputs, one may be small on purpose.
     if receipt.outputs == 1 and receipt.rows_read and receipt.rows_dropped > 0.95 * receipt.rows_read:
-        yield "more than 95 % of the rows were dropped: see receipt.reasons() for the rules that did it"
+        yield "More than 95 % of the rows were dropped. See receipt.reasons() for the rules that dropped them"
     others = receipt.rows_quarantined - receipt.rows_out_of_memory
     if receipt.rows_read and others > 0.01 * receipt.rows_read:
         yield (
             f"{others / receipt.rows_read:.1%} of the rows are in {QUARANTINE_FOLDER}, because they cannot be read or your "
-            "function raised on them: look at their reasons before you go on"
+            "function raised on them. Check their reasons before you continue"
         )
 
 
 def _time(receipt: Receipt) -> Iterator[str]:
     in_steps = sum(step.seconds for step in receipt.steps)
     compared = sum(exchange.seconds for exchange in receipt.exchanges)
-    # The steps of the last pass in seconds of a thread, and comparisons, which take all threads.
+    # Thread seconds of the steps of the last pass, and of the comparisons, which use all threads.
     busy = in_steps + compared * receipt.tasks_at_a_time
     if busy <= LEAST_SECONDS or receipt.outputs > 1:  # the seconds of other outputs are in their receipts
         return
@@ -148,19 +146,19 @@ def _time(receipt: Receipt) -> Iterator[str]:
         yield f"{slowest.name} took {slowest.seconds / busy:.0%} of the time ({slowest.seconds:,.0f} s)"
     elif files > MUCH_OF_THE_TIME * busy:
         yield (
-            f"reading and writing took {files / busy:.0%} of the time: a faster disk or compression ('snappy', 'none') helps, "
-            "more cpus= does not"
+            f"Reading and writing took {files / busy:.0%} of the time. Use a faster disk or compression ('snappy', 'none'); "
+            "more cpus= will not help"
         )
     threads_seconds = (receipt.seconds - compared) * receipt.tasks_at_a_time
     if not receipt.ranges_resumed and LEAST_SECONDS < in_steps < IDLE_SHARE * threads_seconds:
         few = receipt.ranges < 2 * receipt.tasks_at_a_time
         yield (
-            f"threads were busy {in_steps / threads_seconds:.0%} of the time: "
+            f"Threads were busy {in_steps / threads_seconds:.0%} of the time. "
             + (
-                f"{receipt.ranges:,} ranges are few for {receipt.tasks_at_a_time} threads; more and smaller files, or files "
-                "that are not compressed, can be cut finer"
+                f"{receipt.ranges:,} input splits are too few for {receipt.tasks_at_a_time} threads. More and smaller files, or "
+                "uncompressed files, allow more splits"
                 if few
-                else "ranges waited for one that ran alone, for the disk, or for the client; see retries"
+                else "Tasks waited for one that ran exclusively, for the disk, or for the client; see the retries"
             )
         )
 
@@ -170,20 +168,20 @@ def _models(receipt: Receipt) -> Iterator[str]:
     if idle and receipt.seconds > LEAST_SECONDS:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in idle.items())
         yield (
-            f"GPUs were at work little of the time ({listed}), because blocks came too slowly or batches are small: put cheaper "
-            "filters first, raise max_batch_tokens=, or ask for less of a GPU with resources=, so that more calls run at a time"
+            f"GPUs were mostly idle ({listed}), because blocks arrived too slowly or batches are small. Put cheaper "
+            "filters first, raise max_batch_tokens=, or request less of a GPU with resources= to run more calls concurrently"
         )
     for step in receipt.steps:
         batches, halved = step.counters.get("batches", 0), step.counters.get("batches_halved", 0)
         if halved > MANY_HALVED * batches > 0:
             yield (
-                f"{step.name}: {halved:,} batches did not fit into memory beside {batches:,} that did; half of "
-                "max_batch_tokens= avoids trying them"
+                f"{step.name}: {halved:,} batches did not fit into memory, while {batches:,} did. Halve max_batch_tokens= to "
+                "avoid trying them"
             )
         if 0 < step.counters.get("documents", 0) < FEW_DOCUMENTS * batches and step.seconds > LEAST_SECONDS:
             yield (
-                f"{step.name}: {step.counters['documents'] / batches:.1f} documents a batch are few: a larger max_batch_tokens= "
-                "(or model_inference_batch_size=) gives the model more at a time, a larger blocksize= where blocks have few rows"
+                f"{step.name}: {step.counters['documents'] / batches:.1f} documents per batch are few. Use a larger "
+                "max_batch_tokens= (or model_inference_batch_size=), or a larger blocksize= if blocks have few rows"
             )
 
 
@@ -191,8 +189,8 @@ def _skew(receipt: Receipt) -> Iterator[str]:
     for exchange in receipt.exchanges:
         if exchange.skew > MUCH_SKEW and exchange.hash_ranges > 1:
             yield (
-                f"{exchange.step}: the largest hash range had {exchange.skew:.1f} x the mean of keys, because many rows have "
-                "the same key; drop_exact_duplicates on the text first takes such rows away"
+                f"{exchange.step}: the largest hash range had {exchange.skew:.1f} x the mean number of keys, because many rows "
+                "have the same key. Remove such rows first with drop_exact_duplicates on the text"
             )
 
 
@@ -202,8 +200,8 @@ def _clusters(receipt: Receipt) -> Iterator[str]:
         if exchange.seconds > LEAST_SECONDS and largest * clusters > LARGE_CLUSTER * exchange.keys:
             yield (
                 f"{exchange.step}: the largest of {clusters:,} clusters has {largest:,} of {exchange.keys:,} rows, and all "
-                "pairs in a cluster are compared; a larger num_clusters= may divide it, and drop_exact_duplicates or "
-                "drop_near_duplicates first removes rows that are nearly the same"
+                "pairs in a cluster are compared. A larger num_clusters= may divide it. Remove rows that are nearly the same "
+                "first, with drop_exact_duplicates or drop_near_duplicates"
             )
 
 

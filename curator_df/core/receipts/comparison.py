@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two receipts side by side: what a change of settings did."""
+"""Comparison of two receipts: the effect of a change of settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compare_receipts(first: Receipt, second: Receipt) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A table of what is different between the two. One row for each figure, retry, step, drop reason and setting:
+        Table of the differences. One row for each figure, retry, step, drop reason and setting:
         ``kind``, ``name``, ``first``, ``second`` and ``ratio``, which is second / first (missing if one of them is 0 or
         text). Figures are always listed with both values; reasons, retries and settings only if they differ.
 
@@ -63,7 +63,7 @@ def compare_receipts(first: Receipt, second: Receipt) -> pd.DataFrame:
     for receipt in (first, second):
         if not isinstance(receipt, Receipt):
             raise ParameterError(
-                f"compare_receipts takes two receipts; got {type(receipt).__name__}. read_receipt reads that of a folder"
+                f"compare_receipts expected two receipts; got {type(receipt).__name__}. Use read_receipt to read that of a folder"
             )
     rows = [
         *_figures(first, second),
@@ -85,7 +85,7 @@ def _figures(first: Receipt, second: Receipt) -> Iterator[tuple[str, str, Any, A
 
 
 def _speed(receipt: Receipt) -> float | None:
-    # Of a resumed run the time is that of its last part only.
+    # The time of a resumed run covers only its last part.
     return None if receipt.ranges_resumed or not receipt.seconds else receipt.input_bytes / receipt.seconds
 
 
@@ -96,7 +96,7 @@ def _steps(first: Receipt, second: Receipt) -> Iterator[tuple[str, str, Any, Any
 
 
 def _named_steps(receipt: Receipt) -> dict[str, float]:
-    """Return the seconds of each step; one that occurs again is numbered."""
+    """Return the seconds of each step; repeated names are numbered."""
     seconds: dict[str, float] = {}
     for step in receipt.steps:
         again = sum(name == step.name or name.startswith(f"{step.name} (") for name in seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of matplotlib that a notebook displays as pictures, and a script can save."""
+"""Matplotlib figures that a notebook displays as images and a script can save."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DPI = 90
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty ``matplotlib.figure.Figure`` of a size in inches.
+    """Return an empty ``matplotlib.figure.Figure`` with a size in inches.
 
     Raises
     ------
@@ -21,18 +21,18 @@ def new_figure(width: float, height: float) -> Any:
         If matplotlib is not installed.
     """
     try:
-        # Not pyplot: its figures are global, and stay until they are closed.
+        # pyplot is not used: its figures are global, and stay until they are closed.
         from matplotlib.figure import Figure
     except ImportError as exc:
         raise missing_extra("drawing", "matplotlib", "monitor") from exc
     figure: Any = Figure(figsize=(width, height), layout="constrained")
-    # IPython shows a figure as text until pyplot has been imported. Its own way of showing one goes before this.
+    # IPython shows a figure as text until pyplot has been imported; after that, its own display takes precedence over this.
     figure._repr_png_ = functools.partial(png_of, figure)
     return figure
 
 
 def png_of(figure: Any) -> bytes:
-    """Return a figure as a picture."""
+    """Return a figure as a PNG image."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=DPI)
     return stream.getvalue()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the models of a run were, and how well their batches were filled."""
+"""Throughput of the models of a run, and how full their batches were."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ COLUMNS = (
     "process_peak_bytes",
 )
 TRIED_TOKENS, TRIED_MICROSECONDS = "tokens_in_batches_of_", "microseconds_in_batches_of_"
-"""Begin the names of counters, with a size in padded tokens at their end: of batches of sizes that took turns."""
+"""Prefixes of counters of batches of sizes that were tried in turn; the names end with the size in padded tokens."""
 SETTLED = "settled_on_batches_of_"
-"""The same, of worker processes that took this size then."""
+"""Prefix of counters of the worker processes that chose this size afterwards; the names end with the size."""
 COMPUTED_IN = "batches_in_"
-"""The same, with numbers at their end in which a model computes, such as float32: of batches."""
+"""Prefix of counters of batches; the names end with the number format in which a model computes, such as float32."""
 OF_BATCHES = ("padding_share", "documents_per_batch")
-"""What is missing where a model gets one document at a time."""
+"""Columns that are missing if a model gets one document per call."""
 PEAKS = COLUMNS[-3:]
-"""The most bytes that were held while a step ran: in tensors on the GPU, in all on the GPU; and resident in a worker process."""
+"""Peak memory while a step ran, in bytes: in tensors on the GPU, in total on the GPU, and resident in a worker process."""
 WAITED = "waited_milliseconds"
-"""Counts the time in which a step held a block and waited: for its turn (`curator_df.core.memory.resources`), or for the model
-to be loaded."""
+"""Counter of the time in which a step kept a block and waited, in milliseconds: for its turn
+(`curator_df.core.memory.resources`), or for the model to be loaded.
+"""
 
 
 class _Step(Protocol):
@@ -55,8 +56,8 @@ class _Step(Protocol):
 def model_figures(steps: list[Any]) -> pd.DataFrame:
     """Return one row of `COLUMNS` for each step that gave documents to a model (`curator_df.models.batches.BatchCounts`).
 
-    ``dtype`` is missing where a model computes as it does: functions, fastText, scikit-learn, servers. A server gets one document
-    at a time, and what is of batches is missing.
+    ``dtype`` is missing if the number format is fixed: functions, fastText, scikit-learn, servers. A server gets one document
+    per call, and the columns about batches are missing.
     """
     import pandas as pd
 
@@ -66,7 +67,7 @@ def model_figures(steps: list[Any]) -> pd.DataFrame:
 
 
 def sizes_of(counters: Mapping[str, int]) -> tuple[list[int], int | None]:
-    """Return the sizes of batches that took turns, in padded tokens, and the one that most worker processes took then.
+    """Return the batch sizes that were tried in turn, in padded tokens, and the one that most worker processes chose afterwards.
 
     Examples
     --------
@@ -78,13 +79,13 @@ def sizes_of(counters: Mapping[str, int]) -> tuple[list[int], int | None]:
 
 
 def most_reserved(steps: Iterable[_Step]) -> int | None:
-    """Return the most bytes of a GPU that torch had reserved in any worker; None where no model was on one."""
+    """Return the peak GPU memory that torch reserved in any worker, in bytes; None if no model was on a GPU."""
     reserved = TORCH_PEAKS[1]
     return max((step.peaks[reserved] for step in steps if reserved in step.peaks), default=None)
 
 
 def plain_counters(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return counters without those of which `model_figures` makes columns.
+    """Return the counters without those that `model_figures` shows as columns.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a finished run returns: rows, bytes, seconds and memory for each step, and where every dropped row went."""
+"""Receipt of a finished run: rows, bytes, seconds and memory of each step, and the reason of every dropped row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import ParameterError
 
 SHOWN_FOLDERS = 5
-"""How many folders of a partitioned output the head of a receipt names; ``rows_by_folder`` has all."""
+"""Number of folders of a partitioned output that the head of a receipt names; ``rows_by_folder`` has all."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class StepReceipt:
     counters: dict[str, int] = field(default_factory=dict)
     """Counters of the operator."""
     peaks: dict[str, int] = field(default_factory=dict)
-    """Peak bytes held by the step in one worker, if known."""
+    """Peak memory of the step in one worker in bytes, if known."""
 
     @property
     def rows_dropped(self) -> int:
@@ -51,18 +51,18 @@ class StepReceipt:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows in per second of a thread in the step; NaN if no time was measured."""
+        """Rows that entered per second of a thread in the step; NaN if no time was measured."""
         return self.rows_in / self.seconds if self.seconds else math.nan
 
 
 @dataclass
 class ExchangeReceipt:
-    """One comparison of the keys of all rows, before the last pass."""
+    """Comparison of the keys of all rows, before the last pass."""
 
     step: str
-    """The operator that requested it."""
+    """Operator that requested it."""
     keys: int
-    """Rows that were compared."""
+    """Number of rows that were compared."""
     unique: int
     """Number of different keys among these."""
     hash_ranges: int
@@ -70,7 +70,7 @@ class ExchangeReceipt:
     skew: float
     """Size of the largest part as a multiple of the mean."""
     projected_bytes: int
-    """Projected disk for temporary files."""
+    """Estimated disk space for temporary files, in bytes."""
     key_bytes: int
     """Bytes of keys written to disk and read back."""
     drop_bytes: int
@@ -80,7 +80,7 @@ class ExchangeReceipt:
     seconds: float
     """Wall time: collecting keys, comparing them and collecting the rows to drop (for a resumed run: its last part)."""
     details: dict[str, Any] = field(default_factory=dict)
-    """For near duplicates: bands, iterations, pairs, comparisons, groups. For vectors: clusters, and groups by ``eps``."""
+    """Further figures: bands, iterations, pairs, comparisons, groups of near-duplicates; clusters of vectors, groups by eps."""
 
     def __str__(self) -> str:
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
@@ -107,7 +107,7 @@ class ExchangeReceipt:
 
 @dataclass
 class Receipt:
-    """The record of a finished run."""
+    """Record of a finished run."""
 
     output: str
     """Output folder."""
@@ -118,7 +118,7 @@ class Receipt:
     rows_quarantined: int = 0
     """Rows quarantined in `quarantine_folder`."""
     rows_out_of_memory: int = 0
-    """Rows among these that did not fit into memory even when each was alone on the node."""
+    """Rows among these that did not fit into memory even when each was processed exclusively."""
     files: int = 0
     """Output files."""
     input_bytes: int = 0
@@ -128,7 +128,7 @@ class Receipt:
     rows_by_folder: dict[str, int] = field(default_factory=dict)
     """Rows in each folder of an output with ``partition_on``, such as ``{"lang=en": 12}``."""
     steps: list[StepReceipt] = field(default_factory=list)
-    """In order: read, the operators, write."""
+    """Totals of each step in order: read, the operators, write."""
     ranges: int = 0
     """Number of ranges."""
     ranges_resumed: int = 0
@@ -136,22 +136,23 @@ class Receipt:
     seconds: float = 0.0
     """Wall time of this run (for a resumed run: its last part)."""
     allowed_bytes: int = 0
-    """Allowed memory in bytes."""
+    """Memory budget in bytes."""
     projected_bytes: int = 0
-    """Projected memory in bytes."""
+    """Estimated peak memory in bytes."""
     measured_bytes: int = 0
-    """Measured peak memory in bytes: counted memory of the whole process tree (anonymous pages, shared memory, files changed
+    """Actual peak memory in bytes: counted memory of the whole process tree (anonymous pages, shared memory, files changed
     through a mapping), every 50 ms; for workers that `start_cluster` has not started, the largest resident memory of any one of
-    them (VmHWM)."""
+    them (VmHWM).
+    """
     projected_device_bytes: int = 0
-    """Projected GPU memory of each worker in bytes; 0 if nothing is on a GPU."""
+    """Estimated peak GPU memory of each worker in bytes; 0 if nothing is on a GPU."""
     measured_device_bytes: int | None = None
-    """Measured peak GPU memory in any worker: bytes in use by RMM and bytes reserved by torch; None if neither was measured."""
+    """Actual peak GPU memory in any worker: bytes in use by RMM and bytes reserved by torch; None if neither was measured."""
     device_spilled_bytes: int | None = None
     """Bytes that cuDF spilled from GPUs to the host, in all passes, summed over the workers of the last pass; None if not
     counted."""
     retries: dict[str, int] = field(default_factory=dict)
-    """Ranges retried, by cause: ``memory``, ``worker lost``, ``exclusive``."""
+    """Number of retried ranges, by cause: ``memory``, ``worker lost``, ``exclusive``."""
     leaks: list[LeakReceipt] = field(default_factory=list)
     """Workers whose memory grew after each task."""
     exchanges: list[ExchangeReceipt] = field(default_factory=list)
@@ -159,11 +160,12 @@ class Receipt:
     settings: dict[str, str] = field(default_factory=dict)
     """Settings, chosen by the user or by the plan, with reasons."""
     arguments: dict[str, int | str] = field(default_factory=dict)
-    """The same as values, for reuse: for `start_cluster` ``memory``, ``cpus`` and, if workers had GPUs, ``gpus`` and
+    """Settings as values, for reuse: for `start_cluster` ``memory``, ``cpus`` and, if workers had GPUs, ``gpus`` and
     ``device_memory`` (for `connect` only the two sizes), and if workers were to be restarted ``recycle_after``; for a reader
-    ``blocksize`` and, if bad rows were quarantined, ``on_bad_rows``; for a writer ``on_error`` and ``on_oom``."""
+    ``blocksize`` and, if bad rows were quarantined, ``on_bad_rows``; for a writer ``on_error`` and ``on_oom``.
+    """
     tasks_at_a_time: int = 0
-    """Threads of all workers."""
+    """Number of threads of all workers."""
     outputs: int = 1
     """Number of outputs that the run wrote at once (`write_many`); each has a receipt with its own steps."""
     timeline: list[tuple[float, int]] = field(default_factory=list)
@@ -171,7 +173,7 @@ class Receipt:
     events: list[tuple[float, str]] = field(default_factory=list)
     """Pairs of seconds and an event, the first 200: retried ranges, with the cause, and restarted workers."""
     gpu_use: dict[str, float] = field(default_factory=dict)
-    """For each GPU of a cluster on this machine, the mean share of the last pass in which a kernel was running (NVML)."""
+    """Mean fraction of the last pass in which a kernel was running (NVML), for each GPU of a cluster on this machine."""
     rejects: str | None = None
     """Folder of the dropped rows, if they were written."""
     quarantine: str | None = None
@@ -204,7 +206,7 @@ class Receipt:
         self.rows_read += done["rows_read"]
         self.rows_written += done["rows_written"]
         self.rows_quarantined += done["rows_quarantined"]
-        self.rows_out_of_memory += done.get("rows_out_of_memory", 0)  # journals of 0.1.0 do not have it
+        self.rows_out_of_memory += done.get("rows_out_of_memory", 0)  # journals of 0.1.0 lack it
         self.files += len(done["files"])
         self.output_bytes += sum(file["size_bytes"] for file in done["files"])
         for file in done["files"]:
@@ -263,10 +265,10 @@ class Receipt:
         -------
         pandas.DataFrame
             Empty if there are no such steps. ``dtype`` is the number format in which a model computed, float32 or
-            bfloat16; it is missing for functions, fastText, scikit-learn and servers. Of `add_completion`, documents are
+            bfloat16; it is missing for functions, fastText, scikit-learn and servers. For `add_completion`, documents are
             the answers that were requested (not those from the cache), tokens those of prompts and answers as the server
             counts them, and columns about batches are missing. Documents and tokens per second are those
-            of one task at a time: seconds in the step are summed over all tasks, without those spent waiting for a turn
+            of one task: seconds in the step are summed over all tasks, without those spent waiting for a turn
             (``resources=``). ``padding_share`` is the share of padding among all tokens that the model read.
             ``batch_tokens_tried`` has the tokens per second of each batch size that took turns at first, in padded
             tokens, and ``batch_tokens`` the size that most workers used afterwards. The peak memory of torch on a GPU,
@@ -310,7 +312,7 @@ class Receipt:
         Path(path).write_text(said, encoding="utf-8")
 
     def plot(self) -> Any:
-        """Plot memory over time, with the allowed and projected memory; retried ranges are marked.
+        """Plot memory over time, with the budget and the estimated peak; retried ranges are marked.
 
         Returns
         -------
@@ -328,14 +330,14 @@ class Receipt:
 
         if not self.timeline:
             raise ParameterError(
-                "receipt.plot: this receipt has no timeline, because the workers were not those of start_cluster; watch such "
+                "receipt.plot: this receipt has no timeline, because the workers were not started by start_cluster. Watch such "
                 "a run with monitor_memory, and plot that"
             )
         limits = {"allowed_bytes": self.allowed_bytes, "projected_bytes": self.projected_bytes}
         return timeline_figure(self.timeline, self.retry_seconds, **limits)
 
     def summary(self) -> list[tuple[str, str]]:
-        """Return the first lines of the receipt, as (what, value)."""
+        """Return the first lines of the receipt, as (label, value)."""
         memory = f" ({self.rows_out_of_memory:,} out of memory)" if self.rows_out_of_memory else ""
         bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
@@ -344,7 +346,7 @@ class Receipt:
         sizes = f"{show_count(self.files, 'file')}, {show_size(self.output_bytes)} from {show_size(self.input_bytes)}"
         lines = [
             ("rows", f"{self.rows_read:,} read, {self.rows_written:,} written, {self.rows_dropped:,} dropped{bad}"),
-            ("memory", f"{measured}, {show_size(self.allowed_bytes)} allowed"),
+            ("memory", f"{measured}, {show_size(self.allowed_bytes)} budget"),
             ("time", f"{self.seconds:,.1f} s{speed}"),
             ("output", f"{self.output}: {sizes}"),
             ("ranges", f"{self.ranges:,}{resumed}"),
@@ -353,17 +355,17 @@ class Receipt:
             seen = (
                 "not measured"
                 if self.measured_device_bytes is None
-                else f"{show_size(self.measured_device_bytes)} at most"
+                else f"{show_size(self.measured_device_bytes)} actual peak"
             )
             moved = f"; {show_size(self.device_spilled_bytes)} moved to the host" if self.device_spilled_bytes else ""
-            lines.insert(2, ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} projected, on each{moved}"))
+            lines.insert(2, ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} estimated peak on each{moved}"))
         if self.rows_by_folder:
             lines.append(("folders", self._folders()))
         if self.rejects:
             lines.append(("rejects", self.rejects))
         if self.retries:
             lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
-        lines += [(gpu, f"at work {share:.0%} of the last pass") for gpu, share in self.gpu_use.items()]
+        lines += [(gpu, f"busy {share:.0%} of the last pass") for gpu, share in self.gpu_use.items()]
         lines += [("leak", str(leak)) for leak in self.leaks]
         lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
         lines += [(name, value) for name, value in self.settings.items()]

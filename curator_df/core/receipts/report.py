@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A receipt as one HTML page: no scripts, no fonts, no files beside it; it is read in a browser years later."""
+"""HTML page of a receipt: without scripts, fonts or other files, so that a browser can show it years later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from curator_df.core.receipts.timeline import timeline_picture
 from curator_df.core.sizes import show_count, show_duration, show_size
 
 SHOWN_REASONS = 40
-"""Reasons in the table; ``receipt.reasons()`` has all."""
+"""Maximum number of reasons in the table; ``receipt.reasons()`` has all."""
 SHOWN_EVENTS = 20
 SHOWN_FOLDERS = 20
 
@@ -58,19 +58,19 @@ footer { color: var(--soft); font-size: .8rem; margin-top: 3rem; }
 
 
 def report_page(receipt: Receipt) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     sections = [
         ("Memory over time", _timeline(receipt)),
-        ("Memory: allowed, projected, measured", _memory(receipt)),
-        ("What the figures say", _advice(receipt)),
+        ("Memory: budget, estimated peak, actual peak", _memory(receipt)),
+        ("Advice for the next run", _advice(receipt)),
         ("Steps", _steps(receipt)),
         ("Models and GPUs", _models(receipt)),
         ("Why rows were dropped", _reasons(receipt)),
-        ("Rows set aside", _aside(receipt)),
+        ("Quarantined rows", _aside(receipt)),
         ("Comparisons of all rows", _exchanges(receipt)),
-        ("Ranges that ran again, and what else happened", _retries(receipt)),
+        ("Retries and other events", _retries(receipt)),
         ("Output by folder", _folders(receipt)),
-        ("Settings, and why", _settings(receipt)),
+        ("Settings and reasons", _settings(receipt)),
     ]
     body = "".join(f"<h2>{title}</h2>{content}" for title, content in sections if content)
     output = html.escape(receipt.output)
@@ -87,10 +87,13 @@ def report_page(receipt: Receipt) -> str:
 def _tiles(receipt: Receipt) -> str:
     kept = receipt.rows_written / max(receipt.rows_read, 1)
     speed = "" if receipt.ranges_resumed else f"{show_size(int(receipt.input_bytes / max(receipt.seconds, 1e-9)))}/s"
-    resumed = f"{receipt.ranges_resumed:,} of {receipt.ranges:,} ranges were done by an earlier run"
+    resumed = f"{receipt.ranges_resumed:,} of {receipt.ranges:,} input splits were finished by an earlier run"
     tiles = [
         (f"{receipt.rows_written:,}", f"rows written of {receipt.rows_read:,} read ({kept:.1%})"),
-        (show_size(receipt.measured_bytes), f"most memory, of {show_size(receipt.allowed_bytes)} allowed"),
+        (
+            show_size(receipt.measured_bytes),
+            f"actual peak of memory, with a budget of {show_size(receipt.allowed_bytes)}",
+        ),
         (show_duration(receipt.seconds), speed or resumed),
         (
             show_size(receipt.output_bytes),
@@ -103,8 +106,8 @@ def _tiles(receipt: Receipt) -> str:
 
 def _how_measured(receipt: Receipt) -> str:
     if receipt.timeline:
-        return "Memory is proportional set size of all processes together, sampled every 50 ms."
-    one = "Memory is the most that any one worker process had resident (VmHWM), as it said after its tasks."
+        return "Memory is the counted memory of all processes together, sampled every 50 ms."
+    one = "Memory is the peak resident memory (VmHWM) of any one worker process, as reported after its tasks."
     return one if receipt.measured_bytes else ""
 
 
@@ -121,9 +124,9 @@ def _memory(receipt: Receipt) -> str:
     widest = max(receipt.allowed_bytes, receipt.projected_bytes, receipt.measured_bytes)
     lines = []
     for name, held in (
-        ("allowed", receipt.allowed_bytes),
-        ("projected", receipt.projected_bytes),
-        ("measured", receipt.measured_bytes),
+        ("budget", receipt.allowed_bytes),
+        ("estimated peak", receipt.projected_bytes),
+        ("actual peak", receipt.measured_bytes),
     ):
         over = " class='over'" if held > receipt.allowed_bytes else ""
         share = f"{show_size(held)} ({held / receipt.allowed_bytes:.0%})"
@@ -136,7 +139,7 @@ def _memory(receipt: Receipt) -> str:
 
 def _advice(receipt: Receipt) -> str:
     items = [f"<li>{html.escape(text)}</li>" for text in receipt.advice]
-    return f"<ul class='advice'>{''.join(items) or '<li class=fine>Nothing stands out.</li>'}</ul>"
+    return f"<ul class='advice'>{''.join(items) or '<li class=fine>Nothing to report.</li>'}</ul>"
 
 
 def _steps(receipt: Receipt) -> str:
@@ -149,9 +152,9 @@ def _steps(receipt: Receipt) -> str:
         cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}"]
         rate = f"{step.rows_per_second:,.0f}" if step.seconds else ""
         rows.append([name, *cells, rate, f"{step.seconds:,.1f}", _bar(step.seconds / longest)])
-    heads = ["step", "rows in", "dropped", "rows out", "rows a second", "seconds", ""]
-    note = "Seconds of a step are summed over all tasks, so they may be more than the time on the clock; rows a second are those "
-    return _table(heads, rows, numbers=(1, 2, 3, 4, 5), share=6) + _sub(f"{note}that come in, of one thread.")
+    heads = ["step", "rows in", "dropped", "rows out", "rows per second", "seconds", ""]
+    note = "Seconds of a step are summed over all tasks, so they may exceed the wall time; rows per second are those "
+    return _table(heads, rows, numbers=(1, 2, 3, 4, 5), share=6) + _sub(f"{note}that enter, for one thread.")
 
 
 def _models(receipt: Receipt) -> str:
@@ -164,10 +167,10 @@ def _models(receipt: Receipt) -> str:
         on_device = one["device_reserved_bytes"]
         cells += [", ".join(tried), "no device" if pd.isna(on_device) else show_size(on_device)]
         rows.append([html.escape(cell) for cell in cells])
-    heads = ["step", "numbers", "documents", "a second", "tokens a second", "padding", "documents a batch"]
-    heads += ["batches halved", "tokens a second of batches tried", "most on a GPU"]
+    heads = ["step", "numbers", "documents", "per second", "tokens per second", "padding", "documents per batch"]
+    heads += ["batches halved", "tokens per second of batch sizes tried", "peak on a GPU"]
     used = ", ".join(f"{html.escape(gpu)} {share:.0%}" for gpu, share in receipt.gpu_use.items())
-    at_work = _sub(f"Share of the last pass in which a kernel ran: {used}.") if used else ""
+    at_work = _sub(f"Fraction of the last pass in which a kernel ran: {used}.") if used else ""
     return (_table(heads, rows, numbers=tuple(range(2, 8))) if rows else "") + at_work
 
 
@@ -182,7 +185,7 @@ def _reasons(receipt: Receipt) -> str:
     ]
     shown = _table(["step", "reason", "rows", "of all rows", ""], rows, numbers=(2, 3), share=4)
     more = len(table) - SHOWN_REASONS
-    kept = f"They are kept in {html.escape(receipt.rejects)}." if receipt.rejects else ""
+    kept = f"They are in {html.escape(receipt.rejects)}." if receipt.rejects else ""
     return shown + _sub(f"and {more:,} more reasons. " if more > 0 else "", kept)
 
 
@@ -192,9 +195,9 @@ def _aside(receipt: Receipt) -> str:
     others = receipt.rows_quarantined - receipt.rows_out_of_memory
     rows = [
         ["could not be read, or a function raised on them", f"{others:,}"],
-        ["did not fit into the memory allowed even alone", f"{receipt.rows_out_of_memory:,}"],
+        ["did not fit into the memory budget, even exclusively", f"{receipt.rows_out_of_memory:,}"],
     ]
-    place = f"{html.escape(receipt.quarantine_folder)} has file, offset and reason of each."
+    place = f"{html.escape(receipt.quarantine_folder)} contains the file, offset and reason of each."
     return _table(["rows that", "rows"], rows, numbers=(1,)) + _sub(place)
 
 
@@ -212,7 +215,7 @@ def _exchanges(receipt: Receipt) -> str:
         ]
         for one in receipt.exchanges
     ]
-    heads = ["step", "keys", "unique", "hash ranges", "largest of them", "keys on disk", "spilled", "seconds"]
+    heads = ["step", "keys", "unique", "hash ranges", "largest range", "keys on disk", "spilled", "seconds"]
     return _table(heads, rows, numbers=tuple(range(1, 8))) if rows else ""
 
 
@@ -222,7 +225,7 @@ def _retries(receipt: Receipt) -> str:
     counts = ", ".join(f"{number:,} {html.escape(cause)}" for cause, number in receipt.retries.items())
     rows = [[f"{seconds:,.1f}", html.escape(text)] for seconds, text in receipt.events[:SHOWN_EVENTS]]
     more = len(receipt.events) - SHOWN_EVENTS
-    table = _table(["second", "what happened"], rows) if rows else ""
+    table = _table(["second", "event"], rows) if rows else ""
     return _sub(counts) + table + _sub(f"and {more:,} more" if more > 0 else "")
 
 
@@ -246,7 +249,7 @@ def _settings(receipt: Receipt) -> str:
 def _table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = (), share: int | None = None
 ) -> str:
-    """Return a table of cells that are HTML already."""
+    """Return a table of cells that are already HTML."""
 
     def classed(tag: str, place: int, content: str) -> str:
         kind = "number" if place in numbers else "share" if place == share else "name" if place == 0 else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures as tables of a terminal, by rich. Square brackets in values are no markup."""
+"""Terminal tables of figures, with rich. Square brackets in values are not markup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 def grid_of(lines: list[tuple[str, str]]) -> Table:
-    """Return names and values, a line each, without a frame."""
+    """Return names and values, one per line, without a frame."""
     grid = Table.grid(padding=(0, 2))
     for name, value in lines:
         grid.add_row(Text(name, style="bold"), Text(value))
@@ -19,7 +19,7 @@ def grid_of(lines: list[tuple[str, str]]) -> Table:
 
 
 def table_of(frame: pd.DataFrame) -> Table:
-    """Return a small table with its columns' names; numbers stand at the right, and what is missing is empty."""
+    """Return a small table with column names; numbers are aligned right, and missing values are empty."""
     table = Table()
     for name in frame.columns:
         table.add_column(Text(str(name)), justify="left" if frame[name].dtype == "str" else "right")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a receipt says before its run: what was planned, what was set and why, and what is to be given to repeat it."""
+"""Initial content of a receipt, before its run: the plan, the settings with reasons, and the arguments to repeat it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import OnError, OnOom
 
 SAID_OF_CHOICES = {
-    ("on_bad_rows", "quarantine"): "rows that cannot be read are set aside",
-    ("on_error", "quarantine"): "rows on which a function raises are set aside",
-    ("on_oom", "fail"): "the first range that runs out of memory ends the run",
+    ("on_bad_rows", "quarantine"): "rows that cannot be read are quarantined",
+    ("on_error", "quarantine"): "rows on which a function raises are quarantined",
+    ("on_oom", "fail"): "the first input split that runs out of memory stops the run",
 }
-"""Of what is not so by default."""
+"""Descriptions of settings that differ from the default."""
 
 
 def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int, on_error: OnError, on_oom: OnOom) -> Receipt:
@@ -42,14 +42,14 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int, on_error:
 
 def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
     stage, layout = plan.stages[-1], plan.layout
-    named = "as blocksize= says" if joined.explicit_block_bytes else "the largest that fit, 16 MB at most"
+    named = "set by blocksize=" if joined.explicit_block_bytes else "the largest that fits, at most 16 MB"
     said = {
         "layout": f"{layout.shape}: {layout.reason}",
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task: {named}",
         "cut": f"{show_count(receipt.ranges, 'range')} by the input alone, so that the run can resume with other settings",
     }
     if layout.device_bytes:
-        said["gpus"] = f"one for each worker process, of which {show_size(layout.device_bytes)} may be used"
+        said["gpus"] = f"one for each worker process, with a budget of {show_size(layout.device_bytes)}"
     for (name, value), why in SAID_OF_CHOICES.items():
         if receipt.arguments.get(name) == value:
             said[name] = f"{value}: {why}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory over time as an SVG picture that stands inside a page and takes its colors from it."""
+"""Memory over time as an SVG image that is embedded in a page and uses its colors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from curator_df.core.sizes import show_size
 
 WIDTH, HEIGHT = 1000, 280
 LEFT, RIGHT, TOP, BOTTOM = 70, 10, 18, 34
-"""Room for the labels, in the picture's own units."""
+"""Margins for the labels, in the image's own units."""
 LABEL = 16
-"""Height of a label."""
+"""Height of a label in the image's own units."""
 
 
 def timeline_figure(
     timeline: Sequence[tuple[float, int]], marks: Sequence[float], *, allowed_bytes: int, projected_bytes: int
 ) -> Any:
-    """Draw the same with matplotlib; see `timeline_picture`.
+    """Draw memory over time with matplotlib; see `timeline_picture`.
 
     Returns
     -------
     matplotlib.figure.Figure
-        One panel.
+        Figure with one panel.
 
     Raises
     ------
@@ -36,13 +36,13 @@ def timeline_figure(
     axes = figure.subplots()
     seconds, held = [0.0, *(one for one, _ in timeline)], [timeline[0][1], *(most for _, most in timeline)]
     axes.fill_between(seconds, held, alpha=0.25)
-    axes.plot(seconds, held, linewidth=1.4, label=f"held, at most {show_size(max(held))}")
-    axes.axhline(allowed_bytes, color="#c0392b", linewidth=1.5, label=f"allowed, {show_size(allowed_bytes)}")
-    projected = f"projected, {show_size(projected_bytes)}"
+    axes.plot(seconds, held, linewidth=1.4, label=f"memory, peak {show_size(max(held))}")
+    axes.axhline(allowed_bytes, color="#c0392b", linewidth=1.5, label=f"budget, {show_size(allowed_bytes)}")
+    projected = f"estimated peak, {show_size(projected_bytes)}"
     axes.axhline(projected_bytes, color="#7f8c8d", linestyle="--", linewidth=1.2, label=projected)
     if marks:
         whole = axes.get_xaxis_transform()
-        axes.vlines(marks, 0, 1, transform=whole, color="#b0b7bd", linewidth=0.8, label="range run again")
+        axes.vlines(marks, 0, 1, transform=whole, color="#b0b7bd", linewidth=0.8, label="retry")
     axes.set_xlim(0, max(seconds[-1], 1e-3))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: show_size(int(value)) if value > 0 else "0")
@@ -55,16 +55,16 @@ def timeline_figure(
 def timeline_picture(
     timeline: Sequence[tuple[float, int]], marks: Sequence[float], *, allowed_bytes: int, projected_bytes: int
 ) -> str:
-    """Draw what a run held.
+    """Draw the memory of a run over time.
 
     Parameters
     ----------
     timeline : sequence of (float, int)
-        Seconds, and the most bytes since the point before; at least one.
+        Seconds, and the peak bytes since the previous point; at least one.
     marks : sequence of float
-        Seconds at which a range was run again.
+        Seconds at which a range was retried.
     allowed_bytes, projected_bytes : int
-        Drawn as lines.
+        Budget and estimated peak, drawn as lines.
 
     Returns
     -------
@@ -91,16 +91,16 @@ def timeline_picture(
             f"<line x1='{x(one)}' x2='{x(one)}' y1='{TOP}' y2='{ground}' stroke='var(--drop)' stroke-width='1'/>"
             for one in marks
         ),
-        *_limits([("allowed", allowed_bytes, ""), ("projected", projected_bytes, "stroke-dasharray='6 4'")], y),
+        *_limits([("budget", allowed_bytes, ""), ("estimated peak", projected_bytes, "stroke-dasharray='6 4'")], y),
     ]
     if marks:
-        parts.append(f"<text x='{LEFT}' y='{TOP - 6}'>vertical lines: a range ran again</text>")
-    label = f"memory over {last:.0f} seconds, at most {show_size(max(held for _, held in timeline))}"
+        parts.append(f"<text x='{LEFT}' y='{TOP - 6}'>vertical lines: retries</text>")
+    label = f"memory over {last:.0f} seconds, peak {show_size(max(held for _, held in timeline))}"
     return f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
 
 
 def _limits(limits: Sequence[tuple[str, int, str]], y: Callable[[float], float]) -> Iterator[str]:
-    """Yield lines with their labels above them; the label of a lower one that is near the other goes below it."""
+    """Yield lines with labels above them; if two lines are close, the label of the lower one is below it."""
     drawn: list[float] = []
     for name, held, dashes in sorted(limits, key=lambda limit: -limit[1]):
         if held <= 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look at a table with a pending drop: run its passes once, and compute its partitions with what they found.
+"""Evaluation of a table with a deferred operation: run its passes once, and compute its partitions from their results.
 
 The passes take the input splits of a run that writes the table and leave their files in the working folder of the cluster,
 keyed by what the chain does. A second look, a longer chain with the same beginning, and a run that writes it reuse them.
@@ -73,29 +73,29 @@ NOT_COPIED = ("lock", "owners/", "unfinished/")
 
 @dataclass(frozen=True)
 class _NoSink(StageSink):
-    """A look writes nothing after its passes."""
+    """Sink of an evaluation, which writes nothing after its passes."""
 
     folder: Folder
     writer_factor: float = 0.0
 
     @property
     def fingerprint(self) -> str:
-        """Digest of what is written."""
+        """Digest of the settings; constant, because nothing is written."""
         return "look"
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> Any:  # noqa: ARG002 - the face of a sink
-        """Refuse: a plan asks only what a sink would cost."""
+        """Raise an error: a plan only needs the cost of the sink."""
         raise AssertionError("a look was written; this is a defect in curator_df")
 
 
 @dataclass(frozen=True)
 class EvaluatedPartition:
-    """What Dask calls for each partition of a table whose pending drops were resolved."""
+    """Function that Dask calls for each partition of a table whose deferred operations were resolved."""
 
     program: Program
-    """With what each step does to a split in the place of pending steps."""
+    """Program in which deferred steps are replaced by their resolved form."""
     ranges: Ranges
-    """One for each partition."""
+    """Ranges of the source, one for each partition."""
     block_bytes: int
     """Decompressed bytes of a block."""
     index: Callable[[int, Any], Any] | None = None
@@ -144,11 +144,11 @@ def _as_declared(block: Any, meta: Any) -> Any:
 
 
 def _keep_no_row(row: BadRow) -> None:
-    """Take a row that a run would quarantine; a look leaves it out, as ``.compute()`` of the reader does."""
+    """Ignore a row that a run would quarantine; an evaluation leaves it out, as ``.compute()`` of the reader does."""
 
 
 def _keep_no_reject(step: Step, block: Any, outcome: Outcome) -> None:
-    """Take the rows that a step removed; a look shows those that stay."""
+    """Ignore the rows that a step removed; an evaluation shows only kept rows."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Looks:
         return dataclasses.replace(self.session.working(LOOKS_FOLDER), is_durable=True)
 
     def evaluate(self, expression: Any) -> Any:
-        """Return the expression of a table with the rows that a chain leaves which ends in a pending drop.
+        """Return the expression of a table with the rows that a chain with a deferred last step yields.
 
         None for a table that no run takes: the drop then refuses to be computed. What a run cannot stream, such as rows of
         ``dask.dataframe.from_pandas``, is computed by Dask into working files first.
@@ -200,8 +200,8 @@ class Looks:
             s.on_device for s in program.steps
         ):
             raise BarrierError(
-                f"{program.steps[-1].name} cannot be looked at while its blocks are on a GPU. Write the table with "
-                "write_parquet or checkpoint(df, path) and look at the result"
+                f"{program.steps[-1].name} cannot be computed or shown while its blocks are on a GPU. Write the table with "
+                "write_parquet or checkpoint(df, path) and read the result"
             )
         source, partitions = reader.in_parts(program.source), reader.ranges
         if reader.parts is not None:
@@ -219,7 +219,7 @@ class Looks:
             return dd.from_map(done, range(len(partitions)), **where).expr
 
     def forget(self) -> None:
-        """Delete the files of all looks."""
+        """Delete the files of all evaluations."""
         with self._lock:
             self._steps.clear()
             if "folder" in vars(self):
@@ -462,7 +462,7 @@ def _is_linked(old: str, new: str) -> bool:
 
 
 def look_at_deferred(session: Session) -> Looks | None:
-    """Make Dask's evaluation of tables with pending drops run their passes on a session that has a working folder."""
+    """Make Dask's evaluation of tables with deferred operations run their passes on a session that has a working folder."""
     if session.workdir is None:
         return None
     looks = Looks(session)

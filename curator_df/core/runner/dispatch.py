@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep a few ranges in flight on the cluster, and decide what follows a task that ran out of memory or lost its worker.
+"""Keep a few ranges in progress on the cluster, and decide how to continue after a task ran out of memory or lost its worker.
 
-The ladder for one range: as planned; after each `MemoryError` with half the block; at the smallest block alone on the
-node, where a step that runs out of memory takes half of the rows, down to one, which is then set aside. A range whose
-worker died twice goes alone as well: what it was working on is taken in ever smaller units, and a row that ends its worker
-when it is alone is set aside. A row that is too long for a task beside others goes alone at once, and one that is too long
-even then is set aside; so does a page of a file, which cannot be set aside. With ``on_oom="fail"`` the first failure is the
-error.
+The sequence for one range: as planned; after each `MemoryError` with half the block size; at the minimum block size exclusively,
+where a step that runs out of memory processes half of the rows, down to one, which is then quarantined. A range whose worker died
+twice also runs exclusively: the rows it was working on are processed in ever smaller units, and a row that crashes the worker
+on its own is quarantined. A row that is too long for a concurrent task runs exclusively at once, and one that is too long
+even then is quarantined; a page of a file runs exclusively too, but cannot be quarantined. With ``on_oom="fail"`` the first
+failure is the error.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from curator_df.core.user_frames import with_user_frames
 from curator_df.errors import CuratorError, OperatorError, SchedulerLostError, StepMemoryError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
-"""Where halving ends. Then the rows of a block are halved: `core.tasks.stretch`."""
+"""Minimum block size in bytes. Beyond it, the rows of a block are halved: `core.tasks.stretch`."""
 REMEMBER_AFTER = 2
-"""When so many ranges ran out of memory with a block size, later ranges begin with half of it. One range may be odd."""
+"""Number of ranges that must run out of memory with a block size before later ranges start with half of it."""
 MOST_LOST_ROWS = 2
 """So many rows of one range may end their worker; more of them, and it is the step that does."""
 MOST_EMPTIED = 3
@@ -59,42 +59,43 @@ STEP_MEMORY_PARTS = 4
 STEP_MEMORY_ROW = "out of memory:"
 """How the reason begins for a row that is set aside because a step took too much memory outside of its worker."""
 LOST_ROW = "its worker process ended"
-"""How the reason begins for a row that is set aside because of that."""
+"""Beginning of the reason for a row that is quarantined because it crashed its worker."""
 
 WALL_SECONDS = 0.2
 """How often a run looks whether one of its workers was ended for what a step took."""
 STOP_POLL_SECONDS = 0.02
-"""How often a run that ends early looks whether its tasks have ended."""
+"""Interval in seconds at which a run that stops early checks whether its tasks have ended."""
 LOG = logging.getLogger("curator_df.core")
 
 
 @dataclasses.dataclass
 class Dispatcher:
-    """Runs the ranges of one stage."""
+    """Dispatcher of the ranges of one stage."""
 
     session: Session
-    """Where they run."""
+    """Session that runs them."""
     job: Any
-    """What runs: a `Job`, or what another ``task`` takes."""
+    """Job to run: a `Job`, or the argument of another ``task``."""
     stage: StagePlan
-    """Block and row sizes."""
+    """Sizes of blocks and rows."""
     on_done: Callable[[Manifest], None]
-    """Called for each finished range, in order of completion."""
+    """Function that is called for each finished range, in order of completion."""
     task: Callable[[bytes, Attempt], Manifest] = run_range
-    """What runs on a worker."""
+    """Function that runs on a worker."""
     title: str = FINAL_STAGE
-    """What the stage is for, to those who listen."""
+    """Purpose of the stage, for watchers."""
     retries: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    """Ranges run again, by cause."""
+    """Number of retried ranges, by cause."""
     peaks: Peaks = dataclasses.field(default_factory=Peaks)
-    """The largest of what tasks measured."""
+    """Peaks over all tasks."""
     leaks: list[LeakReceipt] = dataclasses.field(default_factory=list)
-    """Workers that held more after each task, and what was done."""
+    """Workers whose memory grew after each task, and the action taken."""
     balance: Balance | None = None
-    """Chooses how many tasks a worker has at a time, where that may be more than it has threads."""
+    """Controller of the number of concurrent tasks of a worker, if it may exceed the number of its threads."""
     start_bytes: int = 0
-    """Block size with which ranges begin now: that of the stage, or less since ranges ran out of memory with it. 0, or what an
-    earlier pass over the same rows came to."""
+    """Current block size of new ranges in bytes: that of the stage, or less after ranges ran out of memory with it. 0, or the
+    final value of an earlier pass over the same rows.
+    """
 
     def __post_init__(self) -> None:
         self.start_bytes = min(self.start_bytes or self.stage.block_bytes, self.stage.block_bytes)
@@ -144,7 +145,7 @@ class Dispatcher:
                 self.session.recycling.join()
 
     def _run_together(self, pieces: Iterator[Range]) -> bool:
-        """Run ranges side by side until there are no more, or one was given up by workers; tell whether there are more."""
+        """Run ranges concurrently until none is left or a worker was lost with one; return whether there are more."""
         lost_before = self.retries["worker lost"]
         workers = self.session.layout.workers
         again, self._again = self._again[:workers], self._again[workers:]
@@ -168,7 +169,7 @@ class Dispatcher:
         layout, fork = self.session.layout, self.job.fork
         steps = (*fork.stem, *(step for branch in fork.branches for step in fork.own_steps(branch)))
         names = [step.name for step in steps if works_elsewhere(step)]
-        # Not the spare CPUs of the workers: where blocks are on a GPU a plan leaves them alone.
+        # Not the spare CPUs of the workers: a plan does not use them if blocks are on a GPU.
         spare_cpus = self.stage.capacity.threads - layout.threads
         if not names and not spare_cpus:
             return None
@@ -194,7 +195,7 @@ class Dispatcher:
         future.add_done_callback(self._finished.put)
 
     def _next_finished(self) -> tuple[SentTask, Attempt, Manifest | None]:
-        """Wait for a task and what it tells, if it tells anything; look now and then whether a worker could finish one."""
+        """Wait for a task and its manifest, if there is one; check from time to time whether any worker could finish one."""
         workless = 0.0
         while True:
             future = self._finished_within(self._patience.watch_seconds)
@@ -206,7 +207,7 @@ class Dispatcher:
                 continue
             manifest = _fetched(future, self._patience.watch_seconds)
             if manifest is None and future.status not in ("error", "cancelled"):
-                # Its worker died between the end of the task and now. Dask runs it again, and calls nobody then.
+                # Its worker died after the end of the task. Dask runs it again, without another callback.
                 self._unfetched.add(future)
                 continue
             self._unfetched.discard(future)
@@ -232,16 +233,16 @@ class Dispatcher:
             time.sleep(self._patience.watch_seconds)
 
     def _watch(self, workless_seconds: float) -> float:
-        """Bring workers back that are gone for good; return for how long there was none."""
+        """Replace workers that are permanently gone; return for how many seconds there was none."""
         if self._client.status != "running":
             raise _scheduler_lost(self._client)
         if self._client.nthreads():
             return 0.0
-        # A worker that dies before its nanny knows that it started is not started again by the nanny.
+        # A nanny does not restart a worker that dies before the nanny knows that it has started.
         if workless_seconds >= self.session.workless_seconds:
             raise WorkerLostError(
-                f"no worker came back within {self.session.workless_seconds:.0f} s after the last one died; what is "
-                "finished stays, and on_existing='resume' goes on from there"
+                f"no worker came back within {self.session.workless_seconds:.0f} s after the last one died. Finished files stay. "
+                "To continue, repeat the run with on_existing='resume'"
             )
         longer = workless_seconds + self._patience.watch_seconds
         due_seconds = self._patience.revive_seconds
@@ -250,7 +251,7 @@ class Dispatcher:
         return longer
 
     def _settle(self, future: SentTask, attempt: Attempt, manifest: Manifest | None) -> Attempt | None:
-        """Take what came back; return the next attempt at the same range, if it can run beside others."""
+        """Process a result; return the next attempt at the same range, if it can run concurrently with others."""
         seconds = time.monotonic() - self._submitted.pop(future)
         if manifest is not None and manifest.outcome == "no job":
             self._parcel.send_again()
@@ -368,7 +369,7 @@ class Dispatcher:
         self.session.tell(Note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}", cause))
 
     def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
-        """Find out about a worker that holds more and more, and start it again if it leaks; nothing is in flight."""
+        """Examine a worker whose memory keeps growing, and restart it if it leaks; no task is running."""
         self._leak = None
         job_bytes, restarts = self._parcel.job_bytes if self._is_job else None, not self.session.layout.in_process
         told = treat(self._client, leak, job_bytes, attempt, restarts=restarts)
@@ -379,24 +380,24 @@ class Dispatcher:
         self.session.tell(Note("kept" if told.only_kept else "leak", str(told), told.step))
 
     def _recycle(self, worker: str) -> None:
-        """Start a worker again that is due; nothing is in flight."""
+        """Restart a worker that is due; no task is running."""
         self._due = None
         if self.session.recycling is not None:
             self._leaks.forget(worker)
             self.session.tell(Note("recycle", self.session.recycling.recycle(self._client, worker), worker))
 
     def _remember(self, attempt: Attempt) -> None:
-        """Let later ranges begin with half the block, when more than one ran out of memory with this one."""
+        """Let later ranges start with half the block size if several ran out of memory with this one."""
         self._failed_at[attempt.block_bytes] += 1
         if self._failed_at[attempt.block_bytes] >= REMEMBER_AFTER and attempt.exclusive_bytes is None:
             self.start_bytes = min(self.start_bytes, max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES))
 
     def _after_lost_worker(self, future: SentTask, attempt: Attempt) -> Attempt | None:
-        if future.status == "cancelled":  # nobody cancels while a run goes on, but a client that lost its scheduler
+        if future.status == "cancelled":  # during a run, only a client that lost its scheduler cancels tasks
             raise _scheduler_lost(self._client)
         exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
-            raise WorkerLostError(f"range {number} did not run: {exc}") from exc
+            raise WorkerLostError(f"input split {number} did not run: {exc}") from exc
         if self._on_oom == "fail":
             raise WorkerLostError(f"range {number} ended its worker, and on_oom='fail' asks to stop: {exc}") from exc
         held_before = self._leaks.fullest()
@@ -414,10 +415,10 @@ class Dispatcher:
         return None
 
     def _after_lost_alone(self, attempt: Attempt, exc: KilledWorker) -> Attempt:
-        """Return the attempt in which the rows that ended a worker are taken in smaller units."""
+        """Return the attempt in which the rows that crashed a worker are processed in smaller units."""
         unit = unit_left(self.job.fork.branches[0].sink.folder, attempt.piece.number) if self._is_job else None
         error = WorkerLostError(
-            f"range {attempt.piece.number} ended its worker again, alone on the node and with blocks of "
+            f"input split {attempt.piece.number} crashed its worker again, although it ran exclusively with blocks of "
             f"{show_size(attempt.block_bytes)}"
             + (f", in step {unit.step!r} on {show_count(unit.rows, 'row')}" if unit is not None else "")
             + f": {exc}"
@@ -427,7 +428,7 @@ class Dispatcher:
             raise error from exc
         self._count("worker lost", attempt)
         self._wait_for_worker()
-        reason = f"{LOST_ROW} when step {unit.step!r} had this row alone on the node (out of memory, or a crash)"
+        reason = f"{LOST_ROW} when step {unit.step!r} ran exclusively on this row (out of memory, or a crash)"
         return narrowed(dataclasses.replace(attempt, tries=attempt.tries + 1), unit, reason, error)
 
     @property
@@ -435,10 +436,10 @@ class Dispatcher:
         return isinstance(self.job, Job)
 
     def _run_alone(self, attempt: Attempt) -> None:
-        """Run one range with nothing beside it: it may hold what all tasks may hold together.
+        """Run one range exclusively: it may use the memory of all tasks together.
 
-        The task is not tied to a worker: Dask (2026.7.1) leaves a task whose worker went away in the state "no-worker",
-        even with ``allow_other_workers`` and another worker there. So the limits of all are lifted meanwhile.
+        The task is not tied to a worker: Dask (2026.7.1) leaves a task whose worker is gone in the state "no-worker",
+        even with ``allow_other_workers`` and another worker available. So the limits of all workers are raised in the meantime.
         """
         self._count("exclusive", attempt)
         if self.session.recycling is not None:
@@ -483,13 +484,15 @@ class Dispatcher:
         deadline = time.monotonic() + stop_seconds
         while not all(future.done() for future in flying):
             if time.monotonic() >= deadline:
-                LOG.warning("%d s after the run ended a task of it still works; it ends with its block", stop_seconds)
+                LOG.warning(
+                    "a task is still running %d s after its run ended; it will stop at its next block", stop_seconds
+                )
                 return
             time.sleep(STOP_POLL_SECONDS)
 
 
 def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
-    """Return what a task told, or None if it failed, or if its worker died with it."""
+    """Return the manifest of a task; None if the task failed or its worker died with it."""
     try:
         return future.result(timeout=timeout_seconds) if future.status == "finished" else None
     except (TimeoutError, KilledWorker, CancelledError):  # the future's status tells which
@@ -509,20 +512,20 @@ def _scheduler_lost(client: ClusterClient) -> SchedulerLostError:
     logging.getLogger("distributed.client").addFilter(_NotOfLost(client))
     address = getattr(client.scheduler, "address", "its address")
     return SchedulerLostError(
-        f"the connection to the scheduler at {address} broke off, so nothing can run there any more; what is finished stays. "
-        "Start a cluster (or connect to one) again, and run the same with on_existing='resume'"
+        f"the connection to the scheduler at {address} was lost, so nothing can run on it any more. Finished files stay. "
+        "Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
     )
 
 
 class _NotOfLost(logging.Filter):
-    """Drop what Dask logs of a client that lost its scheduler: its closing cancels its attempt to connect again."""
+    """Filter for Dask's log messages of a client that lost its scheduler: closing it cancels its attempt to reconnect."""
 
     def __init__(self, client: Any) -> None:
         super().__init__()
         self._client = weakref.ref(client)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a record is about something else."""
+        """Return whether a record is about something else."""
         exc = record.exc_info[1] if record.exc_info else None
         if not isinstance(exc, asyncio.CancelledError):
             return True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runner tells those who listen while it works: `curator_df.core.runner.session.Session.tell`.
+"""Events that the runner sends to watchers while it works: `curator_df.core.runner.session.Session.tell`.
 
-All of it happens in the client's process, in the thread that runs: tasks come back with all their figures, so whoever wants
-to show or serve them needs nothing on the workers.
+All of them occur in the client's process, in the thread of the run: tasks return all their figures, so a watcher that shows
+or serves them needs nothing on the workers.
 """
 
 from __future__ import annotations
@@ -18,77 +18,78 @@ if TYPE_CHECKING:
     from curator_df.core.runner.session import Session
 
 FINAL_STAGE = "write"
-"""The stage in which each row is read and written once; those before it read the same rows for their keys."""
+"""Stage in which each row is read and written once; the stages before it read the same rows for their keys."""
 RunOutcome = Literal["finished", "failed", "interrupted"]
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something that a person may want to know."""
+    """Event that a person may want to know about."""
 
     kind: str
     """``retry``, ``leak``, ``kept`` (it looked like a leak), ``recycle``, ``balance`` or ``reuse`` (passes of a look)."""
     text: str
-    """The whole of it, in words."""
+    """Complete description."""
     cause: str = ""
-    """Of a retry: ``memory``, ``worker lost`` or ``exclusive``. Of a leak: the step, if it was found. Of a
-    recycle: the worker."""
+    """Detail of the event. For a retry: ``memory``, ``worker lost`` or ``exclusive``. For a leak: the step, if it was found. For
+    a recycle: the worker.
+    """
 
 
 @dataclass(frozen=True)
 class RunStarted:
-    """A run begins: one pass into one or several outputs, with the stages before it."""
+    """Start of a run: one pass into one or several outputs, with the stages before it."""
 
     output: str
-    """Folder, or folders."""
+    """Output folder, or folders."""
     input_bytes: int
-    """Size of the input as it lies on disk."""
+    """Size of the input on disk in bytes."""
     projected_bytes: int
-    """Bytes the plan says it needs."""
+    """Estimated peak memory in bytes."""
 
 
 @dataclass(frozen=True)
 class StageStarted:
-    """Tasks of one kind begin."""
+    """Start of the tasks of one stage."""
 
     stage: str
-    """What they are for, such as ``write`` or ``drop_exact_duplicates: keys``."""
+    """Purpose of the tasks, such as ``write`` or ``drop_exact_duplicates: keys``."""
     job: Any
-    """What they run: a `curator_df.core.tasks.task.Job` where it is a program on ranges."""
+    """Job of the tasks: a `curator_df.core.tasks.task.Job` if it is a program on ranges."""
     tasks: int
-    """How many there are."""
+    """Number of tasks."""
     done: int
-    """Of these, finished by an earlier run."""
+    """Number of tasks that an earlier run finished."""
 
 
 @dataclass(frozen=True)
 class TaskEnded:
-    """A task came back, or was lost with its worker."""
+    """End of a task, or its loss with its worker."""
 
     stage: str
-    """As in `StageStarted`."""
+    """Purpose of the task, as in `StageStarted`."""
     job: Any
-    """As in `StageStarted`."""
+    """Job of the task, as in `StageStarted`."""
     manifest: Manifest | None
-    """What became of it; None when its worker was lost."""
+    """Result of the task; None if its worker was lost."""
     seconds: float
-    """From its submission until it came back, waiting included."""
+    """Time from submission to return in seconds, including waiting."""
 
 
 @dataclass(frozen=True)
 class Exchanged:
-    """All rows were compared with each other by their keys."""
+    """Completed comparison of the keys of all rows."""
 
     receipt: ExchangeReceipt
-    """What that took."""
+    """Figures of the comparison."""
 
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run ended, well or not."""
+    """End of a run, successful or not."""
 
     outcome: RunOutcome
-    """How."""
+    """Outcome of the run."""
 
 
 Event = Note | RunStarted | StageStarted | TaskEnded | Exchanged | RunEnded
@@ -96,7 +97,7 @@ Event = Note | RunStarted | StageStarted | TaskEnded | Exchanged | RunEnded
 
 @contextmanager
 def told_run(session: Session, started: RunStarted) -> Iterator[None]:
-    """Tell of the beginning of a run, and how it ended."""
+    """Send the events of the start and the end of a run."""
     session.tell(started)
     outcome: RunOutcome = "failed"
     try:
@@ -110,7 +111,7 @@ def told_run(session: Session, started: RunStarted) -> Iterator[None]:
 
 
 def stage_name(title: str) -> str:
-    """Return what is the same for all iterations of a stage.
+    """Return the part of a title that all iterations of a stage share.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dask's own operations under the budget of a session: ``compute``, ``head``, ``len``, sorts, merges, shuffles.
 
-While a session is open, results come back in pieces (`results`), tasks that run out of memory are tried again alone on their
-worker (`core.tasks.second_try`), and tables with pending drops can be looked at (`deferred`).
+While a session is open, results are returned in pieces (`results`), tasks that run out of memory are repeated exclusively on
+their worker (`core.tasks.second_try`), and tables with deferred operations can be computed and shown (`deferred`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def keep_budget_of_dask(
     Parameters
     ----------
     session : Session
-        With a client that runs.
+        Session with a running client.
     owns_workers : bool
         Whether the workers end with the session, so that nothing needs to be undone on them.
     spool_on : callable

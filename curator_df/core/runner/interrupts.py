@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C that is not lost: where it falls into code whose exceptions Python ignores, such as ``__del__``, it counts later."""
+"""Reliable Ctrl-C: an interrupt that occurs in code whose exceptions Python ignores, such as ``__del__``, is raised later."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _came = threading.Event()
 
 @contextlib.contextmanager
 def remembered_interrupts() -> Iterator[None]:
-    """Remember an interrupt while the block runs, for `raise_lost_interrupt`; it is raised where it comes as well.
+    """Remember an interrupt while the block runs, for `raise_lost_interrupt`; it is also raised where it occurs.
 
-    Nothing is changed in other threads than the main one, and where a program handles interrupts in its own way.
+    Nothing is changed in threads other than the main one, or if a program handles interrupts itself.
     """
     handler = signal.getsignal(signal.SIGINT)
     is_known = handler is signal.default_int_handler or ends_silently(handler)
@@ -32,9 +32,9 @@ def remembered_interrupts() -> Iterator[None]:
 
 
 def ends_silently(handler: object) -> bool:
-    """Tell whether a handler of SIGINT is that of dask-jobqueue (0.9), set by its import: ``sys.exit()``, with exit code 0.
+    """Return whether a handler of SIGINT is the one that importing dask-jobqueue (0.9) sets: ``sys.exit()``, with exit code 0.
 
-    A run that is interrupted would look complete to what started it.
+    An interrupted run would then look complete to the process that started it.
     """
     return getattr(handler, "__module__", None) == "dask_jobqueue.runner"
 
@@ -45,7 +45,7 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def raise_lost_interrupt() -> None:
-    """Raise `KeyboardInterrupt` if an interrupt came since the block began, and the block goes on all the same."""
+    """Raise `KeyboardInterrupt` if an interrupt occurred since the block began, but the block continued."""
     if _came.is_set():
         _came.clear()
         raise KeyboardInterrupt

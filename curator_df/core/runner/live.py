@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a run is, in figures and in words: memory of the budget, forecast, time left, rows and the drops of each step."""
+"""Progress of a run as figures and text: memory and budget, estimated peak, time left, rows and the drops of each step."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from curator_df.core.tasks.task import Job
 
 BAR_CHARACTERS = 20
 SIZES = (SETTLED, TRIED_TOKENS)
-"""Begin the names of counters of batches of one size."""
+"""Prefixes of counters of batches of one size."""
 
 
 @dataclass(frozen=True)
 class MemoryView:
-    """Bytes of the whole process tree."""
+    """Memory of the whole process tree."""
 
     held_bytes: int
-    """Now."""
+    """Current memory in bytes."""
     peak_bytes: int
-    """Most since the run began."""
+    """Peak since the run began, in bytes."""
     forecast_bytes: int
-    """What the plan says is needed at most."""
+    """Estimated peak of the plan, in bytes."""
     allowed_bytes: int
-    """What the user permitted."""
+    """Memory budget, in bytes."""
 
     def __str__(self) -> str:
         allowed, forecast = show_size(self.allowed_bytes), show_size(self.forecast_bytes)
-        if not self.held_bytes:  # workers elsewhere: nobody measures all of them
-            return f"{forecast} forecast, {allowed} allowed"
+        if not self.held_bytes:  # workers on other machines: their sum is not measured
+            return f"{forecast} estimated peak, {allowed} budget"
         held, peak = show_size(self.held_bytes), show_size(self.peak_bytes)
-        return f"{held} of {allowed}, {peak} at most, {forecast} forecast"
+        return f"{held} of {allowed}, {peak} peak so far, {forecast} estimated peak"
 
 
 class RunView:
-    """A watcher of a `Session` that knows how far its latest run is."""
+    """Watcher of a `Session` that tracks the progress of its latest run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -57,10 +57,10 @@ class RunView:
         self._models_seconds = 0.0
         self.title = ""
         self.stage, self.tasks, self.done = "", 0, 0
-        """Of the tasks that are running: what they are for, how many in all, and finished."""
+        """Purpose, total number and finished number of the running tasks."""
 
     def __call__(self, event: Event) -> None:
-        """Take what the runner tells."""
+        """Process an event of the runner."""
         match event:
             case RunStarted():
                 self.title, self._forecast_bytes = event.output, event.projected_bytes
@@ -92,32 +92,32 @@ class RunView:
 
     @property
     def share_done(self) -> float:
-        """Share of the tasks of this stage that are finished, 0 to 1."""
+        """Fraction of the tasks of this stage that are finished, 0 to 1."""
         return self.done / self.tasks if self.tasks else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Of this stage, if its other tasks take as long as those that this run finished; None while there are none."""
+        """Remaining seconds of this stage, from the duration of the tasks that this run finished; None while there are none."""
         here = self.done - self._resumed
         if self._ended or here <= 0:
             return None
         return (time.monotonic() - self._stage_began) / here * (self.tasks - self.done)
 
     def memory(self) -> MemoryView:
-        """Return what is held now."""
+        """Return the current memory."""
         sampler, allowed_bytes = self._session.sampler, self._session.layout.allowed_bytes
         held_bytes, peak_bytes = (0, 0) if sampler is None else (sampler.now(), sampler.seen())
         self._peak_bytes = max(self._peak_bytes, peak_bytes)
         return MemoryView(held_bytes, self._peak_bytes, self._forecast_bytes, allowed_bytes)
 
     def funnel(self) -> list[tuple[str, int, float]]:
-        """Return name, rows that went on and their share of the rows read, of each step of the last pass."""
-        rows_out = sorted(self._rows.copy().items())  # the run goes on meanwhile, in another thread
+        """Return, for each step of the last pass, its name, the rows that it passed on and their fraction of the rows read."""
+        rows_out = sorted(self._rows.copy().items())  # the run continues in another thread
         read = rows_out[0][1] if rows_out else 0
         return [(name, rows, rows / max(read, 1)) for (_, name), rows in rows_out]
 
     def progress(self) -> str:
-        """Return how far this stage is, in words."""
+        """Return a description of the progress of this stage."""
         seconds, left = time.monotonic() - self._began, self.seconds_left
         said = (
             f"{self.stage}, {seconds:,.0f} s"
@@ -128,7 +128,7 @@ class RunView:
         return f"{said}{self._models_rate()}"
 
     def _models_rate(self) -> str:
-        """Return what models were given in a second of this stage, in words; empty without models."""
+        """Return a description of the models' throughput in this stage; empty without models."""
         rates = [(number / max(self._models_seconds, 1e-9), name) for name, number in self._read.items() if number]
         said = " and ".join(f"{rate:,.0f} {name}" for rate, name in rates)
         given = self._read["tokens"] + self._padding_tokens
@@ -138,8 +138,8 @@ class RunView:
             more += f", batches of {taken:,} tokens"
         elif tried:
             more += f", trying batches of {', '.join(f'{size:,}' for size in tried)} tokens"
-        more += f", {show_size(self._device_bytes)} of a GPU at most" if self._device_bytes else ""
-        return f"; models: {said} a second{more}" if said else ""
+        more += f", {show_size(self._device_bytes)} peak on a GPU" if self._device_bytes else ""
+        return f"; models: {said} per second{more}" if said else ""
 
     def __str__(self) -> str:
         memory = self.memory()

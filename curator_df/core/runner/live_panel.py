@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A panel in a notebook while a run goes on: widgets where ipywidgets is installed, text where it is not."""
+"""Progress panel in a notebook: widgets if ipywidgets is installed, otherwise text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LOG = logging.getLogger("curator_df.core")
 
 REFRESH_SECONDS = 1.0
 NEARLY_FULL = 0.9
-"""Share of the budget from which on its bar is red."""
+"""Fraction of the budget above which its bar is red."""
 
 
 @contextmanager
 def live_panel(session: Session) -> Iterator[None]:
-    """Show how far a run is while the block runs, in a notebook; elsewhere nothing."""
+    """Show the progress of a run while the block runs, in a notebook; do nothing elsewhere."""
     if not in_notebook():
         yield
         return
@@ -37,7 +37,7 @@ def live_panel(session: Session) -> Iterator[None]:
                 show(view)
             show(view)
         except Exception:
-            LOG.exception("the panel cannot be shown any more; the run goes on")
+            LOG.exception("the panel can no longer be shown; the run continues")
 
     session.watchers.append(view)
     thread = threading.Thread(target=follow, name="curator-df-panel", daemon=True)
@@ -52,7 +52,7 @@ def live_panel(session: Session) -> Iterator[None]:
 
 
 class TextPanel:
-    """Text in the output of a cell, which is replaced as the run goes on."""
+    """Text in the output of a cell, which is updated during the run."""
 
     def __init__(self) -> None:
         from IPython.display import display
@@ -60,11 +60,11 @@ class TextPanel:
         self._handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
 
     def __call__(self, view: RunView) -> None:
-        """Show how far the run is."""
+        """Show the current progress."""
         self._handle.update({"text/plain": str(view)}, raw=True)
 
     def end(self, view: RunView) -> None:
-        """Leave the last text, which is all that a saved notebook needs."""
+        """Keep the last text, which is all that a saved notebook needs."""
 
 
 class WidgetPanel:
@@ -83,7 +83,7 @@ class WidgetPanel:
         self._handle: Any = display(self._box, display_id=True)
 
     def __call__(self, view: RunView) -> None:
-        """Show how far the run is."""
+        """Show the current progress."""
         now = view.memory()
         self._memory.value = now.held_bytes / max(now.allowed_bytes, 1)
         self._memory.bar_style = "danger" if self._memory.value > NEARLY_FULL else "info"
@@ -92,7 +92,7 @@ class WidgetPanel:
         self._steps.value = funnel_table(view)
 
     def end(self, view: RunView) -> None:
-        """Put plain HTML in the place of the widgets: a saved notebook has no kernel to draw them."""
+        """Replace the widgets with plain HTML: a saved notebook has no kernel to draw them."""
         lines = (("memory", view.memory()), ("progress", view.progress()))
         said = "".join(f"<div>{name}: {html.escape(str(value))}</div>" for name, value in lines)
         self._handle.update({"text/html": f"{funnel_table(view)}{said}", "text/plain": str(view)}, raw=True)
@@ -101,7 +101,7 @@ class WidgetPanel:
 
 
 def funnel_table(view: RunView) -> str:
-    """Return the steps with the rows that went on from each, as HTML."""
+    """Return the steps with the number of rows that each passed on, as HTML."""
     rows = "".join(
         f"<tr><td style='text-align:left'>{html.escape(name)}</td><td style='text-align:right'>{rows:,}</td>"
         f"<td><progress value='{share:.4f}' max='1' style='width:20em'></progress></td></tr>"

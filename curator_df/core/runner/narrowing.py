@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next attempt at a range in which something was too large: a row, a page of a file, or the rows that a step had."""
+"""Next attempt at a range in which something was too large: a row, a page of a file, or the rows of a step."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from curator_df.core.tasks.task import Attempt
 from curator_df.errors import CuratorError, OversizePageError, OversizeRowError
 
 MOST_UNITS = 100
-"""How often the rows of one range may be taken in smaller units; more, and units do not lead to the rows."""
+"""Maximum number of times that the rows of one range are split into smaller units; more splits would not find the rows."""
 
 
 def for_long_row(
     attempt: Attempt, row: BaseException | None, stage: StagePlan, layout: Layout, *, sets_aside: bool
 ) -> Attempt:
-    """Return the attempt that reads what was too large, alone on the node.
+    """Return the attempt that reads the oversize row or page exclusively.
 
     Parameters
     ----------
     attempt : Attempt
-        What was tried.
+        Attempt that failed.
     row : OversizeRowError
-        What it ended with.
+        Error of that attempt.
     stage : StagePlan
-        The pass.
+        Plan of the pass.
     layout : Layout
-        Of the cluster.
+        Layout of the cluster.
     sets_aside : bool
-        Whether a row that is too long there, too, is left out and kept aside.
+        Whether a row that is too long even then is left out and quarantined.
 
     Raises
     ------
     OversizeRowError
-        If that would not do, with the memory that would.
+        If an exclusive attempt has too little memory; the message names the memory that suffices.
     """
     if not isinstance(row, OversizeRowError):
         raise CuratorError("an oversize task came back without its row; this is a defect in curator_df")
@@ -51,15 +51,15 @@ def for_long_row(
         needed = task_needs(row.row_bytes, stage.task_factor)
         raise OversizeRowError(
             f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
-            f"{show_size(needed)} of work memory ({stage.task_factor:.1f} x its size); alone on the node it would "
-            f"have {show_size(layout.exclusive_bytes)}. Allow "
+            f"{show_size(needed)} of working memory ({stage.task_factor:.1f} x its size); a task that runs exclusively has only "
+            f"{show_size(layout.exclusive_bytes)}. Use "
             f"memory={memory_for_alone(needed, layout):_} and resume"
         ) from row
     return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=stage.exclusive_row_bytes)
 
 
 def narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -> Attempt:
-    """Return an attempt that takes a unit's rows in smaller ones, or sets its only row aside."""
+    """Return an attempt that processes a unit's rows in smaller units, or quarantines its only row."""
     if len(attempt.spans) + len(attempt.aside) >= MOST_UNITS:
         raise error
     if unit.rows == 1:

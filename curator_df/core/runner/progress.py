@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar in a terminal, nothing elsewhere (logs, cron, pipes); in a notebook there is `core.runner.live_panel`."""
+"""Progress bar in a terminal; nothing elsewhere (logs, cron, pipes). In a notebook, see `core.runner.live_panel`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Shows how far a run is."""
+    """Display of the progress of a run."""
 
     def __call__(self, done: int, text: str, total: int | None = None) -> None:
-        """Show ``done`` ranges (of ``total``, where that is another number now) and a few words."""
+        """Show ``done`` ranges (of ``total``, if that has changed) and a short text."""
 
 
 @contextmanager
 def progress_bar(title: str, total: int, *, is_wanted: bool = True) -> Iterator[Progress]:
-    """Show a bar for ``total`` ranges while the block runs; none where there is nothing to show the progress of."""
+    """Show a bar for ``total`` ranges while the block runs; nothing if there is no terminal."""
     if is_wanted and not in_notebook() and sys.stderr is not None and sys.stderr.isatty():
         with _terminal_bar(title, total) as show:
             yield show
@@ -54,7 +54,7 @@ def _show_nothing(done: int, text: str, total: int | None = None) -> None:
 
 
 def in_notebook() -> bool:
-    """Tell whether this runs in a kernel of Jupyter."""
+    """Return whether this code runs in a Jupyter kernel."""
     shell = sys.modules.get("IPython")
     kernel = shell.get_ipython() if shell is not None else None
     return kernel is not None and type(kernel).__name__ == "ZMQInteractiveShell"

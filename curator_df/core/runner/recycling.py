@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start workers again after so many bytes, seconds or tasks, one at a time, while none of them has work.
+"""Restarts of workers after a number of bytes, seconds or tasks, one by one, while none of them has work.
 
-Dask's own ``lifetime`` ends a worker with whatever it holds, and several of them close together. Here the runner sends
-nothing for a moment; what is in flight ends; one worker goes, and as soon as it is gone the others go on.
+Dask's own ``lifetime`` closes a worker together with its results, and several workers at almost the same time. The runner
+instead pauses sending tasks until the running ones have ended; then one worker is stopped. When it is gone, the others
+continue.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from curator_df.errors import ParameterError
 
 Unit = Literal["bytes", "seconds", "tasks"]
 GONE_SECONDS = 30.0
-"""How long to wait for a worker to be gone from the scheduler before work is sent again."""
+"""Maximum wait for a worker to disappear from the scheduler before tasks are sent again, in seconds."""
 
 
 @dataclass(frozen=True)
 class RecycleAfter:
-    """When a worker is started again."""
+    """Condition for the restart of a worker."""
 
     amount: float
-    """How many of them."""
+    """Number of units after which a worker is restarted."""
     unit: Unit
-    """``bytes`` that it holds more than after its first task, ``seconds`` since then, or ``tasks`` that it finished."""
+    """Unit: ``bytes`` of growth since its first task, ``seconds`` since then, or finished ``tasks``."""
 
     def __str__(self) -> str:
         if self.unit == "bytes":
@@ -41,7 +42,7 @@ class RecycleAfter:
 
     @property
     def argument(self) -> str | int:
-        """The same as `read_recycle_after` takes it.
+        """Return the condition in the form that `read_recycle_after` accepts.
 
         Examples
         --------
@@ -54,7 +55,7 @@ class RecycleAfter:
 
 
 def read_recycle_after(operator: str, given: str | int | None) -> RecycleAfter | None:
-    """Tell tasks (a number), bytes (``"500MB"``) and seconds (``"2h"``) from each other.
+    """Parse a number of tasks, bytes (``"500MB"``) or a time (``"2h"``).
 
     Examples
     --------
@@ -72,26 +73,26 @@ def read_recycle_after(operator: str, given: str | int | None) -> RecycleAfter |
             after = RecycleAfter(float(parse_timedelta(given)), "seconds")
         except (KeyError, ValueError) as exc:
             raise ParameterError(
-                f"{operator}: recycle_after={given!r} is not one of: a number of tasks (1000), bytes that a worker holds more "
+                f"{operator}: recycle_after={given!r} must be a number of tasks (1000), a growth of a worker's memory "
                 "('500MB'), or a time ('2h')"
             ) from exc
     if after.amount <= 0:
-        raise ParameterError(f"{operator}: recycle_after={given!r} must be more than nothing")
+        raise ParameterError(f"{operator}: recycle_after={given!r} must be more than 0")
     return after
 
 
 def require_processes(after: RecycleAfter | None, layout: Layout, held_bytes: int) -> None:
-    """Refuse to start workers again where they are threads of the client."""
+    """Raise an error if workers cannot be restarted because they are threads of the client."""
     if after is not None and layout.in_process:
         raise ParameterError(
-            f"start_cluster: recycle_after={after} needs worker processes, and memory={show_size(layout.allowed_bytes)} is only "
-            f"enough for threads of this one; allow at least memory={least_with_workers(held_bytes):_}, or leave it out"
+            f"start_cluster: recycle_after={after} needs worker processes, but memory={show_size(layout.allowed_bytes)} is only "
+            f"enough for threads of this process. Use memory={least_with_workers(held_bytes):_}, or remove recycle_after="
         )
 
 
 @dataclass
 class _Worker:
-    """What is known of one worker process."""
+    """Observations of one worker process."""
 
     started: float
     floor_bytes: int
@@ -101,23 +102,23 @@ class _Worker:
 
 @dataclass
 class Recycling:
-    """Counts what each worker did, and starts the ones that are due again."""
+    """Counter of each worker's use, which restarts the workers that are due."""
 
     after: RecycleAfter
-    """When."""
+    """Condition for a restart."""
     workers: int
-    """How many there are, over which the first restarts are spread."""
+    """Number of workers, over which the first restarts are spread."""
     recycled: int = 0
-    """Workers that were started again."""
+    """Number of workers that were restarted."""
     _known: dict[str, _Worker] = field(default_factory=dict)
     _seen: int = 0
     _restart: threading.Thread | None = None
 
     def add(self, worker: str, floor_bytes: int) -> str | None:
-        """Take what a worker holds after a task; return it if it is due and no other is away."""
+        """Add a worker's memory after a task; return the worker if it is due and no other is being restarted."""
         known = self._known.get(worker)
         if known is None:
-            # The first ones go early, each after another share, so that they are not due together.
+            # The first restarts are early, each after another fraction, so that they do not coincide.
             self._seen += 1
             share = (self._seen / self.workers) if self._seen < self.workers else 1.0
             known = self._known[worker] = _Worker(time.monotonic(), floor_bytes, share=share)
@@ -132,16 +133,16 @@ class Recycling:
 
     @property
     def is_away(self) -> bool:
-        """Whether a worker is being started again."""
+        """Whether a worker is being restarted."""
         return self._restart is not None and self._restart.is_alive()
 
     def recycle(self, client: ClusterClient, worker: str) -> str:
-        """Start a worker again that has no work; return when it is gone, and say what was done."""
+        """Restart a worker without work; return a description when the old process is gone."""
         self.join()
         known = self._known.pop(worker)
         address = address_of(client, worker)
         if address is None:
-            return f"worker {worker} was gone before it was started again"
+            return f"worker {worker} was gone before its restart"
         self._restart = threading.Thread(target=restart, args=(client, address), daemon=True)
         self._restart.start()
         deadline = time.monotonic() + GONE_SECONDS
@@ -153,7 +154,7 @@ class Recycling:
         return f"worker {worker} is started again after {show_count(known.tasks, 'task')} (recycle_after: {self.after})"
 
     def join(self) -> None:
-        """Wait until no worker is away."""
+        """Wait until no worker is being restarted."""
         if self._restart is not None:
             self._restart.join()
             self._restart = None

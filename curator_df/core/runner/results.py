@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of Dask's own computations that come back in pieces, counted against the budget.
+"""Results of Dask's own computations, returned in pieces and counted against the budget.
 
 Dask joins all partitions of ``df.compute()`` on one worker and pickles the whole there. While a session is open, its client
-gathers the partitions one by one instead and joins them in the client, as far as the budget has room: the workers' limits
-are lowered by what the client takes. A result that does not fit is a `BudgetError`, as soon as that can be foreseen.
+instead gathers the partitions one by one and joins them in the client, as far as the budget has room: the workers' limits
+are lowered by the client's memory. A result that does not fit raises a `BudgetError` as soon as that can be foreseen.
 
-Not covered: ``client.compute()`` and ``persist()``, whose results stay on workers, and computations inside of tasks.
+Not covered: ``client.compute()`` and ``persist()``, whose results stay on workers, and computations inside tasks.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from curator_df.core.user_frames import KEY, with_user_frames
 from curator_df.errors import BudgetError, CuratorError
 
 RESULT_FRACTION = 0.6
-"""Share of the workers' memory that a result in the client may take, so that the tasks that make it still have room."""
+"""Fraction of the workers' memory that a result in the client may use, so that the tasks that compute it still have room."""
 FORESEEN_FRACTION = 1.25
-"""By how much the size foreseen from the first partitions must exceed the room until the computation is ended."""
+"""Ratio of the size foreseen from the first partitions to the room above which the computation is stopped."""
 FORESEE_AFTER = 0.1
 """Share of the partitions from which the size of the result is foreseen (at least two partitions)."""
 STARTED_ELSEWHERE = ("compute", "persist")
 """Methods of a client that start work on tables without `Client.get`."""
 LIMIT_STEP_BYTES = 16_000_000
-"""Least change for which the workers' limits are set anew while a result grows."""
+"""Minimum change, in bytes, for which the workers' limits are adjusted while a result grows."""
 
 
 def return_in_pieces(session: Session) -> None:
-    """Make the client of a session gather results piece by piece, and name a lack of memory for what it is."""
+    """Make the client of a session gather results piece by piece, and report a lack of memory clearly."""
     client = session.client
     dask_get = type(client).get
 
@@ -105,9 +105,9 @@ def parts_of(expression: Any) -> Iterator[Any]:
 
 @contextmanager
 def _workers_brought_back(session: Session) -> Iterator[None]:
-    """Start workers again while a computation waits, where all of them are gone for good, as a run does.
+    """Replace workers while a computation waits and all workers are permanently gone, as a run does.
 
-    A worker that dies before its nanny knows that it started is not started again by the nanny, and Dask waits without end.
+    A nanny does not restart a worker that dies before the nanny knows that it has started, and Dask would wait forever.
     """
     if session.revive is None:
         yield
@@ -132,7 +132,7 @@ def _workers_brought_back(session: Session) -> Iterator[None]:
 
 
 def _is_plain(client: Any, dsk: Any, options: dict[str, Any]) -> bool:
-    """Tell whether a call of ``Client.get`` is that of ``dask.compute`` in the user's own process."""
+    """Return whether a call of ``Client.get`` comes from ``dask.compute`` in the user's own process."""
     is_in_task = bool(getattr(thread_state, "key", False))
     return isinstance(dsk, _ExprSequence) and options.get("sync", True) and not client.asynchronous and not is_in_task
 
@@ -161,7 +161,7 @@ def _computed(
 
 
 def _is_joined(expression: Any) -> bool:
-    """Tell whether this is a pandas table, or column, of several partitions that Dask joins into one for ``compute``."""
+    """Return whether this is a pandas table, or column, of several partitions that Dask joins into one for ``compute``."""
     return (
         isinstance(expression, RepartitionToFewer)
         and expression.npartitions == 1
@@ -171,7 +171,7 @@ def _is_joined(expression: Any) -> bool:
 
 
 class _Pieces:
-    """Gathers partitions into this process and counts their bytes."""
+    """Collector that gathers partitions into this process and counts their bytes."""
 
     def __init__(self, session: Session, places: dict[Any, tuple[int, int]]) -> None:
         self._session, self._places = session, places
@@ -211,9 +211,9 @@ class _Pieces:
 
 
 def room_for_results(session: Session) -> int:
-    """Return how many bytes a result may take in the client's process."""
+    """Return the number of bytes that a result may use in the client's process."""
     layout = session.layout
-    if session.client_bytes is None:  # the workers' budget is another one
+    if session.client_bytes is None:  # the budget covers only the workers
         return int(psutil.virtual_memory().available * RESULT_FRACTION)
     kept_bytes = max(int(layout.work_bytes * (1 - RESULT_FRACTION)), MIN_THREAD_BYTES)
     return max(layout.work_bytes - kept_bytes, 0) * layout.node_workers
@@ -224,11 +224,11 @@ def _too_large(session: Session, needed_bytes: int, room_bytes: int) -> BudgetEr
     enough_bytes = layout.allowed_bytes + (needed_bytes - room_bytes) / RESULT_FRACTION / (1 - MARGIN_FRACTION)
     enough = f"'{math.ceil(enough_bytes / 1e8 + 0.5) / 10}GB'"
     return BudgetError(
-        f"The result needs about {show_size(needed_bytes)} in this process; {show_size(room_bytes)} are free for results under "
-        f"memory={layout.memory_argument}.\n"
-        "Look at part of it with head() or fewer columns (df[['id', 'n']]), or write it to files with "
+        f"The result needs about {show_size(needed_bytes)} in this process, but only {show_size(room_bytes)} are free for "
+        f"results with memory={layout.memory_argument}.\n"
+        "Compute only part of it, with head() or fewer columns (df[['id', 'n']]), or write it to files with "
         "curator_df.write_parquet(df, 'folder/').\n"
-        f"To hold all of it, start the cluster with memory={enough}."
+        f"To get all of it, start the cluster with memory={enough}."
     )
 
 
@@ -256,7 +256,7 @@ def _place_of(key: str, dsk: _ExprSequence) -> str:
 
 
 def _lack_of_memory(session: Session, exc: Exception) -> BudgetError | None:
-    """Return the error for a computation that failed for want of memory, None for any other failure."""
+    """Return the error for a computation that failed because of a lack of memory; None for any other failure."""
     said = str(exc).strip().split("\n", maxsplit=1)[0]
     if isinstance(exc, KilledWorker):
         what = f"The Dask operation {key_split(exc.task)!r} used more memory than its worker has, and the worker was killed"
@@ -268,7 +268,7 @@ def _lack_of_memory(session: Session, exc: Exception) -> BudgetError | None:
         return None
     cause = f"{type(exc).__name__}{': ' * bool(said)}{said[:200]}"
     return BudgetError(
-        f"{what}; a worker may use {show_size(session.layout.work_bytes)} of memory={session.layout.memory_argument}.\n"
-        "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with more memory=.\n"
+        f"{what}. A worker may use {show_size(session.layout.work_bytes)} of memory={session.layout.memory_argument}.\n"
+        "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with a larger memory=.\n"
         f"Cause: {cause}"
     )

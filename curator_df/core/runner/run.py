@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bounded runner behind every `write_*`: plan, journal, ranges to files, receipt."""
+"""Memory-bounded runner of every `write_*`: plan, journal, processing of ranges, receipt."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError
 
 RANGE_BYTES = 64_000_000
-"""Decompressed text of a range: a second of work, so that a lost worker costs little."""
+"""Decompressed bytes of a range: about a second of work, so that a lost worker costs little."""
 SMALL_RANGE_BYTES = 16_000_000
-"""Range of a small input, which would otherwise be one or two tasks."""
+"""Decompressed bytes of a range of a small input, which would otherwise be one or two tasks."""
 FEWEST_RANGES = 32
 EVEN_RANGES = 4
-"""Fewer ranges than the fewest are a multiple of this many, so that two or four threads end together."""
+"""Divisor of the number of ranges of small inputs, so that two or four threads end together."""
 MOST_EVENTS = 200
-"""Of a receipt."""
+"""Maximum number of events in a receipt."""
 MOST_RANGES = 50_000
-"""Beyond that ranges grow: the scheduler and the journal hold something for each."""
+"""Maximum number of ranges; beyond it ranges grow: the scheduler and the journal need memory for each."""
 
 
 def run(
@@ -80,24 +80,24 @@ def run(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with one of our readers.
+        Chain that begins with a reader of curator_df.
     sink : Sink
-        Where the rows go.
+        Sink of the rows.
     rejects : Sink, optional
-        Where removed rows go.
+        Sink of the removed rows.
     workdir : Folder, optional
-        Where the temporary files of drops go; by default below the output.
+        Folder for the temporary files of drops; by default below the output.
     on_existing : {"error", "resume", "overwrite"}
-        What to do when the output holds something.
+        Policy for an output folder that already contains files.
     on_error : {"raise", "quarantine"}
-        What to do with rows on which a user's function raises.
+        Policy for rows on which a user's function raises.
     on_oom : {"halve", "fail"}
-        What to do when memory runs out: take less at a time, down to one row, or stop.
+        Policy for exhausted memory: process fewer rows, down to one, or stop.
 
     Returns
     -------
     Receipt
-        Totals, also of what an earlier, interrupted run did.
+        Totals, including those of an earlier, interrupted run.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def run_branches(
     on_error: OnError = "raise",
     on_oom: OnOom = "halve",
 ) -> list[Receipt]:
-    """Run several lazy tables into a sink each, in one pass over the input that they all begin with.
+    """Run several lazy tables into a sink each, in one pass over their common input.
 
     Each output has its own journal and receipt, as if it had been written alone; a range that an interrupted run finished
     for some outputs only is run again for the others. The temporary files of drops go below the first output by default.
@@ -135,14 +135,14 @@ def run_branches(
     Parameters
     ----------
     outputs : sequence of (dask.dataframe.DataFrame, Sink, Sink or None)
-        Tables, where their rows go, and where their removed rows go.
+        Tables, the sinks of their rows, and the sinks of their removed rows.
     workdir, on_existing, on_error, on_oom
-        As in `run`, for every output.
+        Same arguments as for `run`, for every output.
 
     Returns
     -------
     list of Receipt
-        One for each output.
+        Receipt of each output.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def run_branches(
     ExpressionError
         If the tables do not begin with the same input.
     ParameterError
-        If two of the folders are the same or lie in one another, or if one of them holds what is read.
+        If two of the folders are the same or one is inside another, or if one of them contains the input.
     """
     choose("write", "on_existing", on_existing, OnExisting)
     choose("write", "on_error", on_error, OnError)
@@ -175,7 +175,7 @@ def run_branches(
             for journal, branch in pairs
             if branch.rejects is not None
         ]
-        for journal, branch in pairs:  # before the first of them is opened, which may delete what is in it
+        for journal, branch in pairs:  # before the first of them is opened, which may delete its content
             check_output(journal, branch.sink, on_existing)
         for home in homes:
             home.check(on_existing)
@@ -208,14 +208,14 @@ def run_branches(
 
 
 def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Source) -> Ranges:
-    """Return the ranges of a run, those of the interrupted one if there are some, and start the journals that are new."""
+    """Return the ranges of a run, from the interrupted one if there is one, and start the new journals."""
     pinned = [(journal, ranges) for journal, _, ranges in outputs if ranges is not None]
     chosen = pinned[0][1] if pinned else source.cut(range_bytes(source))
     for journal, ranges in pinned:
         if not np.array_equal(ranges.table, chosen.table):
             raise ResumeError(
-                f"the runs in {pinned[0][0].folder.url} and {journal.folder.url} have cut the same input in different "
-                "ranges, so one pass cannot go on with both; resume them one after the other"
+                f"the runs in {pinned[0][0].folder.url} and {journal.folder.url} have split the same input differently, "
+                "so one pass cannot continue both. Resume them one after the other"
             )
     for journal, branch, begun in outputs:
         if begun is None:
@@ -224,7 +224,7 @@ def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Sourc
 
 
 def range_bytes(source: Source) -> int:
-    """Return the size of a range for an input: it follows from the input alone, so that runs can resume."""
+    """Return the size of a range for an input: it depends only on the input, so that runs can resume."""
     wanted = min(max(source.input_bytes // FEWEST_RANGES, SMALL_RANGE_BYTES), RANGE_BYTES)
     few = -(-source.input_bytes // wanted)
     if EVEN_RANGES < few < FEWEST_RANGES:
@@ -245,7 +245,7 @@ class _Target:
             delete_unfinished(sink.folder, sink, self.finished)
 
     def take(self, manifest: Manifest) -> None:
-        """Note and count a finished range."""
+        """Record and count a finished range."""
         self.journal.record([manifest])
         self._count(
             {
@@ -260,7 +260,7 @@ class _Target:
         receipt = self.receipt
         came = receipt.rows_read + receipt.rows_made
         if came != receipt.rows_written + receipt.rows_dropped + receipt.rows_quarantined:
-            made = f" and {receipt.rows_made:,} made of them" if receipt.rows_made else ""
+            made = f" and {receipt.rows_made:,} made from them" if receipt.rows_made else ""
             raise RowCountError(
                 f"{show_count(receipt.rows_read, 'row')} read{made}, but {receipt.rows_written:,} written + "
                 f"{receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} "
@@ -282,7 +282,7 @@ class _Target:
 
 
 class _Run:
-    """One execution: ties dispatcher, journals, progress and receipts together."""
+    """One execution, which connects dispatcher, journals, progress and receipts."""
 
     def __init__(
         self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: StageRunner
@@ -297,7 +297,7 @@ class _Run:
 
     @property
     def finished(self) -> npt.NDArray[np.bool_]:
-        """Which ranges are done in every output."""
+        """Mask of the ranges that are finished in every output."""
         in_all: npt.NDArray[np.bool_] = np.all([target.finished for target in self.targets], axis=0)
         return in_all
 
@@ -340,20 +340,20 @@ class _Run:
             target.receipt.retries = dict(stages.retries + dispatcher.retries)
             target.receipt.leaks = stages.leaks + dispatcher.leaks
             if dispatcher.start_bytes < dispatcher.stage.block_bytes:
-                smaller = f"; from {show_size(dispatcher.start_bytes)} on after ranges ran out of memory"
+                smaller = f"; from {show_size(dispatcher.start_bytes)} on after input splits ran out of memory"
                 target.receipt.settings["blocks"] += smaller
             if dispatcher.balance is not None:
                 target.receipt.settings["balance"] = str(dispatcher.balance)
             if recycling is not None:
                 times = recycling.recycled - recycled_before
-                target.receipt.settings["recycled"] = f"{times:,} times a worker, each after {recycling.after}"
+                target.receipt.settings["recycled"] = f"{times:,} restarts of workers, each after {recycling.after}"
                 target.receipt.arguments["recycle_after"] = recycling.after.argument
             target.receipt.measured_bytes = self._measured(dispatcher)
             self._note_device(target.receipt, dispatcher)
             target.receipt.projected_bytes = max(
                 self.plan.with_long_row(dispatcher.peaks.block_bytes), self.plan.with_merges(stages.merge_bytes)
             )
-        # The first comes last: while it is not complete, the files of drops below it are of use to a resumed run.
+        # The first output is finished last: until then, the files of drops below it are useful to a resumed run.
         receipts = [target.finish() for target in reversed(self.targets)]
         stages.clear()
         for target in self.targets:
@@ -361,7 +361,7 @@ class _Run:
         return receipts[::-1]
 
     def _resolve(self, stages: StageRunner, show: SHOW) -> tuple[Branch, ...]:
-        """Run what pending drops wait for, those of the shared steps once; say which ranges each branch has already."""
+        """Run the stages of deferred steps, those of shared steps once; set the ranges that each branch has already finished."""
         program = self.fork.branches[0].program
         stem = stages.resolve(dataclasses.replace(program, steps=self.fork.stem), show).steps
         common, finished, resolved = len(stages.exchanges), self.finished, []
@@ -389,7 +389,7 @@ class _Run:
 
     def _note_device(self, receipt: Receipt, dispatcher: Dispatcher) -> None:
         if self.plan.device is not None:
-            # A process may have both: their peaks together are no less than what it held at any time.
+            # A process may have both: the sum of their peaks is an upper bound of its use.
             by_torch = most_reserved(step for target in self.targets for step in target.receipt.steps)
             measured = [most for most in (dispatcher.peaks.device_bytes, by_torch) if most is not None]
             receipt.measured_device_bytes = sum(measured) if measured else None
@@ -400,7 +400,9 @@ class _Run:
     def _measured(self, dispatcher: Dispatcher) -> int:
         if self.session.sampler is not None:
             return self.session.sampler.seen()
-        return dispatcher.peaks.worker_bytes  # workers elsewhere: the largest of them, as they measured themselves
+        return (
+            dispatcher.peaks.worker_bytes
+        )  # workers on other machines: the largest of them, as they measured themselves
 
     def _say_how_to_resume(self) -> None:
         if sys.stderr is None:  # closed, as by 2>&-
@@ -408,6 +410,6 @@ class _Run:
         done = int(self.finished.sum())
         folders = ", ".join(target.receipt.output for target in self.targets)
         sys.stderr.write(
-            f"interrupted: {done:,} of {len(self.ranges):,} ranges are finished and kept in {folders}; "
-            "run the same again with on_existing='resume' to go on, with any memory=\n"
+            f"interrupted: {done:,} of {len(self.ranges):,} input splits are finished and stay in {folders}. "
+            "To continue, repeat the call with on_existing='resume', with any memory=\n"
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running cluster with its budget, as the runner sees it; and the process that measures the peak.
+"""Running cluster with its budget, as the runner sees it, and the process that measures the peak.
 
-`curator_df.cluster` starts clusters and puts a `Session` here; `current_session` finds the latest that is open.
+`curator_df.cluster` starts clusters and registers a `Session` for each; `current_session` returns the latest open one.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from curator_df.core.runner.recycling import Recycling
 
 WORKER_START_SECONDS = 120.0
-"""How long a run goes on without any worker, where workers are processes that a nanny starts again."""
+"""Time in seconds that a run continues without any worker, if workers are processes that a nanny restarts."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a run waits for a cluster that tells it nothing."""
+    """Waiting times of a run for a cluster that does not respond."""
 
     watch_seconds: float = 2.0
-    """How often a silent cluster is asked whether it still has workers."""
+    """Interval in seconds at which a silent cluster is checked for workers."""
     revive_seconds: tuple[float, ...] = (10.0, 30.0, 60.0, 90.0)
-    """After this long without any worker new ones are started, unless some are starting."""
+    """Times in seconds without any worker after which new ones are started, unless some are starting."""
     stop_seconds: float = 20.0
-    """How long a run that ends early waits for its tasks, which end at their next block."""
+    """Maximum wait in seconds of a run that stops early for its tasks, which end at their next block."""
 
 
 _open_sessions: list[Session] = []
@@ -82,19 +82,19 @@ class PeakSampler:
             command.append("--exact")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self._asked = 0
-        self._asking = threading.Lock()  # the runner asks, and whoever serves or shows figures
+        self._asking = threading.Lock()  # used by the runner and by watchers that serve or show figures
 
     @property
     def pid(self) -> int:
-        """Its process number."""
+        """Process ID of the sampler."""
         return self._process.pid
 
     def take(self) -> int:
-        """Return the most bytes seen since the last call, and start anew."""
+        """Return the peak bytes since the last call, and restart the measurement."""
         return self._ask("reset")
 
     def seen(self) -> int:
-        """Return the most bytes seen since the last `take`."""
+        """Return the peak bytes since the last `take`."""
         return self._ask("peak")
 
     def now(self) -> int:
@@ -102,12 +102,12 @@ class PeakSampler:
         return self._ask("now")
 
     def trace(self) -> list[tuple[float, int]]:
-        """Return seconds since the last `take` and the most bytes seen up to then, in at most 400 equal steps."""
+        """Return pairs of seconds since the last `take` and the peak bytes up to then, in at most 400 equal steps."""
         step, *points = (self._line("trace") or "0").split()
         return [(round((number + 1) * float(step), 3), int(point)) for number, point in enumerate(points)]
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         with self._asking:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
@@ -121,7 +121,7 @@ class PeakSampler:
         with self._asking:
             if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
                 return ""
-            # Numbered: where Ctrl-C came between a question and its answer, that answer is still to be read.
+            # Questions are numbered: after Ctrl-C between a question and its answer, that answer is still unread.
             self._asked += 1
             self._process.stdin.write(f"{command} {self._asked}\n")
             self._process.stdin.flush()
@@ -134,14 +134,14 @@ class PeakSampler:
 
 @dataclass
 class Session:
-    """A running cluster whose memory is known."""
+    """Running cluster with a known memory budget."""
 
     client: Any
-    """Dask's client. A run uses no more of it than `curator_df.core.cluster_client.ClusterClient` has."""
+    """Client of Dask. A run uses only the part of it that `curator_df.core.cluster_client.ClusterClient` defines."""
     layout: Layout
-    """Processes, threads and bytes."""
+    """Processes, threads and memory."""
     limits_data: bool
-    """Whether the worker processes have a hard data limit of ours (and an exclusive task may raise it)."""
+    """Whether curator_df has set a hard data limit in the worker processes, which an exclusive task may raise."""
     sampler: PeakSampler | None = None
     """Measures the tree, where all workers are on this node."""
     wall: Wall | None = None
@@ -153,38 +153,38 @@ class Session:
     compile: Callable[[Sequence[str]], object] | None = None
     """Compiles kernels, given their names, for workers that may not compile them."""
     revive: Callable[[], object] | None = None
-    """Starts workers in the place of those that are gone for good."""
+    """Function that starts replacements for workers that are permanently gone."""
     workless_seconds: float = WORKER_START_SECONDS
-    """How long a run goes on without any worker before it ends with an error; jobs may wait in a queue."""
+    """Time in seconds that a run continues without any worker before it raises an error; jobs may wait in a queue."""
     patience: Patience = Patience()
-    """How long a run waits for workers that are silent."""
+    """Waiting times of a run for silent workers."""
     recycling: Recycling | None = None
-    """Starts workers again after so much, where that was asked for."""
+    """Restarts of workers after a given use, if requested."""
     gpus: tuple[str, ...] = ()
-    """GPUs that the workers have, as NVML counts them; none where they are on other machines."""
+    """GPUs of the workers in NVML's numbering; empty if they are on other machines."""
     unstarted: str = ""
-    """Why no run can begin yet: the cluster was made, and not started. `explain` works all the same."""
+    """Reason why no run can begin yet: the cluster was created, but not started. `explain` works nevertheless."""
     worker_limits: WorkerLimits | None = None
-    """What each worker must keep for a task to run on it, where workers are not ours and others may come."""
+    """Limits that each worker must keep to run a task, if others start the workers and new ones may join."""
     verify: Callable[[], object] | None = None
-    """Looks at the workers before each run, and raises if they do not keep the budget."""
+    """Function that checks the workers before each run, and raises an error if they do not keep the budget."""
     client_bytes: int | None = None
-    """Private resident bytes of this process when the session opened, where they are part of the budget."""
+    """Private resident bytes of this process when the session opened, if they are part of the budget."""
     process: int = field(default_factory=os.getpid)
-    """Number of the process that started it. One that is forked from it has no threads that could talk to the cluster."""
+    """ID of the process that started it. A forked child lacks the threads that communicate with the cluster."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
     """Called with what happens in a run, in the thread that runs it."""
     looks: Any = None
     """Passes of tables that were looked at (`deferred.Looks`), which a run takes over."""
     at_close: Callable[[], object] | None = None
-    """Called when the session closes, while its client still runs."""
+    """Function that is called when the session closes, while its client still runs."""
     _limits_are_lowered: bool = False
-    """Whether the workers' hard limits are lower than the layout says, because of what this process holds."""
+    """Whether the workers' hard limits are below those of the layout, because of this process's memory."""
 
     def weigh_client(self) -> Layout:
-        """Return the layout, with less for work by what this process has taken since the session opened, such as a table.
+        """Return the layout, minus the memory that this process has used since the session opened, for instance for a table.
 
-        Workers let go of what a ``.compute()`` or ``.head()`` has left there; the packages that it imported count from now on.
+        Workers release the objects that a ``.compute()`` or ``.head()`` has left; its imported packages count from now on.
         """
         if self.client.status == "running":
             for stays in self.client.run(release_bare, on_error="ignore").values():
@@ -193,7 +193,7 @@ class Session:
         if self.client_bytes is not None:
             layout = self.layout
             own = self.client_bytes + CLIENT_GROWTH_BYTES
-            if layout.in_process:  # where workers are threads of this process, it is counted as theirs
+            if layout.in_process:  # if workers are threads of this process, it is counted as theirs
                 own += sum(kept_bytes for _, kept_bytes in layout.kept)
             if status_bytes("RssAnon") > own:
                 release_free_memory()
@@ -202,21 +202,21 @@ class Session:
         return self.layout
 
     def lower_limits(self, result_bytes: int) -> None:
-        """Lower the hard limits of the workers by what this process has taken, and by a result that it is about to take."""
+        """Lower the hard limits of the workers by the memory of this process, and by a result that it is about to receive."""
         taken_bytes = self.layout.client_bytes + result_bytes
         if self.limits_data and not self.layout.in_process and (taken_bytes or self._limits_are_lowered):
             self.client.run(lower_data_limit, taken_bytes // self.layout.node_workers, on_error="ignore")
             self._limits_are_lowered = bool(taken_bytes)
 
     def require_ready(self) -> None:
-        """Raise `NoClusterError` if the cluster was made, and not started; `BudgetError` if its workers break the budget."""
+        """Raise `NoClusterError` if the cluster was created, but not started; `BudgetError` if its workers break the budget."""
         if self.unstarted:
             raise NoClusterError(self.unstarted)
         if self.verify is not None:
             self.verify()
 
     def keep(self, libraries: Mapping[str, int]) -> None:
-        """Note which packages a run has left in the workers: plans of later runs have room for them."""
+        """Register the packages that a run has left in the workers: plans of later runs make room for them."""
         kept = {**dict(self.layout.kept), **libraries}
         self.layout = dataclasses.replace(self.layout, kept=tuple(sorted(kept.items())))
 
@@ -226,7 +226,7 @@ class Session:
         return Folder(str(home), is_durable=False).below(name)
 
     def tell(self, event: Event) -> None:
-        """Tell the watchers of something that happened."""
+        """Pass an event to the watchers."""
         for watcher in list(self.watchers):
             watcher(event)
 
@@ -247,7 +247,7 @@ def open_session(session: Session) -> None:
 
 
 def close_session(session: Session) -> None:
-    """Take a session away; the one opened before it is current again."""
+    """Remove a session; the one opened before it becomes current again."""
     if session in _open_sessions:
         _open_sessions.remove(session)
     if session.at_close is not None and session.process == os.getpid():  # in a forked child, the files are the parent's
@@ -259,7 +259,7 @@ def current_session() -> Session:
     """Return the latest open session."""
     if not _open_sessions:
         raise NoClusterError(
-            "no cluster is running, so there is no budget to keep. Start one: "
+            "no cluster is running, so there is no memory budget. Start one: "
             "with curator_df.start_cluster(memory='4GB'): ... (or curator_df.connect(client) for a running one)"
         )
     if _open_sessions[-1].process != os.getpid():
@@ -268,7 +268,7 @@ def current_session() -> Session:
 
 
 def has_session() -> bool:
-    """Tell whether a session of this process is open."""
+    """Return whether a session of this process is open."""
     return any(session.process == os.getpid() for session in _open_sessions)
 
 
@@ -290,8 +290,8 @@ def warn_without_budget() -> None:
 def _of_another_process(started: int) -> NoClusterError:
     return NoClusterError(
         f"The cluster was started by process {started:,}, and this is process {os.getpid():,}, a child that was forked from it. "
-        "The threads that talk to the cluster exist in the first one only. Read, compute and write there, or start a cluster in "
-        "the child, best in one that multiprocessing starts with the method 'spawn'"
+        "The threads that communicate with the cluster exist only in the first. Read, compute and write there, or start a "
+        "cluster in the child, preferably in one that multiprocessing starts with the method 'spawn'"
     )
 
 
@@ -300,13 +300,13 @@ def _refuse_to_compute(*_: Any, **__: Any) -> Any:
 
 
 def _after_fork() -> None:
-    """Keep a process that was forked from that of a cluster from waiting for threads that it does not have."""
+    """Prevent a process that was forked from that of a cluster from waiting for threads that it lacks."""
     if not _open_sessions:
         return
     from distributed import client
     from distributed.deploy.spec import SpecCluster
 
-    # What Dask closes when a process ends, and the client that it computes with: those of the other process.
+    # The objects that Dask closes when a process ends, and its client, belong to the other process.
     client._global_clients.clear()
     getattr(multiprocessing.process, "_children", set()).clear()
     SpecCluster._instances.clear()

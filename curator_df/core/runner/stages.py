@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run what comes before the last pass: for each pending drop a pass that hashes keys, and a merge of these by hash range.
+"""Run the stages before the last pass: for each deferred step a pass that hashes keys, and a merge of these by hash range.
 
-Each stage has a folder and a journal of its own, below the output's ``_curator/`` or in the user's ``workdir``, so that it
-resumes like the output itself. The folders go when the run is complete, but for those that a ``find_`` operator keeps.
+Each stage has its own folder and journal, below the output's ``_curator/`` or in the user's ``workdir``, so that it can be
+resumed like the output itself. The folders are deleted when the run is complete, except those that a ``find_`` operator keeps.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ from curator_df.core.tasks.task import Attempt, Job, OnError, OnOom, run_guarded
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
-"""Below the output folder."""
+"""Name of the folder below the output folder."""
 DROP_PEAK_FACTOR = 1.4
-"""Peak extra bytes of dropping rows: those that stay, and their keys."""
+"""Peak extra memory of dropping rows as a multiple of the block's bytes: the kept rows, and their keys."""
 T = TypeVar("T")
 SHOW = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class MergeJob:
-    """Everything about a merge that is the same for all its tasks."""
+    """Fields that all tasks of a merge share."""
 
     exchange: Exchange
-    """What is merged."""
+    """Exchange to merge."""
     files: tuple[FileRecord, ...]
-    """Files of the stage before."""
+    """Files of the previous stage."""
     collects: bool
-    """False: keys into drops; True: drops of all hash ranges into files for ranges."""
+    """Kind of merge. False: keys into drops; True: drops of all hash ranges into files for ranges."""
 
 
 def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Merge one hash range (or collect the drops of some ranges); return what became of it."""
+    """Merge one hash range (or collect the drops of some ranges); return the result."""
 
     def merge(manifest: Manifest) -> None:
         job: MergeJob = cloudpickle.loads(job_bytes)
@@ -88,7 +88,7 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 class StageRunner:
-    """Runs the stages of one output, one after the other."""
+    """Runner of the stages of one output, one after the other."""
 
     def __init__(
         self,
@@ -105,15 +105,15 @@ class StageRunner:
         self.retries: collections.Counter[str] = collections.Counter()
         self.leaks: list[LeakReceipt] = []
         self.start_bytes = 0
-        """Block size with which the passes over rows so far have ended; 0 before the first."""
+        """Final block size of the passes over rows so far, in bytes; 0 before the first."""
         self.merge_bytes = 0
-        """Most that a merge (or comparison) could need; it had ``work_bytes``, or all of the node where it ran alone."""
+        """Maximum memory that a merge (or comparison) could need in bytes; it had ``work_bytes``, or the node if exclusive."""
         self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
         self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
 
     def resolve(self, program: Program, show: SHOW) -> Program:
-        """Return the program with every pending step replaced by what it does to each range."""
+        """Return the program with every deferred step replaced by its resolved form."""
         self._show = show
         for place, step in enumerate(program.steps):
             barrier = step.barrier
@@ -131,11 +131,11 @@ class StageRunner:
         return program
 
     def find(self, program: Program, home: Folder, show: SHOW) -> tuple[Program, Found]:
-        """Return what stands before the last step of a program, a pending drop, and what this waits for, kept in ``home``."""
+        """Return the steps before the last, deferred step of a program, and the result of its stages, stored in ``home``."""
         before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
         barrier = program.steps[-1].barrier
         if barrier is None or isinstance(barrier, RowCount):
-            raise ParameterError("the last step is not a pending drop; this is a defect in curator_df")
+            raise ParameterError("the last step is not a deferred operation; this is a defect in curator_df")
         return before, dataclasses.replace(barrier, home=home).find(self, before, program.steps[-1])
 
     @property
@@ -161,10 +161,10 @@ class StageRunner:
         only: npt.NDArray[np.bool_] | None = None,
         gone: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Run the tasks that the journal does not have, or whose files are gone; return what it has of all, in order.
+        """Run the tasks that are not in the journal, or whose files are missing; return the records of all, in order.
 
-        The number of each piece is its place in ``pieces``; ``folder`` holds the files. ``only`` says which pieces are
-        wanted at all. Files of the sub-folder ``gone`` need not be there any more.
+        The number of each piece is its index in ``pieces``; ``folder`` contains the files. ``only`` selects the required pieces.
+        Files of the subfolder ``gone`` need not exist any more.
         """
         done = _still_there(folder, journal.records(), gone)
         wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
@@ -184,7 +184,7 @@ class StageRunner:
         finally:
             self.retries += dispatcher.retries
             self.leaks += dispatcher.leaks
-        journal.sync()  # what comes next may delete what these tasks have read: no note of them may be lost then
+        journal.sync()  # the next stage may delete the inputs of these tasks, so no record of them may be lost
         if task is None:
             self.start_bytes = dispatcher.start_bytes
         else:
@@ -205,10 +205,10 @@ class StageRunner:
     ) -> list[dict[str, Any]]:
         """Stream ranges through a program into a sink that needs these columns; see `run_tasks`.
 
-        Rows set aside go to the folder of the journal, which is this pass's own; that of the sink may be another's too.
+        Quarantined rows go to the folder of the journal, which belongs to this pass; that of the sink may be shared.
         """
         program = with_columns(program, columns)
-        # Kernels work on each row by itself; whether a step of the user's does is not known.
+        # Kernels process each row separately; a user's step may not.
         by_row = all(isinstance(step.action, BlockKernel) for step in program.steps)
         wanted = sink.wanted if by_row else None
         how: dict[str, Any] = {"wanted": wanted, "capacity": self.stage.capacity, "run_id": self.run_id}
@@ -217,7 +217,7 @@ class StageRunner:
 
     @contextlib.contextmanager
     def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Journal]:
-        """Open the journal of what a pending step waits for, new or begun, in its folder: by default a temporary one."""
+        """Open the journal of a deferred step's stages, new or already started, in its folder: by default a temporary one."""
         identity = stage_identity(before, step)
         if home is None:
             home = self._temporary_home(step, identity)
@@ -237,7 +237,7 @@ class StageRunner:
         return NumberRows(barrier, np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64))
 
     def find_drops(self, before: Program, step: Step, barrier: Barrier | PartBarrier) -> Found:
-        """Exchange the keys of all rows (or parts); return which of them go."""
+        """Exchange the keys of all rows (or parts); return which of them to drop."""
         with self.open_stage(before, step, barrier.home) as journal:
             home = journal.folder
             exchange, _ = self._exchange(home, before, barrier)
@@ -248,7 +248,7 @@ class StageRunner:
                 self.session.tell(Exchanged(said))
                 files = self._found_files(home, exchange)
             if files is None:
-                raise CorruptFileError(f"{home.url}: files of a stage went away while it ran; run again")
+                raise CorruptFileError(f"{home.url}: files of a stage were deleted while it ran. Run it again")
             self.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
             home.delete_tree("keys")
             first = first_pass(journal.done(), len(self.ranges))
@@ -256,7 +256,7 @@ class StageRunner:
         return Found(exchange, files["drops"], *first, groups=groups, members=files["members"])
 
     def _found_files(self, home: Folder, exchange: Exchange) -> dict[str, tuple[FileRecord, ...]] | None:
-        """Return the files that the last pass, or a table, reads; None if one, or the note of a task, is gone."""
+        """Return the files that the last pass, or a table, reads; None if one of them, or the record of a task, is missing."""
         found: dict[str, tuple[FileRecord, ...]] = {}
         merged = ("merge", exchange.reducers)
         last = ("collect", exchange.drop_files) if exchange.ranges_per_drop_file > 1 else merged
@@ -270,7 +270,7 @@ class StageRunner:
     def _exchange_keys(
         self, journal: Journal, before: Program, step: Step, barrier: Barrier | PartBarrier
     ) -> dict[str, Any]:
-        """Take keys, compare them and collect what goes; return what an `ExchangeReceipt` says of it."""
+        """Write keys, compare them and collect the drops; return the figures for an `ExchangeReceipt`."""
         started, home = time.monotonic(), journal.folder
         exchange, projected_bytes = self._exchange(home, before, barrier)
         keys, merged = self._map_and_merge(journal, exchange, before, step, barrier)
@@ -314,7 +314,7 @@ class StageRunner:
             return self.run_tasks(journal, name, job, pieces, stage=stage, folder=home, task=run_merge)
 
     def _exchange(self, home: Folder, before: Program, barrier: Barrier | PartBarrier) -> tuple[Exchange, int]:
-        """Return the exchange and its projected disk; a resumed one keeps its hash ranges, whatever its memory."""
+        """Return the exchange and its estimated disk space in bytes; a resumed one keeps its hash ranges, whatever its memory."""
         name, starts = f"{JOURNAL_FOLDER}/exchange.json", range_starts(self.ranges)
         groups = RangeGroups(starts, ranges_per_group(len(starts)))
         keeps_members = barrier.home is not None and not barrier.of_parts
@@ -357,15 +357,15 @@ class StageRunner:
     def _require_same_ranges(self, ranges: Ranges, home: Folder) -> None:
         if not np.array_equal(ranges.table, self.ranges.table):
             raise ResumeError(
-                f"{home.url} holds a stage of the same input that was cut in {len(ranges):,} other ranges (by another "
-                "version of curator_df); delete the folder, and run again"
+                f"{home.url} contains a stage of the same input that was split into {len(ranges):,} other parts (by another "
+                "version of curator_df). Delete the folder, and run again"
             )
 
 
 def mended(
     folder: Folder, write: Callable[[], list[dict[str, Any]]], read: Callable[[list[dict[str, Any]]], T]
 ) -> tuple[list[dict[str, Any]], T]:
-    """Return what ``write`` and ``read`` return; a file of ``write`` that ``read`` finds damaged is written again, once."""
+    """Return the results of ``write`` and ``read``; if ``read`` finds a file of ``write`` damaged, it is written again, once."""
     seen: set[str] = set()
     while True:
         written = write()
@@ -387,22 +387,22 @@ def temporary_name(step: Step, identity: Identity) -> str:
 
 
 def stage_identity(before: Program, step: Step) -> Identity:
-    """Return what the stage of a pending drop is."""
+    """Return the identity of the stage of a deferred step."""
     named, read = named_steps(before.steps), printed_source(before.source)
     return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters, read)
 
 
 def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Return the rows of each range in the pass that took keys, and the checksums of these."""
+    """Return the rows of each range in the pass that wrote keys, and their checksums."""
     rows, checksums = np.zeros(ranges, dtype=np.int64), np.zeros(ranges, dtype=np.uint64)
-    for manifest in keys:  # of a range that was done twice the last counts
+    for manifest in keys:  # for a repeated range, the last record counts
         rows[manifest["number"]] = manifest["rows_written"]
         checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
     return rows, checksums
 
 
 def _still_there(folder: Folder, noted: dict[int, dict[str, Any]], gone: str | None) -> dict[int, dict[str, Any]]:
-    """Return the notes of tasks whose files are all there and whole, as far as their sizes tell; but for those of ``gone``."""
+    """Return the records of tasks whose files all exist with their sizes; files of ``gone`` are not checked."""
     skipped = () if gone is None else (f"{gone}/",)
     sizes = folder.sizes_of([file.name for record in noted.values() for file in record["files"]])
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One range on a worker."""
+"""Processing of one range on a worker."""

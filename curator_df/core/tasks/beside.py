@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of a worker beside those that have its threads, where the work of a step is done elsewhere (`core.planning.balance`).
+"""Additional tasks of a worker beyond those of its threads, if a step's work is done elsewhere (`core.planning.balance`).
 
-A task that leaves its thread to the next one goes on in a thread of its own (`distributed.secede`). It never asks for the other
-one back: that would make it wait until some task has done its whole range.
+A task that leaves its thread to the next one continues in a separate thread (`distributed.secede`). It never requests the other
+thread back: it would have to wait until some task has finished its whole range.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from distributed import secede
 
 _lock = threading.Lock()
 _beside = 0
-"""Tasks of this process that have left their threads."""
+"""Number of tasks of this process that have left their threads."""
 _task = threading.local()
 
 
 @contextlib.contextmanager
 def may_leave(most: int) -> Iterator[None]:
-    """Say how many tasks of this worker may be beside its threads, while this thread runs one of them."""
+    """Set the number of additional tasks of this worker, while this thread runs one of them."""
     _task.most, _task.has_left = most, False
     try:
         leave_if_room()
@@ -33,7 +33,7 @@ def may_leave(most: int) -> Iterator[None]:
 
 
 def leave_if_room() -> None:
-    """Leave this task's thread to the next one, if it has not, and fewer have than may."""
+    """Leave this task's thread to the next task, unless it has already done so or the maximum is reached."""
     if _task.has_left or not _task.most:
         return
     if _count(1) > _task.most:
@@ -44,12 +44,12 @@ def leave_if_room() -> None:
 
 
 def beside() -> int:
-    """Return how many tasks of this process have left their threads."""
+    """Return the number of tasks of this process that have left their threads."""
     return _beside
 
 
 def _count(more: int) -> int:
-    global _beside  # noqa: PLW0603 - of this process, whatever runs in it
+    global _beside  # noqa: PLW0603 - one per process
     with _lock:
         _beside += more
         return _beside

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the job of a stage comes to its workers: with the first tasks, as many as begin at a time; a worker keeps it for others.
+"""Delivery of a stage's job to its workers: with the first concurrent tasks; a worker keeps it for the others.
 
-A job has the whole plan in it: the paths of all files, where each range begins, in a merge all files of the pass before. With
-every task it would go through the scheduler as often as there are ranges, and Dask keeps the latest messages of each worker: with
-32,000 ranges and 64 workers more than 1 GB. A worker that came later says that it has none, and the task is sent again with it.
+A job contains the whole plan: the paths of all files, the start of each range, in a merge all files of the previous pass. Sent
+with every task, it would pass through the scheduler once per range, and Dask keeps the latest messages of each worker: with
+32,000 ranges and 64 workers more than 1 GB. A worker that joins later reports that it lacks the job, and the task is sent again
+with it.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.worker_limits import WorkerLimits
 
 KEPT_JOBS = 4
-"""Jobs that a worker process keeps, those that were used last: several clients may share it."""
+"""Number of recently used jobs that a worker process keeps: several clients may share it."""
 
 _jobs: collections.OrderedDict[str, bytes] = collections.OrderedDict()
 _jobs_lock = threading.Lock()
 
 
 class JobParcel:
-    """Says for each task of a stage whether it takes the job along.
+    """Choice, for each task of a stage, whether the job is sent with it.
 
     Parameters
     ----------
     job_bytes : bytes
-        The job, pickled.
+        Pickled job.
     tasks : int
-        How many tasks take it along without being asked.
+        Number of tasks with which it is sent initially.
 
     Examples
     --------
@@ -55,16 +56,16 @@ class JobParcel:
         return self.job_bytes
 
     def send_again(self) -> None:
-        """Send it with one more task: a worker did not have it."""
+        """Send the job with one more task: a worker lacked it."""
         self._tasks += 1
 
 
 def run_with_job(
     task: Callable[[bytes, Any], Manifest], job_bytes: bytes | None, attempt: Any, limits: WorkerLimits | None = None
 ) -> Manifest:
-    """Run a task with the job of its stage, which it brings or an earlier one brought (runs on a worker).
+    """Run a task with the job of its stage, which came with it or with an earlier task (runs on a worker).
 
-    On a worker that breaks ``limits`` nothing of it is run.
+    On a worker that breaks ``limits`` the task is not run.
     """
     if limits is not None and (error := limits.broken_here()) is not None:
         return Manifest(attempt.piece.number, error=error)

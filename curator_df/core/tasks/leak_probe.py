@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker that holds more and more: whether it only kept free pages, which step leaves memory behind, and a new start."""
+"""Treatment of a worker whose memory keeps growing: return free pages, find the step that leaves memory behind, restart."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ RESTART_SECONDS = 60
 def treat(
     client: ClusterClient, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *, restarts: bool
 ) -> LeakReceipt:
-    """Give free pages back once more; if that is not all, name the step and start the worker again. Nothing is in flight.
+    """Return free pages once more; if that is not enough, name the step and restart the worker. No task is running.
 
-    Where no step is seen to leave memory behind it may be a cache that fills, so the worker is left as it is, the first time.
+    If no step is found to leave memory behind, it may be a cache that is filling up, so the worker is not changed the first time.
 
     Parameters
     ----------
     client : ClusterClient
-        Of the cluster.
+        Client of the cluster.
     leak : Leak
-        What the floors after each task said.
+        Growth found from the floors after each task.
     job_bytes : bytes, optional
-        A pickled `curator_df.core.tasks.task.Job` whose steps are tried; None where tasks have no steps.
+        Pickled `curator_df.core.tasks.task.Job` whose steps are tried; None if tasks have no steps.
     attempt : Attempt
-        The latest task, whose range the steps are tried on.
+        Latest task, on whose range the steps are tried.
     restarts : bool
-        Whether workers are processes that can be started again.
+        Whether workers are processes that can be restarted.
     """
     address = address_of(client, leak.worker)
     told = LeakReceipt(**vars(leak), step="", left_bytes=0, recycled=False)
@@ -55,14 +55,14 @@ def treat(
 
 
 def given_back() -> int:
-    """Give back what Arrow's pool and malloc only keep; return how many private bytes that gave (runs on a worker)."""
+    """Return unused memory of Arrow's pool and malloc to the system; return the private bytes freed (runs on a worker)."""
     before = status_bytes("RssAnon")
     release_free_memory()
     return max(before - status_bytes("RssAnon"), 0)
 
 
 def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
-    """Call each step of a job some times on one small block; return by name what a call leaves behind, in bytes."""
+    """Call each step of a job several times on one small block; return, by name, the bytes that a call leaves behind."""
     job = load_job(job_bytes, attempt.stage_id)
     program = job.fork.branches[0].program
     blocks = program.source.blocks(
@@ -80,32 +80,32 @@ def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
 
 
 def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attempt) -> tuple[str, int] | None:
-    """Return the step that leaves most behind on a worker, and its bytes for each block; None if no step is found."""
+    """Return the step that leaves the most behind on a worker, and its bytes for each block; None if no step is found."""
     future = client.submit(left_by_steps, job_bytes, attempt, workers=[address], pure=False)
     try:
         left = future.result(timeout=PROBE_SECONDS)
-    except Exception:  # noqa: BLE001 - a probe that fails says nothing; what leaks is told without a name
+    except Exception:  # noqa: BLE001 - after a failed probe, the leak is reported without a name
         future.cancel()
         return None
     return max(left.items(), key=lambda item: item[1]) if left else None
 
 
 def address_of(client: ClusterClient, worker: str) -> str | None:
-    """Return the address of the worker with this host and process number."""
+    """Return the address of the worker with this host and process ID."""
     names = client.run(worker_name, on_error="ignore")
     return next((address for address, name in names.items() if name == worker), None)
 
 
 def restart(client: ClusterClient, address: str) -> bool:
-    """Start a worker again, on which no task runs; return False where it has no nanny to do that, or did not go."""
+    """Restart a worker on which no task runs; return False if it has no nanny for that, or did not stop."""
     info = client.scheduler_info(n_workers=-1)["workers"].get(address, {})
     if not info.get("nanny"):
         return False
     done = client.restart_workers([address], timeout=RESTART_SECONDS, raise_for_error=False)
-    # On a busy machine the new process may take longer than that to be there; the old one is gone all the same.
+    # On a busy machine the new process may take longer to appear, but the old one is gone.
     return bool(done.get(address) == "OK" or address not in client.nthreads())
 
 
 def worker_name() -> str:
-    """Return host and number of this process."""
+    """Return host and process ID of this process."""
     return f"{socket.gethostname()}:{os.getpid()}"

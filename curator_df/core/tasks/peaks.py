@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest of what the tasks of a stage measured, and the sum over workers of what is counted in each."""
+"""Maximum of the measurements of a stage's tasks, and sums over workers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from curator_df.core.ranges.manifest import Manifest
 
 @dataclass
 class Peaks:
-    """Of all tasks that came back, also of those that failed."""
+    """Peaks over all returned tasks, including failed ones."""
 
     worker_bytes: int = 0
-    """Most resident bytes of any worker process."""
+    """Peak resident bytes of any worker process."""
     block_bytes: int = 0
-    """Bytes of the largest block that any task met."""
+    """Bytes of the largest block of any task."""
     device_bytes: int | None = None
-    """Most bytes that any worker held of its GPU; None where nobody measured it."""
+    """Peak GPU memory of any worker in bytes; None if it was not measured."""
     _spilled: dict[str, int] = field(default_factory=dict)
 
     def add(self, manifest: Manifest) -> None:
-        """Look at what a task measured."""
+        """Include the measurements of a task."""
         self.worker_bytes = max(self.worker_bytes, manifest.peak_bytes)
         self.block_bytes = max(self.block_bytes, manifest.largest_block_bytes)
         if manifest.device_peak_bytes is not None:
@@ -32,5 +32,5 @@ class Peaks:
 
     @property
     def device_spilled_bytes(self) -> int | None:
-        """Bytes that workers moved from their GPUs to the host, all together; None where nobody counted."""
+        """Sum of the bytes that workers moved from their GPUs to the host; None if it was not counted."""
         return sum(self._spilled.values()) if self._spilled else None

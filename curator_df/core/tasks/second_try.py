@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second try, alone on its worker, for Dask's own tasks that run out of memory.
+"""Second attempt, exclusively on its worker, for Dask's own tasks that run out of memory.
 
-The tasks of a run handle a lack of memory themselves (`core.runner.dispatch`). A task that Dask makes of ``.compute()``, a
-shuffle or a string operation fails at once instead, and what its failure left (frames of the traceback that hold whole
-blocks) stays until Python's cyclic garbage collector finds it, which few but large objects never trigger: measured, a worker
-of 1 GB held 544 MB with no key in memory, and 264 MB after ``gc.collect()``.
+The tasks of a run handle a lack of memory themselves (`core.runner.dispatch`). A task that Dask creates for ``.compute()``, a
+shuffle or a string operation fails at once instead, and the memory of the failure (frames of the traceback with whole
+blocks) stays until Python's cyclic garbage collector finds it, which few but large objects never trigger: a worker
+of 1 GB was measured with 544 MB in use and no key in memory, and 264 MB after ``gc.collect()``.
 
 Not covered: a task that is killed from outside, and tasks that leave their thread (``secede``) and wait for others.
 """
@@ -40,17 +40,17 @@ RANGE_KEY = "curate-range"
 """How the keys of the tasks of a run begin (`core.runner.dispatch`)."""
 PLUGIN_NAME = "curator_df-second-try"
 FULL_FRACTION = 0.5
-"""Share of the working memory that may be taken before a task starts; above it, freed memory is given back first."""
+"""Fraction of the working memory that may be in use before a task starts; above it, freed memory is first returned."""
 SECONDS_BETWEEN_RELEASES = 0.2
-"""Least time between two such attempts, since tables that Dask keeps on the worker stay."""
+"""Minimum time in seconds between two such attempts, since tables that Dask keeps on the worker stay."""
 SECONDS_TO_BE_ALONE = 30.0
-"""Longest wait for the other tasks of the worker: one of them may itself wait for a task that waits here."""
+"""Maximum wait in seconds for the other tasks of the worker: one of them may itself depend on a waiting task."""
 SECONDS_TO_SPILL = 120.0
-"""Longest wait for the worker to write the results it holds to disk."""
+"""Maximum wait in seconds for the worker to write its results to disk."""
 
 
 class Gate:
-    """Lets tasks run concurrently, or one of them alone."""
+    """Lock that lets tasks run concurrently, or one of them exclusively."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -59,7 +59,7 @@ class Gate:
 
     @contextmanager
     def with_others(self) -> Iterator[None]:
-        """Run concurrently with others, but not beside a task that is or waits to be alone."""
+        """Run concurrently with others, but not with a task that runs exclusively or waits for that."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting, SECONDS_TO_BE_ALONE)
             self._running += 1
@@ -72,7 +72,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Run when no other task does, one of those that wait after the other."""
+        """Run when no other task does; waiting tasks run one after the other."""
         with self._changed:
             self._waiting += 1
             self._changed.wait_for(lambda: not self._running, SECONDS_TO_BE_ALONE)
@@ -87,7 +87,7 @@ class Gate:
 
 
 class SecondTry(WorkerPlugin):  # type: ignore[misc]
-    """Runs the tasks of a worker so that one which runs out of memory is tried again alone, with all else let go.
+    """Plugin that runs the tasks of a worker and repeats one that runs out of memory exclusively, after all else was released.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         executor.submit = self.submit
 
     def teardown(self, worker: Any) -> None:
-        """Give the submission of tasks back."""
+        """Restore the original submission of tasks."""
         worker.executors["default"].__dict__.pop("submit", None)
         shutil.rmtree(f"{worker.local_directory}/{PARTS_FOLDER}", ignore_errors=True)
 
@@ -150,7 +150,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
             release_free_memory()
 
     def free_bytes(self) -> int:
-        """Return what the process may still take: up to its data limit, or up to Dask's limit where it has none."""
+        """Return the bytes that the process may still allocate: up to its data limit, or up to Dask's limit if it has none."""
         limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
         if limit != resource.RLIM_INFINITY:
             return limit - status_bytes("VmData")
@@ -166,14 +166,14 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
     def _error(self, operation: str, cause: BaseException) -> BudgetError:
         said = str(cause).strip().split("\n", maxsplit=1)[0]
         return BudgetError(
-            f"The Dask operation {operation!r} ran out of memory twice, the second time alone on its worker, which may use "
+            f"The Dask operation {operation!r} ran out of memory twice, the second time exclusively on its worker, which may use "
             f"{show_size(self._work_bytes)}. Use smaller partitions (blocksize= of the reader), fewer columns or rows, or "
-            f"start the cluster with more memory=. Cause: {type(cause).__name__}{': ' * bool(said)}{said[:200]}"
+            f"start the cluster with a larger memory=. Cause: {type(cause).__name__}{': ' * bool(said)}{said[:200]}"
         )
 
 
 def operation_of(name: str) -> str:
-    """Return what a task does, from the name of the asyncio task that executes it.
+    """Return the operation of a task, from the name of the asyncio task that executes it.
 
     Examples
     --------
@@ -222,7 +222,7 @@ def _told_by_user_frames(message: Any, key: str) -> Any:
 
 
 async def _spill_all(worker: Any) -> None:
-    """Write the results that a worker holds in memory to its spill folder, where it has one."""
+    """Write the results in a worker's memory to its spill folder, if it has one."""
     evict = getattr(worker.data, "evict", None)
     while evict is not None and worker.data.memory and evict() >= 0:
         await asyncio.sleep(0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consecutive steps on the way to the same outputs, on the blocks of one range; each output counts them as its own.
+"""Consecutive steps with the same outputs, on the blocks of one range; each output counts them as its own.
 
-What happens to rows on which a step fails is decided here: a user's function that raises (`core.planning.failing_rows`), and
-memory that does not suffice (`core.ranges.out_of_memory`).
+This module handles rows on which a step fails: exceptions of a user's function (`core.planning.failing_rows`), and
+exhausted memory (`core.ranges.out_of_memory`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, RowCountError
 
 OnError = Literal["raise", "quarantine"]
-"""A user's function that raises: stop, or set the rows aside on which it does."""
+"""Policy for a user's function that raises: stop, or quarantine the rows on which it does."""
 
 
 class Stretch:
@@ -54,15 +54,15 @@ class Stretch:
         self._failed_in_a_row = [0] * len(steps)
 
     def run(self, blocks: list[Any], first: int = 0) -> Iterator[Any]:
-        """Yield what is left of blocks after these steps, in order; where memory ran out or rows were made, in parts.
+        """Yield the rows of blocks that pass these steps, in order; in parts if memory ran out or rows were made.
 
-        The list is emptied, so that a block is let go of as soon as a step has made another of it.
+        The list is emptied, so that a block is released as soon as a step has replaced it.
         """
         waiting = [(first, block) for block in reversed(blocks)]
         blocks.clear()
         while waiting:
             place, part = waiting.pop()
-            part_bytes = block_bytes(part)  # once for each block between two steps: weighing takes time
+            part_bytes = block_bytes(part)  # once for each block between two steps, because it takes time
             while place < len(self.steps):
                 try:
                     taken, outcome, seconds = self._run_step(place, part)
@@ -91,23 +91,23 @@ class Stretch:
 
     @property
     def elsewhere_seconds(self) -> float:
-        """Seconds so far in steps whose work is done elsewhere."""
+        """Time spent so far in steps whose work is done elsewhere, in seconds."""
         both = zip(self.steps, self.tallies, strict=True)
         return sum(tally.seconds for step, tally in both if works_elsewhere(step))
 
     def finish(self) -> None:
-        """Check that the range was the one of the first pass."""
+        """Check that the range was the same as in the first pass."""
         for number, of_range in self._prepared.items():
             of_range.finish(self.steps[number].name)
 
     def _may_halve(self, place: int) -> bool:
-        # What knows the rows of the range has noted some of them by then, and cannot take them again.
+        # An action prepared for the range has already recorded some of its rows, and cannot accept them again.
         return self._halves and place not in self._prepared
 
     def _run_step(self, place: int, block: Any) -> tuple[Any, Outcome | None, float]:
-        """Return the rows that a step took, what came out, and the seconds; nothing is counted if it raises.
+        """Return the rows that a step processed, its outcome and its seconds; nothing is counted if it raises.
 
-        Nothing came out where all rows were set aside.
+        The outcome is None if all rows were quarantined.
         """
         step, failing = self.steps[place], list[BadRow]()
         outcome: Outcome | None
@@ -125,7 +125,7 @@ class Stretch:
                 raise operator_error(step, block, exc, self._files) from exc
             block = without_failing_rows(step, block, self._files, failing.append)
             outcome = self._run_on_others(step, block)
-            # With the tries before: a step that asks a server has its answers from them, and the last one takes no time.
+            # Including earlier attempts: a step that queries a server got its answers in these, and the last one is fast.
             seconds = time.perf_counter() - started
             if outcome is None:
                 self.tallies[place].seconds += seconds
@@ -134,7 +134,7 @@ class Stretch:
         return block, outcome, seconds
 
     def _run_on_others(self, step: Step, block: Any) -> Outcome | None:
-        """Run a step on the rows that are left; None where no row is: what it makes of none is not known then."""
+        """Run a step on the remaining rows; None if no row remains: its result for no rows is then unknown."""
         if not len(block):
             return None
         try:
@@ -145,7 +145,7 @@ class Stretch:
             raise operator_error(step, block, exc, self._files) from exc
 
     def _parts(self, place: int, block: Any, outcome: Outcome) -> Iterator[list[Any]]:
-        """Yield what comes out of a step that makes rows, part by part; each list is emptied before the next is made."""
+        """Yield the results of a step that makes rows, part by part; each list is emptied before the next is made."""
         step, rest = self.steps[place], outcome.rest
         parts = [outcome.block]
         del outcome
@@ -161,7 +161,7 @@ class Stretch:
             del more
 
     def _count(self, place: int, rows_in: int, outcome: Outcome, seconds: float, bytes_in: int) -> int:
-        """Count what a step made of so many rows; return the bytes of what came out."""
+        """Count the results of a step for a number of rows; return the bytes of its output."""
         step, removed = self.steps[place], rows_in - len(outcome.block)
         self._log.leave()
         by_reason = sum(outcome.dropped.values())
@@ -180,8 +180,8 @@ class Stretch:
             self._reject(self.steps[place], block, outcome)
 
     def _halved(self, place: int, block: Any, exc: Exception) -> list[tuple[int, Any]]:
-        """Return the halves of a block as they wait for the step that ran out of memory; set a single row aside."""
-        traceback.clear_frames(exc.__traceback__)  # they hold what the step had made
+        """Return the halves of a block as they wait for the step that ran out of memory; quarantine a single row."""
+        traceback.clear_frames(exc.__traceback__)  # they refer to the results of the step
         release_free_memory()
         if len(block) > 1:
             half = len(block) // 2
@@ -190,9 +190,11 @@ class Stretch:
         self._failed_in_a_row[place] += 1
         if not has_room() or self._failed_in_a_row[place] > MOST_IN_A_ROW:
             raise MemoryError(
-                f"step {step.name!r} runs out of memory on one row after the other, each of them alone on the node, so it "
-                f"is not the rows: the step itself needs more than there is ({exc}). Allow more memory and resume"
+                f"step {step.name!r} runs out of memory on one row after the other, although each runs exclusively. The "
+                f"cause is the step and not the rows: it needs more memory than available ({exc}). Use more memory= and resume"
             ) from exc
-        reason = f"out of memory: step {step.name!r} raised {type(exc).__name__} on this row alone on the node: {exc}"
+        reason = (
+            f"out of memory: step {step.name!r} raised {type(exc).__name__} on this row, which ran exclusively: {exc}"
+        )
         self._set_aside(row_without_memory(block, self._files, reason))
         return []

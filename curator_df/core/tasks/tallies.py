@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each step of a program did in one task, with its name and its place in the chain."""
+"""Tally of each step of a program in one task, with the name and the position of the step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from curator_df.core.tasks.task import Job
 
 
 def tallies(job: Job, manifest: Manifest) -> Iterator[tuple[int, str, StepTally]]:
-    """Yield place, name and tally of each step that a task ran; what outputs share is there once."""
+    """Yield position, name and tally of each step that a task ran; steps that outputs share occur once."""
     taken = manifest.rows_read - manifest.rows_quarantined
     first = manifest.steps[0].bytes_in if manifest.steps else 0
     yield 0, "read", StepTally(taken, taken, manifest.read_seconds, bytes_in=first, bytes_out=first)

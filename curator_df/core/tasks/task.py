@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on a worker: one range, streamed block by block into the sink of each branch.
+"""Task that runs on a worker: it streams one range, block by block, into the sink of each branch.
 
-A task returns a small `Manifest` and nothing else. It never raises: an error travels in the manifest, so that no worker
-prints a traceback of its own and the runner decides what follows.
+A task returns a small `Manifest` and nothing else. It never raises: an error is returned in the manifest, so that workers
+print no tracebacks and the runner decides how to continue.
 """
 
 from __future__ import annotations
@@ -63,52 +63,52 @@ _idle_bytes: list[int] = []
 
 @dataclass(frozen=True)
 class Job:
-    """Everything about a stage that is the same for all its ranges."""
+    """Fields that all ranges of a stage share."""
 
     fork: Fork
-    """Where the blocks come from, what happens to them, and where they go."""
+    """Source of the blocks, the steps that process them, and their sinks."""
     on_error: OnError
-    """What to do when a user's function raises."""
+    """Policy for a user's function that raises."""
     on_oom: OnOom = "halve"
-    """What to do when memory runs out."""
+    """Policy for exhausted memory."""
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
-    """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
+    """Function that returns the ascending addresses of the required rows of a range, or None for all; by default all."""
     capacity: Capacity | None = None
-    """What the tasks of a worker share; None for no limits."""
+    """Resources that the tasks of a worker share; None for no limits."""
     run_id: str = ""
-    """Names the run that it is of."""
+    """Identifier of the run."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at one range."""
+    """One attempt at one range."""
 
     piece: Range
-    """The range."""
+    """Range to process."""
     block_bytes: int
     """Decompressed bytes of a block; halved after each `MemoryError`."""
     largest_row_bytes: int
-    """A longer row ends the task with the outcome ``oversize``."""
+    """Maximum row size in bytes; a longer row ends the task with the outcome ``oversize``."""
     exclusive_bytes: int | None = None
-    """For a task that has the node to itself: what it may hold, instead of its share."""
+    """Memory in bytes of a task that runs exclusively, instead of its share; None for other tasks."""
     tries: int = 0
-    """Earlier tries at this range that ran out of memory or lost their worker."""
+    """Number of earlier attempts at this range that ran out of memory or lost their worker."""
     halves: bool = False
-    """Whether a step that runs out of memory takes the halves of its block, and a single row is set aside."""
+    """Whether a step that runs out of memory processes the halves of its block, and a single row is quarantined."""
     spans: tuple[Span, ...] = ()
-    """Rows to take in small units, because memory ran out, or the worker ended, when they were together."""
+    """Rows to process in small units, because memory ran out, or the worker crashed, when they were processed together."""
     aside: tuple[RowAside, ...] = ()
-    """Rows to set aside before the first step, because that happened when they were alone."""
+    """Rows to quarantine before the first step, because that happened when they were processed exclusively."""
     stage_id: str = ""
-    """Names the stage that it is of, for `request_stop`."""
+    """Identifier of the stage, for `request_stop`."""
     beside: int = 0
-    """Tasks that its worker may have beside those of its threads: `core.tasks.beside`."""
+    """Number of additional tasks that its worker may run, beyond those of its threads: `core.tasks.beside`."""
 
 
 async def request_stop(stage_id: str) -> None:
-    """Make the tasks of a stage end in this process: those that run at their next block, others when they begin.
+    """Stop the tasks of a stage in this process: running ones at their next block, others when they begin.
 
-    A coroutine, so that Dask need not wait for it.
+    This is a coroutine, so that Dask need not wait for it.
     """
     _stopped_stages.add(stage_id)
 
@@ -119,7 +119,7 @@ def _end_if_stopped(attempt: Attempt) -> None:
 
 
 def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Stream one range; return what became of it."""
+    """Stream one range; return the result."""
 
     def stream(manifest: Manifest) -> None:
         job = load_job(job_bytes, attempt.stage_id)
@@ -131,7 +131,7 @@ def run_range(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
-    """Do the work of a task; an error becomes part of its manifest, and freed pages go back to the system in time."""
+    """Do the work of a task; an error becomes part of its manifest, and freed pages are returned to the system in time."""
     manifest, started = Manifest(attempt.piece.number, block_bytes=attempt.block_bytes), time.perf_counter()
     if not _idle_bytes:
         _idle_bytes.append(status_bytes("RssAnon"))
@@ -143,7 +143,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
             with raised_data_limit(attempt.exclusive_bytes), may_leave(attempt.beside):
                 _work_patiently(attempt, manifest, work)
             manifest.outcome = "done"
-        except BaseException as exc:  # noqa: BLE001 - it travels in the manifest
+        except BaseException as exc:  # noqa: BLE001 - it is returned in the manifest
             manifest.outcome = _outcome_of(exc)
             manifest.error = _portable(_with_limit(exc))
             release_free_memory()
@@ -155,7 +155,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
 
 
 def _work_patiently(attempt: Attempt, manifest: Manifest, work: Callable[[Manifest], None]) -> None:
-    """Do the work, and all of it again when a remote store failed in the middle: what it had made is gone then."""
+    """Do the work, and repeat all of it when a remote store failed in the middle: its previous results are then deleted."""
 
     def once() -> None:
         _end_if_stopped(attempt)
@@ -163,12 +163,12 @@ def _work_patiently(attempt: Attempt, manifest: Manifest, work: Callable[[Manife
         vars(manifest).update(vars(fresh))
         work(manifest)
 
-    # However long the work takes: it is the number of tries that counts.
+    # Only the number of attempts is limited, not the duration of the work.
     patiently(f"finish task {attempt.piece.number}", once, tries=TASK_TRIES, total_seconds=float("inf"))
 
 
 @functools.lru_cache(maxsize=4)
-def load_job(job_bytes: bytes, stage_id: str) -> Job:  # noqa: ARG001 - by the next stage a user's module may be another
+def load_job(job_bytes: bytes, stage_id: str) -> Job:  # noqa: ARG001 - a user's module may have changed by the next stage
     """Return a job that was pickled for all tasks of a stage."""
     job: Job = cloudpickle.loads(job_bytes)
     return job
@@ -185,10 +185,10 @@ def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", 
 
 
 def _with_limit(exc: BaseException) -> BaseException:
-    """Return the error that names the limit, where it is one of threads that is reached."""
+    """Return the error that names the limit, if a limit of threads was reached."""
     if isinstance(exc, CuratorError) or NO_THREAD not in str(exc) or not (limit := thread_limit()):
         return exc
-    return CuratorError(f"A step could not start a thread, and memory is not the reason: {limit}")
+    return CuratorError(f"A step could not start a thread. The cause is not memory: {limit}")
 
 
 def _portable(exc: BaseException) -> BaseException:
@@ -200,7 +200,7 @@ def _portable(exc: BaseException) -> BaseException:
         exc.add_note(f"On the worker:\n{text}")
     if _says_the_same(exc):
         return exc
-    # A class whose arguments are not what it says, such as UnicodeDecodeError, arrives without words, or not at all.
+    # A class whose arguments differ from its message, such as UnicodeDecodeError, arrives without the message, or not at all.
     said = OperatorError(f"{type(exc).__name__}: {exc}")
     setattr(said, ATTRIBUTE, getattr(exc, ATTRIBUTE))
     said.add_note(f"On the worker:\n{text}")
@@ -208,7 +208,7 @@ def _portable(exc: BaseException) -> BaseException:
 
 
 def _says_the_same(exc: BaseException) -> bool:
-    """Tell whether an error is the same after it has traveled."""
+    """Return whether an error is unchanged by pickling."""
     try:
         arrived = cloudpickle.loads(cloudpickle.dumps(exc))
     except Exception:  # noqa: BLE001 - whatever a strange class raises
@@ -217,11 +217,11 @@ def _says_the_same(exc: BaseException) -> bool:
 
 
 class _StoppedError(Exception):
-    """The stage was asked to stop."""
+    """Raised when the stage was requested to stop."""
 
 
 class _Output:
-    """What one branch makes of a range: files, rejects, rows set aside. Nothing is visible before `commit`."""
+    """Output of one branch for a range: files, rejects, quarantined rows. Nothing is visible before `commit`."""
 
     def __init__(self, branch: Branch, attempt: Attempt, manifest: Manifest) -> None:
         number, program = attempt.piece.number, branch.program
@@ -271,12 +271,12 @@ class _Output:
         manifest.write_seconds += time.perf_counter() - started
 
     def withdraw(self) -> None:
-        """Delete what is visible already: the range is not finished, and its next attempt may write other files."""
+        """Delete files that are already visible: the range is not finished, and its next attempt may write other files."""
         for folder, file in self._visible:
             folder.delete(file.name)
 
     def discard(self) -> None:
-        """Drop what was not committed."""
+        """Discard everything that was not committed."""
         for unfinished in (self.writer, self.rejects, self.quarantine):
             if unfinished is not None:
                 unfinished.discard()
@@ -313,7 +313,7 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
 
 
 def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequence[_Output], log: UnitLog) -> Stretch:
-    """Return the steps on the way to some outputs; each output counts them, and keeps the rows that they take away."""
+    """Return the steps on the way to some outputs; each output counts them, and stores the rows that they remove."""
     files = job.fork.source.files
 
     def reject(step: Step, block: Any, outcome: Outcome) -> None:
@@ -357,7 +357,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
                     log.enter("write", done)
                     output.write(done)
         log.leave()
-        kept = done = None  # neither is held while the next block is read
+        kept = done = None  # release both while the next block is read
         started = time.perf_counter()
     for part in manifest.others:
         part.rows_read, part.read_seconds = manifest.rows_read, manifest.read_seconds
@@ -370,18 +370,18 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
 
 
 def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -> list[Any]:
-    """Return the parts in which a block is taken, without rows that are not to be worked on."""
+    """Return the parts in which a block is processed, without rows that must not be processed."""
     return list(cut_block(without_rows(block, attempt.aside, job.fork.source.files, _aside(outputs)), attempt.spans))
 
 
 def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt) -> Iterator[Any]:
-    """Yield the blocks of a range; rows that cannot be read are set aside where that was asked for."""
+    """Yield the blocks of a range; rows that cannot be read are quarantined if requested."""
 
     def set_aside(row: BadRow) -> None:
         for output in outputs:
             output.quarantine.add(row)
 
-    # A row that is too long for a task beside others is read when its range is alone.
+    # A row that is too long for a concurrent task is read when its range runs exclusively.
     skips = job.on_oom == "halve" and attempt.exclusive_bytes is not None
     return job.fork.source.blocks(
         attempt.piece,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan expects of every worker, looked at on the worker: to a cluster of others, workers come at any time."""
+"""Limits that a plan expects of every worker, checked on the worker: workers may join a foreign cluster at any time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from curator_df.errors import BudgetError
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """The limits of the workers that were there when a connection was made."""
+    """Limits of the workers that existed when the connection was made."""
 
     memory_bytes: int
-    """Of the smallest."""
+    """Memory limit of the smallest worker, in bytes."""
     threads: int
-    """Of the worker with the most."""
+    """Number of threads of the worker with the most."""
 
     def broken_by(self, address: str, memory_bytes: int | None, threads: int) -> BudgetError | None:
-        """Return the error for a worker with other limits than were planned with, None if it keeps them.
+        """Return the error for a worker whose limits differ from the planned ones; None if it keeps them.
 
         Examples
         --------
@@ -39,9 +39,9 @@ class WorkerLimits:
         else:
             return None
         return BudgetError(
-            f"worker {address} came after the connection was made and has {what}, but runs are planned with at least "
-            f"{show_size(self.memory_bytes)} and at most {self.threads} thread{'s' * (self.threads > 1)} for each worker; start "
-            "it so, or connect again"
+            f"worker {address} joined after the connection was made and has {what}, but runs are planned with at least "
+            f"{show_size(self.memory_bytes)} and at most {self.threads} thread{'s' * (self.threads > 1)} for each worker. Start "
+            "it with these limits, or connect again"
         )
 
     def broken_here(self) -> BudgetError | None:

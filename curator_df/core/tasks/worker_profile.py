@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dask's profiler must not bring a worker to a standstill.
+"""Workaround that keeps Dask's profiler from blocking a worker.
 
-A worker of Dask asks each 10 ms where its tasks are, by ``sys._current_frames``. Python 3.11 holds a lock of its own there while
-it makes objects, and if that starts a collection, what the collector calls may let go of the interpreter (Dask's own measure
-of collections does). A thread that starts or ends just then waits for that lock and keeps the interpreter: for ever (seen with
-Python 3.11.7 and distributed 2026.7.1; https://github.com/python/cpython/issues/106883; not in 3.12 and later, which collect at
-other moments). Dask itself does without its other profiler, that of event loops, on 3.11. Clusters started here have
-neither; on others each task sees to it, as workers come and go.
+A Dask worker checks every 10 ms which code its tasks run, with ``sys._current_frames``. Python 3.11 holds an internal lock in it
+while it creates objects. If that starts a garbage collection, the code that the collector calls may release the interpreter
+(Dask's own measurement of collections does). A thread that starts or ends at that moment waits for the lock and keeps the
+interpreter: a deadlock (seen with Python 3.11.7 and distributed 2026.7.1; https://github.com/python/cpython/issues/106883; not in
+3.12 and later, which collect at other moments). On 3.11, Dask itself disables its profiler of event loops. Clusters that
+curator_df starts have neither; on other clusters each task applies the workaround, because workers join and leave.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLLECTS_AT_ALLOCATIONS = sys.version_info < (3, 12)
 
 
 class _Profile:
-    """Lets a worker profile its tasks while the collector is away."""
+    """Profiler call that lets a worker profile its tasks while the garbage collector is disabled."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -40,12 +40,12 @@ class _Profile:
 
 
 def profile_without_collections() -> None:
-    """Keep the collector away while the worker of this task profiles it, where the two may lock each other out."""
+    """Disable the garbage collector while the worker of this task is being profiled, if the two may block each other."""
     if not COLLECTS_AT_ALLOCATIONS:
         return
     try:
         worker = get_worker()
-    except ValueError:  # no worker runs this
+    except ValueError:  # not on a worker
         return
     timer = worker.periodic_callbacks.get("profile")
     if timer is not None and not isinstance(timer.callback, _Profile):

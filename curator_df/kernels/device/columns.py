@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between cuDF's columns and the arrays of kernels, without a copy: the one place that knows how cuDF 26.10 holds a column.
+"""Convert between cuDF's columns and the arrays of kernels, without a copy; the only module that uses cuDF 26.10's column layout.
 
-Its buffers are asked for inside ``column.access``, so that cuDF neither spills them while a kernel reads them nor takes them
-for exposed for good. ``tests/gpu/test_rapids_uses.py`` holds what is used here to the installed packages.
+Buffers are requested inside ``column.access``, so that cuDF neither spills them while a kernel reads them nor marks them
+as permanently exposed. ``tests/gpu/test_rapids_uses.py`` checks the interfaces used here against the installed packages.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from curator_df.kernels.device.texts import DeviceTexts
 
 @contextmanager
 def texts_of(texts: Any) -> Iterator[DeviceTexts]:
-    """Yield the arrays of a cuDF Series of strings, which stay where they are for as long as that.
+    """Yield the arrays of a cuDF Series of strings, which do not move until the block ends.
 
     Notes
     -----
     Memory of the device: a byte a row if there are nulls. Nothing goes to the host.
     """
-    # What cuDF's public functions give (`to_pylibcudf`) is not kept from being spilled.
+    # The result of cuDF's public function (`to_pylibcudf`) is not protected from spilling.
     column = texts._column
     with column.access(mode="read", scope="internal"):
         valid = shared_array(texts.notna().values) if texts.null_count else allocate(0, np.bool_)
@@ -33,7 +33,7 @@ def texts_of(texts: Any) -> Iterator[DeviceTexts]:
 
 
 def _texts(column: Any, valid: Any) -> DeviceTexts:
-    if column.size() == 0:  # then it may have no offsets
+    if column.size() == 0:  # an empty column may have no offsets
         return DeviceTexts(allocate(0, np.uint8), allocate(1, np.int32), valid)
     places, characters = column.child(0), column.data()
     dtype = np.int64 if places.type().id().name == "INT64" else np.int32
@@ -44,7 +44,7 @@ def _texts(column: Any, valid: Any) -> DeviceTexts:
 
 
 def number_column(values: Any, texts: Any) -> Any:
-    """Return an array of a device as a cuDF Series with the index of a text column, null where that is null."""
+    """Return a device array as a cuDF Series with the index of a text column, null where the text is null."""
     import cudf
 
     numbers = cudf.Series(values, index=texts.index)
@@ -52,7 +52,7 @@ def number_column(values: Any, texts: Any) -> Any:
 
 
 def host_numbers(numbers: Any, dtype: str) -> Any:
-    """Return a cuDF Series of numbers on the host, 0 where it is null."""
+    """Return a cuDF Series of numbers on the host, with 0 for null."""
     zero = False if getattr(numbers.dtype, "kind", "f") == "b" else 0
     return shared_array(numbers.fillna(zero).astype(dtype).values).copy_to_host()
 
@@ -65,7 +65,7 @@ def empty_column(dtype: str) -> Any:
 
 
 def picked_texts(texts: list[str | None], places: Any, index: Any) -> Any:
-    """Return a cuDF Series that has, for each row, the text at a place in a short list."""
+    """Return a cuDF Series with, for each row, the text at a position in a short list."""
     import cudf
 
     picked = cudf.Series(texts, dtype="str").take(places)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""Kernels that count what metrics are made of: a thread for a text, with the CPU's own function of a text.
+"""Kernels that make the counts of metrics: a thread for each text, with the CPU's own per-text function.
 
-Each counts a group of counts into a row of its own array, shape (rows, counts of the group). What needs a table for each text
-is in `table_kernels` and `gram_kernels`. See `measured` for the function to call.
+Each makes a group of counts in a row of its own array, shape (rows, counts of the group). Kernels that need a table for each text
+are in `table_kernels` and `gram_kernels`. See `measured` for the function to call.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def count_kernel(counts: Any, column: int, values: Any) -> None:
 def quotient_kernel(
     numerators: Any, numerator: int, denominators: Any, denominator: int, undefined: float, values: Any
 ) -> None:
-    """Divide a column of counts by another, which may be of another group; ``undefined`` where that is 0."""
+    """Divide a column of counts by another, which may be of another group; ``undefined`` if that is 0."""
     for row in range(cuda.grid(1), len(values), cuda.gridsize(1)):
         if denominators[row, denominator] > 0:
             values[row] = numerators[row, numerator] / denominators[row, denominator]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""Kernels that count n-grams of words: a thread for a text, with the CPU's own functions of a short and of a long text.
+"""Kernels that count n-grams of words: a thread for each text, with the CPU's own functions for short and for long texts.
 
-Each takes the rows that it is given, and counts them into an array, shape (rows, columns of the group). See `grams` for the
-function to call, which gives each text the room that `gram_needs_kernel` says.
+Each counts the given rows into an array, shape (rows, columns of the group). See `grams` for the
+function to call, which gives each text the working memory computed by `gram_needs_kernel`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from curator_df.kernels.word_reading import count_words_from, word_total
 def gram_needs_kernel(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, short_text_bytes: int, needs: Any
 ) -> None:
-    """Count what each text needs, shape (rows, 4).
+    """Compute the working memory of each text, shape (rows, 4).
 
-    Its words; of a short text the `short_text_cells`, which are 0 for a long one; of that the `table_slots` and `repeat_bytes`.
+    The columns are words; `short_text_cells` (0 for a long text); and for a long text `table_slots` and `repeat_bytes`.
     """
     classes = (byte_classes, page_of, pages)
     for row in range(cuda.grid(1), len(needs), cuda.gridsize(1)):
@@ -54,7 +54,7 @@ def short_grams_kernel(
 ) -> None:
     """Count `counts.TOP_GRAM_COUNTS` and `counts.REPEATED_GRAM_COUNTS` of short texts.
 
-    ``places``, shape (rows + 1): where the part of ``cells`` for each text starts, and where the last one ends.
+    ``places``, shape (rows + 1): start of the part of ``cells`` for each text, and the end of the last.
     """
     classes = (byte_classes, page_of, pages)
     for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
@@ -78,7 +78,7 @@ def short_repeats_kernel(
     places: Any,
     counts: Any,
 ) -> None:
-    """Count `counts.REPEAT_COUNTS` in the same way; the last three columns are for work."""
+    """Count `counts.REPEAT_COUNTS` in the same way; the last three columns are working memory."""
     classes = (byte_classes, page_of, pages)
     for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
         row = rows[number]
@@ -104,7 +104,7 @@ def long_grams_kernel(
 ) -> None:
     """Count `counts.TOP_GRAM_COUNTS` and `counts.REPEATED_GRAM_COUNTS` of long texts.
 
-    ``sums`` and ``spans`` have a window for each text; ``places`` says where its part of ``table`` starts.
+    ``sums`` and ``spans`` have a window for each text; ``places`` has the start of its part of ``table``.
     """
     classes = (byte_classes, page_of, pages)
     for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
@@ -132,7 +132,7 @@ def long_repeats_kernel(
     bit_places: Any,
     counts: Any,
 ) -> None:
-    """Count `counts.REPEAT_COUNTS` in the same way, with a part of ``bits`` too; the last three columns are for work."""
+    """Count `counts.REPEAT_COUNTS` in the same way, also with a part of ``bits``; the last three columns are working memory."""
     classes = (byte_classes, page_of, pages)
     for number in range(cuda.grid(1), len(rows), cuda.gridsize(1)):
         row, window = rows[number], (sums[number], spans[number])

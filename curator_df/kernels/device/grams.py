@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""N-grams of words on a device: each text gets the room that its words need, out of a bounded part of the memory.
+"""N-grams of words on a device: each text gets the working memory for its words, from a bounded part of the memory.
 
-Short texts share one table, of as many texts as fit. Long ones have a window and a table each, as many at a time as fit. To the
-host go four numbers for each text.
+Short texts share one table, for as many texts as fit. Long ones have a window and a table each, as many concurrently as fit. Four
+numbers for each text are copied to the host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from curator_df.kernels.device_support import Room
 from curator_df.kernels.word_reading import WINDOW
 
 WINDOW_BYTES = 5 * 8 * (WINDOW + 1)
-"""Of a window of words."""
+"""Bytes of a window of words."""
 
 
 def count_grams_into(texts: tuple[Any, ...], group: int, features: int, room: Room, counts: Any) -> None:
@@ -38,11 +38,11 @@ def count_grams_into(texts: tuple[Any, ...], group: int, features: int, room: Ro
     group : int
         `counts.GRAM_FEATURES` or `counts.REPEAT_FEATURES`.
     features : int
-        What is wanted of it.
+        Requested features of the group.
     room : Room
-        How much is worked on at a time.
+        Sizes of the working memory.
     counts : device array of int64, shape (rows, columns of the group)
-        Is overwritten, as far as it is wanted.
+        Result; the requested columns are overwritten.
     """
     needs = allocate((len(counts), 4), np.int64)
     gram_needs_kernel[one_by_one(len(counts), room.threads)](*texts, room.short_text_bytes, needs)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Content hashes of texts on a device: bit for bit those of `content_hash`, of the same functions of one text.
+"""Content hashes of texts on a device: bit for bit those of `content_hash`, by the same per-text functions.
 
-A thread hashes one text after the other. Texts as they are need no memory but the hashes, 16 bytes a row; normalised ones
+A thread hashes one text after the other. Unchanged texts need only the memory of the hashes, 16 bytes a row; normalized ones
 1,032 bytes for each thread of a launch, at most 17 MB.
 """
 
@@ -29,14 +29,14 @@ def text_hashes(texts: DeviceTexts, *, normalize: Normalize | None = None, most_
     texts : DeviceTexts
         The column.
     normalize : {"case_and_spaces"}, optional
-        How texts are made alike first, as `content_hash.row_hashes` says.
+        Normalization of texts before they are hashed; see `content_hash.row_hashes`.
     most_threads : int, optional
-        Threads of a launch.
+        Maximum number of threads of a launch.
 
     Returns
     -------
     device array of uint64, shape (rows, 2)
-        `content_hash.NULL_HASH` where the text is null.
+        Hashes; `content_hash.NULL_HASH` for null.
     """
     hashes = allocate((len(texts), 2), np.uint64)
     if not len(texts):
@@ -54,7 +54,7 @@ def text_hashes(texts: DeviceTexts, *, normalize: Normalize | None = None, most_
 
 @cuda.jit
 def hash_texts_kernel(data: Any, offsets: Any, valid: Any, hashes: Any) -> None:
-    """Hash each text as it is into its row of ``hashes``."""
+    """Hash each text unchanged into its row of ``hashes``."""
     for row in range(cuda.grid(1), len(hashes), cuda.gridsize(1)):
         hashes[row, 0], hashes[row, 1] = hash_text(data, np.int64(offsets[row]), np.int64(offsets[row + 1]))
         if len(valid) > 0 and not valid[row]:
@@ -65,7 +65,7 @@ def hash_texts_kernel(data: Any, offsets: Any, valid: Any, hashes: Any) -> None:
 def hash_normalized_kernel(
     data: Any, offsets: Any, valid: Any, lowered: Any, page_of: Any, pages: Any, pieces: Any, hashes: Any
 ) -> None:
-    """Hash each text normalised into its row of ``hashes``; ``pieces``: a row of `PIECE_ROOM` bytes for each thread."""
+    """Hash each normalized text into its row of ``hashes``; ``pieces``: a row of `PIECE_ROOM` bytes for each thread."""
     piece = pieces[cuda.grid(1)]
     for row in range(cuda.grid(1), len(hashes), cuda.gridsize(1)):
         start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])

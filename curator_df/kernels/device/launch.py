@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Arrays of a device and the shape of a launch. In numba's CUDA simulator the arrays are those of the host.
 
-A thread takes one text after the other, a grid apart, so that what it works in is allocated for threads and not for rows.
+A thread processes texts that are a grid apart, so that working memory is allocated for threads and not for rows.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from numba import config, cuda
 from curator_df.kernels.device_support import MOST_THREADS
 
 THREADS_PER_BLOCK = 128
-"""A multiple of a warp; few, because texts differ in length."""
+"""Threads of a block: a multiple of a warp; few, because texts differ in length."""
 
 
 def for_device(function: Any) -> Any:
-    """Return a function that was compiled for the CPU with its types as one that a kernel may call.
+    """Return a function that was compiled for the CPU with types in a form that a kernel may call.
 
-    Those without declared types need no such step: numba compiles them for the device where a kernel calls them.
+    Functions without declared types need no such step: numba compiles them for the device where a kernel calls them.
     """
     return cuda.jit(getattr(function, "py_func", function), device=True)
 
 
 def allocate(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """Return an array of a device, with any values in it, out of RMM's memory: its limit holds for it too."""
+    """Return an uninitialized array of a device, from RMM's memory, so that RMM's limit applies to it."""
     dtype = np.dtype(dtype)
     shape = (shape,) if isinstance(shape, int) else shape
     if config.ENABLE_CUDASIM:
         return cuda.device_array(shape, dtype)
     import rmm
 
-    # An array of no bytes has no address; cuDF's own empty columns have none either.
+    # An array without bytes has no address; nor have cuDF's own empty columns.
     return cuda.as_cuda_array(_Owned(rmm.DeviceBuffer(size=max(1, math.prod(shape) * dtype.itemsize)), shape, dtype))
 
 
 def to_device(values: Any) -> Any:
-    """Copy a small table or list of numbers of the host to the device. No text goes this way."""
+    """Copy a small table or list of numbers from the host to the device. Texts are never copied with it."""
     values = np.ascontiguousarray(values)
     copied = allocate(values.shape, values.dtype)
     if values.size:
@@ -53,7 +53,7 @@ def to_device(values: Any) -> Any:
 
 
 def array_at(span: Any, length: int, dtype: Any) -> Any:
-    """Return the first numbers of memory that somebody else owns (``span.ptr``), as they are."""
+    """Return a view of the first numbers of memory with another owner (``span.ptr``)."""
     dtype = np.dtype(dtype)
     if config.ENABLE_CUDASIM:
         held = (ctypes.c_uint8 * (length * dtype.itemsize)).from_address(span.ptr)
@@ -62,18 +62,18 @@ def array_at(span: Any, length: int, dtype: Any) -> Any:
 
 
 def shared_array(values: Any) -> Any:
-    """Return an array of another library on the device, such as CuPy, as one that kernels take."""
+    """Return an array of another library on the device, such as CuPy, in a form that kernels accept."""
     return cuda.to_device(values) if config.ENABLE_CUDASIM else cuda.as_cuda_array(values)
 
 
 def one_by_one(rows: int, most_threads: int = MOST_THREADS) -> tuple[int, int]:
-    """Return blocks and threads of a launch with a thread for each row, up to so many."""
+    """Return blocks and threads of a launch with a thread for each row, up to ``most_threads``."""
     threads = min(THREADS_PER_BLOCK, most_threads)
     return max(1, min(-(-rows // threads), most_threads // threads)), threads
 
 
 def consecutive(sizes: npt.NDArray[np.int64], most: int) -> Iterator[slice]:
-    """Cut rows into consecutive parts of at most so much together, but at least one row.
+    """Split rows into consecutive parts with sizes of at most ``most`` together, but at least one row.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def consecutive(sizes: npt.NDArray[np.int64], most: int) -> Iterator[slice]:
 
 
 def starts_of(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where parts of these sizes start, one behind the other, and where the last one ends.
+    """Return the starts of contiguous parts of these sizes, and the end of the last.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def starts_of(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class _Owned:
-    """Memory of RMM with a shape, in the form that every array library takes."""
+    """Memory of RMM with a shape, in a form that every array library accepts."""
 
     def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.buffer = buffer

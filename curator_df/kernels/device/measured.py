@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text metrics of a column on a device: bit for bit those of `measure.measure`, of the same functions of a text.
+"""Text metrics of a column on a device: bit for bit those of `measure.measure`, by the same per-text functions.
 
-Rows are measured `SPAN_ROWS` at a time, so that counts never add up over a block. Of the texts nothing is copied, and to the
-host go numbers for each text and call: how large a table it needs, and how much room its n-grams.
+Rows are measured in spans of `SPAN_ROWS`, so that counts never add up over a block. Texts are not copied. Numbers for
+each text and call are copied to the host: the sizes of its table and of the working memory of its n-grams.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ def text_metrics(
     texts : DeviceTexts
         The column; null is allowed.
     metrics : sequence of str
-        Names of `metrics.METRICS`.
+        Names in `metrics.METRICS`.
     room : Room
-        How much is worked on at a time.
+        Sizes of the working memory.
     stop_words : tuple of str
-        What ``stop_word_count`` counts.
+        Words that ``stop_word_count`` counts.
 
     Returns
     -------
     dict of str to device array of int64 or float64, shape (rows,)
-        Metric by name; of no meaning where the text is null.
+        Metric by name; meaningless for null.
 
     Notes
     -----
     Memory of the device: the result, 8 bytes a row and metric; up to 71 MB of counts; for metrics of characters 16 KB for each
     thread, at most 268 MB, and for stop words other than `counts.STOP_WORDS` 4 bytes for each of them. Then for each group of
-    lines, n-grams or C4's lines tables of at most 268 MB, or for the longest text what `device_support.TABLE_FACTORS` says.
+    lines, n-grams or C4's lines tables of at most 268 MB, or for the longest text `device_support.TABLE_FACTORS` times its bytes.
     """
     features = features_of(metrics)
     dtypes = {name: np.dtype(METRICS[name].dtype.lower()) for name in metrics}
@@ -91,12 +91,12 @@ def text_metrics(
         counts = counting.counts(texts.data, texts.offsets[first : stop + 1])
         for name in metrics:
             _put_values(name, counts, values[name][first:stop])
-        del counts  # before those of the next rows are there
+        del counts  # before the next rows are counted
     return values
 
 
 class _Counting:
-    """Kernels with their tables, which go to the device once for a block."""
+    """Kernels with their tables, which are copied to the device once for a block."""
 
     def __init__(self, features: int, room: Room, stop_words: tuple[str, ...]) -> None:
         self.features, self.room = features, room
@@ -114,7 +114,7 @@ class _Counting:
             self.breaks = _classes(word_break_byte_classes(), word_break_classes())
 
     def counts(self, data: Any, offsets: Any) -> dict[str, tuple[Any, int]]:
-        """Return, for each count that is made, the array and the column of it that it is in."""
+        """Return, for each count, its array and column."""
         found: dict[str, tuple[Any, int]] = {}
         rows = len(offsets) - 1
         for features, names in GROUPS:

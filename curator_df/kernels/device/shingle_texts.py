@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Texts on a device laid out so that every shingle is a run of bytes: in lower case, or as words without what is between.
+"""Texts on a device laid out so that every shingle is a run of bytes: in lower case, or as words without separators.
 
-A thread lays out one text after the other, by the functions of one text that `content_hash` and `minhash` call on the CPU.
-Where shingles are of characters as they are, the texts themselves will do, and nothing is copied.
+A thread lays out one text after the other, by the per-text functions that `content_hash` and `minhash` call on the CPU.
+If shingles are of unchanged characters, the texts themselves are used, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from curator_df.kernels.murmur_hash import fill_normalized
 from curator_df.kernels.word_windows import fill_words
 
 _WORDS_AT_ONCE = 32
-"""Words of a text whose ends a thread has in memory of its own."""
+"""Number of words of a text whose ends a thread holds in its own memory."""
 
 
 @dataclass(frozen=True)
 class ShingleTexts:
-    """Texts of which a shingle is a run of bytes."""
+    """Texts in which a shingle is a run of bytes."""
 
     data: Any
-    """UTF-8 bytes, uint8."""
+    """Bytes in UTF-8, uint8."""
     starts: Any
-    """Shape (rows), int32 or int64: where each text starts in ``data``."""
+    """Start of each text in ``data``, shape (rows), int32 or int64."""
     stops: Any
-    """Shape (rows), the same: where it ends; between there and the next start may be anything."""
+    """End of each text, shape (rows), same type; the bytes between it and the next start are meaningless."""
     word_starts: Any
-    """uint8, as long as ``data``: not 0 where a word starts. Of length 0 where shingles are of characters."""
+    """Marks, uint8, as long as ``data``: not 0 at the start of a word. Of length 0 for shingles of characters."""
 
 
 def shingle_texts(texts: DeviceTexts, scheme: Scheme) -> ShingleTexts:
@@ -46,14 +46,14 @@ def shingle_texts(texts: DeviceTexts, scheme: Scheme) -> ShingleTexts:
     Parameters
     ----------
     texts : DeviceTexts
-        The column; null counts as it is stored, which is empty.
+        The column; null counts as empty, which is how it is stored.
     scheme : Scheme
-        What shingles are made of.
+        Definition of the shingles.
 
     Returns
     -------
     ShingleTexts
-        Where characters are taken as they are, the same memory. Otherwise at most `device_support.signatures_price`.
+        Texts; for unchanged characters the same memory, otherwise at most `device_support.signatures_price`.
     """
     rows, in_words = len(texts), scheme.ngrams == "words"
     if not rows or (not in_words and not scheme.normalize):
@@ -74,7 +74,7 @@ def shingle_texts(texts: DeviceTexts, scheme: Scheme) -> ShingleTexts:
 
 
 def room_before(text_bytes: int, rows: int) -> int:
-    """Return the bytes kept for so many texts: lower case takes at most half as many more, and a little is written behind.
+    """Return the bytes kept for ``rows`` texts: lower case takes at most half as many more, and a little padding is written.
 
     Examples
     --------
@@ -91,7 +91,7 @@ _room_before = cuda.jit(room_before, device=True)
 def lay_normalized_kernel(
     data: Any, offsets: Any, lowered: Any, page_of: Any, pages: Any, laid: Any, starts: Any, stops: Any
 ) -> None:
-    """Write each text in lower case, runs of white space as one space and none at its ends."""
+    """Write each text in lower case, with runs of white space as one space and none at its ends."""
     for row in range(cuda.grid(1), len(starts), cuda.gridsize(1)):
         at, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
         end = _room_before(at - np.int64(offsets[0]), row)
@@ -115,7 +115,7 @@ def lay_words_kernel(
     starts: Any,
     stops: Any,
 ) -> None:
-    """Write the words of each text with nothing between them, and where they start."""
+    """Write the words of each text without separators, and their starts."""
     word_ends = cuda.local.array(_WORDS_AT_ONCE, types.int64)
     for row in range(cuda.grid(1), len(starts), cuda.gridsize(1)):
         first, at, stop = np.int64(offsets[0]), np.int64(offsets[row]), np.int64(offsets[row + 1])

@@ -4,8 +4,8 @@
 """MinHash signatures on a device: bit for bit those of `minhash`.
 
 A block of threads takes one text after the other: its threads hash the shingles that begin in a piece of the text, in shared
-memory, and then each lowers permutations of its own to the least of them. No memory but the signatures, and what
-`shingle_texts` lays out where shingles are words, or texts are normalised.
+memory, and then each lowers its own permutations to their minimum. Memory: only the signatures, and what
+`shingle_texts` lays out if shingles are words, or texts are normalized.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from curator_df.kernels.minhash_sketch import least_32, least_64
 from curator_df.kernels.murmur_windows import code_points_on, is_continuation, murmur_32, murmur_64
 
 PIECE_BYTES = 1024
-"""Bytes of a text whose shingles are hashed at a time: 4 or 8 KB of shared memory."""
+"""Bytes of a text whose shingles are hashed in each step: 4 or 8 KB of shared memory."""
 MOST_BLOCKS = 65_535
-"""Blocks of a launch."""
+"""Maximum number of blocks of a launch."""
 
 
 def text_signatures(texts: DeviceTexts, scheme: Scheme, *, threads: int = THREADS_PER_BLOCK) -> Any:
@@ -35,16 +35,16 @@ def text_signatures(texts: DeviceTexts, scheme: Scheme, *, threads: int = THREAD
     Parameters
     ----------
     texts : DeviceTexts
-        The column; null counts as it is stored, which is empty.
+        The column; null counts as empty, which is how it is stored.
     scheme : Scheme
         Shingles and permutations.
     threads : int
-        Of a block.
+        Number of threads of a block.
 
     Returns
     -------
     device array of uint32 or uint64, shape (rows, hashes)
-        Zeros where the text has no shingle: where it is empty, and with words where it is white space.
+        Signatures; zeros if the text has no shingle: if it is empty or, with words, white space.
     """
     signatures = allocate((len(texts), scheme.num_hashes), word_dtype(scheme))
     if len(texts):
@@ -65,7 +65,7 @@ def _fill(signature: Any, value: Any, thread: int, threads: int) -> None:
 
 @cuda.jit(device=True)
 def _shingle_end(data: Any, word_starts: Any, at: int, stop: int, size: int) -> int:
-    """Return where the shingle that starts at a byte ends; -1 where none starts, or the text ends before."""
+    """Return the end of the shingle that starts at a byte; -1 if none starts there, or the text ends first."""
     if len(word_starts) == 0:
         return -1 if is_continuation(data[at]) else code_points_on(data, at, stop, size)
     if not word_starts[at]:
@@ -86,7 +86,7 @@ def _kernel_of(word: Any, murmur: Any, least: Any) -> Any:
     def hash_piece(
         data: Any, word_starts: Any, first: int, stop: int, size: int, seed: Any, hashes: Any, found: Any
     ) -> None:
-        """Hash the shingles that begin in a piece of a text, in any order: the least of them does not depend on it."""
+        """Hash the shingles that begin in a piece of a text, in any order, which does not affect the minimum."""
         last = min(first + PIECE_BYTES, stop)
         for at in range(first + cuda.threadIdx.x, last, cuda.blockDim.x):
             end = _shingle_end(data, word_starts, at, stop, size)
@@ -119,7 +119,7 @@ def _kernel_of(word: Any, murmur: Any, least: Any) -> Any:
                 hash_piece(data, word_starts, first, stop, size, seed, hashes, found)
                 cuda.syncthreads()
                 if thread == 0 and first + PIECE_BYTES >= stop and total + found[0] == 0:
-                    # Less than a shingle: it is one.
+                    # A text shorter than a shingle is one shingle.
                     hashes[0] = murmur(data, np.uint64(start), np.uint64(stop - start), seed)
                     found[0] = 1
                 cuda.syncthreads()

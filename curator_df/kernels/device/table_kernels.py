@@ -3,11 +3,11 @@
 # mypy: disable-error-code="untyped-decorator"
 # All kernels here take the same arguments.
 # ruff: noqa: ARG001
-"""Kernels that count what needs a table of a text's own: a thread for a text, with the CPU's own function of a text.
+"""Kernels for counts that need a table for each text: a thread for each text, with the CPU's own per-text function.
 
-Two for each group of counts, with the same arguments. One says how many cells of 32 bits each text needs; the other counts a
-group into a row of its own array, shape (rows, counts of the group). ``places``, shape (rows + 1), says where the part of
-``cells`` for each text starts, and where the last one ends. See `tables` for the function to call.
+Two for each group of counts, with the same arguments. One computes the number of 32-bit cells that each text needs; the other
+makes a group of counts in a row of its own array, shape (rows, counts of the group). ``places``, shape (rows + 1), has the start
+of the part of ``cells`` for each text, and the end of the last. See `tables` for the function to call.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def lines_kernel(
 def web_cells_kernel(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
 ) -> None:
-    """Count the cells of each text for its lines and paragraphs as NeMo Curator and dolma cut them."""
+    """Count the cells of each text for its lines and paragraphs as NeMo Curator and dolma split them."""
     for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
         start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
         needed[row] = piece_slots(data, start, stop) + (web_bytes(stop - start, features) + 3) // 4
@@ -90,7 +90,7 @@ def web_kernel(
 def piece_cells_kernel(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
 ) -> None:
-    """Count the cells of each text for its lines and paragraphs as DCLM cuts them."""
+    """Count the cells of each text for its lines and paragraphs as DCLM splits them."""
     for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
         start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
         needed[row] = piece_slots(data, start, stop) + (mark_bytes(stop - start) + 3) // 4
@@ -154,7 +154,7 @@ def unicode_grams_kernel(
 def c4_cells_kernel(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, needed: Any
 ) -> None:
-    """Count the cells of each text for a line of it without citations: none if there is no bracket."""
+    """Count the cells of each text for its longest line without citations: 0 if there is no bracket."""
     for row in range(cuda.grid(1), len(needed), cuda.gridsize(1)):
         start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
         at = start

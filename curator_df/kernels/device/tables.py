@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts that need a table of a text's own, on a device: each text gets what it asks for, out of a bounded part of the memory.
+"""Counts that need a table for each text, on a device: each text gets the size that it needs, from a bounded part of the memory.
 
-To the host goes a number for each text: the size of its table.
+One number for each text is copied to the host: the size of its table.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def count_in_tables(texts: tuple[Any, ...], group: int, features: int, room: Roo
     group : int
         Feature bits of one of `device_support.GROUPS`.
     features : int
-        What is wanted of it.
+        Requested features of the group.
     room : Room
-        How much is worked on at a time.
+        Sizes of the working memory.
     counts : device array of int64, shape (rows, counts of the group)
-        Is overwritten, as far as it is wanted.
+        Result; the requested columns are overwritten.
     """
     cells_kernel, kernel = _KERNELS[group]
     data, offsets, *classes = texts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text column on a device, as the arrays that kernels read."""
+"""Text column on a device, as the arrays that kernels read."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class DeviceTexts:
     """Rows of a text column."""
 
     data: Any
-    """UTF-8 bytes, uint8."""
+    """Bytes in UTF-8, uint8."""
     offsets: Any
-    """Shape (rows + 1), int32 or int64: where each row starts in ``data``, and the end of the last."""
+    """Start of each row in ``data``, and the end of the last, shape (rows + 1), int32 or int64."""
     valid: Any
-    """Shape (rows), bool: False where the text is null; of length 0 when none is."""
+    """Validity, shape (rows), bool: False for null; of length 0 if there are no nulls."""
 
     def __post_init__(self) -> None:
-        """Refuse a column in which a text could be longer than a place in it can say."""
+        """Raise if a text could be longer than a position in it can express."""
         if len(self.data) > LONGEST_TEXT_BYTES:
             raise ParameterError(
                 f"a text column of {len(self.data):,} bytes is too long for one block on a device; the limit is "
-                f"{LONGEST_TEXT_BYTES:,} bytes: read with smaller blocks"
+                f"{LONGEST_TEXT_BYTES:,} bytes: Read with a smaller blocksize="
             )
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class DeviceTexts:
 
 
 def texts_to_device(span: TextSpan) -> DeviceTexts:
-    """Copy texts of the host to the device: for tests and benchmarks, never behind an operator."""
+    """Copy texts from the host to the device: for tests and benchmarks, never in an operator."""
     first, last = int(span.offsets[0]), int(span.offsets[-1])
     valid = np.zeros(0, dtype=np.bool_) if span.valid is None else span.valid
     return DeviceTexts(to_device(span.data[first:last]), to_device(span.offsets - first), to_device(valid))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""Which rule each row breaks first, on a device, from metrics that are there: what `ops.verdicts` says on the host."""
+"""First rule that each row breaks, on a device, from existing metrics; the counterpart of `ops.verdicts` on the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSES = -1
 def first_broken(
     values: Mapping[str, Any], rules: Sequence[tuple[str, str, float]], valid: Any, rows: int
 ) -> tuple[Any, Any, npt.NDArray[np.int64]]:
-    """Judge rows.
+    """Evaluate the rules on the rows.
 
     Parameters
     ----------
@@ -32,16 +32,16 @@ def first_broken(
     rules : sequence of (metric, comparison, threshold)
         In the order in which they are tried.
     valid : device array of bool, shape (rows,)
-        False where the text is null; of length 0 when none is.
+        False for null; of length 0 if there are no nulls.
     rows : int
-        How many.
+        Number of rows.
 
     Returns
     -------
     codes : device array of int16, shape (rows,)
         Position of the rule, `PASSES`, or the number of rules for a row without text.
     passes : device array of bool, shape (rows,)
-        True where no rule is broken and the text is not null.
+        True if no rule is broken and the text is not null.
     counted : ndarray of int64, shape (rules + 1,), on the host
         Rows that break each rule first; last, those without text.
     """
@@ -59,14 +59,14 @@ def first_broken(
 
 @cuda.jit
 def pass_kernel(valid: Any, missing: int, codes: Any) -> None:
-    """Let every row pass but those without text."""
+    """Pass all rows except those without text."""
     for row in range(cuda.grid(1), len(codes), cuda.gridsize(1)):
         codes[row] = missing if len(valid) > 0 and not valid[row] else PASSES
 
 
 @cuda.jit
 def rule_kernel(values: Any, keep: int, threshold: float, position: int, missing: int, codes: Any) -> None:
-    """Note the rows with a text that break a rule. Rules come last to first, so that the first stays."""
+    """Record the rows with a text that break a rule. Rules are applied last to first, so that the first one remains."""
     for row in range(cuda.grid(1), len(codes), cuda.gridsize(1)):
         value = values[row]
         if keep == 0:
@@ -83,7 +83,7 @@ def rule_kernel(values: Any, keep: int, threshold: float, position: int, missing
 
 @cuda.jit
 def outcome_kernel(codes: Any, passes: Any, counted: Any) -> None:
-    """Say which rows pass, and count the others."""
+    """Write which rows pass, and count the others."""
     for row in range(cuda.grid(1), len(codes), cuda.gridsize(1)):
         passes[row] = codes[row] == PASSES
         if codes[row] != PASSES:

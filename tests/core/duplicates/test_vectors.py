@@ -213,11 +213,9 @@ def test_clusters_that_are_found_on_a_gpu_need_one_with_room():
     layout = choose_layout(4_000_000_000, cpus=2, held_bytes=0)
     asked = dataclasses.replace(barrier(384), fits_on_device=True)
     require_room("drop", asked, 100, on_gpu(layout, 2_000_000_000))
-    with pytest.raises(BudgetError, match=r"k_means='cuml' computes on a GPU, and the workers here have none"):
+    with pytest.raises(BudgetError, match=r"k_means='cuml' needs a GPU, and these workers have none"):
         require_room("drop", asked, 100, layout)
-    with pytest.raises(
-        BudgetError, match=r"100 clusters of 384 numbers needs .* of a GPU, and 300 MB of each may be used"
-    ):
+    with pytest.raises(BudgetError, match=r"100 clusters of 384 numbers needs .* on a GPU, but may use only 300 MB"):
         require_room("drop", asked, 100, on_gpu(layout, 300_000_000))
     assert fingerprint(asked) != fingerprint(barrier(384))
 

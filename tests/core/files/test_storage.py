@@ -145,7 +145,7 @@ def test_a_file_that_nfs_calls_stale_is_looked_at_again(tmp_path, monkeypatch):
     assert folder.read("a.json") == b"new"
     assert len(looks) == STALE_LOOKS
     monkeypatch.setattr(filesystem, "cat_file", lambda path: (_ for _ in ()).throw(OSError(errno.ESTALE, "stale")))
-    with pytest.raises(FileNotFoundError, match="stale on every look"):
+    with pytest.raises(FileNotFoundError, match="stale on every attempt"):
         folder.read("a.json")
     monkeypatch.setattr(filesystem, "cat_file", lambda path: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
     with pytest.raises(OSError, match="broken"):

@@ -52,7 +52,7 @@ def test_layout_follows_from_the_number(allowed_mb, in_process, workers, threads
 
 
 def test_under_the_floor_is_refused_with_the_floor():
-    with pytest.raises(BudgetError, match="under the floor") as refused:
+    with pytest.raises(BudgetError, match="below the minimum") as refused:
         choose_layout(100 * MB, cpus=2)
     floor = int(str(refused.value).rsplit("memory=", 1)[1].replace("_", ""))
     assert choose_layout(floor, cpus=2).thread_bytes >= MIN_THREAD_BYTES
@@ -69,7 +69,7 @@ def test_where_processes_hold_more_there_is_less_for_work_down_to_one_thread(mor
     least = least_allowed(more)
     for allowed in (least, *range(400 * MB, 6_000 * MB, 50 * MB)):
         if allowed < least:
-            with pytest.raises(BudgetError, match="under the floor"):
+            with pytest.raises(BudgetError, match="below the minimum"):
                 choose_layout(allowed, cpus=cpus, baseline=more)
             continue
         layout = choose_layout(allowed, cpus=cpus, baseline=more)
@@ -96,7 +96,7 @@ def test_workers_whose_number_is_given_have_less_room_for_libraries_before_they_
     least = least_allowed(assumed_baseline(), workers)
     layout = layout_of_workers(least, workers, reason="asked for")
     assert (layout.workers, layout.work_bytes >= MIN_THREAD_BYTES, layout.library_bytes < MB) == (workers, True, True)
-    with pytest.raises(BudgetError, match=f"allow at least memory={least:_}, or fewer"):
+    with pytest.raises(BudgetError, match=f"Use at least memory={least:_}, or fewer"):
         layout_of_workers(int(least * 0.99), workers, reason="asked for")
 
 

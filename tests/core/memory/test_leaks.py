@@ -55,7 +55,7 @@ def test_a_leak_of_one_megabyte_a_task_is_found_with_its_size():
     assert tasks < 120
     assert leak.task_bytes == pytest.approx(MB, rel=0.25)
     assert leak.growth_bytes > 32 * MB
-    assert "node:1 holds" in str(leak)
+    assert "node:1 uses" in str(leak)
 
 
 def test_a_leak_beside_other_threads_is_found_by_the_least_of_some_floors():
@@ -163,7 +163,7 @@ def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", ag
 def test_pages_that_were_only_kept_are_no_leak_and_it_is_said_what_giving_them_back_gave():
     told, client = treated(gave=30 * MB)
     assert told.only_kept
-    assert "giving free pages back gave 30 MB, so it is not a leak" in str(told)
+    assert "returning free pages freed 30 MB, so it is not a leak" in str(told)
     assert not client.submit.called
     assert not client.restart_workers.called
 
@@ -171,10 +171,14 @@ def test_pages_that_were_only_kept_are_no_leak_and_it_is_said_what_giving_them_b
 def test_a_worker_that_leaks_is_probed_and_started_again():
     told, client = treated(gave=2 * MB)
     assert (told.step, told.left_bytes, told.recycled, told.only_kept) == ("keep_where", MB, True, False)
-    assert "gave 2 MB; keep_where leaves 1 MB behind at each block; started again, no work was lost" in str(told)
+    assert "freed 2 MB; keep_where leaves 1 MB behind at each block; the worker was restarted, no work was lost" in str(
+        told
+    )
     told, client = treated(gave=0, restarts=False)
     assert (told.step, told.recycled, client.restart_workers.called) == ("keep_where", False, False)
-    assert str(told).endswith("keep_where leaves 1 MB behind at each block; not started again: no nanny does that")
+    assert str(told).endswith(
+        "keep_where leaves 1 MB behind at each block; the worker was not restarted, because it has no nanny"
+    )
 
 
 @pytest.mark.parametrize("how", [{"probed": None}, {"job_bytes": None}])
@@ -182,15 +186,15 @@ def test_where_no_step_is_seen_to_leave_memory_behind_a_worker_is_started_again_
     told, client = treated(gave=0, **how)
     assert (told.step, told.recycled, client.restart_workers.called) == ("", False, False)
     assert str(told).endswith(
-        "; no step was seen to leave memory behind: a cache that fills, or memory of something else; looked at again if it "
+        "; no step was found to leave memory behind, so it may be a cache that is filling up. The worker is checked again if it "
         "grows much more"
     )
     told, client = treated(gave=0, again=True, **how)
     assert (told.step, told.recycled) == ("", True)
-    assert str(told).endswith("behind, and it went on growing; started again, no work was lost")
+    assert str(told).endswith("behind, and it continued to grow; the worker was restarted, no work was lost")
     told, client = treated(gave=0, again=True, restarts=False, **how)
     assert (told.recycled, client.restart_workers.called) == (False, False)
-    assert str(told).endswith("and it went on growing; not started again: no nanny does that")
+    assert str(told).endswith("and it continued to grow; the worker was not restarted, because it has no nanny")
 
 
 def test_what_giving_back_gives_is_what_is_held_less(monkeypatch):

@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 60
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"gpus": 1, "gpu_memory": "8GB"}, "both say how much"),
+        ({"gpus": 1, "gpu_memory": "8GB"}, "both set the share"),
         ({"cpus": 0}, "cpus=0"),
         ({"cpus": 1.5}, "cpus=1.5"),
         ({"gpus": 2}, "gpus=2"),
@@ -67,15 +67,15 @@ def test_as_many_calls_at_a_time_as_there_is_room_for(asked, at_once):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"cpus": 3}, r"embed: resources\(cpus=3\), but a worker here has 2 threads"),
-        ({"gpus": 1}, "the workers here have none"),
-        ({"gpu_memory": "8GB"}, "the workers here have none"),
+        ({"cpus": 3}, r"embed: resources\(cpus=3\), but each worker has only 2 threads"),
+        ({"gpus": 1}, "these workers have none"),
+        ({"gpu_memory": "8GB"}, "these workers have none"),
     ],
 )
 def test_what_workers_do_not_have_is_refused_by_the_plan(asked, said):
     with pytest.raises(errors.BudgetError, match=said):
         Capacity(2).require("embed", cdf.resources(**asked))
-    with pytest.raises(errors.BudgetError, match=r"of each GPU 4\.00 GB may be used"):
+    with pytest.raises(errors.BudgetError, match=r"only 4\.00 GB of a GPU may be used"):
         Capacity(2, 4_000_000_000).require("embed", cdf.resources(gpu_memory="8GB"))
 
 
@@ -103,7 +103,7 @@ def test_models_that_do_not_fit_on_a_gpu_together_are_refused():
     alone = Capacity(1, device_bytes=16_000).holding(models[:1])
     alone.require("embed", models[0])
     with pytest.raises(
-        errors.BudgetError, match=r"the models and objects of other steps hold 9 kB; .* with checkpoint between them"
+        errors.BudgetError, match=r"the models and objects of other steps use 9 kB.* with checkpoint between them"
     ):
         Capacity(1, device_bytes=16_000).holding(models).require("embed", models[0])
 
@@ -145,16 +145,16 @@ def test_what_setup_leaves_on_a_gpu_counts_while_others_run():
 def test_objects_that_do_not_fit_on_a_gpu_together_are_refused():
     both = [taking(name, gpu_memory="9GB") for name in ("one", "two")]
     Capacity(1, device_bytes=18_000_000_000).holding(both).require("keep_where", both[0])
-    with pytest.raises(
-        errors.BudgetError, match=r"gpu_memory=9_000_000_000\), but what is left .* other steps hold 9\.00 GB"
-    ):
+    with pytest.raises(errors.BudgetError, match=r"gpu_memory=9_000_000_000\), but only .* other steps use 9\.00 GB"):
         Capacity(1, device_bytes=16_000_000_000).holding(both).require("keep_where", both[0])
     model = of_model("model", 9_000_000_000, 10_000_000_000, gpus=1)
     beside = taking("beside", "1GB", gpu_memory="3GB")
     Capacity(1, device_bytes=16_000_000_000).holding([model, beside]).require("keep_where", beside)
-    with pytest.raises(errors.BudgetError, match=r"left for it is 2\.00 GB of 11\.00 GB"):
+    with pytest.raises(errors.BudgetError, match=r"only 2\.00 GB of 11\.00 GB"):
         Capacity(1, device_bytes=11_000_000_000).holding([model, beside]).require("keep_where", beside)
-    with pytest.raises(errors.ParameterError, match=r"keeps device_held_bytes=4_000_000_000 .* which is less"):
+    with pytest.raises(
+        errors.ParameterError, match=r"keeps device_held_bytes=4_000_000_000 .* request only gpu_memory=3_000_000_000"
+    ):
         taking("wrong", "4GB", gpu_memory="3GB")
 
 
@@ -247,8 +247,8 @@ def test_explain_says_how_many_at_a_time_and_a_gpu_that_is_not_there_is_refused(
     layout = choose_layout(1_000_000_000, cpus=2)
     sink = FileSink(Folder("out"), ParquetFormat("zstd"), 1)
     plan = plan_stream(lower(embedded(corpus, resources=cdf.resources(cpus=2))), sink, None, layout)
-    assert "add_embedding: 1 of the 2 tasks of a worker" in str(plan)
-    with pytest.raises(errors.BudgetError, match="add_embedding: its resources are of a GPU"):
+    assert "add_embedding: at most 1 of the 2 tasks of a worker" in str(plan)
+    with pytest.raises(errors.BudgetError, match="add_embedding: its resources need a GPU"):
         plan_stream(lower(embedded(corpus, resources=cdf.resources(gpus=1))), sink, None, layout)
 
 

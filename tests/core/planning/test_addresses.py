@@ -62,7 +62,9 @@ def test_a_step_that_lost_the_index_is_named_where_addresses_are_used_later(docs
 
 @each_user
 def test_explode_is_refused_before_what_uses_addresses(docs, tmp_path, user):
-    with pytest.raises(errors.ExpressionError, match=r"rows that explode makes of one share.*checkpoint\(df, path\)"):
+    with pytest.raises(
+        errors.ExpressionError, match=r"rows that explode makes from one row share.*checkpoint\(df, path\)"
+    ):
         ADDRESS_USERS[user](docs.explode("words"), str(tmp_path / "out"))
 
 
@@ -100,11 +102,11 @@ def block_of(addresses, name="address"):
         ([3, 5, 9], [3, 9], None),
         ([3, 5, 9], [], None),
         ([3, 3, 9], [3, 3, 9], None),
-        ([3, 5, 9], [0, 1, 2], "3 have an index that is none of the block's"),
+        ([3, 5, 9], [0, 1, 2], "3 have an index value that is not in the block"),
         ([3, 5, 9], [3, 5, 10], "1 have"),
-        ([3, 5, 9], [3, 3, 5, 5, 9, 9], "3 are repeated or moved"),
-        ([3, 5, 9], [9, 5, 3], "2 are repeated or moved"),
-        ([3, 3, 9], [9, 3], "1 are repeated or moved"),
+        ([3, 5, 9], [3, 3, 5, 5, 9, 9], "3 are repeated or reordered"),
+        ([3, 5, 9], [9, 5, 3], "2 are repeated or reordered"),
+        ([3, 3, 9], [9, 3], "1 are repeated or reordered"),
     ],
 )
 def test_addresses_are_those_of_the_block_in_order(before, after, said):

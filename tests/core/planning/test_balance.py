@@ -44,14 +44,14 @@ def come_back(balance, count, *, seconds, elsewhere):
 
 def test_one_more_task_stays_where_more_text_comes_back():
     balance = Balance(["ask"], workers=1, threads=1, most=1)
-    assert "too few ranges" in str(balance)
+    assert "too few input splits" in str(balance)
     assert come_back(balance, 4, seconds=2.0, elsewhere=1.2) == 1
     assert balance.beside == 1
     assert come_back(balance, 5, seconds=2.4, elsewhere=1.2) == 1
     assert balance.beside == 1
     assert str(balance) == (
-        "2 tasks at a time in each worker of 1 thread: 0.5 MB/s with 1, 0.833 MB/s with 2; "
-        "ask took 50% of the time of a task, elsewhere"
+        "2 tasks run concurrently in each worker of 1 thread: 0.5 MB/s with 1, 0.833 MB/s with 2; "
+        "ask took 50% of the time of a task, on a GPU or server"
     )
     assert come_back(balance, 9, seconds=9.0, elsewhere=1.2) == 0  # settled
 
@@ -62,7 +62,9 @@ def test_one_more_task_goes_again_where_it_wins_nothing():
     assert balance.beside == 2
     come_back(balance, 16, seconds=4.0, elsewhere=3.0)  # 8 at a time and twice as long: nothing won
     assert balance.beside == 0
-    assert str(balance).startswith("2 tasks at a time in each worker of 2 threads: 2 MB/s with 2, 2 MB/s with 4; ")
+    assert str(balance).startswith(
+        "2 tasks run concurrently in each worker of 2 threads: 2 MB/s with 2, 2 MB/s with 4; "
+    )
 
 
 def test_tasks_are_doubled_up_to_the_spare_cpus_however_little_works_elsewhere():
@@ -72,8 +74,8 @@ def test_tasks_are_doubled_up_to_the_spare_cpus_however_little_works_elsewhere()
         assert come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.02) == 1
     assert (tried, balance.beside) == ([0, 1, 3, 7], 7)
     assert str(balance) == (
-        "8 tasks at a time in each worker of 1 thread and 7 more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4, 8 MB/s "
-        "with 8; embed took 2% of the time of a task, elsewhere, so more tasks than CPUs win nothing"
+        "8 tasks run concurrently in each worker of 1 thread and 7 more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4, "
+        "8 MB/s with 8; embed took 2% of the time of a task, on a GPU or server, so more tasks than CPUs would not help"
     )
 
 
@@ -84,7 +86,7 @@ def test_a_gpu_that_is_busy_all_the_time_is_not_asked_by_more_tasks():
     assert balance.beside == 3
     come_back(balance, 8, seconds=2.0, elsewhere=1.5)  # they wait for it
     assert balance.beside == 1
-    assert str(balance).startswith("2 tasks at a time in each worker of 1 thread and 7 more CPUs: ")
+    assert str(balance).startswith("2 tasks run concurrently in each worker of 1 thread and 7 more CPUs: ")
 
 
 def test_without_a_step_that_works_elsewhere_there_are_no_more_tasks_than_cpus():
@@ -99,7 +101,9 @@ def test_nothing_is_tried_where_a_step_takes_little_and_no_more_than_there_is_ro
     balance = Balance(["ask", "ask"], workers=1, threads=2, most=1)
     come_back(balance, 5, seconds=2.0, elsewhere=0.1)
     assert balance.beside == 0
-    assert str(balance).endswith("ask took 5% of the time of a task, elsewhere, so more tasks than CPUs win nothing")
+    assert str(balance).endswith(
+        "ask took 5% of the time of a task, on a GPU or server, so more tasks than CPUs would not help"
+    )
     balance = Balance(["ask"], workers=1, threads=2, most=1)
     for wins in (1.0, 0.5, 0.25):
         come_back(balance, 6, seconds=wins, elsewhere=0.2)
@@ -154,17 +158,20 @@ def test_a_plan_has_room_for_one_more_task_for_each_call_and_says_so(table):
     layout = dataclasses.replace(choose_layout(1_000_000_000, cpus=2), device_bytes=DEVICE_BYTES)
     plan, alone = planned(on_device(table), layout), planned(table.map_partitions(slowly, meta=table._meta), layout)
     assert (layout.threads, plan.stages[-1].beside, alone.stages[-1].beside) == (2, 1, 0)
-    assert "add_embedding: a GPU or a server works, so from 2 to 3 tasks at a time in each worker" in str(plan)
+    assert (
+        "add_embedding: a GPU or a server does the work, so from 2 to 3 tasks run concurrently in each worker"
+        in str(plan)
+    )
     assert plan.projected_bytes == layout.reserved_bytes + 3 * plan.stages[-1].task_bytes <= layout.allowed_bytes
     assert alone.projected_bytes == layout.reserved_bytes + 2 * alone.stages[-1].task_bytes
-    assert "tasks at a time in each worker" not in str(alone)
+    assert "tasks run concurrently in each worker" not in str(alone)
 
 
 def test_where_blocks_would_be_too_small_there_are_no_more_tasks_than_threads(table):
     layout = dataclasses.replace(choose_layout(600_000_000, cpus=2), device_bytes=DEVICE_BYTES)
     plan = planned(on_device(table), layout)
     assert plan.stages[-1].beside == 0
-    assert "there is no room for more tasks than threads" in str(plan)
+    assert "the budget leaves no room for more tasks than threads" in str(plan)
     factor = plan.stages[-1].task_factor
     assert 3 * task_needs(module.LEAST_BLOCK_BYTES, factor) > layout.work_bytes
 
@@ -175,11 +182,13 @@ def test_tasks_have_the_spare_cpus_of_a_worker_where_blocks_stay_on_the_host(tab
     assert (plan.stages[-1].beside, plain.stages[-1].beside) == (3 + 1, 3)
     assert plan.projected_bytes == one.reserved_bytes + 5 * plan.stages[-1].task_bytes <= one.allowed_bytes
     assert (
-        "add_embedding: a GPU or a server works, and each worker has 3 more CPUs, so from 1 to 5 tasks at a time"
+        "add_embedding: a GPU or a server does the work, and each worker has 3 more CPUs, so from 1 to 5 tasks run concurrently"
         in str(plan)
     )
-    assert "blocks stay on the host, and each worker has 3 more CPUs, so from 1 to 4 tasks at a time" in str(plain)
-    assert "add_embedding: 1 of the 5 tasks of a worker" in str(plan)
+    assert "blocks stay on the host, and each worker has 3 more CPUs, so from 1 to 4 tasks run concurrently" in str(
+        plain
+    )
+    assert "add_embedding: at most 1 of the 5 tasks of a worker" in str(plan)
     monkeypatch.setattr(Step, "on_device", property(lambda step: True))
     plan = planned(on_device(table), one)
     assert plan.stages[-1].beside == 1  # each task has a block on the GPU
@@ -216,9 +225,9 @@ def test_a_task_cleans_while_another_has_the_device(table, session, tmp_path):
     texts = sorted(pd.read_json(tmp_path / "in.jsonl", lines=True).text)
     receipt = cdf.write_parquet(on_device(table), tmp_path / "out")
     said = receipt.settings["balance"]
-    assert said.startswith("2 tasks at a time in each worker of 1 thread: ")
+    assert said.startswith("2 tasks run concurrently in each worker of 1 thread: ")
     assert "add_embedding took" in said
-    assert any("2 tasks at a time" in text for _, text in receipt.events)
+    assert any("2 tasks run concurrently" in text for _, text in receipt.events)
     assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes
     assert not receipt.retries
     assert sorted(pd.read_parquet(tmp_path / "out").text) == texts
@@ -229,11 +238,11 @@ def test_while_a_gpu_waits_more_tasks_clean_on_the_spare_cpus_of_its_worker(tabl
     session.layout = dataclasses.replace(session.layout, spare_cpus=3)
     receipt = cdf.write_parquet(on_device(table, quick_device, slow_cpu), tmp_path / "out")
     said = receipt.settings["balance"]
-    assert said.startswith("4 tasks at a time in each worker of 1 thread and 3 more CPUs: ")
+    assert said.startswith("4 tasks run concurrently in each worker of 1 thread and 3 more CPUs: ")
     assert receipt.rows_written == 1_600
     assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes
     plain = cdf.write_parquet(table.map_partitions(slow_cpu, meta=table._meta), tmp_path / "plain")
-    assert plain.settings["balance"].startswith("4 tasks at a time in each worker of 1 thread and 3 more CPUs: ")
+    assert plain.settings["balance"].startswith("4 tasks run concurrently in each worker of 1 thread and 3 more CPUs: ")
 
 
 def test_a_server_that_answers_slowly_is_asked_while_another_task_cleans(table, session, tmp_path):
@@ -246,7 +255,7 @@ def test_a_server_that_answers_slowly_is_asked_while_another_task_cleans(table, 
     assert receipt.rows_written == 1_600
     said = receipt.settings["balance"]
     assert "add_completion took" in said
-    assert said.startswith(("1 task at a time", "2 tasks at a time"))
+    assert said.startswith(("1 task run concurrently", "2 tasks run concurrently"))
     assert server.most_at_a_time <= 8
 
 

@@ -123,7 +123,7 @@ def test_all_writers_wait_at_once_and_the_shared_block_stays(docs):
 
 def test_many_outputs_that_do_not_fit_are_refused_with_what_would(docs):
     many = joined(*[docs.curate.keep_where(f"id > {number}") for number in range(60)])
-    with pytest.raises(BudgetError, match=r"or fewer than 60 outputs at a time") as refused:
+    with pytest.raises(BudgetError, match=r"or write fewer than 60 outputs in one run") as refused:
         plan_fork(many, choose_layout(450_000_000, cpus=1))
     enough = int(str(refused.value).split("memory=")[1].split(",")[0].replace("_", ""))
     plan = plan_fork(many, choose_layout(enough, cpus=1))

@@ -47,25 +47,25 @@ SEVERAL_BLOCKS = {
 
 @pytest.mark.parametrize("verb", SEVERAL_BLOCKS)
 def test_what_needs_several_blocks_is_refused_by_its_verb(docs, verb):
-    with pytest.raises(errors.ExpressionError, match=rf"^{verb}, a step of Dask, needs more than one block at a time"):
+    with pytest.raises(errors.ExpressionError, match=rf"^{verb}, a step of Dask, needs more than one block"):
         lower(SEVERAL_BLOCKS[verb](docs))
 
 
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (lambda df: df.reset_index(drop=True), "reset_index.*address of each row.*Leave the step out.*add_ids"),
-        (lambda df: df.assign(n=df["n"].reset_index(drop=True)), "reset_index.*address of each row"),
-        (lambda df: df.set_index("n"), "set_index.*address of each row"),
+        (lambda df: df.reset_index(drop=True), "reset_index.*changes the index.*Remove the call.*add_ids"),
+        (lambda df: df.assign(n=df["n"].reset_index(drop=True)), "reset_index.*changes the index"),
+        (lambda df: df.set_index("n"), "set_index.*changes the index"),
         (lambda df: df.sample(frac=0.5, random_state=1), "^sample,.*block size.*sample_rows"),
         (
             lambda df: df.random_split([0.5, 0.5], random_state=1)[0],
-            "random_split.*contains the smaller.*map_partitions.*crc32",
+            r"random_split.*block size.*split_rows\(df, .*disjoint",
         ),
         (lambda df: df.partitions[0], "partitions.*fewer files"),
         (lambda df: df[["n"]].drop_duplicates(), "drop_duplicates.*drop_exact_duplicates"),
         (lambda df: dd.concat([df, df]), r"concat.*read_jsonl\(\[a, b\]\).*blend"),
-        (lambda df: df[["n"]].persist(scheduler="sync"), r"Leave .persist\(\) out"),
+        (lambda df: df[["n"]].persist(scheduler="sync"), r"Remove .persist\(\)"),
         (lambda df: df.map_partitions(lambda b, k: b, dask.delayed(max)(1, 2), meta=df._meta), "Compute it first"),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_model_beside_blocks_on_the_host_is_all_there_is():
     found = need(fork((model,)), tasks=2)
     assert found.bytes_of(16 * MB) == found.alone(16 * MB) == 4 * GB  # two calls at a time
     assert found.fitting(16 * MB, None, MB) == 16 * MB
-    assert found.said(16 * MB) == "4.00 GB projected on each (assumed: 4.00 GB for models), 10.00 GB allowed"
+    assert found.said(16 * MB) == "4.00 GB estimated peak on each (assumed: 4.00 GB for models), 10.00 GB budget"
 
 
 def test_tasks_tables_and_models_add_up():
@@ -106,7 +106,7 @@ def test_blocks_leave_half_of_a_gpu_to_models_and_a_model_that_needs_more_is_ref
     assert beside.device_block_bytes == 3.5 * GB
     assert device_need(joined, beside, 2).fitting(10 * GB, None, MB) == pytest.approx(1_750 * MB / 2.7, rel=0.05)
     joined, capacity = mixed(gpus=1, least=7 * GB)
-    said = r"take 7\.00 GB of a GPU, but its resources are 6\.50 GB of 10\.00 GB, of which blocks take 3\.50 GB; .*checkpoint"
+    said = r"need 7\.00 GB of GPU memory, .* resources are 6\.50 GB of 10\.00 GB, of which blocks use 3\.50 GB\. .*checkpoint"
     with pytest.raises(BudgetError, match=said):
         beside_blocks(joined, capacity, 2, 10 * GB)
 
@@ -119,16 +119,14 @@ def test_blocks_are_as_large_as_fit_and_what_does_not_fit_is_refused_with_what_w
     assert small.fitting(16 * MB, None, MB) == 3_200_000
     assert small.fitting(2 * MB, None, MB) == 2 * MB
     assert small.fitting(3 * MB, 3 * MB, MB) == 3 * MB
-    said = r"blocks of 4 MB do not fit on a GPU: each of 2 tasks .* blocksize=3_200_000 or .*device_memory=84_000_000\)"
+    said = r"blocks of 4 MB do not fit on a GPU: .* the 2 concurrent tasks .* blocksize=3_200_000 or .*device_memory=84_000_000\)"
     with pytest.raises(BudgetError, match=said):
         small.fitting(16 * MB, 4 * MB, MB)
     assert DeviceNeed(2.5, 32 * MB, 0, 2, 84 * MB).fitting(16 * MB, 4 * MB, MB) == 16 * MB
 
 
 def test_workers_without_a_gpu_are_told_so():
-    with pytest.raises(
-        BudgetError, match=r"step: its blocks are in the memory of a GPU, and the workers here have none"
-    ):
+    with pytest.raises(BudgetError, match=r"step: its blocks are in GPU memory, and these workers have no GPU"):
         need(fork((TO, BACK)), device_bytes=0)
 
 

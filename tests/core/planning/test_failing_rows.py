@@ -69,12 +69,12 @@ def test_a_users_function_that_raises_on_rows_together_but_on_none_alone_is_name
 
 def test_rows_without_their_address_are_not_set_aside_under_another(corpus, tmp_path):
     docs = cdf.read_jsonl(corpus).map_partitions(lambda block: block.reset_index(drop=True))
-    with pytest.raises(errors.OperatorError, match=r"seven.*needs the index that the reader gave"):
+    with pytest.raises(errors.OperatorError, match=r"seven.*needs the index that the reader created"):
         cdf.write_parquet(docs.curate.keep_where(fails_on_seven), tmp_path / "out", on_error="quarantine")
 
 
 @pytest.mark.parametrize("on_error", ["raise", "quarantine"])
 def test_a_users_function_that_raises_on_a_block_without_rows_is_an_error(corpus, tmp_path, on_error):
     docs = cdf.read_jsonl(corpus).curate.keep_where("id < 0").curate.keep_where(lambda block: 1 / 0)
-    with pytest.raises(errors.OperatorError, match="division by zero on a block of no rows"):
+    with pytest.raises(errors.OperatorError, match="division by zero on a block without rows"):
         cdf.write_parquet(docs, tmp_path / "out", on_error=on_error)

@@ -104,5 +104,5 @@ def test_more_outputs_need_more_memory(plan):
 
 def test_the_memory_that_this_process_has_taken_is_told_in_a_refusal(plan):
     layout = dataclasses.replace(LAYOUT, client_bytes=300_000_000)
-    with pytest.raises(BudgetError, match="300 MB that this process has taken since the cluster started"):
+    with pytest.raises(BudgetError, match="this process has used 300 MB since the cluster started"):
         plan(as_it_is, blocksize="1GB", layout=layout)

@@ -130,7 +130,7 @@ def test_a_folder_without_anything_is_a_new_run_and_one_with_a_journal_is_resume
     with journal_of(out) as journal:
         ranges, receipt = open_run(journal, sink, IDENTITY, "resume")
         assert (len(ranges), receipt) == (3, None)
-        with pytest.raises(OutputExistsError, match=r"holds an interrupted run already.*'resume'.*'overwrite'"):
+        with pytest.raises(OutputExistsError, match=r"already contains an interrupted run.*'resume'.*'overwrite'"):
             open_run(journal, sink, IDENTITY, "error")
 
 
@@ -139,7 +139,7 @@ def test_a_complete_run_has_a_receipt_as_long_as_its_files_are_whole(out, sink):
     with journal_of(out) as journal:
         journal.finish({"rows": 3})
         assert open_run(journal, sink, IDENTITY, "resume")[1] == {"rows": 3}
-        with pytest.raises(OutputExistsError, match="holds a complete run already"):
+        with pytest.raises(OutputExistsError, match="already contains a complete run"):
             open_run(journal, sink, IDENTITY, "error")
         (out / "part-000001-000.parquet").unlink()
         ranges, receipt = open_run(journal, sink, IDENTITY, "resume")
@@ -161,7 +161,7 @@ def test_overwrite_deletes_what_a_run_left_and_nothing_else(out, sink):
 
 def test_files_without_a_journal_cannot_be_resumed(out, sink):
     finished(out, 0)
-    with journal_of(out) as journal, pytest.raises(ResumeError, match="holds files but no journal"):
+    with journal_of(out) as journal, pytest.raises(ResumeError, match="contains files but no journal"):
         open_run(journal, sink, IDENTITY, "resume")
 
 
@@ -181,7 +181,7 @@ def test_files_without_a_journal_cannot_be_resumed(out, sink):
         ),
         (
             {"sink": "another", "output": {"compression": ("'snappy'", "of snappy")}},
-            "of the output, compression changed from 'zstd' to 'snappy'",
+            "the output option compression changed from 'zstd' to 'snappy'",
         ),
         ({"sink": "another"}, "the output's format or its parameters changed"),
     ],
@@ -194,7 +194,7 @@ def test_another_run_is_refused_with_what_differs(out, sink, other, said):
 
 def test_a_journal_of_another_format_is_refused():
     plan = {**json.loads(json.dumps(dataclasses.asdict(IDENTITY))), "format": 1}
-    assert difference(plan, IDENTITY) == "its journal has format 1, this version writes 2"
+    assert difference(plan, IDENTITY) == "its journal has format 1, but this version writes 2"
     assert difference({**plan, "format": 2}, IDENTITY) == ""
 
 

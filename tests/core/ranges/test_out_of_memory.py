@@ -144,13 +144,13 @@ def test_rows_that_do_not_fit_alone_are_set_aside_with_file_offset_and_size(docs
         assert record["offset"] == sum(map(len, lines[:number]))
         assert 0 < record["bytes"] < 1000
         assert json.loads(record["raw"]) == {"id": number, "text": f"row {number} é"}
-        assert "step 'keep_where' raised MemoryError on this row alone on the node: no room" in record["reason"]
+        assert "step 'keep_where' raised MemoryError on this row, which ran exclusively: no room" in record["reason"]
 
 
 def test_a_step_that_never_has_enough_is_an_error_and_no_row_is_blamed(docs, tmp_path):
     manifest = run(docs.curate.keep_where(most_rows(0)), tmp_path)
     assert manifest.outcome == "memory"
-    assert "it is not the rows: the step itself needs more than there is" in str(manifest.error)
+    assert "cause is the step and not the rows: it needs more memory than available" in str(manifest.error)
     assert not (tmp_path / "out/_quarantine").exists()
 
 

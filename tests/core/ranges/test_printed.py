@@ -51,10 +51,10 @@ def test_the_parameter_is_named_with_its_old_and_new_value(docs):
 
 def test_the_same_of_the_output(docs):
     assert changed(docs, docs, dataclasses.replace(SINK, target_file_bytes=7)) == (
-        "of the output, target_file_size changed from 1000000 to 7"
+        "the output option target_file_size changed from 1000000 to 7"
     )
     gzip = dataclasses.replace(SINK, format=ParquetFormat("gzip"))
-    assert changed(docs, docs, gzip) == "of the output, compression changed from 'zstd' to 'gzip'"
+    assert changed(docs, docs, gzip) == "the output option compression changed from 'zstd' to 'gzip'"
 
 
 def test_a_journal_of_before_there_were_parameters_is_compared_by_fingerprints(docs):

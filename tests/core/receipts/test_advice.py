@@ -37,41 +37,53 @@ def test_a_run_without_symptoms_gets_no_advice():
     [
         (
             {"rows_out_of_memory": 1, "rows_quarantined": 1},
-            "1 row did not fit into the memory allowed, alone on the node",
+            "1 row did not fit into the memory budget, even when it ran exclusively",
         ),
-        ({"rows_out_of_memory": 3, "rows_quarantined": 3}, "3 rows did not fit into the memory allowed, each alone"),
+        (
+            {"rows_out_of_memory": 3, "rows_quarantined": 3},
+            "3 rows did not fit into the memory budget, even when each ran",
+        ),
         (
             {"measured_bytes": 900_000_000},
-            "900 MB were measured and 800 MB projected: a step needs more than it states",
+            "The actual peak was 900 MB, more than the estimated peak of 800 MB: a step needs more memory than it states",
         ),
-        ({"measured_bytes": 200_000_000}, "of 1.00 GB allowed 200 MB were used: memory='400 MB' would do"),
-        ({"retries": {"memory": 2}}, "a smaller blocksize= avoids that"),
-        ({"retries": {"worker lost": 2}}, "2 times a range ended its worker"),
+        (
+            {"measured_bytes": 200_000_000},
+            "The run used 200 MB of its 1.00 GB budget. Use memory='400 MB', or cpus= above",
+        ),
+        ({"retries": {"memory": 2}}, "Use a smaller blocksize= to avoid that"),
+        ({"retries": {"worker lost": 2}}, "Input splits crashed their workers 2 times"),
         (
             {"leaks": [LeakReceipt("node:1", 40, 40_000_000, 1_000_000, step="", left_bytes=0, recycled=False)]},
-            "workers held more after each task, 1 time; no step was seen to leave memory behind: a cache that fills",
+            "The memory of workers grew after each task, 1 time. No step was found to leave memory behind, so it may be a cache",
         ),
-        ({"retries": {"exclusive": 9}}, "9 of 40 ranges ran alone on the node"),
-        ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "more than 95 % of the rows were dropped"),
+        ({"retries": {"exclusive": 9}}, "9 of 40 input splits ran exclusively"),
+        ({"steps": [StepReceipt("keep_where", 1_000, 10, 1.0)]}, "More than 95 % of the rows were dropped"),
         ({"rows_quarantined": 20}, "2.0% of the rows are in _quarantine"),
         ({"steps": steps(profile=30.0)}, "keep_profile took 81% of the time (30 s)"),
-        ({"steps": steps(read=20.0, write=12.0)}, "reading and writing took 76% of the time"),
-        ({"seconds": 60.0}, "threads were busy 28% of the time: ranges waited for one that ran alone"),
-        ({"seconds": 60.0, "ranges": 3}, "threads were busy 28% of the time: 3 ranges are few for 2 threads"),
-        ({"gpu_use": {"GPU 0": 0.12, "GPU 1": 0.9}}, "GPUs were at work little of the time (GPU 0 12%)"),
-        ({"steps": model_steps(documents=150)}, "add_class: 1.5 documents a batch are few: a larger max_batch_tokens="),
+        ({"steps": steps(read=20.0, write=12.0)}, "Reading and writing took 76% of the time"),
+        ({"seconds": 60.0}, "Threads were busy 28% of the time. Tasks waited for one that ran exclusively"),
+        ({"seconds": 60.0, "ranges": 3}, "Threads were busy 28% of the time. 3 input splits are too few for 2 threads"),
+        ({"gpu_use": {"GPU 0": 0.12, "GPU 1": 0.9}}, "GPUs were mostly idle (GPU 0 12%)"),
+        (
+            {"steps": model_steps(documents=150)},
+            "add_class: 1.5 documents per batch are few. Use a larger max_batch_tokens=",
+        ),
         (
             {"steps": model_steps(batches_halved=20)},
-            "add_class: 20 batches did not fit into memory beside 100 that did",
+            "add_class: 20 batches did not fit into memory, while 100 did",
         ),
-        ({"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0)]}, "the largest hash range had 7.0 x the mean of keys"),
+        (
+            {"exchanges": [dataclasses.replace(EXCHANGE, skew=7.0)]},
+            "the largest hash range had 7.0 x the mean number of keys",
+        ),
         (
             {
                 "exchanges": [
                     dataclasses.replace(EXCHANGE, seconds=12.0, details={"clusters": 20, "largest_cluster": 400})
                 ]
             },
-            "the largest of 20 clusters has 400 of 700 rows, and all pairs in a cluster are compared; a larger num_clusters=",
+            "the largest of 20 clusters has 400 of 700 rows, and all pairs in a cluster are compared. A larger num_clusters=",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def test_the_page_is_one_file_with_every_figure(tmp_path):
         retries={"memory": 2},
         events=[(4.0, "range 3 again: memory, it had blocks of 16 MB")],
         rows_by_folder={"lang=en": 400, "lang=de": 200},
-        advice=["a smaller blocksize= avoids that"],
+        advice=["Use a smaller blocksize= to avoid that"],
         rejects="removed",
     )
     full.save(tmp_path / "report.html")
@@ -70,11 +70,11 @@ def test_the_page_is_one_file_with_every_figure(tmp_path):
     assert not page.tags & {"script", "link", "img", "iframe"}
     assert "url(" not in content
     for said in (
-        "out & more", "600 ", "rows written of 1,000 read (60.0%)", "700 MB", "of 1.00 GB allowed", "2 MB/s", "20.0 s",
-        "no <b>stop</b> words", "20.00%", "texts_seen 1,000", "a smaller blocksize= avoids that", "lang=en",
-        "range 3 again: memory", "did not fit into the memory allowed even alone", "enough for 2 processes", "16,000,000",
+        "out & more", "600 ", "rows written of 1,000 read (60.0%)", "700 MB", "with a budget of 1.00 GB", "2 MB/s", "20.0 s",
+        "no <b>stop</b> words", "20.00%", "texts_seen 1,000", "Use a smaller blocksize= to avoid that", "lang=en",
+        "range 3 again: memory", "did not fit into the memory budget, even exclusively", "enough for 2 processes", "16,000,000",
         "quarantine (as an argument)",
-        "They are kept in removed.", "800 MB (80%)",
+        "They are in removed.", "800 MB (80%)",
     ):  # fmt: skip
         assert said.strip() in text, said
     assert len(sections(content)) == 10
@@ -87,7 +87,7 @@ def test_steps_have_rows_a_second_where_time_was_measured():
     assert table.rows_per_second.tolist()[0] == 500.0
     assert table.rows_per_second.isna().tolist() == [False, True]
     page = report_page(one)
-    assert "<th class=number>rows a second</th>" in page
+    assert "<th class=number>rows per second</th>" in page
     assert "<td class=number>500</td><td class=number>2.0</td>" in page
     assert "<td class=number></td><td class=number>0.0</td>" in page
     for shown in (page, str(one), one._repr_html_()):
@@ -97,8 +97,8 @@ def test_steps_have_rows_a_second_where_time_was_measured():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "proportional set size of all processes together, sampled every 50 ms"),
-        ({"timeline": []}, "the most that any one worker process had resident (VmHWM), as it said after its tasks"),
+        ({}, "the counted memory of all processes together, sampled every 50 ms"),
+        ({"timeline": []}, "the peak resident memory (VmHWM) of any one worker process, as reported after its tasks"),
         ({"timeline": [], "measured_bytes": 0}, ""),
     ],
 )
@@ -109,13 +109,13 @@ def test_the_foot_of_the_page_says_how_memory_was_measured(changes, said):
 
 def test_sections_without_anything_to_say_are_left_out():
     bare = Receipt("out")
-    assert sections(report_page(bare)) == ["What the figures say", "Steps"]
+    assert sections(report_page(bare)) == ["Advice for the next run", "Steps"]
     Page(report_page(bare))
 
 
 def test_a_resumed_run_says_so_instead_of_a_speed():
     text = " ".join(Page(report_page(receipt(ranges_resumed=30))).text)
-    assert "30 of 40 ranges were done by an earlier run" in text
+    assert "30 of 40 input splits were finished by an earlier run" in text
     assert "MB/s" not in text
 
 
@@ -135,8 +135,8 @@ def test_the_picture_stays_inside_its_frame_at_any_scale(scale):
 @pytest.mark.parametrize("projected", [300, 670, 679, 700, 990])
 def test_labels_of_limits_do_not_cover_each_other(projected):
     picture = timeline_picture([(1.0, 100), (2.0, 300)], [], allowed_bytes=700, projected_bytes=projected)
-    (above, first), (below, second) = re.findall(r"y='([\d.]+)' text-anchor='end'>(allowed|projected)", picture)
-    assert {first, second} == {"allowed", "projected"}
+    (above, first), (below, second) = re.findall(r"y='([\d.]+)' text-anchor='end'>(budget|estimated peak)", picture)
+    assert {first, second} == {"budget", "estimated peak"}
     assert float(below) - float(above) >= 13  # a label is 12 high
     assert float(above) >= 12
     lines = [
@@ -227,13 +227,13 @@ def test_a_process_that_has_ended_does_not_count_for_the_next_run():
 def test_a_receipt_draws_its_memory_and_marks_what_ran_again():
     events = [
         (6.0, "range 3 again: memory, it had blocks of 16 MB"),
-        (7.0, "worker a:1 is started again after 9 tasks"),
+        (7.0, "worker a:1 is restarted after 9 tasks"),
     ]
     (axes,) = receipt(events=events).plot().axes
     held, allowed, projected = (line.get_ydata() for line in axes.lines)
     assert max(held) == 700_000_000
     assert (allowed[0], projected[0]) == (1_000_000_000, 800_000_000)
-    (marks,) = [one for one in axes.collections if one.get_label() == "range run again"]
+    (marks,) = [one for one in axes.collections if one.get_label() == "retry"]
     assert [segment[0][0] for segment in marks.get_segments()] == [6.0]
     with pytest.raises(errors.ParameterError, match="no timeline"):
         receipt(timeline=[]).plot()
@@ -309,8 +309,8 @@ def test_what_a_model_held_on_a_gpu_is_there():
 
 def test_how_much_gpus_were_at_work_is_said():
     one = receipt(gpu_use={"GPU 0": 0.37, "GPU 1": 1.0})
-    assert "Share of the last pass in which a kernel ran: GPU 0 37%, GPU 1 100%." in Page(report_page(one)).text
-    assert ("GPU 0", "at work 37% of the last pass") in one.summary()
+    assert "Fraction of the last pass in which a kernel ran: GPU 0 37%, GPU 1 100%." in Page(report_page(one)).text
+    assert ("GPU 0", "busy 37% of the last pass") in one.summary()
 
 
 def test_a_run_without_models_has_no_such_table():

@@ -39,9 +39,9 @@ def test_the_arguments_of_a_receipt_give_the_same_run_again(tmp_path):
     first = run(source, tmp_path / "first", arguments=given)
     block_bytes = first.arguments["blocksize"]  # by what this process holds
     assert first.arguments == given | {"memory": 2_000_000_000, "blocksize": block_bytes}
-    assert first.settings["on_oom"] == "fail: the first range that runs out of memory ends the run"
-    assert first.settings["on_error"] == "quarantine: rows on which a function raises are set aside"
-    assert first.settings["on_bad_rows"] == "quarantine: rows that cannot be read are set aside"
+    assert first.settings["on_oom"] == "fail: the first input split that runs out of memory stops the run"
+    assert first.settings["on_error"] == "quarantine: rows on which a function raises are quarantined"
+    assert first.settings["on_bad_rows"] == "quarantine: rows that cannot be read are quarantined"
     second = run(source, tmp_path / "second", arguments=first.arguments)
     assert second.arguments == first.arguments
     assert (second.rows_written, second.rows_quarantined) == (first.rows_written, first.rows_quarantined) == (100, 1)
@@ -58,4 +58,4 @@ def test_what_is_so_by_default_needs_no_reason_and_gpus_are_arguments_too(tmp_pa
     layout = dataclasses.replace(layout, device_bytes=8_000_000_000)
     on_gpus = new_receipt(plan_fork(fork([branch]), layout), fork([branch]), branch, 1, "raise", "halve")
     assert on_gpus.arguments == plain.arguments | {"gpus": 2, "device_memory": 8_000_000_000}
-    assert on_gpus.settings["gpus"] == "one for each worker process, of which 8.00 GB may be used"
+    assert on_gpus.settings["gpus"] == "one for each worker process, with a budget of 8.00 GB"

@@ -75,7 +75,7 @@ def test_a_file_replaced_in_or_between_the_passes_of_a_drop_ends_the_run(corpus,
 
     docs = cdf.read_jsonl(corpus).pipe(cdf.drop_exact_duplicates)
     done = at(stage, count, replace)
-    with pytest.raises(InputChangedError, match=r"in/1\.jsonl' changed .*: it was last written to at"):
+    with pytest.raises(InputChangedError, match=r"in/1\.jsonl' changed .*: it was last modified at"):
         cdf.write_parquet(docs, tmp_path / "out")
     assert done
     with pytest.raises(cdf.errors.ResumeError, match=r"the list of input files .* changed"):

@@ -87,10 +87,10 @@ def test_what_is_loaded_after_the_start_goes_from_the_memory_for_work(tmp_path):
     before, taken, after = told["taken"]
     assert abs(taken - TAKEN_BYTES) < 20_000_000 > max(before, after)
     assert told["work"][1] == told["work"][0] - (taken - before)
-    assert f"client   {taken / 1e6:.0f} MB taken by this process since the cluster started" in told["said"]
+    assert f"client   {taken / 1e6:.0f} MB used by this process since the cluster started" in told["said"]
     measured, projected, allowed = told["bytes"]
     assert TAKEN_BYTES < measured <= projected <= allowed
-    assert "MB that this process has taken since the cluster started" in told["refused"]
+    assert "; this process has used " in told["refused"]
     assert not told["is_there"]
     assert told["rows"] == [4_000, 4_000]
 

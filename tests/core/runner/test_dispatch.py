@@ -157,7 +157,9 @@ def test_with_on_oom_fail_the_first_failure_is_the_error(dispatch):
         ran.run()
     assert not ran.dispatcher.retries
     ran = dispatch(lambda attempt: killed(), on_oom="fail")
-    with pytest.raises(errors.WorkerLostError, match="range 0 ended its worker, and on_oom='fail' asks to stop"):
+    with pytest.raises(
+        errors.WorkerLostError, match="input split 0 crashed its worker, and on_oom='fail' stops the run"
+    ):
         ran.run()
 
 
@@ -180,7 +182,7 @@ def test_rows_that_the_writer_cannot_hold_are_taken_in_smaller_units_down_to_one
     assert [(span.first, span.last, span.rows) for span in last.spans] == [(7, 9, 1)]
     [aside] = last.aside
     assert aside.address == 0
-    assert aside.reason.startswith("out of memory: writing this row alone on the node raised MemoryError: no room")
+    assert aside.reason.startswith("out of memory: writing this row exclusively raised MemoryError: no room")
 
 
 def test_after_a_lost_worker_the_range_goes_alone_before_any_other(dispatch):
@@ -224,7 +226,7 @@ def test_rows_that_end_a_worker_alone_are_taken_in_smaller_units_and_the_last_on
     last = ran.tries(1)[-1]
     assert [(span.first, span.last, span.rows) for span in last.spans] == [(4, 8, 1)]
     assert [row.address for row in last.aside] == [5]
-    assert last.aside[0].reason.startswith(f"{LOST_ROW} when step 'parse' had this row alone on the node")
+    assert last.aside[0].reason.startswith(f"{LOST_ROW} when step 'parse' ran exclusively on this row")
     assert ran.dispatcher.retries["worker lost"] == 3
     assert sorted(ran.numbers) == list(range(RANGES))
 
@@ -246,7 +248,9 @@ def test_more_such_rows_are_the_fault_of_the_step(dispatch, tmp_path):
 
 def test_a_worker_lost_alone_without_a_note_of_its_rows_is_an_error(dispatch):
     ran = dispatch({(0, 0): killed(), (0, 1): killed()})
-    with pytest.raises(errors.WorkerLostError, match=r"range 0 ended its worker again, alone on the node.*128 kB"):
+    with pytest.raises(
+        errors.WorkerLostError, match=r"input split 0 crashed its worker again, although it ran exclusively.*128 kB"
+    ):
         ran.run()
 
 
@@ -256,13 +260,13 @@ def test_rows_are_not_taken_in_smaller_units_without_end(dispatch, tmp_path):
         return killed()
 
     ran = dispatch(script)
-    with pytest.raises(errors.WorkerLostError, match="ended its worker again"):
+    with pytest.raises(errors.WorkerLostError, match="crashed its worker again"):
         ran.run()
     assert max(len(each.spans) for each in ran.client.attempts) == MOST_UNITS
 
 
 def test_what_dask_says_of_a_task_that_could_not_run_is_in_the_error(dispatch):
-    with pytest.raises(errors.WorkerLostError, match="range 0 did not run: no such module"):
+    with pytest.raises(errors.WorkerLostError, match="input split 0 did not run: no such module"):
         dispatch({(0, 0): ImportError("no such module")}).run()
 
 
@@ -304,13 +308,13 @@ def test_what_is_in_flight_may_end_with_its_block_and_one_that_does_not_is_told(
     assert not caplog.records
     with caplog.at_level(logging.WARNING), pytest.raises(errors.OperatorError):
         dispatch(script).run()
-    assert "after the run ended a task of it still works" in caplog.text
+    assert "a task is still running" in caplog.text
 
 
 @pytest.mark.parametrize("end", [Cancelled(), Disconnected()])
 def test_a_lost_scheduler_is_an_error_that_says_how_to_go_on(dispatch, end):
     ran = dispatch({(2, 0): end})
-    with pytest.raises(errors.SchedulerLostError, match=r"(?s)tcp://scheduler broke off.*on_existing='resume'"):
+    with pytest.raises(errors.SchedulerLostError, match=r"(?s)tcp://scheduler was lost.*on_existing='resume'"):
         ran.run()
     assert set(ran.numbers) <= {0, 1, 3, 4, 5, 6, 7}
 
@@ -397,7 +401,7 @@ def test_a_row_that_is_too_long_even_alone_is_set_aside_or_refused_with_the_memo
 
     assert sorted(dispatch(script).run().numbers) == list(range(RANGES))
     with pytest.raises(
-        OversizeRowError, match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Allow memory=[\d_]+"
+        OversizeRowError, match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Use memory=[\d_]+"
     ):
         dispatch(script, on_oom="fail").run()
 
@@ -420,7 +424,7 @@ def test_a_worker_that_is_due_is_started_again_while_nothing_is_in_flight(dispat
     assert recycling.recycled >= 1
     assert ran.client.flying_at_restart == []
     assert sorted(ran.numbers) == list(range(RANGES))
-    assert notes_of(ran, "recycle")[0].startswith("worker host:1 is started again after ")
+    assert notes_of(ran, "recycle")[0].startswith("worker host:1 is restarted after ")
     assert not recycling.is_away
 
 

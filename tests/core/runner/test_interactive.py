@@ -100,7 +100,7 @@ def test_a_result_that_does_not_fit_is_refused_with_the_ways_out(docs, monkeypat
     assert "40 MB are free" in first
     assert f"memory={current_session().layout.memory_argument}" in first
     assert "write_parquet" in second
-    assert third.startswith("To hold all of it, start the cluster with memory='")
+    assert third.startswith("To get all of it, start the cluster with memory='")
     assert failed.value.__context__ is None or failed.value.__suppress_context__
     assert docs["n"].max().compute() == ROWS - 1
 

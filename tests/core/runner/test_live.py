@@ -73,7 +73,7 @@ def test_the_text_has_memory_forecast_and_the_funnel(clock):
     view(done(5))
     assert str(view).splitlines() == [
         "out",
-        "memory    ##########---------- 500 MB of 1.00 GB, 700 MB at most, 600 MB forecast",
+        "memory    ##########---------- 500 MB of 1.00 GB, 700 MB peak so far, 600 MB estimated peak",
         "progress  ##########---------- write: 1 of 2, 0 s, about 0 s left",
         "  read              #################### 10",
         "  normalize_unicode #################### 10",
@@ -93,7 +93,7 @@ def test_what_models_are_given_a_second_is_said(clock):
     event.manifest.steps[1].counters |= {"documents": 10, "tokens": 6_000, "padding_tokens": 1_500, "batches": 2}
     view(event)
     view(event)
-    models = "models: 5 documents and 3,000 tokens a second, 20% padding"
+    models = "models: 5 documents and 3,000 tokens per second, 20% padding"
     assert view.progress() == f"write: 2 of 10, 4 s, about 16 s left; {models}"
     event.manifest.steps[1].counters |= {"tokens_in_batches_of_512": 900, "tokens_in_batches_of_256": 900}
     view(event)
@@ -103,19 +103,19 @@ def test_what_models_are_given_a_second_is_said(clock):
     view(event)
     clock.seconds += 4
     view(RunEnded("finished"))
-    assert view.progress().endswith(" tokens a second, 20% padding, batches of 512 tokens, 2.10 GB of a GPU at most")
+    assert view.progress().endswith(" tokens per second, 20% padding, batches of 512 tokens, 2.10 GB peak on a GPU")
     event.manifest.steps[1].peaks.clear()
     event.manifest.steps[1].counters = {"documents": 10, "batches": 2}  # a function of the user
     view(StageStarted("write", JOB, 10, 0))
     clock.seconds += 5
     view(event)
-    assert view.progress().endswith("; models: 2 documents a second")
+    assert view.progress().endswith("; models: 2 documents per second")
 
 
 def test_where_nobody_measures_there_is_only_the_forecast():
     view = RunView(session())
     view(RunStarted("out", 1, 600_000_000))
-    assert str(view.memory()) == "600 MB forecast, 1.00 GB allowed"
+    assert str(view.memory()) == "600 MB estimated peak, 1.00 GB budget"
     assert view.funnel() == []
 
 
