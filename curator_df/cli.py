@@ -111,12 +111,12 @@ Rejects = Annotated[
     str | None, typer.Option(show_default=False, help="Folder for the dropped rows, with the reason of each.")
 ]
 OnBadRows = Annotated[
-    str, typer.Option(help="error: stop at an unreadable row. quarantine: write it to the output's _quarantine folder.")
+    str, typer.Option(help="raise: stop at an unreadable row. quarantine: write it to the output's _quarantine folder.")
 ]
 OnExisting = Annotated[
     str,
     typer.Option(
-        help="When the output folder holds files: error (stop), resume (continue an interrupted run) or overwrite."
+        help="When the output folder holds files: raise (stop with an error), resume (continue an interrupted run) or overwrite."
     ),
 ]
 
@@ -152,8 +152,8 @@ def curate(
     partition_on: Annotated[
         str | None, typer.Option(show_default=False, help="Write one subfolder for each value of this column.")
     ] = None,
-    on_bad_rows: OnBadRows = "error",
-    on_existing: OnExisting = "error",
+    on_bad_rows: OnBadRows = "raise",
+    on_existing: OnExisting = "raise",
     metrics: Metrics = False,
 ) -> None:
     """Normalize Unicode, keep the rows that pass a profile's filter rules, and write them."""
@@ -176,7 +176,7 @@ def explain(
     profile: ProfileName = DEFAULT_PROFILE,
 ) -> None:
     """Show the plan of `curate` for this input and the memory it needs. Only the start of each file is read."""
-    _console().print(cdf.explain(_chain(source, text, profile, "error"), memory=memory, cpus=cpus))
+    _console().print(cdf.explain(_chain(source, text, profile, "raise"), memory=memory, cpus=cpus))
 
 
 @app.command(short_help="Recommend settings to deduplicate an input.")
@@ -238,8 +238,8 @@ def dedup(
         int | None, typer.Option(show_default="from the memory budget", help="LSH bands to compare in one pass.")
     ] = None,
     rejects: Rejects = None,
-    on_bad_rows: OnBadRows = "error",
-    on_existing: OnExisting = "error",
+    on_bad_rows: OnBadRows = "raise",
+    on_existing: OnExisting = "raise",
     metrics: Metrics = False,
 ) -> None:
     """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
@@ -309,7 +309,7 @@ def _run_demo(folder: Path, memory: str, cpus: int | None) -> None:
             "This machine has too little text for the demo, which needs 20 MB and 2,000 documents.", style="bold red"
         )
         raise typer.Exit(1)
-    docs = _chain(str(folder / "corpus"), "text", DEFAULT_PROFILE, "error")
+    docs = _chain(str(folder / "corpus"), "text", DEFAULT_PROFILE, "raise")
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
         console.print(repr(cluster))
         console.print(cdf.explain(docs))
@@ -444,7 +444,7 @@ def _how_to_continue(command: list[str]) -> str:
 
     Examples
     --------
-    >>> _how_to_continue(["curator-df", "curate", "my corpus", "out", "--on-existing=error"])
+    >>> _how_to_continue(["curator-df", "curate", "my corpus", "out", "--on-existing=raise"])
     " To continue: curator-df curate 'my corpus' out --on-existing resume"
     >>> _how_to_continue(["curator-df", "explain", "corpus"])
     ''

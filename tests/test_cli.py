@@ -249,7 +249,7 @@ def invoked(monkeypatch, error, *options):
         raise error
 
     monkeypatch.setattr(cli, "_read", fail)
-    monkeypatch.setattr(sys, "argv", ["/bin/curator-df", *options, "curate", "in put", "out", "--on-existing", "error"])
+    monkeypatch.setattr(sys, "argv", ["/bin/curator-df", *options, "curate", "in put", "out", "--on-existing", "raise"])
     ended = CliRunner().invoke(cli.app, sys.argv[1:])
     return ended.exit_code, ended.stderr
 

@@ -41,7 +41,7 @@ from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_types, rows_of, shorten, warn_of_near_names
 from curator_df.io.streams import ByteStream, is_compressed, open_bytes
 
-OnBadRows = Literal["error", "quarantine"]
+OnBadRows = Literal["raise", "quarantine"]
 SUFFIXES = tuple(
     plain + packed for plain in (".jsonl", ".ndjson", ".json", ".jsonlines") for packed in ("", *COMPRESSED_SUFFIXES)
 )
@@ -98,7 +98,7 @@ class JsonlSource:
     def asked(self) -> Mapping[str, Any]:
         """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
         columns = {f"column {field.name!r}": str(field.type) for field in self.schema}
-        on_bad_rows = "quarantine" if self.quarantines else "error"
+        on_bad_rows = "quarantine" if self.quarantines else "raise"
         return {**columns, "add_source": self.source_columns, "dtype": self.as_text, "on_bad_rows": on_bad_rows}
 
     @property
@@ -256,7 +256,7 @@ def read_jsonl(
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
     add_source: bool = False,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -279,7 +279,7 @@ def read_jsonl(
         Files per Dask partition, instead of a size.
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, from 1).
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a line that cannot be read as a row: raise an error that names file, line and byte, or skip and
         report it. A value that does not fit its column, or a field that is not a column, also makes a bad row. If the
         first lines of a file have several types in a column, ``"quarantine"`` takes the type of most of them (of the
@@ -333,7 +333,7 @@ def read_jsonl(
     """
     require_gpu("read_jsonl", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} is not one of 'raise', 'quarantine'")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_jsonl")

@@ -334,7 +334,7 @@ def read_parquet(
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
     add_source: bool = False,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -355,7 +355,7 @@ def read_parquet(
         Files per Dask partition, instead of a size.
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, the row number from 1).
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a row whose text is not UTF-8: raise an error that names file, row and column, or skip and report
         it. With ``"quarantine"`` all text columns are read and checked, also where a chain uses only others.
     backend : {"pandas", "cudf"}
@@ -376,7 +376,7 @@ def read_parquet(
     CorruptFileError
         A file is truncated or not a Parquet file.
     BadRowError
-        A text is not UTF-8, and ``on_bad_rows="error"``.
+        A text is not UTF-8, and ``on_bad_rows="raise"``.
     SchemaError
         A column has incompatible types in the files.
     ColumnError
@@ -414,7 +414,7 @@ def read_parquet(
     """
     require_gpu("read_parquet", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} is not one of 'raise', 'quarantine'")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_parquet")

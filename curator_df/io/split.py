@@ -69,9 +69,9 @@ def split_by(
     target_file_size: str | int = TARGET_FILE_BYTES,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
-    on_existing: OnExisting = "error",
+    on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
 ) -> Split:
     """Write a table to one folder for each value of a column, in one pass, and return the table of each value.
@@ -94,11 +94,11 @@ def split_by(
         Folder for the dropped rows, as Parquet; see `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; see `write_parquet`.
-    on_existing : {"error", "resume", "overwrite"}
+    on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row; see `write_parquet`.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
@@ -119,7 +119,7 @@ def split_by(
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
-        If the folder is not empty and ``on_existing="error"``.
+        If the folder is not empty and ``on_existing="raise"``.
     NoClusterError
         If no cluster is running.
 

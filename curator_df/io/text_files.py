@@ -76,7 +76,7 @@ class TextSource:
         return {
             "encoding": self.encoding.removesuffix("-sig"),
             "columns": self.columns,
-            "on_bad_rows": "quarantine" if self.quarantines else "error",
+            "on_bad_rows": "quarantine" if self.quarantines else "raise",
         }
 
     @property
@@ -253,7 +253,7 @@ def read_text_files(
     suffixes: Sequence[str] = SUFFIXES,
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -274,7 +274,7 @@ def read_text_files(
         Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A file is never split.
     files_per_partition : int, optional
         Files per Dask partition, instead of a size.
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a file that is not in the encoding: raise an error that names file and byte, or skip and report it.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
@@ -319,7 +319,7 @@ def read_text_files(
     """
     require_gpu("read_text_files", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} is not one of 'raise', 'quarantine'")
     wanted = [suffixes] if isinstance(suffixes, str) else list(suffixes)
     packed = [suffix.lower() + packing for suffix in wanted if suffix for packing in COMPRESSED_SUFFIXES]
     every = () if "" in wanted else (*(suffix.lower() for suffix in wanted), *packed)

@@ -85,7 +85,7 @@ class WarcSource:
     @property
     def asked(self) -> Mapping[str, Any]:
         """Parameters of the reader, as an error shows them when they are not those of the run to resume."""
-        on_bad_rows = "quarantine" if self.quarantines else "error"
+        on_bad_rows = "quarantine" if self.quarantines else "raise"
         return {"columns": self.columns, "content_types": self.content_types, "on_bad_rows": on_bad_rows}
 
     @property
@@ -324,7 +324,7 @@ def read_warc(
     content_types: Sequence[str] | str | None = HTML_TYPES,
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -346,7 +346,7 @@ def read_warc(
         member, as in crawls, is split; other files are not.
     files_per_partition : int, optional
         Files per Dask partition, instead of a size.
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a record that is shorter than its ``Content-Length``, damaged, or has a body whose compressed data
         is damaged: raise an error that names file and byte, or skip and report it. Reading continues at the next complete
         record.
@@ -424,7 +424,7 @@ def read_warc(
     """
     require_gpu("read_warc", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'error', 'quarantine'")
+        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} is not one of 'raise', 'quarantine'")
     for package in ("brotli", "webencodings"):
         require_package("read_warc", package, "warc")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)

@@ -187,7 +187,7 @@ def find_semantic_duplicates(
     k_means: KMeansBy = "scikit-learn",
     workdir: str | os.PathLike[str] | None = None,
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
     """Find the groups of rows of which `drop_semantic_duplicates` would keep one, for one or several ``eps`` at once.
@@ -207,7 +207,7 @@ def find_semantic_duplicates(
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same place.
     storage_options : dict, optional
         fsspec options.

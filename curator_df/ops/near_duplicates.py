@@ -179,7 +179,7 @@ def find_near_duplicates(
     against: Any = None,
     workdir: str | os.PathLike[str] | None = None,
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
     """Find the groups of rows of which `drop_near_duplicates` would keep one, and why each row is in its group.
@@ -202,7 +202,7 @@ def find_near_duplicates(
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same
         place.
     storage_options : dict, optional

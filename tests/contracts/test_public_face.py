@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import dask.dataframe as dd
 import pandas as pd
@@ -161,6 +161,18 @@ def test_only_the_first_parameter_is_positional() -> None:
     others = [(name_of(each), parameter) for each in FUNCTIONS for parameter in parameters_of(each)[1:]]
     positional = {(name, parameter.name) for name, parameter in others if parameter.kind not in by_name}
     assert positional - POSITIONAL_SECOND == set()
+
+
+def test_stopping_with_an_error_has_one_word() -> None:
+    choices = {
+        (name_of(function), name): get_args(kind)
+        for function in FUNCTIONS
+        for name, kind in get_type_hints(function).items()
+        if name in ("on_bad_rows", "on_error", "on_existing", "on_oom")
+    }
+    assert len(choices) > 20
+    assert [place for place, words in choices.items() if "raise" not in words] == []
+    assert [place for place, words in choices.items() if {"error", "fail", "halve"} & {*words}] == []
 
 
 def test_operators_take_the_table_first() -> None:

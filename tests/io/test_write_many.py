@@ -258,7 +258,7 @@ def test_no_folder_is_touched_when_one_of_them_is_refused(corpus, tmp_path):
     cdf.write_parquet(docs, tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b/thesis.txt").write_text("mine")
-    for on_existing in ("error", "overwrite"):
+    for on_existing in ("raise", "overwrite"):
         with pytest.raises(errors.OutputExistsError):
             cdf.write_many(tables, on_existing=on_existing)
         assert len(rows_of(tmp_path / "a")) == 1500

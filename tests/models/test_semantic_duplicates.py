@@ -395,7 +395,7 @@ def test_a_row_without_memory_is_set_aside_and_counted_or_is_the_error(tmp_path)
     docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(90), (30, 60)))
     docs = docs.pipe(cdf.keep_where, without_memory_for_40)
     with pytest.raises(MemoryError):
-        cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work", on_oom="fail")
+        cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work", on_oom="raise")
     with pytest.warns(UserWarning, match=r"1 row did not fit .* and were not compared"):
         groups = cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work")
     receipt = cdf.read_receipt(groups)

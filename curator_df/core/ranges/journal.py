@@ -45,7 +45,7 @@ from curator_df.core.ranges.source import Ranges
 from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
 
 LOG = logging.getLogger("curator_df")
-OnExisting = Literal["error", "resume", "overwrite"]
+OnExisting = Literal["raise", "resume", "overwrite"]
 FORMAT = 2
 SYNC_SECONDS = 1.0
 """Between two fsyncs of the lines. One for each of 100,000 ranges took 255 s on a busy disk."""
@@ -257,7 +257,7 @@ def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[
     folder = journal.folder
     guards = (f"{JOURNAL_FOLDER}/lock", f"{OWNERS_FOLDER}/")
     present = [name for name in folder.names() if not name.startswith(guards)]
-    if present and on_existing == "error":
+    if present and on_existing == "raise":
         state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
         raise OutputExistsError(
             f"{folder.url} holds {state} already ({len(present):,} files). Go on with on_existing='resume', delete what "

@@ -12,7 +12,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 SAID_OF_CHOICES = {
     ("on_bad_rows", "quarantine"): "rows that cannot be read are set aside",
     ("on_error", "quarantine"): "rows on which a function raises are set aside",
-    ("on_oom", "fail"): "the first range that runs out of memory ends the run",
+    ("on_oom", "raise"): "the first range that runs out of memory ends the run",
 }
 """Of what is not so by default."""
 

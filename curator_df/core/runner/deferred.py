@@ -164,7 +164,7 @@ class Looks:
         session, steps = self.session, program.steps
         session.require_ready()
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
-        stages = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "halve")
+        stages = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "retry")
         actions = [step.action for step in steps]
         prepare_kernels(session, actions)
         names = ", ".join(step.name for step in steps if step.barrier and not isinstance(step.action, RangeAction))

@@ -5,7 +5,7 @@ The ladder for one range: as planned; after each `MemoryError` with half the blo
 node, where a step that runs out of memory takes half of the rows, down to one, which is then set aside. A range whose
 worker died twice goes alone as well: what it was working on is taken in ever smaller units, and a row that ends its worker
 when it is alone is set aside. A row that is too long for a task beside others goes alone at once, and one that is too long
-even then is set aside; so does a page of a file, which cannot be set aside. With ``on_oom="fail"`` the first failure is the
+even then is set aside; so does a page of a file, which cannot be set aside. With ``on_oom="raise"`` the first failure is the
 error.
 """
 
@@ -89,7 +89,7 @@ class Dispatcher:
 
     def __post_init__(self) -> None:
         self.start_bytes = min(self.start_bytes or self.stage.block_bytes, self.stage.block_bytes)
-        self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "halve"
+        self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "retry"
         self.balance = self._new_balance()
         self._failed_at: collections.Counter[int] = collections.Counter()
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.beside)
@@ -239,7 +239,7 @@ class Dispatcher:
             self.on_done(manifest)
             return None
         if manifest.outcome == "oversize":
-            sets_aside = self._is_job and self._on_oom != "fail"
+            sets_aside = self._is_job and self._on_oom != "raise"
             self._alone.append(
                 for_long_row(attempt, manifest.error, self.stage, self.session.layout, sets_aside=sets_aside)
             )
@@ -250,7 +250,7 @@ class Dispatcher:
 
     def _after_memory_error(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:
         error = manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
-        if self._on_oom == "fail":
+        if self._on_oom == "raise":
             raise error
         self._count("memory", attempt)
         self._remember(attempt)
@@ -303,8 +303,8 @@ class Dispatcher:
         exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"range {number} did not run: {exc}") from exc
-        if self._on_oom == "fail":
-            raise WorkerLostError(f"range {number} ended its worker, and on_oom='fail' asks to stop: {exc}") from exc
+        if self._on_oom == "raise":
+            raise WorkerLostError(f"range {number} ended its worker, and on_oom='raise' asks to stop: {exc}") from exc
         if attempt.exclusive_bytes is not None:
             return self._after_lost_alone(attempt, exc)
         self._count("worker lost", attempt)
@@ -349,7 +349,7 @@ class Dispatcher:
             layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and not layout.in_process else 0
         )
         with more_than_limits(self._client, more_bytes):
-            halves = self._on_oom == "halve" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
+            halves = self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
             how: dict[str, Any] = {"exclusive_bytes": layout.exclusive_bytes, "halves": halves, "beside": 0}
             again: Attempt | None = dataclasses.replace(attempt, **how)
             while again is not None:

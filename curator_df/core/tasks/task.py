@@ -65,7 +65,7 @@ class Job:
     """Where the blocks come from, what happens to them, and where they go."""
     on_error: OnError
     """What to do when a user's function raises."""
-    on_oom: OnOom = "halve"
+    on_oom: OnOom = "retry"
     """What to do when memory runs out."""
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
     """Returns the addresses, ascending, of the rows of a range that are wanted, or None for all; by default all are."""
@@ -372,7 +372,7 @@ def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt) -> Iterator[An
             output.quarantine.add(row)
 
     # A row that is too long for a task beside others is read when its range is alone.
-    skips = job.on_oom == "halve" and attempt.exclusive_bytes is not None
+    skips = job.on_oom == "retry" and attempt.exclusive_bytes is not None
     return job.fork.source.blocks(
         attempt.piece,
         block_bytes=attempt.block_bytes,

@@ -77,7 +77,7 @@ def test_nothing_secret_or_long_is_kept():
     ("change", "said"),
     [
         (lambda docs, read: docs[docs["id"] > 2], "the steps changed from none to filter"),
-        (lambda docs, read: read(on_bad_rows="quarantine"), "on_bad_rows changed from 'error' to 'quarantine'"),
+        (lambda docs, read: read(on_bad_rows="quarantine"), "on_bad_rows changed from 'raise' to 'quarantine'"),
         (lambda docs, read: read(columns=["id"]), "column 'text' changed from 'large_string' to not set"),
         (
             lambda docs, read: read(dtype={"id": "string"}),
