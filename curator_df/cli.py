@@ -31,7 +31,7 @@ from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_cod
 from curator_df.io.kinds import holds_parquet
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
-from curator_df.ops.near_duplicates import VERIFY
+from curator_df.ops.near_duplicates import JACCARD_THRESHOLD
 
 VERBOSE = "CURATOR_DF_VERBOSE"
 """Environment variable that has the traceback of an error shown, as ``--verbose`` does."""
@@ -89,7 +89,7 @@ SHOWN_ROWS = 3
 OPTIONS = (
     "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing on_text partition_on port"
 )
-OPTIONS += " rejects sample_size scheme text verify workdir"
+OPTIONS += " rejects sample_size scheme text jaccard_threshold workdir"
 """Arguments of Python that are options here."""
 _ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
 
@@ -227,10 +227,10 @@ def dedup(
     scheme: Annotated[
         str | None, typer.Option(show_default="nemo", help=f"MinHash shingles and bands: {', '.join(SCHEMES)}.")
     ] = None,
-    verify: Annotated[
+    jaccard_threshold: Annotated[
         float | None,
         typer.Option(
-            show_default=str(VERIFY),
+            show_default=str(JACCARD_THRESHOLD),
             help="Minimum Jaccard similarity of a match. 0 skips the check and groups all rows that share an LSH band.",
         ),
     ] = None,
@@ -245,10 +245,10 @@ def dedup(
     """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
     docs = _read(source, on_bad_rows)
     policy: dict[str, Any] = {"text": text, "keep": keep}
-    near = {"--scheme": scheme, "--verify": verify, "--bands-per-iteration": bands_per_iteration}
+    near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
         raise ParameterError(f"{' and '.join(given)} cannot be used with --exact, which compares whole texts")
-    scheme, least = scheme or "nemo", VERIFY if verify is None else verify
+    scheme, least = scheme or "nemo", JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
     if exact:
         docs = cdf.drop_exact_duplicates(docs, normalize=normalize, on_text=on_text, **policy)  # type: ignore[arg-type]
     elif normalize is not None or on_text is not None:
@@ -256,7 +256,11 @@ def dedup(
     elif scheme not in SCHEMES:
         raise ParameterError(f"--scheme {scheme!r} is not one of {', '.join(map(repr, SCHEMES))}")
     else:
-        policy |= {"scheme": SCHEMES[scheme], "verify": least or None, "bands_per_iteration": bands_per_iteration}
+        policy |= {
+            "scheme": SCHEMES[scheme],
+            "jaccard_threshold": least or None,
+            "bands_per_iteration": bands_per_iteration,
+        }
         docs = cdf.drop_near_duplicates(docs, **policy)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))

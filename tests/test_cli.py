@@ -127,8 +127,8 @@ MISTAKES = [
     (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: --keep best"),
     (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'nemo', 'fineweb'"),
     (
-        ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
-        "ParameterError: --scheme and --verify cannot be used with --exact",
+        ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--jaccard-threshold", "0.5"],
+        "ParameterError: --scheme and --jaccard-threshold cannot be used with --exact",
     ),
     (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
     (

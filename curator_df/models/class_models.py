@@ -45,7 +45,7 @@ def chosen_model(
     of_entry: dict[str, Any] = {"revision": revision}
     if not isinstance(classifier, Classifier):
         settings = {
-            "max_length": chosen["max_length"],
+            "max_tokens": chosen["max_tokens"],
             "max_batch_tokens": batches["batch_tokens"],
             "revision": revision,
         }
@@ -58,11 +58,11 @@ def chosen_model(
         name, of_entry = classifier.model, _where(operator, classifier, revision)
         of_catalogue = {
             "tiers": classifier.tiers,
-            "max_length": classifier.max_length,
+            "max_tokens": classifier.max_tokens,
             "max_chars": classifier.max_chars,
         }
         chosen |= {key: value for key, value in of_catalogue.items() if chosen[key] is None}
-    lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
+    lengths = {key: chosen[key] for key in ("max_tokens", "max_chars")}
     model = text_model(operator, name, head="classes", **of_entry, **lengths, **batches)
     if model.answers is not None:
         own = model.answers.labels

@@ -51,7 +51,7 @@ def add_class(
     score_of: str | None = None,
     answer_into: str | None = None,
     filter_by: str | Sequence[str] | None = None,
-    max_length: int | None = None,
+    max_tokens: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
@@ -87,7 +87,7 @@ def add_class(
         For a classifier that answers in words (Aegis): column for the raw answers, which show why a class is unknown.
     filter_by : str or sequence of str, optional
         Classes of the rows to keep; the others are dropped as by `keep_class`. By default all rows are kept.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
+    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
         Commit, tag or branch of a model on the hub. Defaults to the one in the catalogue, or to the latest for a model
@@ -137,7 +137,7 @@ def add_class(
     [['short', 5.0], ['long', 12.0]]
     """
     refuse_columns(df, "add_class", into, f"{into}_score", *([] if answer_into is None else [answer_into]))
-    given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
+    given = {"labels": labels, "tiers": tiers, "max_tokens": max_tokens, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
     how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
     model, scores = chosen_model(df, "add_class", classifier, text, revision, given, how)
@@ -165,7 +165,7 @@ def keep_class(
     keep: str | Sequence[str],
     labels: Sequence[str] | None = None,
     tiers: Mapping[str, float] | None = None,
-    max_length: int | None = None,
+    max_tokens: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
@@ -185,7 +185,7 @@ def keep_class(
         As in `add_class`.
     keep : str or sequence of str
         Classes of the rows to keep.
-    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision, \
+    labels, tiers, max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision, \
 trust_remote_code
         As in `add_class`.
     text : str, default "text"
@@ -228,7 +228,7 @@ trust_remote_code
     >>> docs.pipe(keep_class, lengths, keep="long", labels=["short", "long"]).compute()["text"].tolist()
     ['or not to be']
     """
-    given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
+    given = {"labels": labels, "tiers": tiers, "max_tokens": max_tokens, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
     how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
     model, scores = chosen_model(df, "keep_class", classifier, text, revision, given, how)

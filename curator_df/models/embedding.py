@@ -48,7 +48,7 @@ def add_embedding(
     normalize: bool = True,
     precision: Precision = "float32",
     dimensions: int | None = None,
-    max_length: int | None = None,
+    max_tokens: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
@@ -78,11 +78,11 @@ def add_embedding(
         Number format for storage; ``dtype`` is the one for computation.
     dimensions : int, optional
         Length of a vector; required for a function only.
-    max_length : int, optional
+    max_tokens : int, optional
         Tokens of a text to read, after which it is truncated; by default the model's limit, but at most 512.
     max_chars : int, optional
         Characters of a text to tokenize (or to pass to a function); by default 16 per token, and more where these make
-        fewer than ``max_length`` tokens. A function gets whole texts by default.
+        fewer than ``max_tokens`` tokens. A function gets whole texts by default.
     model_inference_batch_size : int or "auto"
         Maximum documents in a batch. By default only tokens limit a batch, and the best number of tokens is measured at
         first, up to ``max_batch_tokens``; a function gets 256 documents.
@@ -160,7 +160,7 @@ def add_embedding(
             raise ParameterError(f"{operator}: a function needs dimensions=, how many numbers it returns for a text")
         width = require_count(operator, "dimensions", dimensions)
         settings = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision, "pooling": pooling}
-        refuse_settings(operator, settings | {"max_length": max_length, "max_batch_tokens": max_batch_tokens})
+        refuse_settings(operator, settings | {"max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens})
         function = user_model(operator, model, width, max_chars, model_inference_batch_size)
         parameters |= {"model": function}
     else:
@@ -169,7 +169,7 @@ def add_embedding(
             model,
             head="mean" if pooling == "auto" else pooling,
             revision=revision,
-            max_length=max_length,
+            max_tokens=max_tokens,
             max_chars=max_chars,
             batch_rows=model_inference_batch_size,
             batch_tokens=max_batch_tokens,

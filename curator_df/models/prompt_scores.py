@@ -36,7 +36,7 @@ def add_prompt_scores(
     *,
     model: str | os.PathLike[str] = MODEL,
     prefix: str = "",
-    max_length: int | None = 512,
+    max_tokens: int | None = 512,
     max_chars: int | None = 2_000,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
@@ -55,7 +55,7 @@ def add_prompt_scores(
         A folder, or the id of a model on the Hugging Face hub, of the same architecture.
     prefix : str, default ""
         Prefix of the column names.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
+    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
         As in `add_embedding`; by default 512 tokens of 2,000 characters.
     revision : str, optional
         Commit, tag or branch of a model on the hub; NVIDIA's model has a pinned commit.
@@ -112,7 +112,7 @@ def add_prompt_scores(
         head="classes",
         revision=REVISION if is_published else revision,
         base_revision=DEBERTA_REVISION if is_published else None,
-        max_length=max_length,
+        max_tokens=max_tokens,
         max_chars=max_chars,
         batch_rows=model_inference_batch_size,
         batch_tokens=max_batch_tokens,

@@ -94,7 +94,7 @@ def drop_semantic_duplicates(
     embedding : str, default "embedding"
         Column of lists of numbers, as made by `add_embedding`; of any length but zero.
     eps : float, default 0.01
-        A row is dropped if its cosine similarity with a row earlier in the order is at least 1 minus this.
+        A row is dropped if its cosine similarity with a row earlier in the order is at least ``1 - eps``.
     num_clusters : int, optional
         Number of k-means clusters; only rows of the same cluster are compared. By default one for each 1,000 rows with
         a vector, and the square root of the number of such rows from a million rows on.
@@ -199,7 +199,8 @@ def find_semantic_duplicates(
     embedding, num_clusters, keep, seed, dimensions, k_means
         As in `drop_semantic_duplicates`.
     eps : float or sequence of float, default 0.01
-        As there; for several values, cosine similarities are computed only once.
+        As in `drop_semantic_duplicates`: rows match if their cosine similarity is at least ``1 - eps``. For several
+        values, similarities are computed only once.
     workdir : str or path, optional
         Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
         where the same call finds it again (even from another process, with another ``memory=``). Defaults to the

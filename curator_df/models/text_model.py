@@ -55,7 +55,7 @@ class TextModel:
     """Where it is, and how large."""
     head: Head
     """What is made of its last layer."""
-    max_length: int
+    max_tokens: int
     """Tokens of a text that it reads."""
     max_chars: int
     """Characters of a text that become tokens."""
@@ -68,7 +68,7 @@ class TextModel:
     answers: Answers | None = None
     """What a language model is asked about a text, of one that answers in words; its tokens are those of the whole prompt."""
     reads_on: bool = False
-    """Whether more is read of a text of which ``max_chars`` characters make fewer than ``max_length`` tokens."""
+    """Whether more is read of a text of which ``max_chars`` characters make fewer than ``max_tokens`` tokens."""
     numbers: Numbers = "float32"
     """In which it computes."""
     device: Device = field(default="cpu", metadata={"identity": False})
@@ -115,7 +115,7 @@ class TextModel:
     @property
     def longest_tokens(self) -> int:
         """What a document takes at most, as tokens: a batch has room for one at least."""
-        return self.max_length + self.row_tokens
+        return self.max_tokens + self.row_tokens
 
     @property
     def least_device_bytes(self) -> int:
@@ -158,7 +158,7 @@ class TextModel:
     @property
     def _token_bytes(self) -> int:
         files = self.files
-        scores = score_numbers(files.kind, files.heads, self.max_length, files.distances)
+        scores = score_numbers(files.kind, files.heads, self.max_tokens, files.distances)
         return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores + KEPT_COPIES * self.files.kept_numbers)
 
     def fitting_tokens(self, call_bytes: int) -> int:
@@ -173,7 +173,7 @@ def text_model(
     *,
     head: Head,
     revision: str | None,
-    max_length: int | None,
+    max_tokens: int | None,
     max_chars: int | None,
     batch_rows: BatchRows,
     batch_tokens: int | None,
@@ -206,10 +206,10 @@ def text_model(
             f"{operator}: {files.name!r} makes classes; it has layers of its own, and no vectors to give"
         )
     most = files.longest - (0 if answers is None else answers.new_tokens)
-    longest = min(most, 512) if max_length is None else require_count(operator, "max_length", max_length)
+    longest = min(most, 512) if max_tokens is None else require_count(operator, "max_tokens", max_tokens)
     if longest > most:
         raise ParameterError(
-            f"{operator}: max_length={longest:,}, but {files.name!r} reads at most {most:,} tokens of a text"
+            f"{operator}: max_tokens={longest:,}, but {files.name!r} reads at most {most:,} tokens of a text"
         )
     characters = (
         CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)

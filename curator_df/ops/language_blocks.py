@@ -63,7 +63,7 @@ class LanguageSettings:
     """What knows languages."""
     by: By
     """Whether a text is judged as a whole, or its lines are and vote."""
-    max_length: int
+    max_chars: int
     """Characters of a text that are looked at."""
 
 
@@ -124,8 +124,8 @@ def _ranked(span: TextSpan, settings: LanguageSettings, model: Any, top: int) ->
     for row in range(len(span)):
         start, stop = int(span.offsets[row]), int(span.offsets[row + 1])
         # A character has four bytes at most; the last one may be cut in two.
-        head = span.data[start : min(stop, start + 4 * settings.max_length)].tobytes().decode("utf-8", "ignore")
-        yield ranked_languages(head[: settings.max_length], settings, model, top)
+        head = span.data[start : min(stop, start + 4 * settings.max_chars)].tobytes().decode("utf-8", "ignore")
+        yield ranked_languages(head[: settings.max_chars], settings, model, top)
 
 
 def best_languages(
@@ -162,14 +162,14 @@ def add_language_block(
 
 
 def keep_language_block(
-    block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], threshold: float
+    block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], min_score: float
 ) -> Outcome:
     """Kernel of `keep_language`."""
     require_host(block, "keep_language")
     names, codes, scores, _ = best_languages(block[text], settings)
     # One more at the end, where the code of a text without a language leads.
     wanted = np.array([name in languages for name in names] + [False])[codes]
-    keep = wanted & (scores >= threshold)
+    keep = wanted & (scores >= min_score)
     if keep.all():
         return Outcome(block)
     gone, low = int((~keep).sum()), int((wanted & ~keep).sum())
@@ -178,7 +178,7 @@ def keep_language_block(
     def rejects() -> tuple[Any, dict[str, Any]]:
         found = [names[code] if code >= 0 else None for code in codes[~keep].tolist()]
         reasons = [LOW if is_low else OTHER for is_low in wanted[~keep].tolist()]
-        said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": [threshold] * gone}
+        said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": [min_score] * gone}
         return keep_rows(block, ~keep), said
 
     return Outcome(keep_rows(block, keep), {name: rows for name, rows in counts.items() if rows}, rejects=rejects)

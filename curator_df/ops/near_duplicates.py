@@ -33,7 +33,7 @@ from curator_df.ops.near_texts import same_texts, text_bands, text_checks, text_
 
 REASON = "near_duplicate"
 DROP = "drop_near_duplicates"
-VERIFY = 0.8
+JACCARD_THRESHOLD = 0.8
 """Least similarity of a pair that is joined, by default."""
 
 
@@ -48,7 +48,7 @@ def drop_near_duplicates(
     use_64_bit_hash: bool | None = None,
     seed: int = 42,
     scheme: Scheme | None = None,
-    verify: float | None = VERIFY,
+    jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     signatures: str | None = None,
@@ -78,7 +78,7 @@ def drop_near_duplicates(
         Seed of the permutations.
     scheme : Scheme, optional
         All of the above as one value, such as ``minhash.FINEWEB``; none of them may then be given separately.
-    verify : float or None
+    jaccard_threshold : float or None
         Candidates are compared exactly, and joined if their Jaccard similarity is at least this. None joins all
         candidates, which is faster, and also drops rows that are less similar.
     bands_per_iteration : int, optional
@@ -117,10 +117,11 @@ def drop_near_duplicates(
     Notes
     -----
     Rows: subset, order kept. Columns: same. Backends: pandas; cudf without ``signatures`` and ``against``. Peak extra
-    memory: 1.4 x block. Computes: no; writing reads the input twice more for each drop, once more with ``verify=None``.
+    memory: 1.4 x block. Computes: no; writing reads the input twice more for each drop, once more with
+    ``jaccard_threshold=None``.
 
-    The preceding steps run three times (twice with ``verify=None``): to compute signatures, to fetch the texts to
-    compare, and to write. Groups are transitive: a dropped row may be similar only to another dropped row, not to the
+    The preceding steps run three times (twice with ``jaccard_threshold=None``): to compute signatures, to fetch the
+    texts to compare, and to write. Groups are transitive: a dropped row may be similar only to another dropped row, not to the
     one that is kept. Rows with the same text are always joined, including those without text, and with ``normalize=``
     those left empty by it (white space only). Other rows without a shingle (empty, or white space where shingles are
     words) are similar to none.
@@ -148,11 +149,11 @@ def drop_near_duplicates(
     }
     chosen = chosen_scheme(df, DROP, given, scheme)
     kept = kept_signatures(df, DROP, signatures, against, chosen)
-    question = NearQuestion(text, chosen, verify, keep, signatures, kept)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
     if groups is None:
         return _pending(df, DROP, question, bands_per_iteration)
     home, found = found_drops(groups, DROP)
-    default = NearQuestion("text", chosen_scheme(df, DROP, DEFAULTS, None), VERIFY, "first", None, None)
+    default = NearQuestion("text", chosen_scheme(df, DROP, DEFAULTS, None), JACCARD_THRESHOLD, "first", None, None)
     if question.to_json() != default.to_json():
         require_same_parameters(DROP, found, question.to_json())
     pending = _pending(df, DROP, NearQuestion.from_json(found), None, home)
@@ -172,7 +173,7 @@ def find_near_duplicates(
     use_64_bit_hash: bool | None = None,
     seed: int = 42,
     scheme: Scheme | None = None,
-    verify: float | None = VERIFY,
+    jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     signatures: str | None = None,
@@ -190,7 +191,7 @@ def find_near_duplicates(
         A chain that begins with `read_jsonl` or `read_parquet`.
     text, ngrams, ngram_size, num_bands, minhashes_per_band, use_64_bit_hash, seed, scheme
         As in `drop_near_duplicates`.
-    verify, bands_per_iteration, keep, signatures, against
+    jaccard_threshold, bands_per_iteration, keep, signatures, against
         As in `drop_near_duplicates`.
     id : str, optional
         Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
@@ -216,7 +217,7 @@ def find_near_duplicates(
         ``offset`` (bytes into the decompressed file, or the row number for Parquet); ``group`` (the address of the row
         that is kept), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of
         the most similar row among those it was compared with, and ``jaccard``, their similarity (null with
-        ``verify=None``).
+        ``jaccard_threshold=None``).
 
     Raises
     ------
@@ -252,7 +253,7 @@ def find_near_duplicates(
     }
     chosen = chosen_scheme(df, operator, given, scheme)
     kept = kept_signatures(df, operator, signatures, against, chosen)
-    question = NearQuestion(text, chosen, verify, keep, signatures, kept)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
     pending = _pending(df, operator, question, bands_per_iteration)
     table = named_by(GroupTable(near_matches, against=kept), df, operator, id, against)
     return find_groups(pending, operator, question.to_json(), workdir, storage_options, table, on_error, on_oom)
@@ -261,16 +262,19 @@ def find_near_duplicates(
 def _pending(
     df: Any, operator: str, question: NearQuestion, bands_per_iteration: int | None, home: Folder | None = None
 ) -> Any:
-    text, scheme, verify, signatures = question.text, question.scheme, question.verify, question.signatures
+    text, scheme, signatures = question.text, question.scheme, question.signatures
+    jaccard_threshold = question.jaccard_threshold
     _require_columns(df, operator, question)
     _require_backend(df, operator, question)
     require_addresses(df, operator)
-    if verify is not None:
-        require_number(operator, "verify", verify)
+    if jaccard_threshold is not None:
+        require_number(operator, "jaccard_threshold", jaccard_threshold)
     if bands_per_iteration is not None:
         require_integer(operator, "bands_per_iteration", bands_per_iteration)
-    if verify is not None and not 0.0 < verify <= 1.0:
-        raise ParameterError(f"{operator}: verify={verify} is not above 0 and at most 1 (or None)")
+    if jaccard_threshold is not None and not 0.0 < jaccard_threshold <= 1.0:
+        raise ParameterError(
+            f"{operator}: jaccard_threshold={jaccard_threshold} is not above 0 and at most 1 (or None)"
+        )
     if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:
         raise ParameterError(
             f"{operator}: bands_per_iteration={bands_per_iteration} is not from 1 to num_bands={scheme.num_bands}"
@@ -293,7 +297,7 @@ def _pending(
         },
         num_bands=scheme.num_bands,
         anchors=ANCHORS,
-        verify=verify,
+        verify=jaccard_threshold,
         keep=survivor_policy(operator, question.keep),
         reason=REASON,
         keep_rows=rows_where,

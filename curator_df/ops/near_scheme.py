@@ -69,7 +69,7 @@ class NearQuestion:
     """The text column."""
     scheme: Scheme
     """Shingles, hashes and bands."""
-    verify: float | None
+    jaccard_threshold: float | None
     """Least similarity of a pair that is joined."""
     keep: Survivor | Best
     """Which row of a group stays."""
@@ -85,7 +85,7 @@ class NearQuestion:
         return {
             "text": self.text,
             "scheme": fields,
-            "verify": self.verify,
+            "jaccard_threshold": self.jaccard_threshold,
             "keep": vars(self.keep) if isinstance(self.keep, Best) else self.keep,
             "signatures": self.signatures,
             "against": against and {name: getattr(against, name) for name in ("column", "first_address", "identity")},
@@ -98,7 +98,7 @@ class NearQuestion:
         return cls(
             stored["text"],
             Scheme(**stored["scheme"]),
-            stored["verify"],
+            stored["jaccard_threshold"],
             Best(**keep) if isinstance(keep, dict) else keep,
             stored["signatures"],
             against and KeptSignatures(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),

@@ -228,7 +228,7 @@ ALL_CASES = (
         "remove_contamination",
         {"benchmarks": QUESTIONS},
         rewrites=("text",),
-        costly={"benchmarks": EVERYWHERE, "margin": 0, "min_piece_length": 0},
+        costly={"benchmarks": EVERYWHERE, "margin": 0, "min_piece_chars": 0},
     ),
     Case(
         "add_class",
@@ -255,7 +255,7 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
-    Case("add_html_text_ratio", {"min_characters": 5}, adds=("html_text_ratio",)),
+    Case("add_html_text_ratio", {"min_chars": 5}, adds=("html_text_ratio",)),
     Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
     Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=BOTH),
@@ -270,7 +270,7 @@ ALL_CASES = (
     ),
     Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
-    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}, backends=BOTH),
+    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "jaccard_threshold": None}, backends=BOTH),
     Case("drop_near_duplicates", {"ngrams": "words", "ngram_size": 5}, "words", waits=True, backends=BOTH),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
     Case(
@@ -320,7 +320,7 @@ ALL_CASES = (
     ),
     Case(
         "add_prompt_scores",
-        {"model": prompts_model() if "add_prompt_scores" in OPERATORS else "", "max_length": 16, "max_chars": 40},
+        {"model": prompts_model() if "add_prompt_scores" in OPERATORS else "", "max_tokens": 16, "max_chars": 40},
         adds=("task_type_1", "task_type_2", *NUMBERS),
     ),
     Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),
@@ -344,7 +344,7 @@ ALL_CASES = (
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_profile", {"profile": REPEATED_ICU}, "words by ICU", costly={"profile": EVERYTHING_ICU}),
     Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}, backends=BOTH),
-    Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
+    Case("keep_language", {"languages": "en", "min_score": 0.3}, costly={"min_score": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=BOTH),
     Case(
         "keep_where",

@@ -32,7 +32,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "options": {"temperature": 1},
         "max_chars": 100,
     },
-    "add_html_text_ratio": {"min_characters": 7, "max_page_size": "9kB", "into": "share", "text": "title"},
+    "add_html_text_ratio": {"min_chars": 7, "max_page_size": "9kB", "into": "share", "text": "title"},
     "add_comment_ratio": {"language": "python", "max_file_size": "5kB", "into": "comments", "text": "title"},
     "add_embedding": {
         "model": vowel_counts,
@@ -43,7 +43,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "text": "title",
     },
     "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
-    "add_language": {"by": "lines", "top": 3, "max_length": 50, "into": "lang", "text": "title"},
+    "add_language": {"by": "lines", "top": 3, "max_chars": 50, "into": "lang", "text": "title"},
     "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
         "profile": OURS.replace(too_short=3),
@@ -54,7 +54,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_prompt_scores": {
         "model": prompts_model(1) if "add_prompt_scores" in OPERATORS else "",
         "prefix": "prompt_",
-        "max_length": 12,
+        "max_tokens": 12,
         "max_chars": 30,
         "dtype": "bfloat16",
         "text": "title",
@@ -89,7 +89,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "use_64_bit_hash": True,
         "seed": 1,
         "scheme": cdf.minhash.FINEWEB,
-        "verify": None,
+        "jaccard_threshold": None,
         "keep": "last",
     },
     "drop_semantic_duplicates": {
@@ -101,11 +101,11 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "join_documents": {
         "separator": " ",
-        "max_characters": 9,
+        "max_chars": 9,
         "keep_segment_id": True,
         "max_document_size": "1MB",
     },
-    "keep_language": {"languages": "de", "threshold": 0.5, "by": "lines", "max_length": 50, "text": "title"},
+    "keep_language": {"languages": "de", "min_score": 0.5, "by": "lines", "max_chars": 50, "text": "title"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_newlines": {"text": "title"},
@@ -126,7 +126,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "remove_boilerplate": {"text": "title"},
     "remove_c4_lines": {"text": "title", "require_punctuation": False},
-    "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_length": 7},
+    "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_chars": 7},
     "remove_html": {"text": "title", "main_content": False, "alt_texts": True, "max_page_size": "2MB"},
     "remove_lines": {"text": "title", "lines": ["a"]},
     "remove_markdown": {"text": "title", "links": "url", "inside_words": True},
@@ -194,6 +194,6 @@ TESTED_ELSEWHERE = {
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
     *((name, "tiers") for name in ("add_class", "keep_class")),
-    *((name, parameter) for name in MODELS for parameter in ("dtype", "max_length", "revision", "trust_remote_code")),
+    *((name, parameter) for name in MODELS for parameter in ("dtype", "max_tokens", "revision", "trust_remote_code")),
 }
 """Parameters whose values need another table than `ROWS`, a model or tokenizer as files, or a GPU."""

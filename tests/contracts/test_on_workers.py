@@ -73,12 +73,12 @@ def without_repeated_lines(docs: Any, out: Path) -> Any:
 
 
 def without_near_duplicates(docs: Any, out: Path) -> Any:
-    return cdf.write_parquet(docs.pipe(cdf.drop_near_duplicates, scheme=WORDS, verify=0.6), out)
+    return cdf.write_parquet(docs.pipe(cdf.drop_near_duplicates, scheme=WORDS, jaccard_threshold=0.6), out)
 
 
 def of_kept_signatures(docs: Any, out: Path) -> Any:
     kept = cdf.checkpoint(docs.pipe(cdf.add_minhash, scheme=WORDS), out.with_name("signatures"))
-    clean = kept.pipe(cdf.drop_near_duplicates, scheme=WORDS, verify=0.6, signatures="minhash")
+    clean = kept.pipe(cdf.drop_near_duplicates, scheme=WORDS, jaccard_threshold=0.6, signatures="minhash")
     return cdf.write_parquet(clean.drop(columns="minhash"), out)
 
 
@@ -93,7 +93,7 @@ def numbered(docs: Any, out: Path) -> Any:
 
 
 def joined(docs: Any, out: Path) -> Any:
-    parts = docs.pipe(cdf.split_documents).pipe(cdf.join_documents, max_characters=200)
+    parts = docs.pipe(cdf.split_documents).pipe(cdf.join_documents, max_chars=200)
     return cdf.write_parquet(parts, out)
 
 

@@ -143,7 +143,7 @@ if __name__ == "__main__":
     source, target, memory, on_existing, *index = sys.argv[1:]
     docs = cdf.read_jsonl(source).curate.keep_where(slow)
     against = cdf.read_parquet(index[0]).curate.keep_where(slow) if index else None
-    docs = docs.curate.drop_near_duplicates(scheme=SCHEME, verify=0.6, bands_per_iteration=4, against=against)
+    docs = docs.curate.drop_near_duplicates(scheme=SCHEME, jaccard_threshold=0.6, bands_per_iteration=4, against=against)
     with cdf.start_cluster(memory=memory, cpus=2):
         receipt = cdf.write_parquet(docs, target, on_existing=on_existing)
     print(json.dumps(receipt.to_json()))

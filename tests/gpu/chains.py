@@ -23,7 +23,7 @@ TEXTS = (
 )
 COLUMNS = ["id", "text", "score", "is_old"]
 NEAR = {"ngram_size": 4, "num_bands": 6, "minhashes_per_band": 2}
-KEPT_LAST = NEAR | {"verify": 0.7, "keep": "last"}
+KEPT_LAST = NEAR | {"jaccard_threshold": 0.7, "keep": "last"}
 
 
 def write_input(folder):
@@ -88,7 +88,7 @@ CHAINS = {
     "drop_near_words": lambda df: df.pipe(
         cdf.drop_near_duplicates,
         scheme=Scheme("words", 2, 6, 2, use_64_bit_hash=True, normalize="case_and_spaces"),
-        verify=None,
+        jaccard_threshold=None,
     ),
     "drop_longest": lambda df: df.pipe(cdf.drop_exact_duplicates, normalize="case_and_spaces", keep="longest"),
     "drop_best": lambda df: df.pipe(cdf.drop_exact_duplicates, keep=cdf.best("score")),

@@ -80,7 +80,7 @@ def test_a_drop_and_its_stages(docs, options, monkeypatch):
 def test_near_duplicates_and_their_stages(docs, options):
     scheme = cdf.minhash.Scheme("words", 2, num_bands=6, minhashes_per_band=2)
     groups = cdf.find_near_duplicates(
-        docs, scheme=scheme, verify=0.99, workdir="s3://bucket/work", storage_options=options
+        docs, scheme=scheme, jaccard_threshold=0.99, workdir="s3://bucket/work", storage_options=options
     )
     assert len(groups) == 60
     assert groups.kept.sum().compute() == len(FIRST)

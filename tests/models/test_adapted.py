@@ -164,5 +164,5 @@ def test_rank_and_scale_are_those_of_the_configuration(guard, base, tmp_path):
 
 def test_the_entry_of_the_catalogue_is_one_of_published_facts():
     assert INSTRUCTION_DATA_GUARD.tiers == {"poisoned": 0.5, "clean": 0.0}
-    assert (INSTRUCTION_DATA_GUARD.max_length, INSTRUCTION_DATA_GUARD.max_chars) == (4096, 6000)
+    assert (INSTRUCTION_DATA_GUARD.max_tokens, INSTRUCTION_DATA_GUARD.max_chars) == (4096, 6000)
     assert INSTRUCTION_DATA_GUARD.adapter == "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0"

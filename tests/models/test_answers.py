@@ -125,7 +125,7 @@ def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
     model = kernel.parameters["model"]
     _, offsets = LoadedModel(model)._encode(pa.chunked_array([[TEXTS[-1], "the river"]]))
     assert np.diff(offsets).tolist() == [64, 12]
-    short = dataclasses.replace(model, max_length=7)
+    short = dataclasses.replace(model, max_tokens=7)
     with pytest.raises(errors.ParameterError, match="the prompt alone has 10 tokens, but the model is given 7"):
         LoadedModel(short)._encode(pa.chunked_array([["the river"]]))
 
@@ -138,8 +138,8 @@ def test_rows_go_by_the_class_that_an_answer_names(guard):
 
 
 def test_what_does_not_fit_is_refused(guard):
-    with pytest.raises(errors.ParameterError, match=r"max_length=91, but .* at most 90 tokens"):
-        table().pipe(cdf.add_class, guard, max_length=91)
+    with pytest.raises(errors.ParameterError, match=r"max_tokens=91, but .* at most 90 tokens"):
+        table().pipe(cdf.add_class, guard, max_tokens=91)
     with pytest.raises(errors.ParameterError, match="classifier that answers in words"):
         table().pipe(cdf.add_class, lambda texts: [[1, 2]] * len(texts), labels=["a", "b"], answer_into="raw")
     with pytest.raises(errors.ParameterError, match=r"score_of='safe'.*one of the answer"):
@@ -182,7 +182,7 @@ def test_a_batch_takes_no_more_than_is_planned(length, tmp_path):
     """A model large enough that what it holds shows beside the process, of which no answer ends early."""
     sizes = {"hidden_size": 256, "intermediate_size": 700, "num_hidden_layers": 6, "num_attention_heads": 4}
     entry = write_guard(tmp_path, learns=False, vocab_size=32_000, max_position_embeddings=1_024, **sizes)
-    (kernel,) = kernels_of(table().pipe(cdf.add_class, entry, max_length=990, max_batch_tokens=4_000))
+    (kernel,) = kernels_of(table().pipe(cdf.add_class, entry, max_tokens=990, max_batch_tokens=4_000))
     model = kernel.parameters["model"]
     loaded = LoadedModel(model)
     rows = loaded.size.rows(length)
@@ -202,7 +202,7 @@ def test_the_entries_of_the_catalogue_are_of_published_facts():
     assert hashlib.blake2b(whole.encode(), digest_size=16).hexdigest() == "aa1834bf635f8db2a5e746c4042e673a"
     for entry, name in ((AEGIS_DEFENSIVE, "Defensive"), (AEGIS_PERMISSIVE, "Permissive")):
         assert entry.model == f"nvidia/Aegis-AI-Content-Safety-LlamaGuard-{name}-1.0"
-        assert (entry.max_chars, entry.max_length, entry.answers) == (6_000, 4_096 - 100, aegis)
+        assert (entry.max_chars, entry.max_tokens, entry.answers) == (6_000, 4_096 - 100, aegis)
 
 
 @pytest.mark.parametrize(

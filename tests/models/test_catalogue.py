@@ -84,7 +84,7 @@ def test_what_a_model_stands_on_is_pinned_with_it(name, revision, tmp_path, monk
         return str(model if repository == entry.model else encoder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
-    assert len(computed(dataclasses.replace(entry, max_length=64), revision=revision).dropna()) == 5
+    assert len(computed(dataclasses.replace(entry, max_tokens=64), revision=revision).dropna()) == 5
     wanted = (entry.revision, entry.base_revision) if revision is None else ("main", None)
     assert asked == list(zip((entry.model, "maker/encoder"), wanted, strict=True))
 
@@ -94,7 +94,7 @@ def test_layers_on_an_encoder_give_one_of_their_classes(name, width, tmp_path):
     labels = {str(place): f"class {place}" for place in range(width)}
     encoder = write_deberta(tmp_path / "encoder")
     folder = write_classifier(tmp_path / "model", encoder, "model", {"fc": width}, id2label=labels)
-    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_length=64)
+    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_tokens=64)
     with pytest.warns(UserWarning, match=rf"other classes than were published for {name}: .*'class 0'"):
         computed(entry)
     labels = {str(place): label for place, label in enumerate(entry.classes)}
@@ -125,7 +125,7 @@ def test_one_number_is_bounded_and_makes_the_tiers_of_the_entry(name, tmp_path):
         texts = [text for text in TEXTS if text is not None]
         given = [tokenizer(text, truncation=True, return_tensors="pt") for text in texts]
         raw = np.array([float(module(**one).logits[0, 0]) for one in given])
-    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_length=64)
+    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_tokens=64)
     found = computed(entry).dropna()
     assert (raw < 0).any() or (raw > 5).any()
     np.testing.assert_allclose(found["class_score"].to_numpy(float), raw.clip(0, 5), atol=1e-5)

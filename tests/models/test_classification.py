@@ -252,5 +252,5 @@ def test_a_catalogue_entry_is_one_of_published_facts():
 def test_batches_are_no_part_of_what_a_run_compares(three_classes):
     one = table().pipe(cdf.add_class, three_classes)
     two = table().pipe(cdf.add_class, three_classes, max_batch_tokens=64, model_inference_batch_size=2)
-    other = table().pipe(cdf.add_class, three_classes, max_length=20)
+    other = table().pipe(cdf.add_class, three_classes, max_tokens=20)
     assert fingerprints_of(one) == fingerprints_of(two) != fingerprints_of(other)

@@ -149,7 +149,7 @@ def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_do
 def test_texts_are_cut_before_they_become_tokens(model):
     cut = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model=model, max_chars=11))
     np.testing.assert_allclose(cut, vectors(table(["water river"]).pipe(cdf.add_embedding, model=model)), atol=1e-5)
-    few = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model=model, max_length=4))
+    few = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model=model, max_tokens=4))
     np.testing.assert_allclose(few, cut, atol=1e-5)
 
 

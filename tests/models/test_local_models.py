@@ -194,7 +194,7 @@ def test_settings_of_other_models_are_refused(fitted):
     def function(texts):
         return [[1.0, 0.0]] * len(texts)
 
-    for name, value in (("revision", "v1"), ("max_length", 3), ("max_batch_tokens", 7), ("dtype", "bfloat16")):
+    for name, value in (("revision", "v1"), ("max_tokens", 3), ("max_batch_tokens", 7), ("dtype", "bfloat16")):
         for model, labels in ((fitted, None), (function, ["a", "b"])):
             with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to transformers models"):
                 table().pipe(cdf.add_class, model, into="kind", labels=labels, **{name: value})

@@ -82,7 +82,7 @@ def test_positions_that_begin_behind_padding_are_not_exceeded(tmp_path, kind):
     getattr(transformers, f"{kind}Model")(config).eval().save_pretrained(tmp_path)
     docs = table(["water " * 500, "the river"]).pipe(cdf.add_embedding, model=tmp_path)
     [kernel] = kernels_of(docs)
-    assert kernel.parameters["model"].max_length == 62
+    assert kernel.parameters["model"].max_tokens == 62
     found = np.stack(docs.compute(scheduler="synchronous")["embedding"].to_list())
     assert np.isfinite(found).all()
 

@@ -59,12 +59,12 @@ def table():
 
 def test_steps_with_the_same_files_load_them_once(model, loads):
     docs = table().pipe(cdf.add_embedding, model=model, into="mean", pooling="mean")
-    docs = docs.pipe(cdf.add_embedding, model=model, into="first", pooling="cls", max_length=8, max_batch_tokens=100)
+    docs = docs.pipe(cdf.add_embedding, model=model, into="first", pooling="cls", max_tokens=8, max_batch_tokens=100)
     docs = docs.pipe(cdf.add_class, model, into="one")  # the same files, with the layer that makes classes
     docs = docs.pipe(cdf.add_class, model, into="other", max_chars=5)
     together = docs.compute(scheduler="synchronous")
     assert [one.head == "classes" for one in loads] == [False, True]
-    for name, how in {"mean": {"pooling": "mean"}, "first": {"pooling": "cls", "max_length": 8}}.items():
+    for name, how in {"mean": {"pooling": "mean"}, "first": {"pooling": "cls", "max_tokens": 8}}.items():
         release_held()
         alone = table().pipe(cdf.add_embedding, model=model, **how).compute(scheduler="synchronous")
         np.testing.assert_allclose(

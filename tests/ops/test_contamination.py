@@ -72,7 +72,7 @@ def test_rows_are_dropped_with_the_benchmark_and_the_item(benchmark):
 
 
 def test_passages_are_cut_up_to_the_ends_of_sentences(benchmark):
-    cut = docs_of(*TEXTS).pipe(cdf.remove_contamination, benchmarks=benchmark, margin=0, min_piece_length=0).compute()
+    cut = docs_of(*TEXTS).pipe(cdf.remove_contamination, benchmarks=benchmark, margin=0, min_piece_chars=0).compute()
     assert cut["text"].tolist()[:2] == ["” It is the Rhine.", TEXTS[1]]
     assert cut["text"].tolist()[3] == "First.\n\nLast."
     short = docs_of(*TEXTS).pipe(cdf.remove_contamination, benchmarks=benchmark).compute()["text"]

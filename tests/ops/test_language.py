@@ -74,14 +74,14 @@ def test_lines_vote_with_their_length():
 
 @needs_model
 def test_only_the_beginning_is_looked_at():
-    rows = computed(cdf.add_language(table([ENGLISH + GERMAN * 50]), max_length=len(ENGLISH)))
+    rows = computed(cdf.add_language(table([ENGLISH + GERMAN * 50]), max_chars=len(ENGLISH)))
     assert rows["language"].tolist() == ["en"]
 
 
 @needs_model
 def test_keeping_a_language_says_why_others_went():
     texts = [ENGLISH, GERMAN, None, "the a x of"]
-    (kernel,) = kernels_of(cdf.keep_language(table(texts), languages=["en"], threshold=0.9))
+    (kernel,) = kernels_of(cdf.keep_language(table(texts), languages=["en"], min_score=0.9))
     outcome = kernel.run(computed(table(texts)))
     assert outcome.block["text"].tolist() == [ENGLISH]
     assert sum(outcome.dropped.values()) == 3
@@ -137,13 +137,13 @@ def test_what_is_no_model_has_no_labels(tmp_path):
     ("call", "said"),
     [
         (lambda df: cdf.add_language(df, top=0), "top=0 is not"),
-        (lambda df: cdf.add_language(df, max_length=0), "max_length=0 is not"),
+        (lambda df: cdf.add_language(df, max_chars=0), "max_chars=0 is not"),
         (lambda df: cdf.add_language(df, by="words"), "by='words' is not one of 'text', 'lines'"),
         (lambda df: cdf.keep_language(df, languages=[]), "languages is empty"),
-        (lambda df: cdf.keep_language(df, languages="en", threshold=65), "threshold=65 is not from 0 to 1"),
+        (lambda df: cdf.keep_language(df, languages="en", min_score=65), "min_score=65 is not from 0 to 1"),
         (
-            lambda df: cdf.keep_language(df, languages="en", threshold="0.5"),
-            "threshold='0.5' must be a number, not str",
+            lambda df: cdf.keep_language(df, languages="en", min_score="0.5"),
+            "min_score='0.5' must be a number, not str",
         ),
         (lambda df: cdf.keep_language(df, languages=["en", 5]), "must hold only str; 5 is int"),
         (lambda df: cdf.keep_language(df, languages="english"), "lid.176 has no language 'english'; did you mean 'en'"),

@@ -48,10 +48,10 @@ def alike_texts(groups=40, copies=4):
     return texts
 
 
-@pytest.mark.parametrize("verify", [0.7, None])
-def test_near_duplicates_have_the_similarity_and_the_row_that_the_table_of_groups_names(tmp_path, verify):
+@pytest.mark.parametrize("jaccard_threshold", [0.7, None])
+def test_near_duplicates_have_the_similarity_and_the_row_that_the_table_of_groups_names(tmp_path, jaccard_threshold):
     docs = write_files(tmp_path / "in", alike_texts(), 20)  # 20 ranges, 3 in each group of them
-    options = {"scheme": cdf.minhash.FINEWEB, "verify": verify}
+    options = {"scheme": cdf.minhash.FINEWEB, "jaccard_threshold": jaccard_threshold}
     gone = rejects_of(docs.curate.drop_near_duplicates(**options), tmp_path)
     groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "groups", **options).compute()
     wanted = groups[~groups["kept"]].sort_values(["file", "offset"], ignore_index=True)
@@ -60,7 +60,7 @@ def test_near_duplicates_have_the_similarity_and_the_row_that_the_table_of_group
     assert gone["reject_offset"].tolist() == wanted["offset"].tolist()
     assert gone["reject_matched_file"].tolist() == wanted["matched_file"].tolist()
     assert gone["reject_matched_offset"].tolist() == wanted["matched_offset"].tolist()
-    if verify is None:
+    if jaccard_threshold is None:
         assert gone[["reject_value", "reject_threshold"]].isna().all(axis=None)
         assert set(gone["reject_rule"]) == {"the same band"}
     else:
