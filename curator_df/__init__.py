@@ -16,10 +16,10 @@ from curator_df.io.jsonl import read_jsonl
 from curator_df.io.moves import to_backend
 from curator_df.io.parquet import read_parquet
 from curator_df.io.shuffle import blend, shuffle_rows
-from curator_df.io.split import split_by
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc import read_warc
 from curator_df.io.write import write_jsonl, write_parquet
+from curator_df.io.write_by import write_by
 from curator_df.io.write_many import write_many
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
@@ -39,6 +39,7 @@ from curator_df.ops.comments import add_comment_ratio
 from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
 from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
 from curator_df.ops.drops import describe_drops
+from curator_df.ops.duplicate_parts import remove_repeated_parts
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain
 from curator_df.ops.html_ratio import add_html_text_ratio
@@ -125,17 +126,18 @@ __all__ = [
     "remove_markdown",
     "remove_outside",
     "remove_quotation_marks",
+    "remove_repeated_parts",
     "remove_urls",
     "resources",
     "sample_rows",
     "serve_metrics",
     "shuffle_rows",
     "slurm_cluster",
-    "split_by",
     "split_documents",
     "split_rows",
     "start_cluster",
     "to_backend",
+    "write_by",
     "write_jsonl",
     "write_many",
     "write_parquet",
@@ -185,13 +187,14 @@ _register_operators(
         remove_markdown,
         remove_outside,
         remove_quotation_marks,
+        remove_repeated_parts,
         remove_urls,
         sample_rows,
         shuffle_rows,
-        split_by,
         split_documents,
         split_rows,
         to_backend,
+        write_by,
         write_jsonl,
         write_parquet,
     )

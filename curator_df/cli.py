@@ -86,10 +86,8 @@ SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if i
 DEMO_MEMORY = "1GB"
 SHOWN_ROWS = 3
 """Rows of the demo that are shown of each kind."""
-OPTIONS = (
-    "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing on_text partition_on port"
-)
-OPTIONS += " rejects sample_size scheme text jaccard_threshold workdir"
+OPTIONS = "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing partition_on port"
+OPTIONS += " rejects sample_size scheme text jaccard_threshold unit workdir"
 """Arguments of Python that are options here."""
 _ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
 
@@ -220,7 +218,7 @@ def dedup(
         typer.Option(show_default=False, help="With --exact. case_and_spaces: ignore case and extra spaces."),
     ] = None,
     keep: Annotated[str, typer.Option(help="Row of a group to keep: first, last or longest.")] = "first",
-    on_text: Annotated[
+    unit: Annotated[
         str | None,
         typer.Option(show_default=False, help="With --exact. lines or paragraphs: remove repeated ones, not rows."),
     ] = None,
@@ -244,15 +242,17 @@ def dedup(
 ) -> None:
     """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
     docs = _read(source, on_bad_rows)
-    policy: dict[str, Any] = {"text": text, "keep": keep}
+    policy: dict[str, Any] = {"keep": keep}
     near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
         raise ParameterError(f"{' and '.join(given)} cannot be used with --exact, which compares whole texts")
     scheme, least = scheme or "nemo", JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
-    if exact:
-        docs = cdf.drop_exact_duplicates(docs, normalize=normalize, on_text=on_text, **policy)  # type: ignore[arg-type]
-    elif normalize is not None or on_text is not None:
-        raise ParameterError("--normalize and --on-text go with --exact")
+    if exact and unit is not None:
+        docs = cdf.remove_repeated_parts(docs, unit, normalize=normalize, text=text, **policy)  # type: ignore[arg-type]
+    elif exact:
+        docs = cdf.drop_exact_duplicates(docs, subset=text, normalize=normalize, **policy)  # type: ignore[arg-type]
+    elif normalize is not None or unit is not None:
+        raise ParameterError("--normalize and --unit go with --exact")
     elif scheme not in SCHEMES:
         raise ParameterError(f"--scheme {scheme!r} is not one of {', '.join(map(repr, SCHEMES))}")
     else:
@@ -261,7 +261,7 @@ def dedup(
             "jaccard_threshold": least or None,
             "bands_per_iteration": bands_per_iteration,
         }
-        docs = cdf.drop_near_duplicates(docs, **policy)
+        docs = cdf.drop_near_duplicates(docs, text=text, **policy)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]

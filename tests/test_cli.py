@@ -130,10 +130,10 @@ MISTAKES = [
         ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--jaccard-threshold", "0.5"],
         "ParameterError: --scheme and --jaccard-threshold cannot be used with --exact",
     ),
-    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text go with --exact"),
+    (["dedup", "IN", "out", "--unit", "lines"], "ParameterError: --normalize and --unit go with --exact"),
     (
-        ["dedup", "IN", "out", "--exact", "--on-text", "words"],
-        "ParameterError: drop_exact_duplicates: --on-text words",
+        ["dedup", "IN", "out", "--exact", "--unit", "words"],
+        "ParameterError: remove_repeated_parts: --unit words",
     ),
 ]
 FORKED = """

@@ -37,7 +37,7 @@ def add_ids(
     *,
     into: str = "id",
     by: By = "address",
-    text: str | Sequence[str] = "text",
+    subset: str | Sequence[str] = "text",
     dense: bool = False,
     start: int = 0,
 ) -> Any:
@@ -53,7 +53,7 @@ def add_ids(
         ``"address"``: an integer made of the file's position in the list of input files and the row's position in that
         file; it increases in input order, and is what `find_exact_duplicates` calls ``address``. ``"content"``: 32
         hexadecimal digits of the text's 128-bit hash, which a document has in any input; equal texts have equal ids.
-    text : str or list of str
+    subset : str or list of str
         With ``by="content"``: column or columns to hash.
     dense : bool
         Number the rows consecutively instead, in input order. This requires the number of rows in all preceding ranges,
@@ -72,7 +72,7 @@ def add_ids(
     ExpressionError
         If rows share an address (after `split_documents`), with ``by="address"`` and without ``dense=True``.
     ColumnError
-        If the new column already exists, or one of ``text`` is missing.
+        If the new column already exists, or one of ``subset`` is missing.
     ParameterError
         If ``dense=True`` is combined with ``by="content"``, or ``start`` is negative or given without ``dense=True``.
     BarrierError
@@ -120,7 +120,7 @@ def add_ids(
         )
         meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
         return map_blocks(df, kernel, meta=meta)
-    columns = strings_of("add_ids", "text", text)
+    columns = strings_of("add_ids", "subset", subset)
     require_columns(df, "add_ids", *columns)
     parameters["columns"] = columns
     kernel = BlockKernel("add_ids", content_ids, parameters, CONTENT_FACTOR, peak_is_measured=True)

@@ -78,7 +78,7 @@ def add_quality_tier(
     Rows: same. Columns: plus ``quality_tier`` and ``quality_tier_score``. Backends: pandas. Peak extra memory: 0.9 x
     block for rows of 100 bytes and short tier names. Computes: no.
 
-    Pass the table to `split_by` (or use ``partition_on=`` of a writer) to write each tier to its own folder. `blend`
+    Pass the table to `write_by` (or use ``partition_on=`` of a writer) to write each tier to its own folder. `blend`
     repeats the best tiers more often.
 
     References

@@ -45,9 +45,12 @@ from tests.contracts.model_functions import LetterEntities, length_vectors, lett
 from tests.contracts.operator_rows import ROWS
 from tests.contracts.tiny_prompts import prompts_model
 
-SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
+SHORTENED = ("remove_repeated_parts",)
+"""Operators that shorten texts, and drop the rows of which nothing is left."""
+_REMOVE = tuple(name for name in cdf.__all__ if name.startswith("remove_") and name not in SHORTENED)
+SAME_ROWS = ("add_", "normalize_", "redact_", *_REMOVE)
 """Verbs that neither drop rows nor change their order."""
-SUBSET = ("keep_", "sample_", "drop_", "split_rows")
+SUBSET = ("keep_", "sample_", "drop_", "split_rows", *SHORTENED)
 """Verbs that drop rows and change nothing else."""
 OTHER_ROWS = ("join_documents", "split_documents")
 """Operators of which other rows come out than went in."""
@@ -78,7 +81,7 @@ def require_documented_rejects(case: Case, rejects: pd.DataFrame) -> None:
     """Hold the rejects of a case to the table on the operators page: what is filled in, and what is null."""
     page = (Path(__file__).resolve().parents[2] / "docs/operators.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(f"| `{case.operator}`")]
-    rows = [row for row in rows if len(row) == 5 and (" with `on_text`" in row[0]) == ("on_text" in case.arguments)]
+    rows = [row for row in rows if len(row) == 5]
     assert len(rows) == 1, f"the table of rejects on the operators page has {len(rows)} rows for {case}"
     for said, column in zip(rows[0][1:], REJECT_COLUMNS, strict=True):
         if said.strip() == "-":
@@ -268,8 +271,9 @@ ALL_CASES = (
         costly={"keep": "longest", "normalize": "case_and_spaces"},
         backends=BOTH,
     ),
-    Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
-    Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
+    Case("drop_exact_duplicates", {"subset": ("title", "score")}, "columns", waits=True),
+    Case("remove_repeated_parts", {"unit": "lines"}, "lines", rewrites=("text",), waits=True),
+    Case("remove_repeated_parts", {"unit": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "jaccard_threshold": None}, backends=BOTH),
     Case("drop_near_duplicates", {"ngrams": "words", "ngram_size": 5}, "words", waits=True, backends=BOTH),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
@@ -375,10 +379,10 @@ ALL_CASES = (
         "sample_rows",
         {"fraction": 0.5, "by": "content"},
         "content",
-        costly={"fraction": 0.9, "text": ("id", "text")},
+        costly={"fraction": 0.9, "subset": ("id", "text")},
         backends=BOTH,
     ),
-    Case("sample_rows", {"fraction": 0.5, "by": "content", "text": ("id", "text")}, "columns"),
+    Case("sample_rows", {"fraction": 0.5, "by": "content", "subset": ("id", "text")}, "columns"),
     # With one space a segment has a letter or less on some shapes.
     Case(
         "split_rows", {"parts": {"a": 0.5, "b": 0.5}}, costly={"parts": {"b": 0.1, "a": 0.9}}, part="a", backends=BOTH
@@ -391,7 +395,7 @@ ALL_CASES = (
         part="b",
         backends=BOTH,
     ),
-    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "groups": "score"}, "groups", part="b"),
+    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "group_column": "score"}, "groups", part="b"),
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )
 

@@ -42,7 +42,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "max_chars": 100,
         "text": "title",
     },
-    "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
+    "add_ids": {"into": "key", "by": "content", "subset": "title", "dense": True, "start": 7},
     "add_language": {"by": "lines", "top": 3, "max_chars": 50, "into": "lang", "text": "title"},
     "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
@@ -79,7 +79,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "into": "signature",
     },
     "drop_contaminated": _CONTAMINATION,
-    "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
+    "drop_exact_duplicates": {"subset": "title", "normalize": "case_and_spaces", "keep": "last"},
     "drop_near_duplicates": {
         "text": "title",
         "ngrams": "words",
@@ -139,9 +139,10 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "strip": True,
     },
     "remove_quotation_marks": {"text": "title"},
+    "remove_repeated_parts": {"unit": "paragraphs", "normalize": "case_and_spaces", "keep": "last", "text": "title"},
     "remove_urls": {"text": "title"},
-    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
-    "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "text": "title", "groups": "score"},
+    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "subset": "title"},
+    "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "subset": "title", "group_column": "score"},
     "split_documents": {"separator": "\n", "text": "title", "segment_id": "segment"},
 }
 OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}
@@ -149,11 +150,11 @@ OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if nam
 
 
 ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("add_ids", "text"): {"by": "content"},
+    ("add_ids", "subset"): {"by": "content"},
     ("add_ids", "start"): {"dense": True},
     ("redact_pii", "key"): {"replacement": "hash"},
     ("remove_outside", "include_left"): {"left": "a"},
-    ("sample_rows", "text"): {"by": "content"},
+    ("sample_rows", "subset"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
 MODELS = ("add_class", "add_embedding", "keep_class")

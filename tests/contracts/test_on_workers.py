@@ -69,7 +69,7 @@ def without_exact_duplicates(docs: Any, out: Path) -> Any:
 
 
 def without_repeated_lines(docs: Any, out: Path) -> Any:
-    return cdf.write_parquet(docs.pipe(cdf.drop_exact_duplicates, on_text="paragraphs"), out)
+    return cdf.write_parquet(docs.pipe(cdf.remove_repeated_parts, "paragraphs"), out)
 
 
 def without_near_duplicates(docs: Any, out: Path) -> Any:
@@ -98,7 +98,7 @@ def joined(docs: Any, out: Path) -> Any:
 
 
 def split(docs: Any, out: Path) -> Any:
-    return cdf.split_by(docs.dropna(subset=["lang"]), out, column="lang").receipt
+    return cdf.write_by(docs.dropna(subset=["lang"]), out, "lang").receipt
 
 
 def shuffled(docs: Any, out: Path) -> Any:

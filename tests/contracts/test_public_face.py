@@ -46,7 +46,6 @@ VERBLESS = {
     "serve_metrics",
     "shuffle_rows",
     "slurm_cluster",
-    "split_by",
     "start_cluster",
     "to_backend",
 }
@@ -66,9 +65,11 @@ POSITIONAL_SECOND = {
     ("keep_where", "predicate"),
     ("profile_memory", "sample"),
     ("shuffle_rows", "path"),
-    ("split_by", "path"),
+    ("remove_repeated_parts", "unit"),
     ("split_rows", "parts"),
     ("to_backend", "backend"),
+    ("write_by", "path"),
+    ("write_by", "column"),
     ("write_jsonl", "path"),
     ("write_parquet", "path"),
 }

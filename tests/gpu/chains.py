@@ -54,7 +54,7 @@ def raises_when_large(block):
 
 def rewritten(docs, folder):
     """Run the operators that write a table and read it back; pickle what they return."""
-    cdf.split_by(docs, folder / "split", column="is_old")[True].compute().to_pickle(folder / "split.pickle")
+    cdf.write_by(docs, folder / "split", "is_old")[True].compute().to_pickle(folder / "split.pickle")
     cdf.shuffle_rows(docs, folder / "shuffled", seed=3).compute().to_pickle(folder / "shuffled.pickle")
     cdf.checkpoint(docs.pipe(cdf.keep_where, "id > 3"), folder / "kept").compute().to_pickle(folder / "kept.pickle")
 

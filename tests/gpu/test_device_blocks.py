@@ -35,7 +35,7 @@ OPERATORS = {
     "sample_rows": lambda df: cdf.sample_rows(df, fraction=0.5),
     "sample_content": lambda df: cdf.sample_rows(df, fraction=0.5, by="content"),
     "split_rows": lambda df: cdf.split_rows(df, {"a": 0.5, "b": 0.5}, by="address")["b"],
-    "split_groups": lambda df: cdf.split_rows(df, {"a": 0.5, "b": 0.5}, by="address", groups="text")["b"],
+    "split_groups": lambda df: cdf.split_rows(df, {"a": 0.5, "b": 0.5}, by="address", group_column="text")["b"],
     "keep_where": lambda df: cdf.keep_where(df, "id > 3"),
     "keep_where_null": lambda df: cdf.keep_where(df, lambda block: block["text"] > "a"),
 }
