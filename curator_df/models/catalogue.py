@@ -97,7 +97,7 @@ class Classifier:
     """Characters to read on either side of the middle of a text; None for the text from its beginning."""
     labels: tuple[str, ...] = ()
     """Names of its classes as published, for a model with an output for each. The model's own files decide."""
-    tiers: Mapping[str, float] | None = None
+    thresholds: Mapping[str, float] | None = None
     """For a model with one output: the lowest score of each class, from the highest to the lowest."""
     clip: tuple[float, float] | None = None
     """For a model with one output: the bounds to which the score is clipped."""
@@ -125,7 +125,7 @@ class Classifier:
         """
         if self.answers is not None:
             return self.answers().labels
-        return self.labels if self.tiers is None else tuple(self.tiers)
+        return self.labels if self.thresholds is None else tuple(self.thresholds)
 
 
 QUALITY = Classifier(
@@ -182,7 +182,7 @@ FINEMATH = Classifier(
     "Allal et al. 2025, https://arxiv.org/abs/2502.02737; nemo_curator 1.4.0, stages/math/classifiers/finemath.py",
     max_tokens=512,
     center_chars=10_000,
-    tiers={"4_or_more": 3.5, "3": 2.5, "less": 0.0},
+    thresholds={"4_or_more": 3.5, "3": 2.5, "less": 0.0},
     clip=(0.0, 5.0),
     revision="bd0b0e330750ccaafb16c47066f875b3fcb707c3",
     licence="MIT",
@@ -194,7 +194,7 @@ FINEWEB_EDU = Classifier(
     "HuggingFaceFW/fineweb-edu-classifier",
     "Penedo et al. 2024, https://arxiv.org/abs/2406.17557; nemo_curator 0.9.0, classifiers/fineweb_edu.py",
     max_tokens=512,
-    tiers={"high_quality": 2.5, "low_quality": 0.0},
+    thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
     revision="284663cbb2dabf9bda30d8f8cc49601251ee1631",
     licence="Apache-2.0",
@@ -205,7 +205,7 @@ FINEWEB_MIXTRAL_EDU = Classifier(
     "nvidia/nemocurator-fineweb-mixtral-edu-classifier",
     "nemo_curator 0.9.0, classifiers/fineweb_edu.py",
     max_tokens=512,
-    tiers={"high_quality": 2.5, "low_quality": 0.0},
+    thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
     licence=NVIDIA_OPEN,
 )
@@ -215,7 +215,7 @@ FINEWEB_NEMOTRON_EDU = Classifier(
     "nvidia/nemocurator-fineweb-nemotron-4-edu-classifier",
     "nemo_curator 0.9.0, classifiers/fineweb_edu.py",
     max_tokens=512,
-    tiers={"high_quality": 2.5, "low_quality": 0.0},
+    thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
     licence=NVIDIA_OPEN,
 )
@@ -226,7 +226,7 @@ INSTRUCTION_DATA_GUARD = Classifier(
     "nemo_curator 0.9.0, classifiers/aegis.py",
     max_tokens=4096,
     max_chars=6000,
-    tiers={"poisoned": 0.5, "clean": 0.0},
+    thresholds={"poisoned": 0.5, "clean": 0.0},
     adapter="nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
     adapter_revision=_DEFENSIVE_REVISION,
     revision="52b58d8f0dfb6378256783434852131969f5b2ba",

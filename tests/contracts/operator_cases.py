@@ -88,7 +88,7 @@ def require_documented_rejects(case: Case, rejects: pd.DataFrame) -> None:
             assert rejects[column].isna().all(), column
         elif "(null " not in said:
             assert rejects[column].notna().all(), column
-        elif not ("tiers" in said and "tiers" not in case.arguments):
+        elif not ("thresholds" in said and "thresholds" not in case.arguments):
             assert rejects[column].notna().any(), column
 
 
@@ -236,19 +236,25 @@ ALL_CASES = (
     Case(
         "add_class",
         {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000},
-        adds=("class", "class_score"),
-    ),
-    Case(
-        "add_class",
-        {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000, "filter_by": "long"},
-        "filter_by",
-        adds=("class", "class_score"),
-        costly={"filter_by": ("long", "short")},
+        adds=("label", "label_score"),
     ),
     Case(
         "keep_class",
-        {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
-        costly={"keep": ("long", "short")},
+        {"classifier": letter_counts, "classes": "long", "labels": ("long", "short"), "max_chars": 1_000},
+        costly={"classes": ("long", "short")},
+    ),
+    Case(
+        "keep_class",
+        {
+            "classifier": letter_counts,
+            "classes": "long",
+            "labels": ("long", "short"),
+            "max_chars": 1_000,
+            "into": "kind",
+        },
+        "columns",
+        adds=("kind", "kind_score"),
+        costly={"classes": ("long", "short")},
     ),
     Case(
         "add_completion",
@@ -318,7 +324,7 @@ ALL_CASES = (
     ),
     Case(
         "add_quality_tier",
-        {"scores": ("score", "id"), "tiers": {"high": 8, "low": 0}, "how": "min"},
+        {"scores": ("score", "id"), "thresholds": {"high": 8, "low": 0}, "how": "min"},
         adds=("quality_tier", "quality_tier_score"),
         costly={"scores": ("id",)},
     ),

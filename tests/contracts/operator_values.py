@@ -21,8 +21,8 @@ _CONTAMINATION = {
 _CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
 ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
-    "add_class": {**_CLASSES, "into": "kind", "score_of": "long", "filter_by": "long"},
-    "keep_class": {**_CLASSES, "keep": "short"},
+    "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
+    "keep_class": {**_CLASSES, "classes": "short", "into": "kind", "score_of": "long"},
     "add_completion": {
         "prompt": "Say twice: {text}",
         "model": "another",
@@ -61,7 +61,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "add_quality_tier": {
         "scores": ("score",),
-        "tiers": {"high": 7, "low": 0},
+        "thresholds": {"high": 7, "low": 0},
         "how": "max",
         "scale": {"score": (0, 9)},
         "into": "tier",
@@ -182,6 +182,7 @@ NO_IDENTITY = {
 steps."""
 TESTED_ELSEWHERE = {
     ("add_class", "answer_into"),
+    ("keep_class", "answer_into"),
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
     ("add_prompt_scores", "revision"),
@@ -194,7 +195,7 @@ TESTED_ELSEWHERE = {
     ("drop_semantic_duplicates", "k_means"),
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
-    *((name, "tiers") for name in ("add_class", "keep_class")),
+    *((name, "thresholds") for name in ("add_class", "keep_class")),
     *((name, parameter) for name in MODELS for parameter in ("dtype", "max_tokens", "revision", "trust_remote_code")),
 }
 """Parameters whose values need another table than `ROWS`, a model or tokenizer as files, or a GPU."""

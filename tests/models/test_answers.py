@@ -95,9 +95,9 @@ def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how)
     wanted = computed(table(texts).pipe(cdf.add_class, guard, max_batch_tokens=2_000, answer_into="raw"))
 
     def same(found):
-        assert found["class"].tolist() == wanted["class"].tolist()
+        assert found["label"].tolist() == wanted["label"].tolist()
         assert found["raw"].tolist() == wanted["raw"].tolist()
-        found, shares = (docs["class_score"].to_numpy(float) for docs in (found, wanted))
+        found, shares = (docs["label_score"].to_numpy(float) for docs in (found, wanted))
         np.testing.assert_allclose(found, shares, atol=1e-5)
 
     same(computed(table(texts, npartitions=4).pipe(cdf.add_class, guard, answer_into="raw", **how)))
@@ -118,7 +118,7 @@ def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how)
 
 def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
     result = computed(table().pipe(cdf.add_class, guard, answer_into="raw"))
-    assert result["class"].iloc[-1] == "safe"  # the sword at its end is not read
+    assert result["label"].iloc[-1] == "safe"  # the sword at its end is not read
     whole = computed(table(["the river " + "one " * 40]).pipe(cdf.add_class, guard, answer_into="raw"))
     assert result["raw"].iloc[-1] == whole["raw"].iloc[0]
     (kernel,) = kernels_of(table().pipe(cdf.add_class, guard))
@@ -131,10 +131,10 @@ def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
 
 
 def test_rows_go_by_the_class_that_an_answer_names(guard):
-    kept = computed(table(TEXTS[:5]).pipe(cdf.keep_class, guard, keep=["safe", "O2"]))
+    kept = computed(table(TEXTS[:5]).pipe(cdf.keep_class, guard, classes=["safe", "O2"]))
     assert kept["text"].tolist() == [TEXTS[0], TEXTS[3]]
     with pytest.raises(errors.ParameterError, match=r"'O3'.*'unknown', 'safe', 'O1', 'O2'"):
-        table().pipe(cdf.keep_class, guard, keep="O3")
+        table().pipe(cdf.keep_class, guard, classes="O3")
 
 
 def test_what_does_not_fit_is_refused(guard):

@@ -101,11 +101,11 @@ def test_layers_on_an_encoder_give_one_of_their_classes(name, width, tmp_path):
     folder = write_classifier(tmp_path / "published", encoder, "model", {"fc": width}, id2label=labels)
     entry = dataclasses.replace(entry, model=str(folder))
     found = computed(entry).dropna()
-    assert set(found["class"]) <= set(entry.classes)
-    assert ((found["class_score"] > 1 / width) & (found["class_score"] <= 1)).all()
+    assert set(found["label"]) <= set(entry.classes)
+    assert ((found["label_score"] > 1 / width) & (found["label_score"] <= 1)).all()
     assert len(found) == 5
     # A commit is that of the hub, not of a folder.
-    assert found["class"].equals(computed(str(folder)).dropna()["class"])
+    assert found["label"].equals(computed(str(folder)).dropna()["label"])
 
 
 @pytest.mark.parametrize("name", OF_ONE_NUMBER)
@@ -128,7 +128,7 @@ def test_one_number_is_bounded_and_makes_the_tiers_of_the_entry(name, tmp_path):
     entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_tokens=64)
     found = computed(entry).dropna()
     assert (raw < 0).any() or (raw > 5).any()
-    np.testing.assert_allclose(found["class_score"].to_numpy(float), raw.clip(0, 5), atol=1e-5)
-    least = sorted(entry.tiers.items(), key=lambda tier: tier[1])
+    np.testing.assert_allclose(found["label_score"].to_numpy(float), raw.clip(0, 5), atol=1e-5)
+    least = sorted(entry.thresholds.items(), key=lambda tier: tier[1])
     wanted = [[tier for tier, number in least if score >= number][-1] for score in raw.clip(0, 5)]
-    assert found["class"].tolist() == wanted
+    assert found["label"].tolist() == wanted

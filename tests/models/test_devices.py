@@ -46,7 +46,7 @@ def classes(tmp_path_factory):
 
 
 def scores(docs):
-    return docs.compute(scheduler="synchronous")["class_score"].dropna().to_numpy(float)
+    return docs.compute(scheduler="synchronous")["label_score"].dropna().to_numpy(float)
 
 
 @pytest.mark.parametrize("write", [write_bert, write_deberta], ids=["BERT", "DeBERTa"])
@@ -80,8 +80,8 @@ def test_a_language_model_is_held_as_bfloat16_and_answers_the_same(tmp_path):
     plain = table(texts).pipe(cdf.add_class, guard).compute(scheduler="synchronous")
     docs = table(texts).pipe(cdf.add_class, guard, dtype="bfloat16")
     found = docs.compute(scheduler="synchronous")
-    assert found["class"].equals(plain["class"])
-    difference = found["class_score"].astype(float) - plain["class_score"].astype(float)
+    assert found["label"].equals(plain["label"])
+    difference = found["label_score"].astype(float) - plain["label_score"].astype(float)
     assert 1e-6 < difference.abs().max() < NEAR
     (kernel,) = kernels_of(docs)
     loaded = held((kernel.parameters["model"], NO_LIMITS), lambda: pytest.fail("it was not loaded"))

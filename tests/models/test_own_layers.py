@@ -98,10 +98,10 @@ def test_a_layer_on_the_first_token_gives_the_classes_of_its_authors(quality, en
     wanted = wanted_probabilities(quality, encoder, [text for text in TEXTS if text is not None])
     entry = Classifier("ours", str(quality), "here", max_tokens=64, max_chars=6000)
     result = computed(table().pipe(cdf.add_class, entry, max_batch_tokens=100))
-    assert result["class"].isna().tolist() == [text is None for text in TEXTS]
-    assert result["class"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
-    assert len(set(result["class"].dropna())) > 1
-    np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted.max(1), atol=1e-5)
+    assert result["label"].isna().tolist() == [text is None for text in TEXTS]
+    assert result["label"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
+    assert len(set(result["label"].dropna())) > 1
+    np.testing.assert_allclose(result["label_score"].dropna().to_numpy(float), wanted.max(1), atol=1e-5)
 
 
 def test_the_encoder_is_planned_by_its_own_configuration(quality):
@@ -130,7 +130,7 @@ def test_a_model_may_read_the_middle_of_a_text(quality):
     result = computed(table([one * 9, "short"]).pipe(cdf.add_class, entry))
     middle = (one * 9)[len(one * 9) // 2 - 20 : len(one * 9) // 2 + 20]
     plain = computed(table([middle, "short"]).pipe(cdf.add_class, quality))
-    pd.testing.assert_frame_equal(result[["class", "class_score"]], plain[["class", "class_score"]])
+    pd.testing.assert_frame_equal(result[["label", "label_score"]], plain[["label", "label_score"]])
 
 
 def test_prompts_get_tasks_and_scores(prompts, encoder):

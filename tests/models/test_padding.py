@@ -29,7 +29,7 @@ def table(texts):
 
 def scores(folder, batch):
     docs = table(TEXTS).pipe(cdf.add_class, folder, score_of="LABEL_1", model_inference_batch_size=batch)
-    return docs.compute(scheduler="synchronous")["class_score"].to_numpy(float)
+    return docs.compute(scheduler="synchronous")["label_score"].to_numpy(float)
 
 
 def write_decoder(folder, *, in_config, in_tokenizer):

@@ -173,7 +173,7 @@ def test_trust_has_no_meaning_where_nothing_comes_with_code():
     with pytest.raises(errors.ParameterError, match="trust_remote_code=True applies only to transformers models"):
         table().pipe(cdf.add_embedding, model=len, dimensions=1, trust_remote_code=True)
     with pytest.raises(errors.ParameterError, match="trust_remote_code has no meaning"):
-        table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, keep="safe", trust_remote_code=True)
+        table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, classes="safe", trust_remote_code=True)
 
 
 @pytest.mark.parametrize(
