@@ -48,7 +48,12 @@ def measure(given: argparse.Namespace, dtype: str, gpus: int) -> tuple[Any, npt.
     resources = cdf.resources(gpus=1) if gpus else None
     read = cdf.read_parquet if given.corpus.endswith(".parquet") else cdf.read_jsonl
     docs = read(given.corpus).pipe(cdf.normalize_unicode)
-    how = {"model": given.model or published(), "dtype": dtype, "resources": resources, "max_tokens": given.max_tokens}
+    how = {
+        "model": given.model or published(),
+        "compute_dtype": dtype,
+        "resources": resources,
+        "max_tokens": given.max_tokens,
+    }
     embedded = docs.pipe(cdf.add_embedding, **how)
     with (
         tempfile.TemporaryDirectory(dir=given.folder) as folder,

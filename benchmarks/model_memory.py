@@ -43,7 +43,7 @@ def used(folder: str, dtype: Dtype) -> TextModel:
         max_chars=None,
         batch_rows="auto",
         batch_tokens=TOKENS,
-        dtype=dtype,
+        compute_dtype=dtype,
     )
 
 

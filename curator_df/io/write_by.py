@@ -63,8 +63,8 @@ class TablesByValue(Mapping[Any, Any]):
 def write_by(
     df: Any,
     path: str | os.PathLike[str],
-    column: str,
     *,
+    column: str,
     compression: ParquetCompression = "zstd",
     target_file_size: str | int = TARGET_FILE_BYTES,
     rejects: str | os.PathLike[str] | None = None,
@@ -131,7 +131,7 @@ def write_by(
 
     Examples
     --------
-    >>> tables = cdf.write_by(docs, "by_lang/", "lang")  # doctest: +SKIP
+    >>> tables = cdf.write_by(docs, "by_lang/", column="lang")  # doctest: +SKIP
     >>> dict(tables.rows)  # doctest: +SKIP
     {'en': 812, 'de': 113, None: 4}
     >>> german = tables["de"].pipe(cdf.keep_where, "score > 3")  # doctest: +SKIP

@@ -49,7 +49,7 @@ def chosen_model(
             "max_batch_tokens": batches["batch_tokens"],
             "revision": revision,
         }
-        settings |= {name: batches[name] for name in ("dtype", "trust_remote_code")}
+        settings |= {name: batches[name] for name in ("compute_dtype", "trust_remote_code")}
         found = _of_another_kind(operator, classifier, chosen, settings, batches["batch_rows"])
         if found is not None:
             return found

@@ -54,7 +54,7 @@ def add_class(
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -84,7 +84,7 @@ def add_class(
         classes good and bad. By default the score of the text's own class.
     answer_into : str, optional
         For a classifier that answers in words (Aegis): column for the raw answers, which show why a class is unknown.
-    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
+    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
         Commit, tag or branch of a model on the hub. Defaults to the one in the catalogue, or to the latest for a model
@@ -136,7 +136,7 @@ def add_class(
     columns = _new_columns(df, "add_class", into, answer_into)
     given = {"labels": labels, "thresholds": thresholds, "max_tokens": max_tokens, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
+    how = {**batches, "compute_dtype": compute_dtype, "resources": resources, "trust_remote_code": trust_remote_code}
     model, scores = chosen_model(df, "add_class", classifier, text, revision, given, how)
     if score_of is not None:
         scores = scores.of_class("add_class", score_of)
@@ -160,7 +160,7 @@ def keep_class(
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -181,7 +181,7 @@ def keep_class(
         default neither is added.
     score_of, answer_into
         As in `add_class`. Without ``into``, the score is only in the rejects.
-    labels, thresholds, max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision, \
+    labels, thresholds, max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources, revision, \
 trust_remote_code
         As in `add_class`.
     text : str, default "text"
@@ -227,7 +227,7 @@ trust_remote_code
     columns = _new_columns(df, "keep_class", into, answer_into)
     given = {"labels": labels, "thresholds": thresholds, "max_tokens": max_tokens, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
+    how = {**batches, "compute_dtype": compute_dtype, "resources": resources, "trust_remote_code": trust_remote_code}
     model, scores = chosen_model(df, "keep_class", classifier, text, revision, given, how)
     if score_of is not None:
         scores = scores.of_class("keep_class", score_of)

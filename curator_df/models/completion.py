@@ -47,8 +47,8 @@ NO_OPTIONS = {
 
 def add_completion(
     df: Any,
-    *,
     prompt: str,
+    *,
     base_url: str,
     model: str,
     into: str = "completion",

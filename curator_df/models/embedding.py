@@ -41,8 +41,8 @@ ROW_BYTES = 100
 
 def add_embedding(
     df: Any,
-    *,
     model: str | os.PathLike[str] | Callable[[Sequence[str]], Any],
+    *,
     into: str = "embedding",
     pooling: Pooling = "auto",
     normalize: bool = True,
@@ -52,7 +52,7 @@ def add_embedding(
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -75,7 +75,7 @@ def add_embedding(
     normalize : bool, default True
         Whether to normalize vectors to length 1.
     precision : {"float32", "float16"}
-        Number format for storage; ``dtype`` is the one for computation.
+        Number format for storage; ``compute_dtype`` is the one for computation.
     dimensions : int, optional
         Length of a vector; required for a function only.
     max_tokens : int, optional
@@ -89,7 +89,7 @@ def add_embedding(
     max_batch_tokens : int, optional
         Maximum tokens in a batch, including padding; the plan reserves memory for it. The default is 2,048, or on a GPU
         as many as fit into the memory that a call may use.
-    dtype : {"auto", "float32", "bfloat16"}
+    compute_dtype : {"auto", "float32", "bfloat16"}
         Number format of the model's computation. With bfloat16 the matrix products use numbers of half the size, and
         vectors change by about one percent. By default float32 on CPUs, bfloat16 on a GPU.
     resources : Resources, optional
@@ -159,7 +159,12 @@ def add_embedding(
         if dimensions is None:
             raise ParameterError(f"{operator}: a function needs dimensions=, how many numbers it returns for a text")
         width = require_count(operator, "dimensions", dimensions)
-        settings = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision, "pooling": pooling}
+        settings = {
+            "compute_dtype": compute_dtype,
+            "trust_remote_code": trust_remote_code,
+            "revision": revision,
+            "pooling": pooling,
+        }
         refuse_settings(operator, settings | {"max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens})
         function = user_model(operator, model, width, max_chars, model_inference_batch_size)
         parameters |= {"model": function}
@@ -173,7 +178,7 @@ def add_embedding(
             max_chars=max_chars,
             batch_rows=model_inference_batch_size,
             batch_tokens=max_batch_tokens,
-            dtype=dtype,
+            compute_dtype=compute_dtype,
             resources=resources,
             trust_remote_code=trust_remote_code,
         )

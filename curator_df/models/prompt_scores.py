@@ -40,7 +40,7 @@ def add_prompt_scores(
     max_chars: int | None = 2_000,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
@@ -55,7 +55,7 @@ def add_prompt_scores(
         A folder, or the id of a model on the Hugging Face hub, of the same architecture.
     prefix : str, default ""
         Prefix of the column names.
-    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
+    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources
         As in `add_embedding`; by default 512 tokens of 2,000 characters.
     revision : str, optional
         Commit, tag or branch of a model on the hub; NVIDIA's model has a pinned commit.
@@ -116,7 +116,7 @@ def add_prompt_scores(
         max_chars=max_chars,
         batch_rows=model_inference_batch_size,
         batch_tokens=max_batch_tokens,
-        dtype=dtype,
+        compute_dtype=compute_dtype,
         resources=resources,
     )
     tasks = PromptTasks.of(OPERATOR, found.files)

@@ -177,7 +177,7 @@ def text_model(
     max_chars: int | None,
     batch_rows: BatchRows,
     batch_tokens: int | None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     center_chars: int | None = None,
     adapter: tuple[str, str | None] | None = None,
@@ -192,7 +192,7 @@ def text_model(
         tokens = require_count(operator, "max_batch_tokens", batch_tokens)
     require_resources(operator, resources)
     device: Device = "cuda" if resources is not None and resources.of_gpu else "cpu"
-    numbers = chosen_numbers(operator, dtype, device)
+    numbers = chosen_numbers(operator, compute_dtype, device)
     if trust_remote_code and (answers is not None or adapter is not None):
         raise ParameterError(f"{operator}: trust_remote_code has no meaning for {name!r}, which comes without code")
     if answers is not None:
@@ -250,7 +250,7 @@ def user_model(
 
 def refuse_settings(operator: str, settings: Mapping[str, Any]) -> None:
     """Raise `ParameterError` where something is set that only models as files of transformers have."""
-    choose(operator, "dtype", settings["dtype"], Dtype)
+    choose(operator, "compute_dtype", settings["compute_dtype"], Dtype)
     for name, value in settings.items():
         if value not in (None, False, "auto"):
             raise ParameterError(f"{operator}: {name}={value!r} applies only to transformers models")

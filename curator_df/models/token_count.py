@@ -26,8 +26,8 @@ PEAK_FACTOR = 0.6
 
 def add_token_count(
     df: Any,
-    *,
     tokenizer: str | os.PathLike[str],
+    *,
     into: str = "token_count",
     per_token: PerToken | None = None,
     special_tokens: bool = False,
@@ -93,7 +93,7 @@ def add_token_count(
 
     Examples
     --------
-    >>> docs.pipe(cdf.add_token_count, tokenizer="tokenizer.json", per_token="characters")  # doctest: +SKIP
+    >>> docs.pipe(cdf.add_token_count, "tokenizer.json", per_token="characters")  # doctest: +SKIP
     """
     operator = "add_token_count"
     require_text(df, operator, text)

@@ -19,8 +19,8 @@ PEAK_FACTOR = 0.4
 
 def add_comment_ratio(
     df: Any,
-    *,
     language: Language,
+    *,
     max_file_size: int | str = "100kB",
     into: str = "comment_ratio",
     text: str = "text",

@@ -34,8 +34,8 @@ LEAST_NGRAM_SIZE = 4
 
 def add_contamination(
     df: Any,
-    *,
     benchmarks: Paths,
+    *,
     benchmark_columns: Sequence[str] = (),
     ngram_size: int = 13,
     min_ngram_size: int = 8,
@@ -124,8 +124,8 @@ def add_contamination(
 
 def drop_contaminated(
     df: Any,
-    *,
     benchmarks: Paths,
+    *,
     benchmark_columns: Sequence[str] = (),
     ngram_size: int = 13,
     min_ngram_size: int = 8,
@@ -213,8 +213,8 @@ def drop_contaminated(
 
 def remove_contamination(
     df: Any,
-    *,
     benchmarks: Paths,
+    *,
     benchmark_columns: Sequence[str] = (),
     ngram_size: int = 13,
     min_ngram_size: int = 8,

@@ -17,8 +17,8 @@ from curator_df.errors import ParameterError
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language_blocks import (
     TOP,
-    By,
     LanguageSettings,
+    Unit,
     add_language_block,
     find_model,
     keep_language_block,
@@ -39,7 +39,7 @@ MOST_CHARS = 1_000_000
 def add_language(
     df: Any,
     *,
-    by: By = "text",
+    unit: Unit = "text",
     top: int = 1,
     model: str | os.PathLike[str] | None = None,
     max_chars: int = MAX_CHARS,
@@ -52,7 +52,7 @@ def add_language(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    by : {"text", "lines"}
+    unit : {"text", "lines"}
         Classify a text as a whole; or classify each line of 20 characters or more and let the lines vote, weighted by
         length times score, which suits pages in several languages. The score is then the winner's share of the maximum
         possible votes. A text without such a line is classified as a whole.
@@ -106,7 +106,7 @@ def add_language(
     --------
     >>> docs.pipe(cdf.add_language, top=3)  # doctest: +SKIP
     """
-    settings = _settings(df, "add_language", by, model, max_chars, text)
+    settings = _settings(df, "add_language", unit, model, max_chars, text)
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= 100:
         raise ParameterError(f"add_language: top={top!r} is not a whole number from 1 to 100")
     score, top_into = f"{into}_score", f"{into}_top" if top > 1 else None
@@ -128,10 +128,10 @@ def add_language(
 
 def keep_language(
     df: Any,
-    *,
     languages: str | Sequence[str],
+    *,
     min_score: float = 0.65,
-    by: By = "text",
+    unit: Unit = "text",
     model: str | os.PathLike[str] | None = None,
     max_chars: int = MAX_CHARS,
     text: str = "text",
@@ -146,7 +146,7 @@ def keep_language(
         Labels of the model, such as ``["en", "de"]``.
     min_score : float, default 0.65
         Lowest score, 0 to 1. The default is FineWeb's, for whole pages [1]_; scores of line votes are lower.
-    by, model, max_chars, text
+    unit, model, max_chars, text
         As in `add_language`.
 
     Returns
@@ -182,9 +182,9 @@ def keep_language(
 
     Examples
     --------
-    >>> docs.pipe(cdf.keep_language, languages=["en", "de"], min_score=0.5)  # doctest: +SKIP
+    >>> docs.pipe(cdf.keep_language, ["en", "de"], min_score=0.5)  # doctest: +SKIP
     """
-    settings = _settings(df, "keep_language", by, model, max_chars, text)
+    settings = _settings(df, "keep_language", unit, model, max_chars, text)
     wanted = strings_of("keep_language", "languages", languages)
     if not wanted:
         raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
@@ -202,11 +202,11 @@ def keep_language(
 
 
 def _settings(
-    df: Any, operator: str, by: By, model: str | os.PathLike[str] | None, max_chars: int, text: str
+    df: Any, operator: str, unit: Unit, model: str | os.PathLike[str] | None, max_chars: int, text: str
 ) -> LanguageSettings:
     require_text(df, operator, text)
     require_host(df._meta, operator)
-    choose(operator, "by", by, By)
+    choose(operator, "unit", unit, Unit)
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 1 <= max_chars <= MOST_CHARS:
         raise ParameterError(f"{operator}: max_chars={max_chars!r} is not a whole number from 1 to {MOST_CHARS:,}")
-    return LanguageSettings(find_model(operator, model), by, max_chars)
+    return LanguageSettings(find_model(operator, model), unit, max_chars)

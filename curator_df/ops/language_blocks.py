@@ -28,7 +28,7 @@ from curator_df.kernels.keep_rows import keep_rows
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language_labels import LABEL
 
-By = Literal["text", "lines"]
+Unit = Literal["text", "lines"]
 LEAST_LINE = 20
 """Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
 TOP: Any = pa.list_(pa.struct([("language", pa.large_string()), ("score", pa.float64())]))
@@ -61,7 +61,7 @@ class LanguageSettings:
 
     model: LanguageModel
     """What knows languages."""
-    by: By
+    unit: Unit
     """Whether a text is judged as a whole, or its lines are and vote."""
     max_chars: int
     """Characters of a text that are looked at."""
@@ -98,7 +98,7 @@ def loaded(model: LanguageModel) -> Any:
 
 def ranked_languages(text: str, settings: LanguageSettings, model: Any, top: int) -> Ranked:
     """Return the languages of a text, the most likely first, at most ``top`` of them; none of a text without a letter."""
-    if settings.by == "lines":
+    if settings.unit == "lines":
         lines = [line for line in text.split("\n") if len(line.strip()) >= LEAST_LINE and _has_letter(line)]
         if lines:
             votes: Counter[str] = Counter()

@@ -84,7 +84,7 @@ def remove_c4_lines_block(block: Any, *, text: str, require_punctuation: bool) -
     return Outcome(kept, counters={"rows_changed": rows_changed})
 
 
-def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
+def remove_lines(df: Any, lines: Collection[str], *, text: str = "text") -> Any:
     r"""Remove the lines that are in a given list.
 
     Parameters

@@ -26,8 +26,8 @@ SPAN_ROWS = 65_536
 
 def add_quality_tier(
     df: Any,
-    *,
     scores: Sequence[str] | Mapping[str, float],
+    *,
     thresholds: Mapping[str, float],
     how: How = "max",
     scale: Mapping[str, Sequence[float]] | None = None,

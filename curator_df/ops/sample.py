@@ -19,7 +19,7 @@ from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.device_support import hashes_price
 from curator_df.kernels.row_sample import random_numbers, sampled
 from curator_df.ops.device_blocks import block_hashes, nulls_on_host, require_device_text, rows_where
-from curator_df.ops.ids import By
+from curator_df.ops.ids import IdentityKind
 
 REASON = "not_sampled"
 OTHER_PART = "other_part"
@@ -28,7 +28,7 @@ PEAK_FACTOR = 1.2
 
 
 def sample_rows(
-    df: Any, *, fraction: float, seed: int = 0, by: By = "address", subset: str | Sequence[str] = "text"
+    df: Any, fraction: float, *, seed: int = 0, by: IdentityKind = "address", subset: str | Sequence[str] = "text"
 ) -> Any:
     """Keep a random sample of the rows; a larger sample contains all rows of a smaller one, so two samples are no split.
 
@@ -120,7 +120,7 @@ def split_rows(
     parts: Mapping[str, float],
     *,
     seed: int = 0,
-    by: By = "content",
+    by: IdentityKind = "content",
     subset: str | Sequence[str] = "text",
     group_column: str | None = None,
 ) -> dict[str, Any]:
@@ -263,9 +263,11 @@ def _bounds(operator: str, parts: Mapping[str, float]) -> dict[str, tuple[float,
     return dict(zip(parts, itertools.pairwise(edges), strict=True))
 
 
-def _identifying_columns(df: Any, operator: str, by: By, subset: str | Sequence[str], seed: int) -> tuple[str, ...]:
+def _identifying_columns(
+    df: Any, operator: str, by: IdentityKind, subset: str | Sequence[str], seed: int
+) -> tuple[str, ...]:
     """Return the columns that identify a row, none for its address, after checks of what the caller asked for."""
-    choose(operator, "by", by, By)
+    choose(operator, "by", by, IdentityKind)
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
         raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")
     backend_of(df._meta)  # an error unless it is pandas or cuDF

@@ -59,7 +59,7 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
     therefore does not depend on the number of segments per text; the size of the output files does.
 
     The rows of a text share its address. Operators that identify rows by address are refused after it: `add_ids` with
-    ``by="address"`` and the steps that wait for all rows, such as `drop_exact_duplicates`. ``add_ids(dense=True)``
+    ``identity="address"`` and the steps that wait for all rows, such as `drop_exact_duplicates`. ``add_ids(dense=True)``
     numbers segments, and after ``checkpoint(df, path)`` each segment has its own address. `sample_rows` keeps all
     segments of a text, or none. `join_documents` joins the segments of a text again.
 

@@ -266,10 +266,10 @@ ALL_CASES = (
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
     Case("add_html_text_ratio", {"min_chars": 5}, adds=("html_text_ratio",)),
     Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
-    Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
+    Case("add_ids", {"into": "number", "identity": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=BOTH),
     Case("add_language", adds=("language", "language_score")),
-    Case("add_language", {"by": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
+    Case("add_language", {"unit": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
     Case("add_minhash", adds=("minhash",)),
     Case(
         "drop_exact_duplicates",

@@ -42,8 +42,8 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "max_chars": 100,
         "text": "title",
     },
-    "add_ids": {"into": "key", "by": "content", "subset": "title", "dense": True, "start": 7},
-    "add_language": {"by": "lines", "top": 3, "max_chars": 50, "into": "lang", "text": "title"},
+    "add_ids": {"into": "key", "identity": "content", "subset": "title", "dense": True, "start": 7},
+    "add_language": {"unit": "lines", "top": 3, "max_chars": 50, "into": "lang", "text": "title"},
     "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
         "profile": OURS.replace(too_short=3),
@@ -56,7 +56,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "prefix": "prompt_",
         "max_tokens": 12,
         "max_chars": 30,
-        "dtype": "bfloat16",
+        "compute_dtype": "bfloat16",
         "text": "title",
     },
     "add_quality_tier": {
@@ -105,7 +105,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "keep_segment_id": True,
         "max_document_size": "1MB",
     },
-    "keep_language": {"languages": "de", "min_score": 0.5, "by": "lines", "max_chars": 50, "text": "title"},
+    "keep_language": {"languages": "de", "min_score": 0.5, "unit": "lines", "max_chars": 50, "text": "title"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_newlines": {"text": "title"},
@@ -150,7 +150,7 @@ OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if nam
 
 
 ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("add_ids", "subset"): {"by": "content"},
+    ("add_ids", "subset"): {"identity": "content"},
     ("add_ids", "start"): {"dense": True},
     ("redact_pii", "key"): {"replacement": "hash"},
     ("remove_outside", "include_left"): {"left": "a"},
@@ -196,6 +196,10 @@ TESTED_ELSEWHERE = {
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
     *((name, "thresholds") for name in ("add_class", "keep_class")),
-    *((name, parameter) for name in MODELS for parameter in ("dtype", "max_tokens", "revision", "trust_remote_code")),
+    *(
+        (name, parameter)
+        for name in MODELS
+        for parameter in ("compute_dtype", "max_tokens", "revision", "trust_remote_code")
+    ),
 }
 """Parameters whose values need another table than `ROWS`, a model or tokenizer as files, or a GPU."""

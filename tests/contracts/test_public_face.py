@@ -50,30 +50,13 @@ VERBLESS = {
     "to_backend",
 }
 """Functions that are what their name says; add one only with the design."""
-POSITIONAL_SECOND = {
+ALSO_POSITIONAL = {
     ("best", "which"),
-    ("blend", "path"),
-    ("checkpoint", "path"),
-    ("add_class", "classifier"),
-    ("add_metrics", "metrics"),
     ("compare_receipts", "second"),
-    ("add_profile", "profile"),
-    ("describe_drops", "profile"),
     ("explore_thresholds", "profile"),
-    ("keep_class", "classifier"),
-    ("keep_profile", "profile"),
-    ("keep_where", "predicate"),
     ("profile_memory", "sample"),
-    ("shuffle_rows", "path"),
-    ("remove_repeated_parts", "unit"),
-    ("split_rows", "parts"),
-    ("to_backend", "backend"),
-    ("write_by", "path"),
-    ("write_by", "column"),
-    ("write_jsonl", "path"),
-    ("write_parquet", "path"),
 }
-"""Arguments without which the call would say nothing."""
+"""Arguments that may be given by position although they are not the first required one; add one only with the design."""
 CONTRACT_LINE = re.compile(r"Rows: .+?\. Peak extra memory: .+?\. Computes: no\b")
 
 PUBLIC = {name: getattr(cdf, name) for name in cdf.__all__}
@@ -157,11 +140,28 @@ def test_functions_are_fully_annotated() -> None:
     assert bare == []
 
 
-def test_only_the_first_parameter_is_positional() -> None:
+def positional_of(function: Callable[..., Any]) -> list[str]:
+    """Return what may be given by position, but for a table."""
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    others = [(name_of(each), parameter) for each in FUNCTIONS for parameter in parameters_of(each)[1:]]
-    positional = {(name, parameter.name) for name, parameter in others if parameter.kind not in by_name}
-    assert positional - POSITIONAL_SECOND == set()
+    names = [each.name for each in parameters_of(function) if each.kind not in by_name]
+    return names[1:] if names[:1] in (["df"], ["tables"]) else names
+
+
+def test_the_first_required_argument_is_positional_and_options_are_not() -> None:
+    for function in FUNCTIONS:
+        needed = [each.name for each in parameters_of(function) if each.default is each.empty][:2]
+        of_table = needed[:1] in (["df"], ["tables"])
+        expected = needed[1:2] if of_table else needed[:1]
+        found = [name for name in positional_of(function) if (name_of(function), name) not in ALSO_POSITIONAL]
+        if not of_table and not expected:  # nothing is required
+            assert len(found) <= 1, name_of(function)
+        elif name_of(function) != "slurm_cluster":  # the memory and CPUs of a job, which are equally important
+            assert (name_of(function), found) == (name_of(function), expected)
+
+
+def test_every_exception_of_the_positional_rule_is_one() -> None:
+    positional = {(name_of(each), name) for each in FUNCTIONS for name in positional_of(each)}
+    assert positional >= ALSO_POSITIONAL
 
 
 def test_stopping_with_an_error_has_one_word() -> None:

@@ -33,7 +33,7 @@ IN_PART = (
     r"has no kernel for cuDF blocks that measures [\w, ]+",
     r"cuts the texts of cuDF blocks at white space alone, not as words='\w+' says: such words are found on the CPU alone",
     "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel takes no others, so",
-    REFUSED.format("with by='content' the digits of hashes are written in host memory"),
+    REFUSED.format("with identity='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
 )
 """What is said of some arguments by operators that take cuDF blocks with others."""
@@ -136,7 +136,7 @@ def test_the_prices_on_the_page_are_those_of_the_kernels():
     docs = table()
     priced = {
         "keep_where": docs.pipe(cdf.keep_where, "id > 3"),
-        "sample_rows": docs.pipe(cdf.sample_rows, fraction=0.5),
+        "sample_rows": docs.pipe(cdf.sample_rows, 0.5),
         "add_ids": docs.pipe(cdf.add_ids, into="number"),
         "drop_exact_duplicates": docs.pipe(cdf.drop_exact_duplicates),
     }

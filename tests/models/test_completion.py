@@ -152,7 +152,7 @@ def test_lists_in_a_prompt_are_refused_before_anything_is_asked(server, tmp_path
     lists = pd.Series([["a", "b"]], dtype=pd.ArrowDtype(pa.list_(pa.string())))
     docs = dd.from_pandas(pd.DataFrame({"text": ["x"], "tags": lists}), npartitions=1)
     with pytest.raises(errors.SchemaError, match=r"the prompt names 'tags', whose values are of the type list"):
-        docs.pipe(cdf.add_completion, prompt="{text} {tags}", base_url=server.base_url, model="m", cache=tmp_path)
+        docs.pipe(cdf.add_completion, "{text} {tags}", base_url=server.base_url, model="m", cache=tmp_path)
     assert server.asked == []
 
 

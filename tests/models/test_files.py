@@ -209,7 +209,7 @@ def test_a_damaged_folder_is_an_error_that_names_the_file_and_what_to_do(tmp_pat
     ("wrong", "said"),
     [
         ({"torch_dtype": "float12"}, "torch_dtype='float12'"),
-        ({"dtype": 7}, "dtype=7"),
+        ({"compute_dtype": 7}, "compute_dtype=7"),
         ({"max_position_embeddings": "many"}, "max_position_embeddings='many'"),
         ({"id2label": ["a", "b"]}, "id2label"),
         ({"id2label": {"a": "b"}}, "id2label"),

@@ -194,13 +194,13 @@ def test_settings_of_other_models_are_refused(fitted):
     def function(texts):
         return [[1.0, 0.0]] * len(texts)
 
-    for name, value in (("revision", "v1"), ("max_tokens", 3), ("max_batch_tokens", 7), ("dtype", "bfloat16")):
+    for name, value in (("revision", "v1"), ("max_tokens", 3), ("max_batch_tokens", 7), ("compute_dtype", "bfloat16")):
         for model, labels in ((fitted, None), (function, ["a", "b"])):
             with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to transformers models"):
                 table().pipe(cdf.add_class, model, into="kind", labels=labels, **{name: value})
         with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to"):
-            table().pipe(cdf.add_embedding, model=function, dimensions=2, **{name: value})
+            table().pipe(cdf.add_embedding, function, dimensions=2, **{name: value})
     with pytest.raises(errors.ParameterError, match="thresholds= is for models that make one number"):
         table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], thresholds={"a": 0.5, "b": 0})
     with pytest.raises(errors.ParameterError, match="pooling='cls' applies only to"):
-        table().pipe(cdf.add_embedding, model=function, dimensions=2, pooling="cls")
+        table().pipe(cdf.add_embedding, function, dimensions=2, pooling="cls")

@@ -114,7 +114,7 @@ def test_the_encoder_is_planned_by_its_own_configuration(quality):
 
 def test_what_is_missing_or_unknown_is_refused(quality, encoder, tmp_path):
     with pytest.raises(errors.ParameterError, match="makes classes"):
-        table().pipe(cdf.add_embedding, model=quality)
+        table().pipe(cdf.add_embedding, quality)
     with pytest.raises(errors.ParameterError, match="no layer fc"):
         find_model("add_class", write_classifier(tmp_path / "none", encoder, "model", {"other": 3}))
     with pytest.raises(errors.ParameterError, match="3 different names"):

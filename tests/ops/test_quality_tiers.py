@@ -114,7 +114,7 @@ def test_tiers_have_their_own_folders_and_the_best_is_taken_more_often(tmp_path)
         thresholds={"high": 0.6, "medium": 0.3, "low": 0},
     )
     with inline_cluster(memory="2GB", cpus=2):
-        tiers = cdf.write_by(docs, tmp_path / "tiers", "quality_tier")
+        tiers = cdf.write_by(docs, tmp_path / "tiers", column="quality_tier")
         assert set(tiers) == {"high", "medium", "low"}
         assert sum(tiers.rows.values()) == 450
         epochs = {"high": 3, "medium": 1, "low": 0}

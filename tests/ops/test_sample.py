@@ -82,16 +82,16 @@ def test_all_rows_are_the_block_itself():
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.5, float("nan")])
 def test_fractions_are_checked(fraction):
     with pytest.raises(ParameterError, match="is not more than 0 and at most 1"):
-        sample_rows(DOCS, fraction=fraction)
+        sample_rows(DOCS, fraction)
 
 
 def test_arguments_are_checked_at_the_door():
     with pytest.raises(ParameterError, match="seed='a' is not an integer of 64 bits"):
-        sample_rows(DOCS, fraction=0.5, seed="a")
+        sample_rows(DOCS, 0.5, seed="a")
     with pytest.raises(ParameterError, match="by='hash' is not one of 'address', 'content'"):
-        sample_rows(DOCS, fraction=0.5, by="hash")
+        sample_rows(DOCS, 0.5, by="hash")
     with pytest.raises(ColumnError, match="sample_rows needs the column 'body'"):
-        sample_rows(DOCS, fraction=0.5, by="content", subset="body")
+        sample_rows(DOCS, 0.5, by="content", subset="body")
     with pytest.raises(SchemaError, match="needs an index of integers"):
         sample_rows(DOCS.set_index("text"), fraction=0.5)
 

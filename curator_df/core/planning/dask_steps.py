@@ -33,7 +33,7 @@ _INDEX = (
 )
 _BY_CHANCE = (
     "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use "
-    "sample_rows(df, fraction=...), which takes the same rows whatever the blocks"
+    "sample_rows(df, ...), which takes the same rows whatever the blocks"
 )
 _INTO_PARTS = (
     "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use split_rows(df, "
@@ -41,7 +41,7 @@ _INTO_PARTS = (
 )
 _PICKED = (
     "picks blocks, and how many there are depends on the block size. Name fewer files in the reader, or take a part of the "
-    "rows with sample_rows(df, fraction=...)"
+    "rows with sample_rows(df, ...)"
 )
 _TOGETHER = (
     "puts tables one after the other, and one run streams one input. Name all paths in one reader, as in "
