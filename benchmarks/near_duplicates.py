@@ -17,7 +17,7 @@ import contest
 OURS = """
 import dataclasses, sys, curator_df as cdf
 if __name__ == "__main__":
-    scheme = dataclasses.replace(cdf.minhash.FINEWEB, use_64_bit_hash=False)
+    scheme = cdf.minhash.FINEWEB.replace(use_64_bit_hash=False)
     docs = cdf.drop_near_duplicates(cdf.read_jsonl(sys.argv[1]), scheme=scheme, jaccard_threshold={jaccard_threshold})
     with cdf.start_cluster(memory=int(sys.argv[3]), cpus=2):
         receipt = cdf.write_parquet(docs, sys.argv[2])

@@ -32,6 +32,7 @@ from curator_df.io.kinds import holds_parquet
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.ops.near_duplicates import JACCARD_THRESHOLD
+from curator_df.ops.published import schemes
 
 VERBOSE = "CURATOR_DF_VERBOSE"
 """Environment variable that has the traceback of an error shown, as ``--verbose`` does."""
@@ -79,15 +80,13 @@ app = typer.Typer(
 )
 monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.", rich_markup_mode=None)
 app.add_typer(monitor_app, name="monitor")
-_PUBLISHED = [getattr(cdf.profiles, name) for name in cdf.profiles.__all__ if name.isupper()]
-PROFILES = {profile.name: profile for profile in _PUBLISHED}
+PROFILES = [getattr(cdf.profiles, name).name for name in cdf.profiles.__all__ if name.isupper()]
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
-SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
 SHOWN_ROWS = 3
 """Rows of the demo that are shown of each kind."""
 OPTIONS = "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing partition_on port"
-OPTIONS += " rejects sample_size scheme text jaccard_threshold unit workdir"
+OPTIONS += " profile rejects sample_size scheme text jaccard_threshold unit workdir"
 """Arguments of Python that are options here."""
 _ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
 
@@ -223,7 +222,7 @@ def dedup(
         typer.Option(show_default=False, help="With --exact. lines or paragraphs: remove repeated ones, not rows."),
     ] = None,
     scheme: Annotated[
-        str | None, typer.Option(show_default="nemo", help=f"MinHash shingles and bands: {', '.join(SCHEMES)}.")
+        str | None, typer.Option(show_default="default", help=f"MinHash shingles and bands: {', '.join(schemes())}.")
     ] = None,
     jaccard_threshold: Annotated[
         float | None,
@@ -246,18 +245,16 @@ def dedup(
     near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
         raise ParameterError(f"{' and '.join(given)} cannot be used with --exact, which compares whole texts")
-    scheme, least = scheme or "nemo", JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
+    least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
     if exact and unit is not None:
         docs = cdf.remove_repeated_parts(docs, unit, normalize=normalize, text=text, **policy)  # type: ignore[arg-type]
     elif exact:
         docs = cdf.drop_exact_duplicates(docs, subset=text, normalize=normalize, **policy)  # type: ignore[arg-type]
     elif normalize is not None or unit is not None:
         raise ParameterError("--normalize and --unit go with --exact")
-    elif scheme not in SCHEMES:
-        raise ParameterError(f"--scheme {scheme!r} is not one of {', '.join(map(repr, SCHEMES))}")
     else:
         policy |= {
-            "scheme": SCHEMES[scheme],
+            "scheme": scheme or "default",
             "jaccard_threshold": least or None,
             "bands_per_iteration": bands_per_iteration,
         }
@@ -398,9 +395,7 @@ def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:
     docs = cdf.normalize_unicode(docs, text=text)
     if profile == "none":
         return docs
-    if profile not in PROFILES:
-        raise ParameterError(f"--profile {profile!r} is not one of {', '.join(map(repr, PROFILES))}, 'none'")
-    return cdf.keep_profile(docs, PROFILES[profile], text=text)
+    return cdf.keep_profile(docs, profile, text=text)
 
 
 def _read(source: str, on_bad_rows: Any) -> Any:

@@ -20,7 +20,7 @@ from curator_df.errors import ParameterError
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
 from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price, signatures_price
-from curator_df.kernels.minhash_scheme import Ngrams, Scheme
+from curator_df.kernels.minhash_scheme import Scheme, SchemeName
 from curator_df.kernels.stored_signatures import require_stored
 from curator_df.ops.device_blocks import rows_where
 from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
@@ -28,7 +28,7 @@ from curator_df.ops.group_table import GroupTable
 from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_parameters, require_same_table
 from curator_df.ops.host_only import FIXED_WIDTH
 from curator_df.ops.near_groups import near_matches
-from curator_df.ops.near_scheme import DEFAULTS, NearQuestion, chosen_scheme, kept_signatures
+from curator_df.ops.near_scheme import NearQuestion, chosen_scheme, kept_signatures
 from curator_df.ops.near_texts import same_texts, text_bands, text_checks, text_contents, text_similarities, texts_of
 
 REASON = "near_duplicate"
@@ -41,13 +41,7 @@ def drop_near_duplicates(
     df: Any,
     *,
     text: str | None = "text",
-    ngrams: Ngrams = "characters",
-    ngram_size: int = 24,
-    num_bands: int = 20,
-    minhashes_per_band: int = 13,
-    use_64_bit_hash: bool | None = None,
-    seed: int = 42,
-    scheme: Scheme | None = None,
+    scheme: Scheme | SchemeName = "default",
     jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
@@ -63,21 +57,12 @@ def drop_near_duplicates(
         A chain that begins with `read_jsonl` or `read_parquet`.
     text : str or None
         The text column. None, with ``signatures``: rows are compared by their signatures alone.
-    ngrams : {"characters", "words"}
-        The unit of a shingle. Texts are compared by their sets of shingles.
-    ngram_size : int
-        Characters or words per shingle. A shorter text is a single shingle.
-    num_bands : int
-        Number of bands; two texts are candidates if they agree in at least one.
-    minhashes_per_band : int
-        Hashes per band, all of which must agree. The probability of finding a pair with similarity J is
-        ``1 - (1 - J ** minhashes_per_band) ** num_bands``.
-    use_64_bit_hash : bool, optional
-        Use 64-bit shingle hashes, which take up to ten times as long. By default used for a billion rows or more.
-    seed : int
-        Seed of the permutations.
-    scheme : Scheme, optional
-        All of the above as one value, such as ``minhash.FINEWEB``; none of them may then be given separately.
+    scheme : Scheme or str, default "default"
+        Shingles, hashes and bands: a value of `curator_df.minhash` or its name in lower case, such as ``"fineweb"``, or
+        one of your own, ``minhash.FINEWEB.replace(num_bands=20)``. Two texts are candidates if they agree in at least
+        one band; the probability of that for a pair with similarity J is
+        ``1 - (1 - J ** minhashes_per_band) ** num_bands``. The default is that of NeMo Curator, with 64-bit hashes for
+        a billion rows or more.
     jaccard_threshold : float or None
         Candidates are compared exactly, and joined if their Jaccard similarity is at least this. None joins all
         candidates, which is faster, and also drops rows that are less similar.
@@ -87,7 +72,7 @@ def drop_near_duplicates(
     keep : {"first", "last", "longest"} or `best`
         Which row of a group to keep, as for `drop_exact_duplicates`.
     signatures : str, optional
-        Column made by `add_minhash` with the same parameters except the bands: these may differ, as long as they need
+        Column made by `add_minhash` with the same scheme except the bands: these may differ, as long as they need
         no more hashes. Signatures are then not computed again.
     against : dask.dataframe.DataFrame, optional
         Table with the signatures of other rows, in the column that ``signatures`` names (by default ``"minhash"``), for
@@ -136,24 +121,16 @@ def drop_near_duplicates(
     --------
     >>> import pandas as pd, dask.dataframe as dd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b", "a"]}), npartitions=1)
-    >>> drop_near_duplicates(docs, ngrams="words", ngram_size=5).columns.tolist()
+    >>> drop_near_duplicates(docs, scheme="fineweb").columns.tolist()
     ['text']
     """
-    given = {
-        "ngrams": ngrams,
-        "ngram_size": ngram_size,
-        "num_bands": num_bands,
-        "minhashes_per_band": minhashes_per_band,
-        "use_64_bit_hash": use_64_bit_hash,
-        "seed": seed,
-    }
-    chosen = chosen_scheme(df, DROP, given, scheme)
+    chosen = chosen_scheme(df, DROP, scheme)
     kept = kept_signatures(df, DROP, signatures, against, chosen)
     question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
     if groups is None:
         return _pending(df, DROP, question, bands_per_iteration)
     home, found = found_drops(groups, DROP)
-    default = NearQuestion("text", chosen_scheme(df, DROP, DEFAULTS, None), JACCARD_THRESHOLD, "first", None, None)
+    default = NearQuestion("text", chosen_scheme(df, DROP, "default"), JACCARD_THRESHOLD, "first", None, None)
     if question.to_json() != default.to_json():
         require_same_parameters(DROP, found, question.to_json())
     pending = _pending(df, DROP, NearQuestion.from_json(found), None, home)
@@ -166,13 +143,7 @@ def find_near_duplicates(
     *,
     text: str | None = "text",
     id: str | None = None,  # noqa: A002 - what users call it
-    ngrams: Ngrams = "characters",
-    ngram_size: int = 24,
-    num_bands: int = 20,
-    minhashes_per_band: int = 13,
-    use_64_bit_hash: bool | None = None,
-    seed: int = 42,
-    scheme: Scheme | None = None,
+    scheme: Scheme | SchemeName = "default",
     jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
@@ -189,9 +160,7 @@ def find_near_duplicates(
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
-    text, ngrams, ngram_size, num_bands, minhashes_per_band, use_64_bit_hash, seed, scheme
-        As in `drop_near_duplicates`.
-    jaccard_threshold, bands_per_iteration, keep, signatures, against
+    text, scheme, jaccard_threshold, bands_per_iteration, keep, signatures, against
         As in `drop_near_duplicates`.
     id : str, optional
         Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
@@ -243,15 +212,7 @@ def find_near_duplicates(
     `describe_near_duplicates`.
     """
     operator = "find_near_duplicates"
-    given = {
-        "ngrams": ngrams,
-        "ngram_size": ngram_size,
-        "num_bands": num_bands,
-        "minhashes_per_band": minhashes_per_band,
-        "use_64_bit_hash": use_64_bit_hash,
-        "seed": seed,
-    }
-    chosen = chosen_scheme(df, operator, given, scheme)
+    chosen = chosen_scheme(df, operator, scheme)
     kept = kept_signatures(df, operator, signatures, against, chosen)
     question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
     pending = _pending(df, operator, question, bands_per_iteration)

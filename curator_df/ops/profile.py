@@ -26,6 +26,7 @@ from curator_df.ops.device_blocks import (
     require_device_profile,
     with_text_column,
 )
+from curator_df.ops.published import profile_of
 from curator_df.ops.reject_reasons import PASSES, reasons_of
 from curator_df.ops.rules import MISSING_TEXT, Profile
 from curator_df.ops.user_metrics import slow_path, user_factor
@@ -45,7 +46,7 @@ WORK_PEAK_FACTOR = 0.2
 
 
 def keep_profile(
-    df: Any, profile: Profile, *, text: str = "text", add_metrics: bool = False, from_metrics: bool = False
+    df: Any, profile: Profile | str, *, text: str = "text", add_metrics: bool = False, from_metrics: bool = False
 ) -> Any:
     """Keep the rows whose text passes every rule of a profile.
 
@@ -53,8 +54,8 @@ def keep_profile(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    profile : Profile
-        The rules, such as those of `curator_df.profiles`.
+    profile : Profile or str
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     text : str, default "text"
         The text column.
     add_metrics : bool, default False
@@ -110,6 +111,7 @@ def keep_profile(
                      text  word_count
     0  to be or not to be           6
     """
+    profile = profile_of("keep_profile", profile)
     require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics)
     if backend_of(df._meta) == "cudf":
         require_device_profile("keep_profile", profile, from_metrics=from_metrics)
@@ -128,7 +130,7 @@ def keep_profile(
 
 def add_profile(
     df: Any,
-    profile: Profile,
+    profile: Profile | str,
     *,
     text: str = "text",
     reason: str = "reason",
@@ -141,8 +143,8 @@ def add_profile(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    profile : Profile
-        The rules, such as those of `curator_df.profiles`.
+    profile : Profile or str
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     text : str, default "text"
         The text column.
     reason : str, default "reason"
@@ -191,6 +193,7 @@ def add_profile(
     0  to be or not to be       <NA>           6
     1                  no  too_short           1
     """
+    profile = profile_of("add_profile", profile)
     require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
     if backend_of(df._meta) == "cudf":
         require_device_profile("add_profile", profile, from_metrics=from_metrics)

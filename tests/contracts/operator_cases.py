@@ -40,6 +40,7 @@ from curator_df.profiles import (
     NEMO_CODE,
     NEMO_ENGLISH,
 )
+from curator_df.profiles.minhash import NEMO
 from tests.contracts.answering import answering
 from tests.contracts.model_functions import LetterEntities, length_vectors, letter_counts
 from tests.contracts.operator_rows import ROWS
@@ -281,7 +282,13 @@ ALL_CASES = (
     Case("remove_repeated_parts", {"unit": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("remove_repeated_parts", {"unit": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "jaccard_threshold": None}, backends=BOTH),
-    Case("drop_near_duplicates", {"ngrams": "words", "ngram_size": 5}, "words", waits=True, backends=BOTH),
+    Case(
+        "drop_near_duplicates",
+        {"scheme": NEMO.replace(ngrams="words", ngram_size=5)},
+        "words",
+        waits=True,
+        backends=BOTH,
+    ),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
     Case(
         "add_metrics",

@@ -22,7 +22,7 @@ TEXTS = (
     "x",
 )
 COLUMNS = ["id", "text", "score", "is_old"]
-NEAR = {"ngram_size": 4, "num_bands": 6, "minhashes_per_band": 2}
+NEAR = {"scheme": cdf.minhash.NEMO.replace(ngram_size=4, num_bands=6, minhashes_per_band=2)}
 KEPT_LAST = NEAR | {"jaccard_threshold": 0.7, "keep": "last"}
 
 

@@ -174,11 +174,12 @@ def test_groups_too_many_for_memory_are_made_on_disk(tmp_path, monkeypatch):
 )
 def test_the_five_documents_of_nemo_curators_tests(tmp_path, bands, threshold, groups):
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", FIVE_DOCUMENTS.tolist(), files=2))
-    settings = {"ngram_size": 5, "num_bands": bands, "minhashes_per_band": 1, "jaccard_threshold": threshold}
-    found = cdf.find_near_duplicates(docs, use_64_bit_hash=False, workdir=tmp_path / "work", **settings).compute()
+    scheme = cdf.minhash.NEMO.replace(ngram_size=5, num_bands=bands, minhashes_per_band=1)
+    settings = {"scheme": scheme, "jaccard_threshold": threshold}
+    found = cdf.find_near_duplicates(docs, workdir=tmp_path / "work", **settings).compute()
     ids = docs.compute()["id"]
     assert [ids.loc[part.address].tolist() for _, part in found.groupby("group")] == groups
-    cdf.write_parquet(cdf.drop_near_duplicates(docs, use_64_bit_hash=False, **settings), tmp_path / "out")
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, **settings), tmp_path / "out")
     assert ids_in(tmp_path / "out") == [number for number in range(5) if number not in {group[1] for group in groups}]
 
 
@@ -382,10 +383,9 @@ def sometimes(block: pd.DataFrame) -> pd.Series:
         ({"jaccard_threshold": 0.0}, "jaccard_threshold=0.0 is not above 0"),
         ({"jaccard_threshold": 1.5}, "jaccard_threshold=1.5"),
         ({"bands_per_iteration": 21}, "bands_per_iteration=21 is not from 1 to num_bands=20"),
-        ({"ngrams": "letters"}, "ngrams='letters'"),
-        ({"ngram_size": 0}, "ngram_size=0"),
-        ({"scheme": "FINEWEB"}, "is not a Scheme"),
-        ({"scheme": WORDS, "seed": 5}, "seed and scheme=custom cannot both be given"),
+        ({"scheme": "fine_web"}, "scheme='fine_web' is neither a Scheme nor .* Did you mean 'fineweb'"),
+        ({"scheme": "FINEWEB"}, "Did you mean 'fineweb'"),
+        ({"scheme": 5}, "scheme=5 is neither a Scheme nor .* 'default', "),
         ({"keep": "best"}, "keep='best'"),
     ],
 )

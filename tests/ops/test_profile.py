@@ -107,7 +107,10 @@ def test_wrong_arguments_are_refused_when_the_operator_is_called():
         docs.pipe(keep_profile, OURS, text="body")
     with pytest.raises(SchemaError, match="keep_profile needs text in the column 'id', which holds int64"):
         docs.pipe(keep_profile, OURS, text="id")
-    with pytest.raises(ParameterError, match=r"add_profile needs a Profile.*found 'gopher'"):
+    with pytest.raises(
+        ParameterError,
+        match=r"add_profile: profile='gopher' is neither .* Did you mean 'datatrove_gopher",
+    ):
         docs.pipe(add_profile, "gopher")
     with pytest.raises(ParameterError, match="reason='word_count' is the name of a metric of 'ours'"):
         docs.pipe(add_profile, OURS, reason="word_count")
