@@ -8,9 +8,11 @@ what is interrupted resumes; every dropped row has a reason.
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.jobs import job_cluster, slurm_cluster
-from curator_df.cluster.local import start_cluster
+from curator_df.cluster.local import Cluster, start_cluster
 from curator_df.core.memory.resources import resources
+from curator_df.core.planning.plan import Plan
 from curator_df.core.receipts.comparison import compare_receipts
+from curator_df.core.receipts.receipt import Receipt
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.moves import to_backend
@@ -21,6 +23,7 @@ from curator_df.io.warc import read_warc
 from curator_df.io.write import write_jsonl, write_parquet
 from curator_df.io.write_by import write_by
 from curator_df.io.write_many import write_many
+from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
 from curator_df.models.completion import add_completion
@@ -54,17 +57,26 @@ from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.quality_tiers import add_quality_tier
 from curator_df.ops.redaction import redact_pii
+from curator_df.ops.rules import Profile, Rule
 from curator_df.ops.sample import sample_rows, split_rows
 from curator_df.ops.signatures import add_minhash
 from curator_df.ops.splitting import split_documents
 from curator_df.ops.thresholds import explore_thresholds
 from curator_df.ops.unicode import normalize_unicode
+from curator_df.ops.user_metrics import UserMetric
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cluster",
+    "Plan",
+    "Profile",
+    "Receipt",
+    "Rule",
+    "Scheme",
+    "UserMetric",
     "add_class",
     "add_comment_ratio",
     "add_completion",

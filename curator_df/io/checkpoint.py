@@ -8,6 +8,7 @@ import os
 import posixpath
 from typing import Any
 
+import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
@@ -21,7 +22,7 @@ from curator_df.io.write import write_parquet
 
 
 def checkpoint(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     rejects: str | os.PathLike[str] | None = None,
@@ -30,7 +31,7 @@ def checkpoint(
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Run a chain, write it to Parquet files, and return the table read back from them.
 
     The steps before a ``drop_`` run twice, and those before two of them three times. After a checkpoint, its output is

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -259,7 +260,7 @@ def read_jsonl(
     on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     r"""Read JSON Lines files as a lazy table.
 
     Parameters

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
@@ -48,7 +49,7 @@ MOST_BUCKET_BITS = 12
 
 
 def shuffle_rows(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     seed: int = 0,
@@ -56,7 +57,7 @@ def shuffle_rows(
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Write the rows of a table in random order across all files, and return the table read back.
 
     Parameters
@@ -129,7 +130,7 @@ def blend(
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Mix tables, or the kinds of rows of one table, in random order, with a number of epochs or a share for each.
 
     Parameters

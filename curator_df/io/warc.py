@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -327,7 +328,7 @@ def read_warc(
     on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     r"""Read WARC and WET files of web crawls as a lazy table, one row for each page.
 
     Parameters

@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -125,7 +126,7 @@ def _as_text(value: Any) -> str:
 
 
 def write_parquet(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     compression: ParquetCompression = "zstd",
@@ -209,7 +210,7 @@ def write_parquet(
 
 
 def write_jsonl(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     compression: JsonlCompression = "none",

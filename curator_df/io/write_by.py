@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -61,7 +62,7 @@ class TablesByValue(Mapping[Any, Any]):
 
 
 def write_by(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     column: str,

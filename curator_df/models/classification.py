@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -42,7 +43,7 @@ NO_CLASS = "no_class"
 
 
 def add_class(
-    df: Any,
+    df: dd.DataFrame,
     classifier: Model,
     *,
     into: str = "label",
@@ -59,7 +60,7 @@ def add_class(
     revision: str | None = None,
     trust_remote_code: bool = False,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the class that a model assigns to each text, and its score.
 
     Parameters
@@ -147,7 +148,7 @@ def add_class(
 
 
 def keep_class(
-    df: Any,
+    df: dd.DataFrame,
     classifier: Model,
     *,
     classes: str | Sequence[str],
@@ -165,7 +166,7 @@ def keep_class(
     revision: str | None = None,
     trust_remote_code: bool = False,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Keep the rows whose text a model assigns to one of the given classes.
 
     Parameters

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
@@ -46,7 +47,7 @@ NO_OPTIONS = {
 
 
 def add_completion(
-    df: Any,
+    df: dd.DataFrame,
     prompt: str,
     *,
     base_url: str,
@@ -61,7 +62,7 @@ def add_completion(
     timeout_seconds: float = 120.0,
     api_key_env: str | None = None,
     cache: str | os.PathLike[str] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     r"""Add the answer of a language model behind an OpenAI-compatible server: a rewrite, a translation, a judgement.
 
     Parameters

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -40,7 +41,7 @@ ROW_BYTES = 100
 
 
 def add_embedding(
-    df: Any,
+    df: dd.DataFrame,
     model: str | os.PathLike[str] | Callable[[Sequence[str]], Any],
     *,
     into: str = "embedding",
@@ -57,7 +58,7 @@ def add_embedding(
     revision: str | None = None,
     trust_remote_code: bool = False,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add an embedding of each text: a vector, where texts with similar meaning have a high cosine similarity.
 
     Parameters

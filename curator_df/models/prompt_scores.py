@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -32,7 +33,7 @@ with names of 15 letters, and below 0.1 for longer rows."""
 
 
 def add_prompt_scores(
-    df: Any,
+    df: dd.DataFrame,
     *,
     model: str | os.PathLike[str] = MODEL,
     prefix: str = "",
@@ -44,7 +45,7 @@ def add_prompt_scores(
     resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the task type of each prompt and its complexity scores, from NVIDIA's prompt task and complexity classifier.
 
     Parameters

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, Literal
 
+import dask.dataframe as dd
+
 from curator_df.core.arguments import require_number
 from curator_df.core.columns import choose, require_columns
 from curator_df.core.exchange.vector_barrier import MOST_CLUSTERS, VectorBarrier
@@ -74,7 +76,7 @@ DEFAULT = SemanticQuestion("embedding", (0.01,), None, "hard", 42, None)
 
 
 def drop_semantic_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     embedding: str = "embedding",
     eps: float = 0.01,
@@ -83,8 +85,8 @@ def drop_semantic_duplicates(
     seed: int = 0,
     dimensions: int | None = None,
     k_means: KMeansBy = "scikit-learn",
-    groups: Any = None,
-) -> Any:
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
     """Keep one of all rows whose embeddings have a high cosine similarity, as those of texts with similar meaning do.
 
     Parameters
@@ -176,7 +178,7 @@ def drop_semantic_duplicates(
 
 
 def find_semantic_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     embedding: str = "embedding",
     eps: float | Sequence[float] = 0.01,
@@ -189,7 +191,7 @@ def find_semantic_duplicates(
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Find the groups of rows of which `drop_semantic_duplicates` would keep one, for one or several ``eps`` at once.
 
     Parameters

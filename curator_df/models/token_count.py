@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -25,7 +26,7 @@ PEAK_FACTOR = 0.6
 
 
 def add_token_count(
-    df: Any,
+    df: dd.DataFrame,
     tokenizer: str | os.PathLike[str],
     *,
     into: str = "token_count",
@@ -33,7 +34,7 @@ def add_token_count(
     special_tokens: bool = False,
     revision: str | None = None,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the number of tokens of each text, as counted by a tokenizer from the Hugging Face hub.
 
     Parameters

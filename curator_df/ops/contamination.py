@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.arguments import path_of, require_mapping, strings_of
@@ -33,7 +34,7 @@ LEAST_NGRAM_SIZE = 4
 
 
 def add_contamination(
-    df: Any,
+    df: dd.DataFrame,
     benchmarks: Paths,
     *,
     benchmark_columns: Sequence[str] = (),
@@ -42,7 +43,7 @@ def add_contamination(
     into: str = "contamination",
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Add the passages of each text that share an n-gram with a benchmark, and their positions.
 
     Parameters
@@ -123,7 +124,7 @@ def add_contamination(
 
 
 def drop_contaminated(
-    df: Any,
+    df: dd.DataFrame,
     benchmarks: Paths,
     *,
     benchmark_columns: Sequence[str] = (),
@@ -131,7 +132,7 @@ def drop_contaminated(
     min_ngram_size: int = 8,
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Drop the rows whose text shares an n-gram with a benchmark.
 
     Parameters
@@ -212,7 +213,7 @@ def drop_contaminated(
 
 
 def remove_contamination(
-    df: Any,
+    df: dd.DataFrame,
     benchmarks: Paths,
     *,
     benchmark_columns: Sequence[str] = (),
@@ -222,7 +223,7 @@ def remove_contamination(
     min_piece_chars: int = 200,
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Cut the passages that share an n-gram with a benchmark out of texts, extended to sentence ends.
 
     Parameters

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dask.dataframe as dd
 
 from curator_df.errors import ParameterError
 from curator_df.kernels.cut_texts import SliceEnds, slices_of, without_boilerplate, without_quotation_marks
@@ -12,7 +12,7 @@ from curator_df.ops.rewriting import rewrite_texts
 COMPILED = ("cuts",)
 
 
-def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
+def remove_quotation_marks(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     r"""Remove the quotation marks around a whole text.
 
     Parameters
@@ -56,7 +56,7 @@ def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
     return rewrite_texts(df, "remove_quotation_marks", text, without_quotation_marks, compiled=COMPILED)
 
 
-def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
+def remove_boilerplate(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     r"""Remove paragraphs of boilerplate, such as cookie notices, from the beginning or the end of texts.
 
     Parameters
@@ -103,7 +103,7 @@ def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
 
 
 def remove_outside(
-    df: Any,
+    df: dd.DataFrame,
     *,
     left: int | str | None = 0,
     right: int | str | None = None,
@@ -111,7 +111,7 @@ def remove_outside(
     include_right: bool = True,
     strip: bool = True,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Remove everything outside a slice of each text, given by positions or markers.
 
     Parameters

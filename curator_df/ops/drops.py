@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -28,7 +29,9 @@ SPLIT_EVERY = 16
 """Counts of so many blocks are added up at a time, so that those of all blocks are never held."""
 
 
-def describe_drops(df: Any, profile: Profile | str, *, text: str = "text", from_metrics: bool = False) -> pd.DataFrame:
+def describe_drops(
+    df: dd.DataFrame, profile: Profile | str, *, text: str = "text", from_metrics: bool = False
+) -> pd.DataFrame:
     """Count the rows that each rule of a profile would drop, in sequence (the funnel) and on its own.
 
     Parameters
@@ -72,7 +75,7 @@ def describe_drops(df: Any, profile: Profile | str, *, text: str = "text", from_
     Examples
     --------
     >>> import dask.dataframe as dd
-    >>> from curator_df.ops.rules import Profile, Rule
+    >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no", "no # no", None]}), npartitions=1)
     >>> rules = (Rule("word_count", ">=", 3, "too_short"), Rule("hash_ratio", "<=", 0.1, "hashes"))
     >>> describe_drops(docs, Profile("ours", "1", "example", rules))[["reason", "rows_dropped", "rows_left"]]

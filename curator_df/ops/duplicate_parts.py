@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 
 from curator_df.core.columns import choose, require_text
@@ -28,13 +29,13 @@ NOTHING_LEFT = {"lines": "only_duplicate_lines", "paragraphs": "only_duplicate_p
 
 
 def remove_repeated_parts(
-    df: Any,
+    df: dd.DataFrame,
     unit: PartKind,
     *,
     normalize: Normalize | None = None,
     keep: Literal["first", "last"] = "first",
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     r"""Remove the lines or paragraphs of texts that occur elsewhere in the input, but for one occurrence of each.
 
     Parameters

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NoReturn
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 
@@ -77,13 +78,13 @@ def best(column: str, which: Literal["max", "min"] = "max") -> Best:
 
 
 def drop_exact_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     subset: str | Sequence[str] = "text",
     normalize: Normalize | None = None,
     keep: Survivor | Best = "first",
-    groups: Any = None,
-) -> Any:
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
     """Keep one of all rows that have the same text, or the same values in several columns.
 
     Parameters
@@ -152,7 +153,7 @@ def drop_exact_duplicates(
 
 
 def find_exact_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     subset: str | Sequence[str] = "text",
     normalize: Normalize | None = None,
@@ -162,7 +163,7 @@ def find_exact_duplicates(
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Find the groups of equal rows of which `drop_exact_duplicates` would keep one.
 
     Parameters

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
+
+import dask.dataframe as dd
 
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder
@@ -17,7 +19,7 @@ from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 
 
 def explain(
-    df: Any,
+    df: dd.DataFrame,
     *,
     memory: str | int | None = None,
     cpus: int | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.arguments import require_integer
@@ -20,13 +21,13 @@ PEAK_FACTOR = 0.4
 
 
 def add_html_text_ratio(
-    df: Any,
+    df: dd.DataFrame,
     *,
     min_chars: int = 100,
     max_page_size: int | str = "400kB",
     into: str = "html_text_ratio",
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the share of each HTML page that is text; pages with a low share are mostly markup.
 
     Parameters

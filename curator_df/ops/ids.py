@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -33,14 +34,14 @@ _DIGITS = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=n
 
 
 def add_ids(
-    df: Any,
+    df: dd.DataFrame,
     *,
     into: str = "id",
     identity: IdentityKind = "address",
     subset: str | Sequence[str] = "text",
     dense: bool = False,
     start: int = 0,
-) -> Any:
+) -> dd.DataFrame:
     """Add a column that identifies each row, independent of blocks, workers and machine.
 
     Parameters

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import dask.dataframe as dd
+
 from curator_df.core.columns import is_text, require_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import read_size
@@ -22,7 +24,7 @@ HELD_DOCUMENTS = 4
 
 
 def join_documents(
-    df: Any,
+    df: dd.DataFrame,
     *,
     separator: str = "\n\n",
     text: str = "text",
@@ -31,7 +33,7 @@ def join_documents(
     max_chars: int | None = None,
     keep_segment_id: bool = False,
     max_document_size: int | str = "4MB",
-) -> Any:
+) -> dd.DataFrame:
     r"""Join consecutive rows of the same document into one row, with their texts joined: the inverse of `split_documents`.
 
     Parameters

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.arguments import require_number, strings_of
@@ -37,7 +38,7 @@ MOST_CHARS = 1_000_000
 
 
 def add_language(
-    df: Any,
+    df: dd.DataFrame,
     *,
     unit: Unit = "text",
     top: int = 1,
@@ -45,7 +46,7 @@ def add_language(
     max_chars: int = MAX_CHARS,
     into: str = "language",
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the language of each text, and the model's confidence score.
 
     Parameters
@@ -127,7 +128,7 @@ def add_language(
 
 
 def keep_language(
-    df: Any,
+    df: dd.DataFrame,
     languages: str | Sequence[str],
     *,
     min_score: float = 0.65,
@@ -135,7 +136,7 @@ def keep_language(
     model: str | os.PathLike[str] | None = None,
     max_chars: int = MAX_CHARS,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Keep the texts in given languages whose score reaches a threshold.
 
     Parameters

@@ -7,6 +7,8 @@ import dataclasses
 import os
 from typing import Any
 
+import dask.dataframe as dd
+
 from curator_df.core.arguments import require_integer, require_number
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_columns, require_text
@@ -38,7 +40,7 @@ JACCARD_THRESHOLD = 0.8
 
 
 def drop_near_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     text: str | None = "text",
     scheme: Scheme | SchemeName = "default",
@@ -46,9 +48,9 @@ def drop_near_duplicates(
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     signatures: str | None = None,
-    against: Any = None,
-    groups: Any = None,
-) -> Any:
+    against: dd.DataFrame | None = None,
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
     """Keep one of all rows whose texts are nearly the same.
 
     Parameters
@@ -139,7 +141,7 @@ def drop_near_duplicates(
 
 
 def find_near_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     text: str | None = "text",
     id: str | None = None,  # noqa: A002 - what users call it
@@ -148,12 +150,12 @@ def find_near_duplicates(
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     signatures: str | None = None,
-    against: Any = None,
+    against: dd.DataFrame | None = None,
     workdir: str | os.PathLike[str] | None = None,
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Find the groups of rows of which `drop_near_duplicates` would keep one, and why each row is in its group.
 
     Parameters

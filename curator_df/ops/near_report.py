@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
@@ -99,7 +100,12 @@ class NearDuplicateReport:
 
 
 def describe_near_duplicates(
-    groups: Any, *, docs: Any = None, largest: int = 5, examples: int = 3, max_chars: int = 200
+    groups: dd.DataFrame | str | os.PathLike[str],
+    *,
+    docs: dd.DataFrame | None = None,
+    largest: int = 5,
+    examples: int = 3,
+    max_chars: int = 200,
 ) -> NearDuplicateReport:
     """Report the groups by size, pairs by similarity, and an estimate of the share of pairs that the settings miss.
 

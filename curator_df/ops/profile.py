@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
@@ -46,8 +47,13 @@ WORK_PEAK_FACTOR = 0.2
 
 
 def keep_profile(
-    df: Any, profile: Profile | str, *, text: str = "text", add_metrics: bool = False, from_metrics: bool = False
-) -> Any:
+    df: dd.DataFrame,
+    profile: Profile | str,
+    *,
+    text: str = "text",
+    add_metrics: bool = False,
+    from_metrics: bool = False,
+) -> dd.DataFrame:
     """Keep the rows whose text passes every rule of a profile.
 
     Parameters
@@ -104,7 +110,7 @@ def keep_profile(
     Examples
     --------
     >>> import dask.dataframe as dd
-    >>> from curator_df.ops.rules import Profile, Rule
+    >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no", None]}), npartitions=1)
     >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))
     >>> docs.pipe(keep_profile, profile, add_metrics=True).compute()
@@ -129,14 +135,14 @@ def keep_profile(
 
 
 def add_profile(
-    df: Any,
+    df: dd.DataFrame,
     profile: Profile | str,
     *,
     text: str = "text",
     reason: str = "reason",
     add_metrics: bool = True,
     from_metrics: bool = False,
-) -> Any:
+) -> dd.DataFrame:
     """Add the reason why a profile would drop each row, and the metrics that it uses.
 
     Parameters
@@ -185,7 +191,7 @@ def add_profile(
     Examples
     --------
     >>> import dask.dataframe as dd
-    >>> from curator_df.ops.rules import Profile, Rule
+    >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no"]}), npartitions=1)
     >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))
     >>> docs.pipe(add_profile, profile).compute()

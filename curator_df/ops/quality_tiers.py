@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -25,14 +26,14 @@ SPAN_ROWS = 65_536
 
 
 def add_quality_tier(
-    df: Any,
+    df: dd.DataFrame,
     scores: Sequence[str] | Mapping[str, float],
     *,
     thresholds: Mapping[str, float],
     how: How = "max",
     scale: Mapping[str, Sequence[float]] | None = None,
     into: str = "quality_tier",
-) -> Any:
+) -> dd.DataFrame:
     """Add a quality tier to each row, from the combination of several scores, and the combined score.
 
     Parameters

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
@@ -28,8 +29,13 @@ PEAK_FACTOR = 1.2
 
 
 def sample_rows(
-    df: Any, fraction: float, *, seed: int = 0, by: IdentityKind = "address", subset: str | Sequence[str] = "text"
-) -> Any:
+    df: dd.DataFrame,
+    fraction: float,
+    *,
+    seed: int = 0,
+    by: IdentityKind = "address",
+    subset: str | Sequence[str] = "text",
+) -> dd.DataFrame:
     """Keep a random sample of the rows; a larger sample contains all rows of a smaller one, so two samples are no split.
 
     Parameters
@@ -116,14 +122,14 @@ def sample_rows_block(block: Any, *, fraction: float, seed: int, columns: tuple[
 
 
 def split_rows(
-    df: Any,
+    df: dd.DataFrame,
     parts: Mapping[str, float],
     *,
     seed: int = 0,
     by: IdentityKind = "content",
     subset: str | Sequence[str] = "text",
     group_column: str | None = None,
-) -> dict[str, Any]:
+) -> dict[str, dd.DataFrame]:
     """Split a table at random into disjoint parts, such as a training, a validation and a test set.
 
     Parameters

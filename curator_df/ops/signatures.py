@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
+
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.minhash_scheme import Scheme, SchemeName
@@ -17,12 +19,12 @@ ROW_BYTES = 100
 
 
 def add_minhash(
-    df: Any,
+    df: dd.DataFrame,
     *,
     text: str = "text",
     scheme: Scheme | SchemeName = "default",
     into: str = SIGNATURES,
-) -> Any:
+) -> dd.DataFrame:
     """Add the MinHash signature of each text as a column, so that texts can be compared later without reading them again.
 
     Parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 
 from curator_df.core.backend import integer_column
@@ -19,7 +20,9 @@ from curator_df.ops.host_only import require_host
 PEAK_FACTOR = 3.2
 
 
-def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", segment_id: str = "segment_id") -> Any:
+def split_documents(
+    df: dd.DataFrame, *, separator: str = "\n\n", text: str = "text", segment_id: str = "segment_id"
+) -> dd.DataFrame:
     r"""Split each text at a separator into one row per segment; the other columns repeat.
 
     Parameters

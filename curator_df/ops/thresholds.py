@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -171,7 +172,7 @@ class ThresholdExplorer:
 
 
 def explore_thresholds(
-    df: Any, profile: Profile | str | None = None, *, metrics: Sequence[str] | None = None
+    df: dd.DataFrame | pd.DataFrame, profile: Profile | str | None = None, *, metrics: Sequence[str] | None = None
 ) -> ThresholdExplorer:
     """Count how many rows each threshold on a metric keeps, and show it in a notebook.
 

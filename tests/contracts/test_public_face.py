@@ -140,6 +140,23 @@ def test_functions_are_fully_annotated() -> None:
     assert bare == []
 
 
+def test_tables_are_annotated_as_such() -> None:
+    for function in TAKE_TABLE:
+        hints = get_type_hints(function)
+        assert dd.DataFrame in (hints["df"], *get_args(hints["df"])), name_of(function)
+        returns = sections_of(function)["Returns"].strip()
+        if returns.startswith("dask.dataframe.DataFrame"):
+            assert hints["return"] is dd.DataFrame, name_of(function)
+
+
+def test_values_that_are_made_or_returned_are_public() -> None:
+    listed = {each.__name__ for each in CLASSES}
+    assert listed >= {"Cluster", "Plan", "Profile", "Receipt", "Rule", "Scheme", "UserMetric"}
+    assert get_type_hints(cdf.write_parquet)["return"] is cdf.Receipt
+    assert get_type_hints(cdf.explain)["return"] is cdf.Plan
+    assert get_type_hints(cdf.start_cluster)["return"] is cdf.Cluster
+
+
 def positional_of(function: Callable[..., Any]) -> list[str]:
     """Return what may be given by position, but for a table."""
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
