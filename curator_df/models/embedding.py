@@ -46,7 +46,7 @@ def add_embedding(
     *,
     into: str = "embedding",
     pooling: Pooling = "auto",
-    normalize: bool = True,
+    normalize_vectors: bool = True,
     precision: Precision = "float32",
     dimensions: int | None = None,
     max_tokens: int | None = None,
@@ -73,7 +73,7 @@ def add_embedding(
     pooling : {"auto", "mean", "cls"}
         How to pool the last layer: the mean over the tokens, or the vector of the first token. By default as specified
         beside the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
-    normalize : bool, default True
+    normalize_vectors : bool, default True
         Whether to normalize vectors to length 1.
     precision : {"float32", "float16"}
         Number format for storage; ``compute_dtype`` is the one for computation.
@@ -146,7 +146,7 @@ def add_embedding(
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
     >>> def lengths(texts):
     ...     return [[len(text), text.count("be")] for text in texts]
-    >>> docs.pipe(add_embedding, model=lengths, dimensions=2, normalize=False).compute()["embedding"].tolist()
+    >>> docs.pipe(add_embedding, model=lengths, dimensions=2, normalize_vectors=False).compute()["embedding"].tolist()
     [[5.0, 1.0], [12.0, 1.0]]
     """
     operator = "add_embedding"
@@ -155,7 +155,12 @@ def add_embedding(
     refuse_columns(df, operator, into)
     choose(operator, "pooling", pooling, Pooling)
     choose(operator, "precision", precision, Precision)
-    parameters: dict[str, Any] = {"text": text, "into": into, "normalize": normalize, "precision": precision}
+    parameters: dict[str, Any] = {
+        "text": text,
+        "into": into,
+        "normalize_vectors": normalize_vectors,
+        "precision": precision,
+    }
     if callable(model):
         if dimensions is None:
             raise ParameterError(f"{operator}: a function needs dimensions=, how many numbers it returns for a text")
@@ -210,7 +215,7 @@ def add_embedding_block(
     into: str,
     model: TextModel | UserModel,
     width: int,
-    normalize: bool,
+    normalize_vectors: bool,
     precision: Precision,
     resources: Resources,
 ) -> Outcome:
@@ -219,7 +224,7 @@ def add_embedding_block(
     vectors: npt.NDArray[Any] = np.zeros((len(block), width), dtype=precision)
 
     def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
-        vectors[places] = _stored(unit_vectors(made) if normalize else made, precision)
+        vectors[places] = _stored(unit_vectors(made) if normalize_vectors else made, precision)
 
     texts = text_chunks(block[text])
     counts = run_model(model, texts, keep, resources)
@@ -238,7 +243,7 @@ def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArr
     if (lost := np.isinf(stored) & np.isfinite(vectors)).any():
         raise OperatorError(
             f"add_embedding: the model made {vectors[lost][0]:,.1f} as a number of a vector, and precision={precision!r} stores "
-            f"none beyond {np.finfo(precision).max:,.0f}; use normalize=True or precision='float32'"
+            f"none beyond {np.finfo(precision).max:,.0f}; use normalize_vectors=True or precision='float32'"
         )
     return stored
 

@@ -139,7 +139,7 @@ def add_profile(
     profile: Profile | str,
     *,
     text: str = "text",
-    reason: str = "reason",
+    into: str = "reason",
     add_metrics: bool = True,
     from_metrics: bool = False,
 ) -> dd.DataFrame:
@@ -153,7 +153,7 @@ def add_profile(
         The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     text : str, default "text"
         The text column.
-    reason : str, default "reason"
+    into : str, default "reason"
         Name of the new column of reasons; null for a row that passes.
     add_metrics : bool, default True
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null.
@@ -205,14 +205,14 @@ def add_profile(
         require_device_profile("add_profile", profile, from_metrics=from_metrics)
     add_metrics = add_metrics and not from_metrics
     metrics = profile.made_metrics if add_metrics else ()
-    if reason in metrics:
-        raise ParameterError(f"add_profile: reason={reason!r} is the name of a metric of {profile.name!r}")
-    refuse_columns(df, "add_profile", reason, parameter="reason")
+    if into in metrics:
+        raise ParameterError(f"add_profile: into={into!r} is the name of a metric of {profile.name!r}")
+    refuse_columns(df, "add_profile", into)
     refuse_columns(df, "add_profile", *metrics, parameter=None)
     parameters = {
         "profile": profile,
         "text": text,
-        "reason": reason,
+        "reason": into,
         "add_metrics": add_metrics,
         "from_metrics": from_metrics,
     }
@@ -222,7 +222,7 @@ def add_profile(
     kernel = BlockKernel(
         "add_profile", add_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
     )
-    meta = with_text_column(df._meta, reason)
+    meta = with_text_column(df._meta, into)
     return map_blocks(df, kernel, meta=metrics_meta(meta, metrics) if add_metrics else meta)
 
 

@@ -328,7 +328,7 @@ def test_what_is_asked_for_is_checked():
         ({"prologue": "module load python"}, r"must be a list of lines, such as prologue=\['module load python'\]"),
         ({"interface": "ib7"}, r"interface='ib7' is not one of this machine's: .*\blo\b"),
         ({"job_directory": __file__}, f"job_directory='{__file__}' cannot be made"),
-        ({"queue_timeout": "1h"}, "queue_timeout='1h' must be a number"),
+        ({"queue_timeout_seconds": "1h"}, "queue_timeout_seconds='1h' must be a number"),
         ({"workdir": 3}, "workdir=3 must be a path"),
         ({"spill_directory": 3}, "spill_directory=3 must be a path"),
         ({"python": 3}, "python=3 must be a path"),

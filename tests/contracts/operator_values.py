@@ -27,7 +27,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "prompt": "Say twice: {text}",
         "model": "another",
         "into": "said",
-        "system": "Be brief.",
+        "system_prompt": "Be brief.",
         "max_tokens": 7,
         "options": {"temperature": 1},
         "max_chars": 100,
@@ -37,7 +37,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_embedding": {
         "model": vowel_counts,
         "into": "vector",
-        "normalize": False,
+        "normalize_vectors": False,
         "precision": "float16",
         "max_chars": 100,
         "text": "title",
@@ -48,7 +48,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_profile": {
         "profile": OURS.replace(too_short=3),
         "text": "title",
-        "reason": "why",
+        "into": "why",
         "add_metrics": False,
     },
     "add_prompt_scores": {

@@ -69,7 +69,7 @@ def one_at_a_time(folder, texts, pooling="mean"):
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_vectors_are_those_of_transformers(model, pooling):
     wanted = one_at_a_time(model, [text for text in TEXTS if text is not None], pooling)
-    plain = table(TEXTS).pipe(cdf.add_embedding, model, pooling=pooling, normalize=False)
+    plain = table(TEXTS).pipe(cdf.add_embedding, model, pooling=pooling, normalize_vectors=False)
     np.testing.assert_allclose(vectors(plain), wanted, atol=1e-5)
     units = vectors(table(TEXTS).pipe(cdf.add_embedding, model, pooling=pooling))
     np.testing.assert_allclose(units, wanted / np.linalg.norm(wanted, axis=1, keepdims=True), atol=1e-5)
@@ -288,17 +288,17 @@ def test_a_number_that_float16_cannot_store_is_an_error():
 
     docs = table(["ab", None])
     with pytest.raises(
-        errors.OperatorError, match=r"-140,000\.0.*float16.*65,504.*normalize=True or precision='float32'"
+        errors.OperatorError, match=r"-140,000\.0.*float16.*65,504.*normalize_vectors=True or precision='float32'"
     ):
-        vectors(docs.pipe(cdf.add_embedding, large, dimensions=2, normalize=False, precision="float16"))
-    as_asked = docs.pipe(cdf.add_embedding, large, dimensions=2, normalize=False)
+        vectors(docs.pipe(cdf.add_embedding, large, dimensions=2, normalize_vectors=False, precision="float16"))
+    as_asked = docs.pipe(cdf.add_embedding, large, dimensions=2, normalize_vectors=False)
     assert vectors(as_asked)[0].tolist() == pytest.approx([65_503.9, -140_000.0])
     assert np.isfinite(vectors(docs.pipe(cdf.add_embedding, large, dimensions=2, precision="float16"))).all()
 
     def infinite(texts):
         return [[np.inf, 65_504.0]] * len(texts)
 
-    kept = docs.pipe(cdf.add_embedding, infinite, dimensions=2, normalize=False, precision="float16")
+    kept = docs.pipe(cdf.add_embedding, infinite, dimensions=2, normalize_vectors=False, precision="float16")
     assert vectors(kept)[0].tolist() == [np.inf, 65_504]
 
 
@@ -312,7 +312,7 @@ def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
         return [[len(text)] for text in texts]
 
     docs = table(TEXTS).pipe(
-        cdf.add_embedding, keep, dimensions=1, normalize=False, max_chars=4, model_inference_batch_size=9
+        cdf.add_embedding, keep, dimensions=1, normalize_vectors=False, max_chars=4, model_inference_batch_size=9
     )
     assert vectors(docs)[:, 0].tolist() == [len(text[:4]) for text in TEXTS if text is not None]
     assert [len(texts) for texts in given] == [9, 4]  # without the one that is null
@@ -328,7 +328,7 @@ def test_a_function_that_runs_out_of_memory_is_given_half_as_much_from_then_on()
         return [[len(text)] for text in texts]
 
     texts = [f"{'long ' * (number % 7)}text {number}" for number in range(300)]
-    docs = table([None, *texts]).pipe(cdf.add_embedding, scarce, dimensions=1, normalize=False)
+    docs = table([None, *texts]).pipe(cdf.add_embedding, scarce, dimensions=1, normalize_vectors=False)
     (kernel,) = kernels_of(docs)
     for _ in range(2):
         outcome = kernel.run(docs.compute(scheduler="synchronous")[["text"]])

@@ -140,13 +140,13 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(with_code, t
     import transformers
 
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
-    docs = table().pipe(cdf.add_embedding, with_code, normalize=False)
+    docs = table().pipe(cdf.add_embedding, with_code, normalize_vectors=False)
     with pytest.raises(
         errors.ParameterError,
         match=r"'ours-and-no-one-elses', which transformers [\d.]+ does not have; .*trust_remote_code=True",
     ):
         docs.compute(scheduler="synchronous")
-    trusted = table().pipe(cdf.add_embedding, with_code, normalize=False, trust_remote_code=True)
+    trusted = table().pipe(cdf.add_embedding, with_code, normalize_vectors=False, trust_remote_code=True)
     found = np.stack(trusted.compute(scheduler="synchronous")["embedding"].to_list())
     module = transformers.AutoModel.from_pretrained(with_code, trust_remote_code=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(with_code)
