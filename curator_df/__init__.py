@@ -5,10 +5,13 @@ Name one number of bytes; the plan is refused before it starts if it cannot fit;
 what is interrupted resumes; every dropped row has a reason.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.jobs import job_cluster, slurm_cluster
 from curator_df.cluster.local import Cluster, start_cluster
+from curator_df.core.arguments import did_you_mean as _did_you_mean
 from curator_df.core.memory.resources import resources
 from curator_df.core.planning.plan import Plan
 from curator_df.core.receipts.comparison import compare_receipts
@@ -211,3 +214,10 @@ _register_operators(
         write_parquet,
     )
 )
+
+if not _TYPE_CHECKING:  # with it, a type checker would take any name for a public one
+
+    def __getattr__(name: str) -> object:
+        """Raise `AttributeError` with the public name that is most similar."""
+        hint = _did_you_mean(name, __all__)
+        raise AttributeError(f"module 'curator_df' has no attribute {name!r}.{hint}", name=name)
