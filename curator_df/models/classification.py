@@ -243,12 +243,13 @@ trust_remote_code
 
 def _new_columns(df: Any, operator: str, into: str | None, answer_into: str | None) -> dict[str, Any]:
     """Return the columns that are added, empty; raise `ColumnError` if the table has one of them."""
+    names = [] if into is None else [into, f"{into}_score"]
+    refuse_columns(df, operator, *names, *([] if answer_into is None else [answer_into]))
     dtypes: dict[str, Any] = {}
     if into is not None:
         dtypes |= {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
     if answer_into is not None:
         dtypes[answer_into] = pd.StringDtype("pyarrow")
-    refuse_columns(df, operator, *dtypes)
     return {name: pd.Series([], dtype=dtype) for name, dtype in dtypes.items()}
 
 
