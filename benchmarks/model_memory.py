@@ -39,11 +39,11 @@ def used(folder: str, dtype: Dtype) -> TextModel:
         folder,
         head="mean",
         revision=None,
-        max_length=None,
+        max_tokens=None,
         max_chars=None,
         batch_rows="auto",
         batch_tokens=TOKENS,
-        dtype=dtype,
+        compute_dtype=dtype,
     )
 
 
@@ -68,7 +68,7 @@ def measure(folder: str, dtype: Dtype) -> None:
     print(
         f"{private / 1e6:.0f} MB private; planned for a batch {(model.call_bytes - CALL_BYTES) / 1e6:.0f} MB and 32 MB"
     )
-    for length in (2, 16, 64, 128, model.max_length):
+    for length in (2, 16, 64, 128, model.max_tokens):
         print(f"  {loaded.size.rows(length)} documents of {length} tokens: {run_once(loaded, length) / 1e6:.1f} MB")
     texts = pa.chunked_array([["a b c . " * 1_000] * 2_000])
     encode = peak_of_call(lambda: loaded._encode(texts.slice(0, 240)))[0]

@@ -109,7 +109,7 @@ def affordable(docs: Any, out: Path, budget_seconds: float) -> int:
     """Return the characters of a text for which MiniLM takes about so long: from the times of two numbers of them."""
     few, many = 20, 80
     times = [
-        seconds(docs.pipe(cdf.add_embedding, model=minilm(), max_chars=most), out, "3GB", 1, (1, 1))[0]
+        seconds(docs.pipe(cdf.add_embedding, minilm(), max_chars=most), out, "3GB", 1, (1, 1))[0]
         for most in (few, many)
     ]
     slope = max((times[1] - times[0]) / (many - few), 1e-6)

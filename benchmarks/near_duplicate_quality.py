@@ -51,13 +51,15 @@ def main() -> None:
             print(f"\n{scheme.name}, {runs[0].bits} bits, {scheme.num_bands} x {scheme.minhashes_per_band}")
             for low, high, mean, expected in zip(BINS[:-1], BINS[1:], found, theory, strict=True):
                 print(f"  J {low:.2f} to {min(high, 1.0):.2f}   found {mean:.3f}   theory {expected:.3f}")
-            for verify, anchors in ((None, 1), (0.8, 1), (0.8, 2), (0.8, 4)):
+            for jaccard_threshold, anchors in ((None, 1), (0.8, 1), (0.8, 2), (0.8, 4)):
                 results = [
-                    together(groups_of(texts, one, run, verify, anchors), pairs, jaccards)
+                    together(groups_of(texts, one, run, jaccard_threshold, anchors), pairs, jaccards)
                     for one, run in zip(hashes[:2], runs[:2], strict=True)
                 ]
                 recall, precision = np.mean(results, axis=0)
-                print(f"  verify={verify} anchors={anchors}: recall {recall:.4f}, precision {precision:.3f}")
+                print(
+                    f"  jaccard_threshold={jaccard_threshold} anchors={anchors}: recall {recall:.4f}, precision {precision:.3f}"
+                )
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import contest
 OURS = """
 import dataclasses, sys, curator_df as cdf
 if __name__ == "__main__":
-    scheme = dataclasses.replace(cdf.minhash.FINEWEB, use_64_bit_hash=False)
-    docs = cdf.drop_near_duplicates(cdf.read_jsonl(sys.argv[1]), scheme=scheme, verify={verify})
+    scheme = cdf.minhash.FINEWEB.replace(use_64_bit_hash=False)
+    docs = cdf.drop_near_duplicates(cdf.read_jsonl(sys.argv[1]), scheme=scheme, jaccard_threshold={jaccard_threshold})
     with cdf.start_cluster(memory=int(sys.argv[3]), cpus=2):
         receipt = cdf.write_parquet(docs, sys.argv[2])
     print("seconds", receipt.seconds, cdf.__version__)
@@ -88,8 +88,8 @@ if __name__ == "__main__":
     )
     given = options.parse_args()
     scripts = {
-        contest.OURS: OURS.format(verify=0.8),
-        f"{contest.OURS}, candidates": OURS.format(verify=None),
+        contest.OURS: OURS.format(jaccard_threshold=0.8),
+        f"{contest.OURS}, candidates": OURS.format(jaccard_threshold=None),
         "daft": DAFT,
     }
     pythons = {}

@@ -33,7 +33,7 @@ def measure(corpus: str, memory: str, cpus: int) -> float:
             docs = docs.pipe(
                 cdf.drop_near_duplicates,
                 bands_per_iteration=found.bands_per_iteration,
-                use_64_bit_hash=found.use_64_bit_hash,
+                scheme=cdf.minhash.DEFAULT.replace(use_64_bit_hash=found.use_64_bit_hash),
             )
             receipt = cdf.write_parquet(docs, f"{folder}/out")
     finally:

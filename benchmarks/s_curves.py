@@ -25,7 +25,7 @@ def main(path: str) -> None:
         label = f"{name}: {scheme.num_bands} bands of {scheme.minhashes_per_band}"
         axes.plot(jaccards, scheme.candidate_probability(jaccards), label=label, linewidth=2)
     axes.axvline(0.8, color="0.5", linestyle=":", linewidth=1)
-    axes.text(0.805, 0.02, "verify=0.8", color="0.4", fontsize=9)
+    axes.text(0.805, 0.02, "jaccard_threshold=0.8", color="0.4", fontsize=9)
     axes.set(
         xlabel="Jaccard similarity of two texts", ylabel="chance that they are compared", xlim=(0.3, 1), ylim=(0, 1.01)
     )

@@ -5,22 +5,28 @@ Name one number of bytes; the plan is refused before it starts if it cannot fit;
 what is interrupted resumes; every dropped row has a reason.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.jobs import job_cluster, slurm_cluster
-from curator_df.cluster.local import start_cluster
+from curator_df.cluster.local import Cluster, start_cluster
+from curator_df.core.arguments import did_you_mean as _did_you_mean
 from curator_df.core.memory.resources import resources
+from curator_df.core.planning.plan import Plan
 from curator_df.core.receipts.comparison import compare_receipts
+from curator_df.core.receipts.receipt import Receipt
 from curator_df.io.checkpoint import checkpoint, read_receipt
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.moves import to_backend
 from curator_df.io.parquet import read_parquet
 from curator_df.io.shuffle import blend, shuffle_rows
-from curator_df.io.split import split_by
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc import read_warc
 from curator_df.io.write import write_jsonl, write_parquet
+from curator_df.io.write_by import write_by
 from curator_df.io.write_many import write_many
+from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.models import catalogue as classifiers
 from curator_df.models.classification import add_class, keep_class
 from curator_df.models.completion import add_completion
@@ -39,6 +45,7 @@ from curator_df.ops.comments import add_comment_ratio
 from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
 from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
 from curator_df.ops.drops import describe_drops
+from curator_df.ops.duplicate_parts import remove_repeated_parts
 from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
 from curator_df.ops.explain import explain, forget
 from curator_df.ops.html_ratio import add_html_text_ratio
@@ -54,17 +61,26 @@ from curator_df.ops.notebook import integrate as _integrate
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.quality_tiers import add_quality_tier
 from curator_df.ops.redaction import redact_pii
+from curator_df.ops.rules import Profile, Rule
 from curator_df.ops.sample import sample_rows, split_rows
 from curator_df.ops.signatures import add_minhash
 from curator_df.ops.splitting import split_documents
 from curator_df.ops.thresholds import explore_thresholds
 from curator_df.ops.unicode import normalize_unicode
+from curator_df.ops.user_metrics import UserMetric
 from curator_df.ops.where import keep_where
 from curator_df.profiles import minhash
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cluster",
+    "Plan",
+    "Profile",
+    "Receipt",
+    "Rule",
+    "Scheme",
+    "UserMetric",
     "add_class",
     "add_comment_ratio",
     "add_completion",
@@ -127,17 +143,18 @@ __all__ = [
     "remove_markdown",
     "remove_outside",
     "remove_quotation_marks",
+    "remove_repeated_parts",
     "remove_urls",
     "resources",
     "sample_rows",
     "serve_metrics",
     "shuffle_rows",
     "slurm_cluster",
-    "split_by",
     "split_documents",
     "split_rows",
     "start_cluster",
     "to_backend",
+    "write_by",
     "write_jsonl",
     "write_many",
     "write_parquet",
@@ -188,13 +205,14 @@ _register_operators(
         remove_markdown,
         remove_outside,
         remove_quotation_marks,
+        remove_repeated_parts,
         remove_urls,
         sample_rows,
         shuffle_rows,
-        split_by,
         split_documents,
         split_rows,
         to_backend,
+        write_by,
         write_jsonl,
         write_parquet,
     )
@@ -205,3 +223,11 @@ _integrate()
 def __dir__() -> list[str]:
     """Return the public names, for completion."""
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+
+
+if not _TYPE_CHECKING:  # with it, a type checker would take any name for a public one
+
+    def __getattr__(name: str) -> object:
+        """Raise `AttributeError` with the public name that is most similar."""
+        hint = _did_you_mean(name, __all__)
+        raise AttributeError(f"module 'curator_df' has no attribute {name!r}.{hint}", name=name)

@@ -34,7 +34,8 @@ from curator_df.kernels.compile_cache import cache_folder
 from curator_df.kernels.kernel_sets import kernels_to_warm
 from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
-from curator_df.ops.near_duplicates import VERIFY
+from curator_df.ops.near_duplicates import JACCARD_THRESHOLD
+from curator_df.ops.published import schemes
 
 VERBOSE = "CURATOR_DF_VERBOSE"
 """Environment variable that shows the traceback of an error, as ``--verbose`` does."""
@@ -82,17 +83,13 @@ app = typer.Typer(
 )
 monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.", rich_markup_mode=None)
 app.add_typer(monitor_app, name="monitor")
-_PUBLISHED = [getattr(cdf.profiles, name) for name in cdf.profiles.__all__ if name.isupper()]
-PROFILES = {profile.name: profile for profile in _PUBLISHED}
+PROFILES = [getattr(cdf.profiles, name).name for name in cdf.profiles.__all__ if name.isupper()]
 DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
-SCHEMES = {name.lower(): found for name, found in vars(cdf.minhash).items() if isinstance(found, cdf.minhash.Scheme)}
 DEMO_MEMORY = "1GB"
 SHOWN_ROWS = 3
 """Number of rows of each kind that the demo shows."""
-OPTIONS = (
-    "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing on_text partition_on port"
-)
-OPTIONS += " rejects sample_size scheme text verify workdir"
+OPTIONS = "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing partition_on port"
+OPTIONS += " profile rejects sample_size scheme text jaccard_threshold unit workdir"
 """Python arguments that are also command-line options."""
 _ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
 
@@ -114,12 +111,12 @@ Rejects = Annotated[
     str | None, typer.Option(show_default=False, help="Folder for the dropped rows and the reason for each drop.")
 ]
 OnBadRows = Annotated[
-    str, typer.Option(help="error: stop at an unreadable row. quarantine: write it to the output's _quarantine folder.")
+    str, typer.Option(help="raise: stop at an unreadable row. quarantine: write it to the output's _quarantine folder.")
 ]
 OnExisting = Annotated[
     str,
     typer.Option(
-        help="When the output folder holds files: error (stop), resume (continue an interrupted run) or overwrite."
+        help="When the output folder holds files: raise (stop with an error), resume (continue an interrupted run) or overwrite."
     ),
 ]
 
@@ -155,8 +152,8 @@ def curate(
     partition_on: Annotated[
         str | None, typer.Option(show_default=False, help="Write one subfolder for each value of this column.")
     ] = None,
-    on_bad_rows: OnBadRows = "error",
-    on_existing: OnExisting = "error",
+    on_bad_rows: OnBadRows = "raise",
+    on_existing: OnExisting = "raise",
     metrics: Metrics = False,
 ) -> None:
     """Normalize Unicode, keep the rows that pass a profile's filter rules, and write them."""
@@ -179,7 +176,7 @@ def explain(
     profile: ProfileName = DEFAULT_PROFILE,
 ) -> None:
     """Show the plan of `curate` for this input and the memory it needs. Only the start of each file is read."""
-    _console().print(cdf.explain(_chain(source, text, profile, "error"), memory=memory, cpus=cpus))
+    _console().print(cdf.explain(_chain(source, text, profile, "raise"), memory=memory, cpus=cpus))
 
 
 @app.command(short_help="Recommend settings to deduplicate an input.")
@@ -223,17 +220,17 @@ def dedup(
         typer.Option(show_default=False, help="With --exact. case_and_spaces: ignore case and extra spaces."),
     ] = None,
     keep: Annotated[str, typer.Option(help="Row of a group to keep: first, last or longest.")] = "first",
-    on_text: Annotated[
+    unit: Annotated[
         str | None,
         typer.Option(show_default=False, help="With --exact. lines or paragraphs: remove repeated ones, not rows."),
     ] = None,
     scheme: Annotated[
-        str | None, typer.Option(show_default="nemo", help=f"MinHash shingles and bands: {', '.join(SCHEMES)}.")
+        str | None, typer.Option(show_default="default", help=f"MinHash shingles and bands: {', '.join(schemes())}.")
     ] = None,
-    verify: Annotated[
+    jaccard_threshold: Annotated[
         float | None,
         typer.Option(
-            show_default=str(VERIFY),
+            show_default=str(JACCARD_THRESHOLD),
             help="Minimum Jaccard similarity of a match. 0 skips the check and groups all rows that share an LSH band.",
         ),
     ] = None,
@@ -241,26 +238,30 @@ def dedup(
         int | None, typer.Option(show_default="from the memory budget", help="LSH bands to compare in one pass.")
     ] = None,
     rejects: Rejects = None,
-    on_bad_rows: OnBadRows = "error",
-    on_existing: OnExisting = "error",
+    on_bad_rows: OnBadRows = "raise",
+    on_existing: OnExisting = "raise",
     metrics: Metrics = False,
 ) -> None:
     """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
     docs = _read(source, on_bad_rows)
-    policy: dict[str, Any] = {"text": text, "keep": keep}
-    near = {"--scheme": scheme, "--verify": verify, "--bands-per-iteration": bands_per_iteration}
+    policy: dict[str, Any] = {"keep": keep}
+    near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
         raise ParameterError(f"{' and '.join(given)} cannot be used with --exact, which compares whole texts")
-    scheme, least = scheme or "nemo", VERIFY if verify is None else verify
-    if exact:
-        docs = cdf.drop_exact_duplicates(docs, normalize=normalize, on_text=on_text, **policy)  # type: ignore[arg-type]
-    elif normalize is not None or on_text is not None:
-        raise ParameterError("--normalize and --on-text need --exact")
-    elif scheme not in SCHEMES:
-        raise ParameterError(f"--scheme {scheme!r} is not one of {', '.join(map(repr, SCHEMES))}")
+    least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
+    if exact and unit is not None:
+        docs = cdf.remove_repeated_parts(docs, unit, normalize=normalize, text=text, **policy)  # type: ignore[arg-type]
+    elif exact:
+        docs = cdf.drop_exact_duplicates(docs, subset=text, normalize=normalize, **policy)  # type: ignore[arg-type]
+    elif normalize is not None or unit is not None:
+        raise ParameterError("--normalize and --unit need --exact")
     else:
-        policy |= {"scheme": SCHEMES[scheme], "verify": least or None, "bands_per_iteration": bands_per_iteration}
-        docs = cdf.drop_near_duplicates(docs, **policy)
+        policy |= {
+            "scheme": scheme or "default",
+            "jaccard_threshold": least or None,
+            "bands_per_iteration": bands_per_iteration,
+        }
+        docs = cdf.drop_near_duplicates(docs, text=text, **policy)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
@@ -332,7 +333,7 @@ def _run_demo(folder: Path, memory: str, cpus: int | None) -> None:
             "This machine has too little text for the demo, which needs 20 MB and 2,000 documents.", style="bold red"
         )
         raise typer.Exit(1)
-    docs = _chain(str(folder / "corpus"), "text", DEFAULT_PROFILE, "error")
+    docs = _chain(str(folder / "corpus"), "text", DEFAULT_PROFILE, "raise")
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
         console.print(repr(cluster))
         console.print(cdf.explain(docs))
@@ -415,9 +416,7 @@ def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:
     docs = cdf.normalize_unicode(docs, text=text)
     if profile == "none":
         return docs
-    if profile not in PROFILES:
-        raise ParameterError(f"--profile {profile!r} is not one of {', '.join(map(repr, PROFILES))}, 'none'")
-    return cdf.keep_profile(docs, PROFILES[profile], text=text)
+    return cdf.keep_profile(docs, profile, text=text)
 
 
 def _read(source: str, on_bad_rows: Any) -> Any:
@@ -465,7 +464,7 @@ def _how_to_continue(command: list[str]) -> str:
 
     Examples
     --------
-    >>> _how_to_continue(["curator-df", "curate", "my corpus", "out", "--on-existing=error"])
+    >>> _how_to_continue(["curator-df", "curate", "my corpus", "out", "--on-existing=raise"])
     " To continue: curator-df curate 'my corpus' out --on-existing resume"
     >>> _how_to_continue(["curator-df", "explain", "corpus"])
     ''

@@ -91,7 +91,7 @@ def contract_of(name: str, notes: str) -> dict[str, str]:
 
 def group_of(value: Any, contract: Mapping[str, str], returns: str) -> str:
     """Return the table in which a public value is listed: what it takes, returns and computes decides."""
-    if isinstance(value, ModuleType):
+    if isinstance(value, ModuleType | type):
         return "values"
     parameters = inspect.signature(value).parameters
     takes_table = next(iter(parameters), "") == "df"
@@ -114,6 +114,8 @@ def row_of(name: str, value: Any) -> tuple[str, dict[str, str]]:
         said |= {"See": see[1]} if see else {}
         group, members = "values", [f"``{member}``" for member in getattr(value, "__all__", ())]
         said["summary"] += f". In it: {', '.join(members)}" if members else ""
+    elif isinstance(value, type):
+        group = "values"
     else:
         returns = sections.get("Returns", "")
         contract = contract_of(name, sections.get("Notes", ""))

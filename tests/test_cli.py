@@ -119,21 +119,21 @@ MISTAKES = [
     (["curate", "nowhere/*.jsonl", "out"], "InputError: "),
     (["curate", "IN", "out", "--memory", "50MB"], "BudgetError: --memory 50 MB is below the minimum"),
     (
-        ["curate", "IN", "out", "--profile", "mine"],
-        "ParameterError: --profile 'mine' is not one of 'datatrove_c4', 'datatrove_fineweb', 'datatrove_gopher_quality'",
+        ["curate", "IN", "out", "--profile", "fineweb_papers"],
+        "ParameterError: keep_profile: --profile fineweb_papers is neither a Profile nor the name of a published one. Did you",
     ),
     (["curate", "IN", "out", "--format", "csv"], "ParameterError: --format 'csv'"),
     (["curate", "IN", "out", "--text", "body"], "ColumnError: normalize_unicode needs the column 'body'"),
     (["dedup", "IN", "out", "--exact", "--keep", "best"], "ParameterError: drop_exact_duplicates: --keep best"),
-    (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: --scheme 'mine' is not one of 'nemo', 'fineweb'"),
+    (["dedup", "IN", "out", "--scheme", "mine"], "ParameterError: drop_near_duplicates: --scheme mine is neither"),
     (
-        ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--verify", "0.5"],
-        "ParameterError: --scheme and --verify cannot be used with --exact",
+        ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--jaccard-threshold", "0.5"],
+        "ParameterError: --scheme and --jaccard-threshold cannot be used with --exact",
     ),
-    (["dedup", "IN", "out", "--on-text", "lines"], "ParameterError: --normalize and --on-text need --exact"),
+    (["dedup", "IN", "out", "--unit", "lines"], "ParameterError: --normalize and --unit go with --exact"),
     (
-        ["dedup", "IN", "out", "--exact", "--on-text", "words"],
-        "ParameterError: drop_exact_duplicates: --on-text words",
+        ["dedup", "IN", "out", "--exact", "--unit", "words"],
+        "ParameterError: remove_repeated_parts: --unit words",
     ),
 ]
 FORKED = """
@@ -224,7 +224,7 @@ def test_every_command_has_a_kept_help_screen():
 
 def test_defaults_in_words_stand_in_the_help():
     shown = CliRunner().invoke(cli.app, ["dedup", "--help"]).output
-    for default in ("(all CPUs)", "(60 % of the machine)", "(nemo)", "(0.8)", "(from the memory budget)"):
+    for default in ("(all CPUs)", "(60 % of the machine)", "(default)", "(0.8)", "(from the memory budget)"):
         assert f"[default: {default}]" in " ".join(shown.split()), shown
     assert " ".join(CliRunner().invoke(cli.app, ["demo", "--help"]).output.split()).count("[default: ") == 2
 
@@ -249,7 +249,7 @@ def invoked(monkeypatch, error, *options):
         raise error
 
     monkeypatch.setattr(cli, "_read", fail)
-    monkeypatch.setattr(sys, "argv", ["/bin/curator-df", *options, "curate", "in put", "out", "--on-existing", "error"])
+    monkeypatch.setattr(sys, "argv", ["/bin/curator-df", *options, "curate", "in put", "out", "--on-existing", "raise"])
     ended = CliRunner().invoke(cli.app, sys.argv[1:])
     return ended.exit_code, ended.stderr
 

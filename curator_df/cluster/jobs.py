@@ -45,10 +45,10 @@ class JobCluster:
     """Cluster whose workers are jobs of a batch system. Call `start` or use a ``with`` statement; `close` ends its jobs."""
 
     def __init__(
-        self, request: JobRequest, security: Security | None, *, queue_timeout: float, workdir: str | None
+        self, request: JobRequest, security: Security | None, *, queue_timeout_seconds: float, workdir: str | None
     ) -> None:
         self.request, self.layout = request, request.layout
-        self._queue_timeout = queue_timeout
+        self._queue_timeout = queue_timeout_seconds
         try:
             Path(request.job_directory).mkdir(parents=True, exist_ok=True)
         except OSError as exc:
@@ -74,7 +74,7 @@ class JobCluster:
             limits_data=not request.gpus,
             workdir=workdir,
             compile=NodeCompiler(self.client),
-            workless_seconds=queue_timeout,
+            workless_seconds=queue_timeout_seconds,
             unstarted=f"no job was submitted to {request.system} yet. Use the cluster in a with statement, or call its start()",
         )
         self._session.at_close = keep_budget_of_dask(
@@ -103,7 +103,7 @@ class JobCluster:
         ------
         NoClusterError
             If the commands of the batch system are not on this machine, it refuses the job (the message has its output), no job
-            has started after ``queue_timeout`` seconds, or several in a row have ended before a worker connected.
+            has started after ``queue_timeout_seconds`` seconds, or several in a row have ended before a worker connected.
         BudgetError
             If the first workers share a GPU or have none, or one smaller than ``device_memory``.
 
@@ -152,7 +152,8 @@ class JobCluster:
                 raise NoClusterError(problem)
             if time.monotonic() > deadline:
                 raise NoClusterError(
-                    f"no job of {self.request.system} has started a worker within queue_timeout={self._queue_timeout:.0f} s. "
+                    f"no job of {self.request.system} has started a worker within "
+                    f"queue_timeout_seconds={self._queue_timeout:.0f} s. "
                     f"The jobs' logs are in {self.request.job_directory}; jobs that wait in the queue need a longer timeout"
                 )
             time.sleep(POLL_SECONDS)
@@ -224,7 +225,7 @@ def job_cluster(
     directives: Sequence[str] = (),
     prologue: Sequence[str] = (),
     python: str | None = None,
-    queue_timeout: float = 3600.0,
+    queue_timeout_seconds: float = 3600.0,
 ) -> JobCluster:
     """Create a cluster whose workers are jobs of a batch system, each of which keeps ``memory``.
 
@@ -267,7 +268,7 @@ def job_cluster(
         Shell lines to run before the worker, such as ``"module load python"``.
     python : str, optional
         Python on the nodes; this one by default. It must have this package, in the same version.
-    queue_timeout : float
+    queue_timeout_seconds : float
         Seconds to wait for the first job, and for another one if none is left in the middle of a run.
 
     Returns
@@ -316,8 +317,8 @@ def job_cluster(
         interface=interface,
     )
     shared = None if workdir is None else path_of("job_cluster", "workdir", workdir)
-    require_number("job_cluster", "queue_timeout", queue_timeout)
-    return JobCluster(request, as_security(security), queue_timeout=queue_timeout, workdir=shared)
+    require_number("job_cluster", "queue_timeout_seconds", queue_timeout_seconds)
+    return JobCluster(request, as_security(security), queue_timeout_seconds=queue_timeout_seconds, workdir=shared)
 
 
 def slurm_cluster(

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -64,3 +65,21 @@ def require_mapping(operator: str, parameter: str, value: Any) -> None:
     """Raise `ParameterError` unless a value is a dict or the like."""
     if not isinstance(value, Mapping):
         raise ParameterError(f"{operator}: {parameter}={value!r} must be a dict, not {type(value).__name__}")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a sentence, after a space, that suggests the most similar of some names; empty if none is similar.
+
+    Examples
+    --------
+    >>> did_you_mean("FineWeb", ["nemo", "fineweb"])
+    " Did you mean 'fineweb'?"
+    >>> did_you_mean("gopher", ["c4", "dolma_gopher_v1"])
+    " Did you mean 'dolma_gopher_v1'?"
+    >>> did_you_mean("x", ["nemo"])
+    ''
+    """
+    by_lower_case = {one.lower(): one for one in names}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    close = close or [one for one in by_lower_case if len(name) > 2 and name.lower() in one]
+    return f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""

@@ -8,6 +8,7 @@ import os
 import posixpath
 from typing import Any
 
+import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
@@ -21,16 +22,16 @@ from curator_df.io.write import write_parquet
 
 
 def checkpoint(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
     on_existing: OnExisting = "resume",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Run a chain, write it to Parquet files, and return the table read back from them.
 
     The steps before a ``drop_`` run twice, and those before two of them three times. After a checkpoint, its output is
@@ -46,12 +47,12 @@ def checkpoint(
         Folder for the dropped rows; see `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; see `write_parquet`.
-    on_existing : {"resume", "error", "overwrite"}
+    on_existing : {"resume", "raise", "overwrite"}
         What to do if the folder is not empty: continue (or reuse) what the same input and chain left there; raise an
         error; or delete what a run wrote there and start again.
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row; see `write_parquet`.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -43,7 +44,7 @@ from curator_df.io.schema import TEXT, Dtypes, block_type, infer, requested_type
 from curator_df.io.streams import ByteStream, is_compressed, open_bytes
 from curator_df.kernels.kernel_sets import JSON_LINES
 
-OnBadRows = Literal["error", "quarantine"]
+OnBadRows = Literal["raise", "quarantine"]
 SUFFIXES = tuple(
     plain + packed for plain in (".jsonl", ".ndjson", ".json", ".jsonlines") for packed in ("", *COMPRESSED_SUFFIXES)
 )
@@ -105,7 +106,7 @@ class JsonlSource:
     def asked(self) -> Mapping[str, Any]:
         """Parameters of the reader, shown in an error if they differ from those of the run to resume."""
         columns = {f"column {field.name!r}": str(field.type) for field in self.schema}
-        on_bad_rows = "quarantine" if self.quarantines else "error"
+        on_bad_rows = "quarantine" if self.quarantines else "raise"
         return {**columns, "add_source": self.source_columns, "dtype": self.as_text, "on_bad_rows": on_bad_rows}
 
     @property
@@ -269,10 +270,10 @@ def read_jsonl(
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
     add_source: bool = False,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     r"""Read JSON Lines files as a lazy table.
 
     Parameters
@@ -292,7 +293,7 @@ def read_jsonl(
         Files per Dask partition, instead of a size.
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, from 1).
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a line that cannot be read as a row, or with other data that follows the compressed data of a file:
         raise an error that names file, line and byte, or skip and report it. A value that does not fit its column, or a
         field that is not a column, also makes a bad row. If the first lines of a file have several types in a column,
@@ -349,7 +350,7 @@ def read_jsonl(
     """
     require_gpu("read_jsonl", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
+        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_jsonl")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+import dask.dataframe as dd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend, backend_of
@@ -30,7 +31,7 @@ REQUIRED = ("cudf", "dask_cudf", "rmm")
 """Packages that cuDF blocks in Dask tables need (the gpu extra)."""
 
 
-def to_backend(df: Any, backend: Backend) -> Any:
+def to_backend(df: dd.DataFrame, backend: Backend) -> dd.DataFrame:
     """Move the blocks of a table to GPU memory, or back to the host.
 
     Parameters

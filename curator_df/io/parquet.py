@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -334,10 +335,10 @@ def read_parquet(
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
     add_source: bool = False,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Read Parquet files as a lazy table.
 
     Parameters
@@ -355,7 +356,7 @@ def read_parquet(
         Files per Dask partition, instead of a size.
     add_source : bool
         Add ``source_file`` (text) and ``source_line`` (int64, the row number from 1).
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a row whose text is not UTF-8: raise an error that names file, row and column, or skip and report
         it. With ``"quarantine"`` all text columns are read and checked, also where a chain uses only others.
     backend : {"pandas", "cudf"}
@@ -378,7 +379,7 @@ def read_parquet(
     CorruptFileError
         A file is truncated or not a Parquet file.
     BadRowError
-        A text is not UTF-8, and ``on_bad_rows="error"``.
+        A text is not UTF-8, and ``on_bad_rows="raise"``.
     SchemaError
         A column has incompatible types in the files.
     ColumnError
@@ -416,7 +417,7 @@ def read_parquet(
     """
     require_gpu("read_parquet", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
+        raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_parquet")

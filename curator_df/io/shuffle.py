@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
@@ -49,15 +50,15 @@ every file has a part of each."""
 
 
 def shuffle_rows(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     seed: int = 0,
     on_existing: OnExisting = "resume",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Write the rows of a table in random order across all files, and return the table read back.
 
     Parameters
@@ -68,11 +69,11 @@ def shuffle_rows(
         Folder for the Parquet files, or an fsspec URL.
     seed : int, default 0
         Another seed gives another, independent order.
-    on_existing : {"resume", "error", "overwrite"}
+    on_existing : {"resume", "raise", "overwrite"}
         What to do if the folder is not empty; see `checkpoint`.
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row; see `write_parquet`.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
@@ -128,9 +129,9 @@ def blend(
     seed: int = 0,
     on_existing: OnExisting = "resume",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Mix tables, or the kinds of rows of one table, in random order, with a number of epochs or a share for each.
 
     Parameters

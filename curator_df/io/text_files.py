@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -76,7 +77,7 @@ class TextSource:
         return {
             "encoding": self.encoding.removesuffix("-sig"),
             "columns": self.columns,
-            "on_bad_rows": "quarantine" if self.quarantines else "error",
+            "on_bad_rows": "quarantine" if self.quarantines else "raise",
         }
 
     @property
@@ -256,10 +257,10 @@ def read_text_files(
     suffixes: Sequence[str] = SUFFIXES,
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Read text files as a lazy table, one row for each file.
 
     Parameters
@@ -277,7 +278,7 @@ def read_text_files(
         Approximate decompressed bytes of a Dask partition, such as ``"256MB"``. A file is never split.
     files_per_partition : int, optional
         Files per Dask partition, instead of a size.
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a file that is not in the encoding: raise an error that names file and byte, or skip and report it.
         Other data that follows the compressed data of a file is skipped and reported alone; the text of the file is kept.
     backend : {"pandas", "cudf"}
@@ -325,7 +326,7 @@ def read_text_files(
     """
     require_gpu("read_text_files", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
+        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
     wanted = [suffixes] if isinstance(suffixes, str) else list(suffixes)
     packed = [suffix.lower() + packing for suffix in wanted if suffix for packing in COMPRESSED_SUFFIXES]
     every = () if "" in wanted else (*(suffix.lower() for suffix in wanted), *packed)

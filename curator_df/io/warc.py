@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -85,7 +86,7 @@ class WarcSource:
     @property
     def asked(self) -> Mapping[str, Any]:
         """Parameters of the reader, shown in an error if they differ from those of the run to resume."""
-        on_bad_rows = "quarantine" if self.quarantines else "error"
+        on_bad_rows = "quarantine" if self.quarantines else "raise"
         return {"columns": self.columns, "content_types": self.content_types, "on_bad_rows": on_bad_rows}
 
     @property
@@ -324,10 +325,10 @@ def read_warc(
     content_types: Sequence[str] | str | None = HTML_TYPES,
     blocksize: int | str | None = None,
     files_per_partition: int | None = None,
-    on_bad_rows: OnBadRows = "error",
+    on_bad_rows: OnBadRows = "raise",
     backend: Backend = "pandas",
     storage_options: Mapping[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     r"""Read WARC and WET files of web crawls as a lazy table, one row for each page.
 
     Parameters
@@ -346,7 +347,7 @@ def read_warc(
         member, as in crawls, is split; other files are not.
     files_per_partition : int, optional
         Files per Dask partition, instead of a size.
-    on_bad_rows : {"error", "quarantine"}
+    on_bad_rows : {"raise", "quarantine"}
         What to do with a record that is shorter than its ``Content-Length``, damaged, or has a body whose compressed data
         is damaged: raise an error that names file and byte, or skip and report it. Reading continues at the next complete
         record; after damage, at the next gzip member or zstd frame that begins with a record, and the report says how many
@@ -427,7 +428,7 @@ def read_warc(
     """
     require_gpu("read_warc", backend)
     if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} must be one of 'error', 'quarantine'")
+        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
     for package in ("brotli", "webencodings"):
         require_package("read_warc", package, "warc")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)

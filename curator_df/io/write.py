@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -136,7 +137,7 @@ def _has_nanosecond_times(kind: pa.DataType) -> bool:
 
 
 def write_parquet(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     compression: ParquetCompression = "zstd",
@@ -144,9 +145,9 @@ def write_parquet(
     partition_on: str | list[str] | None = None,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
-    on_existing: OnExisting = "error",
+    on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
 ) -> Receipt:
     """Run a chain and write its rows to Parquet files.
@@ -171,12 +172,12 @@ def write_parquet(
     workdir : str or path, optional
         Folder (or URL) visible to all workers, for the temporary files of drops; by default below the output folder.
         They are deleted at the end.
-    on_existing : {"error", "resume", "overwrite"}
+    on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty: raise an error; continue an interrupted run (with any memory, workers or
         block size); or delete what a run wrote there and start again.
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row: stop, or quarantine the row in ``_quarantine/`` and count it.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out or a worker dies: retry with blocks of half the size, down to one row, and
         quarantine in ``_quarantine/`` the rows that do not fit even alone (with a warning and a note in the receipt);
         or stop with the error.
@@ -193,7 +194,7 @@ def write_parquet(
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
-        If the folder holds something and ``on_existing="error"``.
+        If the folder holds something and ``on_existing="raise"``.
     ParameterError
         If output, rejects and input overlap, or the folder cannot be created.
     NoClusterError
@@ -220,7 +221,7 @@ def write_parquet(
 
 
 def write_jsonl(
-    df: Any,
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     compression: JsonlCompression = "none",
@@ -228,9 +229,9 @@ def write_jsonl(
     partition_on: str | list[str] | None = None,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
-    on_existing: OnExisting = "error",
+    on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
 ) -> Receipt:
     """Run a chain and write its rows to JSON Lines files.
@@ -251,11 +252,11 @@ def write_jsonl(
         Folder for the dropped rows, as Parquet; see `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; see `write_parquet`.
-    on_existing : {"error", "resume", "overwrite"}
+    on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row; see `write_parquet`.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
@@ -270,7 +271,7 @@ def write_jsonl(
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
-        If the folder holds something and ``on_existing="error"``.
+        If the folder holds something and ``on_existing="raise"``.
     ParameterError
         If output, rejects and input overlap, or the folder cannot be created.
     NoClusterError

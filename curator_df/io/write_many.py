@@ -40,9 +40,9 @@ def write_many(
     partition_on: str | list[str] | Mapping[Path, str | list[str]] | None = None,
     rejects: Mapping[Path, Path] | None = None,
     workdir: Path | None = None,
-    on_existing: OnExisting = "error",
+    on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
 ) -> dict[Path, Receipt]:
     """Run several chains over one input in one pass, each into its own folder.
@@ -71,12 +71,12 @@ def write_many(
         rows. A row that a shared step drops is written for each of them. See `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; by default below the first output. See `write_parquet`.
-    on_existing : {"error", "resume", "overwrite"}
+    on_existing : {"raise", "resume", "overwrite"}
         What to do if any of the folders is not empty; see `write_parquet`. "resume" leaves a complete output unchanged.
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row: stop, or quarantine the row for every output that it was on its
         way to.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
@@ -96,7 +96,7 @@ def write_many(
     ParameterError
         If there is no table; if a folder is named twice, lies inside another, or holds what is read.
     OutputExistsError
-        If a folder is not empty and ``on_existing="error"``; none of them has been changed.
+        If a folder is not empty and ``on_existing="raise"``; none of them has been changed.
     NoClusterError
         If no cluster is running.
 

@@ -61,11 +61,11 @@ _VOID = frozenset(
 
 
 def html_text_ratios(
-    texts: pd.Series, min_characters: int, max_page_bytes: int
+    texts: pd.Series, min_chars: int, max_page_bytes: int
 ) -> tuple[npt.NDArray[np.float64], Counter[str]]:
     """Return the fraction of each page that is text, shape (rows,), and counts: ``pages_cut`` and ``pages_not_parsed``.
 
-    The value is 0 for a page with less text than ``min_characters``, a page that ``html.parser`` refuses, and a null.
+    A page with less text than ``min_chars``, or one that ``html.parser`` refuses, has 0; so has a null.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def html_text_ratios(
             page = span.data[start : min(stop, start + max_page_bytes)].tobytes().decode("utf-8", "ignore")
             characters = text_characters(page)
             counts["pages_not_parsed"] += characters is None
-            if characters is not None and characters >= min_characters:
+            if characters is not None and characters >= min_chars:
                 ratios[span.first_row + row] = characters / len(page)
     return ratios, counts
 

@@ -6,7 +6,7 @@ Published schemes are in `curator_df.profiles.minhash`; `minhash` computes signa
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -14,12 +14,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.arguments import did_you_mean
 from curator_df.errors import ParameterError
 from curator_df.kernels.content_hash import Normalize
 from curator_df.kernels.lower_case import SPACE_BYTE, lower_bytes, lower_steps
 
 Ngrams = Literal["characters", "words"]
 """Units of shingles: Unicode code points, or words between white space."""
+
+SchemeName = Literal["default", "nemo", "fineweb", "data_juicer", "redpajama_v2"]
+"""Names of the schemes of `curator_df.profiles.minhash`."""
 
 MOST_CODE_POINTS = 192
 """Maximum number of code points of a character n-gram."""
@@ -73,6 +77,23 @@ class Scheme:
             )
         if not 0 <= self.seed < 1 << 32:
             raise ParameterError(f"seed={self.seed} must be from 0 to 2**32 - 1")
+
+    def replace(self, **changes: Any) -> Scheme:
+        """Return the scheme with other values, under the name "custom" unless another is given.
+
+        Examples
+        --------
+        >>> Scheme("words", 5, num_bands=14, minhashes_per_band=8).replace(num_bands=20).num_hashes
+        160
+        """
+        unknown = [name for name in changes if name not in self.__dataclass_fields__]
+        if unknown:
+            names = self.__dataclass_fields__
+            hint = did_you_mean(unknown[0], names)
+            raise ParameterError(
+                f"Scheme.replace: {unknown[0]!r} is not a value of a scheme.{hint} The values are: {', '.join(names)}"
+            )
+        return replace(self, **{"name": "custom", "source": "", **changes})
 
     @property
     def num_hashes(self) -> int:

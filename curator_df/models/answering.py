@@ -21,28 +21,28 @@ KEPT_SHARE = 0.9
 beginning."""
 
 
-def prompt_tokens(tokenizer: Any, texts: Sequence[str], answers: Answers, max_length: int) -> list[list[int]]:
-    """Return the tokens of the prompt about each text; in one over ``max_length`` only the text is truncated."""
+def prompt_tokens(tokenizer: Any, texts: Sequence[str], answers: Answers, max_tokens: int) -> list[list[int]]:
+    """Return the tokens of the prompt about each text; of one with more than ``max_tokens`` the text is cut, not the question."""
     said = f"{answers.before}{{}}{answers.after}".split("{}")
     found = _encoded(tokenizer, [text.join(said) for text in texts])
     for place, tokens in enumerate(found):
-        if len(tokens) > max_length:
-            found[place] = _cut(tokenizer, texts[place], answers, max_length)
+        if len(tokens) > max_tokens:
+            found[place] = _cut(tokenizer, texts[place], answers, max_tokens)
     return found
 
 
-def _cut(tokenizer: Any, text: str, answers: Answers, max_length: int) -> list[int]:
+def _cut(tokenizer: Any, text: str, answers: Answers, max_tokens: int) -> list[int]:
     (bare,) = _encoded(tokenizer, [answers.before + answers.after])
-    room = max_length - len(bare)
+    room = max_tokens - len(bare)
     if room < 0:
         raise ParameterError(
-            f"the prompt without a text has {len(bare):,} tokens, but max_length={max_length:,}. Use a larger max_length="
+            f"the prompt alone has {len(bare):,} tokens, but the model is given {max_tokens:,}; raise max_tokens"
         )
     ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
     while room > 0:
         kept = text[: ends[room - 1][1]] if room <= len(ends) else text
         (tokens,) = _encoded(tokenizer, [answers.before + kept + answers.after])
-        if len(tokens) <= max_length:
+        if len(tokens) <= max_tokens:
             return tokens
         room = int(KEPT_SHARE * room)
     return bare

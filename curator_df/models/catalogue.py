@@ -89,7 +89,7 @@ class Classifier:
     """Folder, or ID of a model on the Hugging Face hub."""
     source: str
     """Publication that describes its use."""
-    max_length: int | None = None
+    max_tokens: int | None = None
     """Tokens of a text to read; None for the model's limit, but at most 512."""
     max_chars: int | None = None
     """Characters of a text to tokenize; None for 16 per token."""
@@ -97,7 +97,7 @@ class Classifier:
     """Characters to read on either side of the middle of a text; None for the text from its beginning."""
     labels: tuple[str, ...] = ()
     """Names of its classes as published, for a model with an output for each. The model's own files decide."""
-    tiers: Mapping[str, float] | None = None
+    thresholds: Mapping[str, float] | None = None
     """For a model with one output: the lowest score of each class, from the highest to the lowest."""
     clip: tuple[float, float] | None = None
     """For a model with one output: the bounds to which the score is clipped."""
@@ -125,14 +125,14 @@ class Classifier:
         """
         if self.answers is not None:
             return self.answers().labels
-        return self.labels if self.tiers is None else tuple(self.tiers)
+        return self.labels if self.thresholds is None else tuple(self.thresholds)
 
 
 QUALITY = Classifier(
     "QUALITY",
     "nvidia/quality-classifier-deberta",
     "nemo_curator 0.9.0, classifiers/quality.py",
-    max_length=1024,
+    max_tokens=1024,
     max_chars=6000,
     labels=("High", "Medium", "Low"),
     revision="c07a8e4e56b6194561b20d00df910e62c8bc1d18",
@@ -144,7 +144,7 @@ DOMAIN = Classifier(
     "DOMAIN",
     "nvidia/domain-classifier",
     "nemo_curator 0.9.0, classifiers/domain.py",
-    max_length=512,
+    max_tokens=512,
     max_chars=2000,
     labels=_DOMAINS,
     revision="41b2af615a564bec3d155ea695d6ee03aa1919a7",
@@ -156,7 +156,7 @@ MULTILINGUAL_DOMAIN = Classifier(
     "MULTILINGUAL_DOMAIN",
     "nvidia/multilingual-domain-classifier",
     "nemo_curator 0.9.0, classifiers/domain.py",
-    max_length=512,
+    max_tokens=512,
     max_chars=2000,
     labels=_DOMAINS,
     revision="2e5a172bc1066a6d75127d29ba59a39013a40133",
@@ -168,7 +168,7 @@ CONTENT_TYPE = Classifier(
     "CONTENT_TYPE",
     "nvidia/content-type-classifier-deberta",
     "nemo_curator 0.9.0, classifiers/content_type.py",
-    max_length=1024,
+    max_tokens=1024,
     max_chars=5000,
     labels=_CONTENT_TYPES,
     revision="00351af9d8539131e8b65253831aa87ddd544701",
@@ -180,9 +180,9 @@ FINEMATH = Classifier(
     "FINEMATH",
     "HuggingFaceTB/finemath-classifier",
     "Allal et al. 2025, https://arxiv.org/abs/2502.02737; nemo_curator 1.4.0, stages/math/classifiers/finemath.py",
-    max_length=512,
+    max_tokens=512,
     center_chars=10_000,
-    tiers={"4_or_more": 3.5, "3": 2.5, "less": 0.0},
+    thresholds={"4_or_more": 3.5, "3": 2.5, "less": 0.0},
     clip=(0.0, 5.0),
     revision="bd0b0e330750ccaafb16c47066f875b3fcb707c3",
     licence="MIT",
@@ -193,8 +193,8 @@ FINEWEB_EDU = Classifier(
     "FINEWEB_EDU",
     "HuggingFaceFW/fineweb-edu-classifier",
     "Penedo et al. 2024, https://arxiv.org/abs/2406.17557; nemo_curator 0.9.0, classifiers/fineweb_edu.py",
-    max_length=512,
-    tiers={"high_quality": 2.5, "low_quality": 0.0},
+    max_tokens=512,
+    thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
     revision="284663cbb2dabf9bda30d8f8cc49601251ee1631",
     licence="Apache-2.0",
@@ -204,8 +204,8 @@ FINEWEB_MIXTRAL_EDU = Classifier(
     "FINEWEB_MIXTRAL_EDU",
     "nvidia/nemocurator-fineweb-mixtral-edu-classifier",
     "nemo_curator 0.9.0, classifiers/fineweb_edu.py",
-    max_length=512,
-    tiers={"high_quality": 2.5, "low_quality": 0.0},
+    max_tokens=512,
+    thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
     licence=NVIDIA_OPEN,
 )
@@ -214,8 +214,8 @@ FINEWEB_NEMOTRON_EDU = Classifier(
     "FINEWEB_NEMOTRON_EDU",
     "nvidia/nemocurator-fineweb-nemotron-4-edu-classifier",
     "nemo_curator 0.9.0, classifiers/fineweb_edu.py",
-    max_length=512,
-    tiers={"high_quality": 2.5, "low_quality": 0.0},
+    max_tokens=512,
+    thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
     licence=NVIDIA_OPEN,
 )
@@ -224,9 +224,9 @@ INSTRUCTION_DATA_GUARD = Classifier(
     "INSTRUCTION_DATA_GUARD",
     "nvidia/instruction-data-guard",
     "nemo_curator 0.9.0, classifiers/aegis.py",
-    max_length=4096,
+    max_tokens=4096,
     max_chars=6000,
-    tiers={"poisoned": 0.5, "clean": 0.0},
+    thresholds={"poisoned": 0.5, "clean": 0.0},
     adapter="nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
     adapter_revision=_DEFENSIVE_REVISION,
     revision="52b58d8f0dfb6378256783434852131969f5b2ba",
@@ -239,7 +239,7 @@ AEGIS_DEFENSIVE = Classifier(
     "AEGIS_DEFENSIVE",
     "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0",
     "Ghosh et al. 2024, https://arxiv.org/abs/2404.05993; nemo_curator 0.9.0, classifiers/aegis.py",
-    max_length=3996,
+    max_tokens=3996,
     max_chars=6000,
     answers=aegis,
     revision=_DEFENSIVE_REVISION,
@@ -252,7 +252,7 @@ AEGIS_PERMISSIVE = Classifier(
     "AEGIS_PERMISSIVE",
     "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Permissive-1.0",
     "Ghosh et al. 2024, https://arxiv.org/abs/2404.05993; nemo_curator 0.9.0, classifiers/aegis.py",
-    max_length=3996,
+    max_tokens=3996,
     max_chars=6000,
     answers=aegis,
     revision="b30b989901b4d129c231b0c55fd8c7cc936c38b6",

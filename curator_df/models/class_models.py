@@ -45,11 +45,11 @@ def chosen_model(
     of_entry: dict[str, Any] = {"revision": revision}
     if not isinstance(classifier, Classifier):
         settings = {
-            "max_length": chosen["max_length"],
+            "max_tokens": chosen["max_tokens"],
             "max_batch_tokens": batches["batch_tokens"],
             "revision": revision,
         }
-        settings |= {name: batches[name] for name in ("dtype", "trust_remote_code")}
+        settings |= {name: batches[name] for name in ("compute_dtype", "trust_remote_code")}
         found = _of_another_kind(operator, classifier, chosen, settings, batches["batch_rows"])
         if found is not None:
             return found
@@ -57,16 +57,16 @@ def chosen_model(
     else:
         name, of_entry = classifier.model, _where(operator, classifier, revision)
         of_catalogue = {
-            "tiers": classifier.tiers,
-            "max_length": classifier.max_length,
+            "thresholds": classifier.thresholds,
+            "max_tokens": classifier.max_tokens,
             "max_chars": classifier.max_chars,
         }
         chosen |= {key: value for key, value in of_catalogue.items() if chosen[key] is None}
-    lengths = {key: chosen[key] for key in ("max_length", "max_chars")}
+    lengths = {key: chosen[key] for key in ("max_tokens", "max_chars")}
     model = text_model(operator, name, head="classes", **of_entry, **lengths, **batches)
     if model.answers is not None:
         own = model.answers.labels
-        return model, ClassScores.of(operator, chosen["labels"], own, len(own), chosen["tiers"], None, "answers")
+        return model, ClassScores.of(operator, chosen["labels"], own, len(own), chosen["thresholds"], None, "answers")
     if model.files.several_classes:
         raise ParameterError(
             f"{operator}: {name!r} assigns several classes to a text. Pass a function that returns one number for each class"
@@ -77,32 +77,32 @@ def chosen_model(
             f"{operator}: {name!r} answers {len(widths)} questions at once. Use it with add_prompt_scores"
         )
     _compare(operator, classifier, model.files.classes)
-    labels, own, tiers = chosen["labels"], model.files.classes, chosen["tiers"]
+    labels, own, thresholds = chosen["labels"], model.files.classes, chosen["thresholds"]
     clip = classifier.clip if isinstance(classifier, Classifier) else None
-    return model, ClassScores.of(operator, labels, own, widths[0], tiers, clip, "probabilities")
+    return model, ClassScores.of(operator, labels, own, widths[0], thresholds, clip, "probabilities")
 
 
 def _of_another_kind(
     operator: str, classifier: Any, chosen: Mapping[str, Any], settings: Mapping[str, Any], rows: Any
 ) -> tuple[Found, ClassScores] | None:
-    """Return a pipeline, fastText file or function, and the meaning of its numbers; None for any other classifier."""
-    labels, tiers = chosen["labels"], chosen["tiers"]
+    """Return a pipeline, a file of fastText or a function, and what its numbers mean; None if it is none of these."""
+    labels, thresholds = chosen["labels"], chosen["thresholds"]
     if is_pipeline(classifier):
         refuse_settings(operator, settings)
         made = pipeline(operator, classifier, chosen["max_chars"])
         kind: Meaning = "largest" if made.labels else "probabilities"
-        return made, ClassScores.of(operator, labels, made.labels, max(len(made.labels), 1), tiers, None, kind)
+        return made, ClassScores.of(operator, labels, made.labels, max(len(made.labels), 1), thresholds, None, kind)
     if is_fasttext(classifier):
         refuse_settings(operator, settings)
         file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])
-        return file, ClassScores.of(operator, labels, file.labels, len(file.labels), tiers, None, "largest")
+        return file, ClassScores.of(operator, labels, file.labels, len(file.labels), thresholds, None, "largest")
     if not callable(classifier):
         return None
     if not labels:
         raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
-    if tiers is not None:
+    if thresholds is not None:
         raise ParameterError(
-            f"{operator}: tiers= is only for models with a single score. A function returns one score for each class"
+            f"{operator}: thresholds= is for models that make one number; a function returns one for each class"
         )
     refuse_settings(operator, settings)
     scores = ClassScores.of(operator, labels, (), len(labels), None, None, "largest")
@@ -124,10 +124,10 @@ def _where(operator: str, classifier: Classifier, revision: str | None) -> dict[
 
 
 def _checked(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values, with labels and tiers of the right type."""
-    labels, tiers = given["labels"], given["tiers"]
-    if tiers is not None:
-        require_mapping(operator, "tiers", tiers)
+    """Return what was given, with labels and thresholds of the right type."""
+    labels, thresholds = given["labels"], given["thresholds"]
+    if thresholds is not None:
+        require_mapping(operator, "thresholds", thresholds)
     return {**given, "labels": None if labels is None else strings_of(operator, "labels", labels)}
 
 

@@ -40,27 +40,27 @@ class ClassScores:
         labels: tuple[str, ...] | None,
         own: tuple[str, ...],
         width: int,
-        tiers: Mapping[str, float] | None,
+        thresholds: Mapping[str, float] | None,
         clip: tuple[float, float] | None,
         meaning: Meaning,
     ) -> ClassScores:
         """Check that names and numbers match: ``labels`` as given, or else the model's ``own``."""
         if width == 1 and meaning == "probabilities":
-            if not tiers:
+            if not thresholds:
                 raise ParameterError(
-                    f"{operator}: the model returns a single score. Map scores to classes with tiers=, the minimum score of "
-                    "each class, for example tiers={'high': 2.5, 'low': 0.0}"
+                    f"{operator}: the model makes one number of a text; say what it means with thresholds=, the least number of "
+                    "each class, such as thresholds={'high': 2.5, 'low': 0.0}"
                 )
             if labels is not None:
                 raise ParameterError(
-                    f"{operator}: labels={list(labels)} does not apply to a model that returns a single score. Name its classes "
-                    "with tiers= instead"
+                    f"{operator}: labels={list(labels)} has no meaning for a model that makes one number of a text: "
+                    "thresholds= names its classes; leave labels= out"
                 )
-            ascending, bounds = ascending_tiers(operator, tiers)
+            ascending, bounds = ascending_tiers(operator, thresholds)
             return cls(ascending, "one", bounds[1:], clip)
-        if tiers:
+        if thresholds:
             raise ParameterError(
-                f"{operator}: tiers= is only for a model with a single score. This one has {width} classes"
+                f"{operator}: thresholds= are for a model with one number; this one has {width} classes"
             )
         names = labels or own
         if len(names) != width or len(set(names)) != width:

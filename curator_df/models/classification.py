@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -34,7 +35,7 @@ ADD_FACTOR = 0.8
 KEEP_FACTOR = 1.5
 """Memory multiplier of `keep_where`, codes and numbers."""
 FILTER_FACTOR = 1.2
-"""Additional memory multiplier of ``filter_by``, that of `keep_where`."""
+"""Added by the rows that `keep_class` keeps, with the columns of ``into``: what `keep_where` takes."""
 TOKEN_BYTES = 8
 """Bytes of a token of an answer; twice that while its column is made. Assumed."""
 NO_CLASS = "no_class"
@@ -42,25 +43,24 @@ NO_CLASS = "no_class"
 
 
 def add_class(
-    df: Any,
+    df: dd.DataFrame,
     classifier: Model,
     *,
-    into: str = "class",
+    into: str = "label",
     labels: Sequence[str] | None = None,
-    tiers: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, float] | None = None,
     score_of: str | None = None,
     answer_into: str | None = None,
-    filter_by: str | Sequence[str] | None = None,
-    max_length: int | None = None,
+    max_tokens: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the class that a model assigns to each text, and its score.
 
     Parameters
@@ -72,22 +72,20 @@ def add_class(
         on the Hugging Face hub; a fastText file (``.bin``, ``.ftz``); a fitted scikit-learn pipeline that takes texts,
         as an object or a skops file (``.skops``); or a function of a list of strings that returns an array of shape
         (texts, classes), where the largest number in each row gives the class.
-    into : str, default "class"
+    into : str, default "label"
         Name of the class column; the score column is named with the suffix ``_score``.
     labels : sequence of str, optional
         Names of the classes, in the order of the model's outputs. Required for a function; defaults to the model's names.
-        For a model with one output, ``tiers`` has the names.
-    tiers : mapping of str to float, optional
+        For a model with one output, ``thresholds`` has the names.
+    thresholds : mapping of str to float, optional
         For a model with one output per text: the lowest score of each class, such as ``{"high": 2.5, "low": 0.0}``. A
         text below all of them gets the lowest class.
     score_of : str, optional
         Class whose score to return, whichever class the text has: for example how good a text is, for a model with the
         classes good and bad. By default the score of the text's own class.
     answer_into : str, optional
-        For a generative classifier (Aegis): column for the raw answers, which show why a class is unknown.
-    filter_by : str or sequence of str, optional
-        Classes of the rows to keep; the others are dropped as by `keep_class`. By default all rows are kept.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, trust_remote_code
+        For a classifier that answers in words (Aegis): column for the raw answers, which show why a class is unknown.
+    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
         Commit, tag or branch of a model on the hub. Defaults to the one in the catalog, or to the latest for a model
@@ -100,8 +98,7 @@ def add_class(
     dask.dataframe.DataFrame
         The same rows with two columns, null where the text is null: the class, and as ``Float32`` its score. The score
         is the class probability; for a model with one output, that output; for a function, its value for the class; for
-        a generated answer, the probability of the whole answer. With ``answer_into`` also the answers. With
-        ``filter_by`` only the rows of these classes, in order.
+        an answer in words, the probability of the whole answer. With ``answer_into`` also the answers.
 
     Raises
     ------
@@ -110,8 +107,8 @@ def add_class(
     InputError
         If the model does not exist, or some of its files are missing.
     ParameterError
-        If the model has no safetensors file or is not a classifier, a catalog entry has no commit, ``filter_by``
-        is empty or names a class that the model does not have, or a parameter is out of range.
+        If the model has no safetensors file or is not a classifier, a catalogue entry has no commit, or a
+        parameter is out of range.
     OperatorError
         When computing, if a function returns anything but such an array.
     UnsupportedBackendError
@@ -119,11 +116,12 @@ def add_class(
 
     Notes
     -----
-    Rows: same; with ``filter_by=`` a subset. Columns: plus ``class`` and ``class_score``, and with ``answer_into=`` the
-    raw answers of Aegis. Backends: pandas. Peak extra memory: 0.9 x block for rows of 100 bytes and short class names,
-    with ``filter_by=`` 2.1 x, and the model (``docs/models.md#memory``). Computes: no; it reads the model's files.
+    Rows: same. Columns: plus ``label`` and ``label_score``, and with ``answer_into=`` the raw answers of Aegis.
+    Backends: pandas. Peak extra memory: 0.9 x block for rows of 100 bytes and short class names, and the model
+    (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
-    If any output for a text is NaN, the text has no class: the class is null, and ``filter_by`` drops the row.
+    If any output for a text is NaN, the text has no class: the class is null. To keep only the rows of some classes,
+    use `keep_class`.
 
     The notes on memory and batches in `add_embedding` apply here too.
 
@@ -133,48 +131,42 @@ def add_class(
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
     >>> def lengths(texts):
     ...     return [[10 - len(text), len(text)] for text in texts]
-    >>> docs.pipe(add_class, lengths, labels=["short", "long"]).compute()[["class", "class_score"]].values.tolist()
+    >>> docs.pipe(add_class, lengths, labels=["short", "long"]).compute()[["label", "label_score"]].values.tolist()
     [['short', 5.0], ['long', 12.0]]
     """
-    refuse_columns(df, "add_class", into, f"{into}_score", *([] if answer_into is None else [answer_into]))
-    given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
+    columns = _new_columns(df, "add_class", into, answer_into)
+    given = {"labels": labels, "thresholds": thresholds, "max_tokens": max_tokens, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
+    how = {**batches, "compute_dtype": compute_dtype, "resources": resources, "trust_remote_code": trust_remote_code}
     model, scores = chosen_model(df, "add_class", classifier, text, revision, given, how)
     if score_of is not None:
         scores = scores.of_class("add_class", score_of)
-    longest = max(len(name.encode()) for name in scores.labels)
-    if answer_into is not None:
-        longest += 2 * TOKEN_BYTES * answer_tokens("add_class", model)
-    factor = math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10
-    wanted = None if filter_by is None else _known("add_class", "filter_by", filter_by, scores)
-    factor += 0.0 if wanted is None else FILTER_FACTOR
+    factor = _add_factor("add_class", model, scores, answer_into)
     parameters = {"text": text, "into": into, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
-    kernel = _kernel(
-        "add_class", add_class_block, parameters | {"answer_into": answer_into, "filter_by": wanted}, round(factor, 1)
-    )
-    dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
-    dtypes |= {} if answer_into is None else {answer_into: pd.StringDtype("pyarrow")}
-    return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
+    kernel = _kernel("add_class", add_class_block, parameters | {"answer_into": answer_into}, factor)
+    return map_blocks(df, kernel, meta=df._meta.assign(**columns))
 
 
 def keep_class(
-    df: Any,
+    df: dd.DataFrame,
     classifier: Model,
     *,
-    keep: str | Sequence[str],
+    classes: str | Sequence[str],
+    into: str | None = None,
     labels: Sequence[str] | None = None,
-    tiers: Mapping[str, float] | None = None,
-    max_length: int | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    score_of: str | None = None,
+    answer_into: str | None = None,
+    max_tokens: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Keep the rows whose text a model assigns to one of the given classes.
 
     Parameters
@@ -183,9 +175,14 @@ def keep_class(
         The table.
     classifier : Classifier, str, path or callable
         As in `add_class`.
-    keep : str or sequence of str
+    classes : str or sequence of str
         Classes of the rows to keep.
-    labels, tiers, max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources, revision, \
+    into : str, optional
+        Name of a column for the class of the kept rows; the score column is named with the suffix ``_score``. By
+        default neither is added.
+    score_of, answer_into
+        As in `add_class`. Without ``into``, the score is only in the rejects.
+    labels, thresholds, max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources, revision, \
 trust_remote_code
         As in `add_class`.
     text : str, default "text"
@@ -194,17 +191,17 @@ trust_remote_code
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows of these classes, in order. Dropped rows are counted by class, ``class_<name>``; rows without text, or
-        whose model output is NaN, as ``no_class``.
+        The rows of these classes, in order; with ``into`` and ``answer_into`` plus these columns. Dropped rows are
+        counted by class, ``class_<name>``; rows without text, or whose model output is NaN, as ``no_class``.
 
     Raises
     ------
     ColumnError
-        If the text column is missing.
+        If the text column is missing, or a new column already exists.
     InputError
         If the model does not exist, or some of its files are missing.
     ParameterError
-        If ``keep`` is empty or names a class that the model does not have, and as in `add_class`.
+        If ``classes`` is empty or names a class that the model does not have, and as in `add_class`.
     OperatorError
         When computing, if a function returns anything but such an array.
     UnsupportedBackendError
@@ -212,12 +209,12 @@ trust_remote_code
 
     Notes
     -----
-    Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.5 x block, and the model
+    Rows: subset. Columns: same; with ``into=`` plus the class and its score. Backends: pandas. Peak extra memory: 1.5 x
+    block; with ``into=`` 2.1 x block for rows of 100 bytes and short class names; and the model
     (``docs/models.md#memory``). Computes: no; it reads the model's files.
 
-    Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To get the classes of the kept rows as
-    columns, use `add_class` with ``filter_by=``. To inspect them before dropping rows, use `add_class`, `checkpoint`
-    and then `keep_where`. Chain several calls to apply several classifiers.
+    Rejects have the class as ``reject_rule`` and its score as ``reject_value``. To inspect the classes before dropping
+    rows, use `add_class`, `checkpoint` and then `keep_where`. Chain several calls to apply several classifiers.
 
     Examples
     --------
@@ -225,28 +222,55 @@ trust_remote_code
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
     >>> def lengths(texts):
     ...     return [[10 - len(text), len(text)] for text in texts]
-    >>> docs.pipe(keep_class, lengths, keep="long", labels=["short", "long"]).compute()["text"].tolist()
+    >>> docs.pipe(keep_class, lengths, classes="long", labels=["short", "long"]).compute()["text"].tolist()
     ['or not to be']
     """
-    given = {"labels": labels, "tiers": tiers, "max_length": max_length, "max_chars": max_chars}
+    columns = _new_columns(df, "keep_class", into, answer_into)
+    given = {"labels": labels, "thresholds": thresholds, "max_tokens": max_tokens, "max_chars": max_chars}
     batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    how = {**batches, "dtype": dtype, "resources": resources, "trust_remote_code": trust_remote_code}
+    how = {**batches, "compute_dtype": compute_dtype, "resources": resources, "trust_remote_code": trust_remote_code}
     model, scores = chosen_model(df, "keep_class", classifier, text, revision, given, how)
-    wanted = _known("keep_class", "keep", keep, scores)
-    parameters = {"text": text, "keep": wanted, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
-    return map_blocks(df, _kernel("keep_class", keep_class_block, parameters, KEEP_FACTOR), meta=df._meta)
+    if score_of is not None:
+        scores = scores.of_class("keep_class", score_of)
+    wanted = _known("keep_class", classes, scores)
+    parameters: dict[str, Any] = {"text": text, "classes": wanted, "model": model, "scores": scores}
+    parameters |= {"into": into, "answer_into": answer_into, "resources": resources or NO_LIMITS}
+    factor = KEEP_FACTOR
+    if columns:
+        factor = round(_add_factor("keep_class", model, scores, answer_into) + FILTER_FACTOR, 1)
+    return map_blocks(df, _kernel("keep_class", keep_class_block, parameters, factor), meta=df._meta.assign(**columns))
 
 
-def _known(operator: str, parameter: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
-    """Return names of classes; raise `ParameterError` if there are none, or one is not a class of the model."""
-    wanted, known = strings_of(operator, parameter, names), ", ".join(map(repr, scores.labels))
+def _new_columns(df: Any, operator: str, into: str | None, answer_into: str | None) -> dict[str, Any]:
+    """Return the columns that are added, empty; raise `ColumnError` if the table has one of them."""
+    names = [] if into is None else [into, f"{into}_score"]
+    refuse_columns(df, operator, *names, *([] if answer_into is None else [answer_into]))
+    dtypes: dict[str, Any] = {}
+    if into is not None:
+        dtypes |= {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
+    if answer_into is not None:
+        dtypes[answer_into] = pd.StringDtype("pyarrow")
+    return {name: pd.Series([], dtype=dtype) for name, dtype in dtypes.items()}
+
+
+def _add_factor(operator: str, model: Found, scores: ClassScores, answer_into: str | None) -> float:
+    """Return the peak factor of the columns that are added."""
+    longest = max(len(name.encode()) for name in scores.labels)
+    if answer_into is not None:
+        longest += 2 * TOKEN_BYTES * answer_tokens(operator, model)
+    return round(math.ceil(10 * ADD_FACTOR + 10 * longest / ROW_BYTES) / 10, 1)
+
+
+def _known(operator: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
+    """Return names of classes; raise `ParameterError` if there are none, or one is not of the model."""
+    wanted, known = strings_of(operator, "classes", names), ", ".join(map(repr, scores.labels))
     if not wanted:
         raise ParameterError(
-            f"{operator}: {parameter}={names!r} has no class, so no row would be kept. Use at least one of: {known}"
+            f"{operator}: classes={names!r} names no class, so no row would stay; name at least one of: {known}"
         )
     if unknown := [name for name in wanted if name not in scores.labels]:
         raise ParameterError(
-            f"{operator}: {parameter} has {unknown[0]!r}, which is not a class of the model. Use classes among: {known}"
+            f"{operator}: classes= names {unknown[0]!r}, which is not a class of the model; it has: {known}"
         )
     return wanted
 
@@ -268,33 +292,52 @@ def add_class_block(
     scores: ClassScores,
     resources: Resources,
     answer_into: str | None,
-    filter_by: tuple[str, ...] | None,
 ) -> Outcome:
     """Kernel of `add_class`."""
     require_host(block, "add_class")
-    answers: list[str | None] | None = None if answer_into is None else [None] * len(block)
-    codes, numbers, counts = _classified(block, text, model, scores, resources, answers)
-    columns = {
-        into: pd.Series(repeated_texts(scores.labels, codes), index=block.index, copy=False),
-        f"{into}_score": pd.Series(pd.arrays.FloatingArray(numbers, codes < 0), index=block.index, copy=False),
-    }
-    if answer_into is not None:
-        dtype: Any = pd.StringDtype("pyarrow")
-        column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
-        columns[answer_into] = pd.Series(column, index=block.index, copy=False)
-    made = block.assign(**columns)
-    if filter_by is not None:
-        return _of_classes(made, codes, numbers, scores, filter_by, counts)
+    made, _, _, counts = _with_classes(block, text, model, scores, resources, into, answer_into)
     return Outcome(made, counters=counts.counters(), peaks=counts.peaks)
 
 
 def keep_class_block(
-    block: Any, *, text: str, keep: tuple[str, ...], model: Found, scores: ClassScores, resources: Resources
+    block: Any,
+    *,
+    text: str,
+    classes: tuple[str, ...],
+    model: Found,
+    scores: ClassScores,
+    resources: Resources,
+    into: str | None,
+    answer_into: str | None,
 ) -> Outcome:
     """Kernel of `keep_class`."""
     require_host(block, "keep_class")
-    codes, numbers, counts = _classified(block, text, model, scores, resources)
-    return _of_classes(block, codes, numbers, scores, keep, counts)
+    made, codes, numbers, counts = _with_classes(block, text, model, scores, resources, into, answer_into)
+    return _of_classes(made, codes, numbers, scores, classes, counts)
+
+
+def _with_classes(
+    block: Any,
+    text: str,
+    model: Found,
+    scores: ClassScores,
+    resources: Resources,
+    into: str | None,
+    answer_into: str | None,
+) -> tuple[Any, npt.NDArray[np.int32], npt.NDArray[np.float32], BatchCounts]:
+    """Return the block with the new columns, and what they are made of."""
+    answers: list[str | None] | None = None if answer_into is None else [None] * len(block)
+    codes, numbers, counts = _classified(block, text, model, scores, resources, answers)
+    columns = {}
+    if into is not None:
+        columns[into] = pd.Series(repeated_texts(scores.labels, codes), index=block.index, copy=False)
+        masked = pd.arrays.FloatingArray(numbers, codes < 0)
+        columns[f"{into}_score"] = pd.Series(masked, index=block.index, copy=False)
+    if answer_into is not None:
+        dtype: Any = pd.StringDtype("pyarrow")
+        column = dtype.__from_arrow__(pa.chunked_array([pa.array(answers, pa.large_string())]))
+        columns[answer_into] = pd.Series(column, index=block.index, copy=False)
+    return block.assign(**columns) if columns else block, codes, numbers, counts
 
 
 def _of_classes(

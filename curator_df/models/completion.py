@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
@@ -37,7 +38,7 @@ MAX_TOKENS = 256
 """Default maximum number of tokens of an answer."""
 NO_OPTIONS = {
     "model": "set model=",
-    "messages": "set prompt= and system=",
+    "messages": "set prompt= and system_prompt=",
     "max_tokens": "set max_tokens=",
     "n": "one answer is kept for each row. For more, add further columns with other into= and options={'seed': ...}",
     "stream": "answers are read whole. Leave it out",
@@ -46,13 +47,13 @@ NO_OPTIONS = {
 
 
 def add_completion(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     prompt: str,
+    *,
     base_url: str,
     model: str,
     into: str = "completion",
-    system: str | None = None,
+    system_prompt: str | None = None,
     max_tokens: int = MAX_TOKENS,
     options: Mapping[str, Any] | None = None,
     max_chars: int = 20_000,
@@ -61,7 +62,7 @@ def add_completion(
     timeout_seconds: float = 120.0,
     api_key_env: str | None = None,
     cache: str | os.PathLike[str] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     r"""Add the answer of a language model behind an OpenAI-compatible server: a rewrite, a translation, a judgement.
 
     Parameters
@@ -77,7 +78,7 @@ def add_completion(
         Model name on the server.
     into : str, default "completion"
         Name of the column.
-    system : str, optional
+    system_prompt : str, optional
         System message.
     max_tokens : int, default 256
         Maximum tokens of an answer. The plan reserves memory for this many.
@@ -146,7 +147,7 @@ def add_completion(
     require_string(operator, "prompt", prompt)
     require_string(operator, "base_url", base_url)
     require_string(operator, "model", model)
-    for name, words in (("system", system), ("api_key_env", api_key_env)):
+    for name, words in (("system_prompt", system_prompt), ("api_key_env", api_key_env)):
         if words is not None:
             require_string(operator, name, words)
     require_number(operator, "timeout_seconds", timeout_seconds)
@@ -176,7 +177,13 @@ def add_completion(
         timeout_seconds=timeout_seconds,
         cache=os.fspath(folder),
     )
-    parameters = {"prompt": prompt, "system": system, "max_chars": max_chars, "server": server, "into": into}
+    parameters = {
+        "prompt": prompt,
+        "system_prompt": system_prompt,
+        "max_chars": max_chars,
+        "server": server,
+        "into": into,
+    }
     kernel = BlockKernel(
         operator,
         add_completion_block,
@@ -234,12 +241,12 @@ def _require_words(df: Any, operator: str, columns: tuple[str, ...]) -> None:
 
 
 def add_completion_block(
-    block: Any, *, prompt: str, system: str | None, max_chars: int, server: Server, into: str
+    block: Any, *, prompt: str, system_prompt: str | None, max_chars: int, server: Server, into: str
 ) -> Outcome:
     """Kernel of `add_completion`."""
     require_host(block, "add_completion")
     caller = held(server, lambda: Caller(server))
-    told: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
+    told: list[dict[str, str]] = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
     found = caller.answers(_prompts(block, prompt, told, max_chars))
     answers = [None if answer is None else answer["content"] for answer in found]
     dtype: Any = pd.StringDtype("pyarrow")

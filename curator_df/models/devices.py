@@ -23,17 +23,17 @@ Dtype = Literal["auto", "float32", "bfloat16"]
 """Number format as set by users; ``"auto"``: bfloat16 on a GPU, float32 on CPUs."""
 
 
-def chosen_numbers(operator: str, dtype: Dtype, device: Device) -> Numbers:
-    """Return the number format of a model's computation.
+def chosen_numbers(operator: str, compute_dtype: Dtype, device: Device) -> Numbers:
+    """Return in which numbers a model computes.
 
     Examples
     --------
     >>> chosen_numbers("add_class", "auto", "cpu"), chosen_numbers("add_class", "auto", "cuda")
     ('float32', 'bfloat16')
     """
-    choose(operator, "dtype", dtype, Dtype)
-    if dtype != "auto":
-        return dtype
+    choose(operator, "compute_dtype", compute_dtype, Dtype)
+    if compute_dtype != "auto":
+        return compute_dtype
     return "bfloat16" if device == "cuda" else "float32"
 
 
@@ -53,7 +53,9 @@ def open_device(torch: Any, name: str, device: Device, numbers: Numbers) -> None
             "for CUDA, or remove gpus= and gpu_memory= from its resources"
         )
     if numbers == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise ParameterError(f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16. Use dtype='float32'")
+        raise ParameterError(
+            f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16; say compute_dtype='float32'"
+        )
     bound_torch()
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -40,24 +41,24 @@ ROW_BYTES = 100
 
 
 def add_embedding(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     model: str | os.PathLike[str] | Callable[[Sequence[str]], Any],
+    *,
     into: str = "embedding",
     pooling: Pooling = "auto",
-    normalize: bool = True,
+    normalize_vectors: bool = True,
     precision: Precision = "float32",
     dimensions: int | None = None,
-    max_length: int | None = None,
+    max_tokens: int | None = None,
     max_chars: int | None = None,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add an embedding of each text: a vector, where texts with similar meaning have a high cosine similarity.
 
     Parameters
@@ -71,25 +72,25 @@ def add_embedding(
         Name of the column.
     pooling : {"auto", "mean", "cls"}
         How to pool the last layer: the mean over the tokens, or the vector of the first token. By default as specified
-        next to the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
-    normalize : bool, default True
+        beside the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
+    normalize_vectors : bool, default True
         Whether to normalize vectors to length 1.
     precision : {"float32", "float16"}
-        Number format for storage; ``dtype`` is the one for computation.
+        Number format for storage; ``compute_dtype`` is the one for computation.
     dimensions : int, optional
         Length of a vector; required for a function only.
-    max_length : int, optional
+    max_tokens : int, optional
         Tokens of a text to read, after which it is truncated; by default the model's limit, but at most 512.
     max_chars : int, optional
         Characters of a text to tokenize (or to pass to a function); by default 16 per token, and more where these make
-        fewer than ``max_length`` tokens. A function gets whole texts by default.
+        fewer than ``max_tokens`` tokens. A function gets whole texts by default.
     model_inference_batch_size : int or "auto"
         Maximum documents in a batch. By default only tokens limit a batch, and the best number of tokens is measured at
         first, up to ``max_batch_tokens``; a function gets 256 documents.
     max_batch_tokens : int, optional
         Maximum tokens in a batch, including padding; the plan reserves memory for it. The default is 2,048, or on a GPU
         as many as fit into the memory that a call may use.
-    dtype : {"auto", "float32", "bfloat16"}
+    compute_dtype : {"auto", "float32", "bfloat16"}
         Number format of the model's computation. With bfloat16 the matrix products use numbers of half the size, and
         vectors change by about one percent. By default float32 on CPUs, bfloat16 on a GPU.
     resources : Resources, optional
@@ -145,7 +146,7 @@ def add_embedding(
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
     >>> def lengths(texts):
     ...     return [[len(text), text.count("be")] for text in texts]
-    >>> docs.pipe(add_embedding, model=lengths, dimensions=2, normalize=False).compute()["embedding"].tolist()
+    >>> docs.pipe(add_embedding, model=lengths, dimensions=2, normalize_vectors=False).compute()["embedding"].tolist()
     [[5.0, 1.0], [12.0, 1.0]]
     """
     operator = "add_embedding"
@@ -154,15 +155,25 @@ def add_embedding(
     refuse_columns(df, operator, into)
     choose(operator, "pooling", pooling, Pooling)
     choose(operator, "precision", precision, Precision)
-    parameters: dict[str, Any] = {"text": text, "into": into, "normalize": normalize, "precision": precision}
+    parameters: dict[str, Any] = {
+        "text": text,
+        "into": into,
+        "normalize_vectors": normalize_vectors,
+        "precision": precision,
+    }
     if callable(model):
         if dimensions is None:
             raise ParameterError(
                 f"{operator}: a function needs dimensions=, the number of values that it returns for each text"
             )
         width = require_count(operator, "dimensions", dimensions)
-        settings = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision, "pooling": pooling}
-        refuse_settings(operator, settings | {"max_length": max_length, "max_batch_tokens": max_batch_tokens})
+        settings = {
+            "compute_dtype": compute_dtype,
+            "trust_remote_code": trust_remote_code,
+            "revision": revision,
+            "pooling": pooling,
+        }
+        refuse_settings(operator, settings | {"max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens})
         function = user_model(operator, model, width, max_chars, model_inference_batch_size)
         parameters |= {"model": function}
     else:
@@ -171,11 +182,11 @@ def add_embedding(
             model,
             head="mean" if pooling == "auto" else pooling,
             revision=revision,
-            max_length=max_length,
+            max_tokens=max_tokens,
             max_chars=max_chars,
             batch_rows=model_inference_batch_size,
             batch_tokens=max_batch_tokens,
-            dtype=dtype,
+            compute_dtype=compute_dtype,
             resources=resources,
             trust_remote_code=trust_remote_code,
         )
@@ -208,7 +219,7 @@ def add_embedding_block(
     into: str,
     model: TextModel | UserModel,
     width: int,
-    normalize: bool,
+    normalize_vectors: bool,
     precision: Precision,
     resources: Resources,
 ) -> Outcome:
@@ -217,7 +228,7 @@ def add_embedding_block(
     vectors: npt.NDArray[Any] = np.zeros((len(block), width), dtype=precision)
 
     def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
-        vectors[places] = _stored(unit_vectors(made) if normalize else made, precision)
+        vectors[places] = _stored(unit_vectors(made) if normalize_vectors else made, precision)
 
     texts = text_chunks(block[text])
     counts = run_model(model, texts, keep, resources)
@@ -235,8 +246,8 @@ def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArr
         stored = vectors.astype(precision, copy=False)
     if (lost := np.isinf(stored) & np.isfinite(vectors)).any():
         raise OperatorError(
-            f"add_embedding: a vector has the number {vectors[lost][0]:,.1f}, but precision={precision!r} stores "
-            f"at most {np.finfo(precision).max:,.0f}. Use normalize=True or precision='float32'"
+            f"add_embedding: the model made {vectors[lost][0]:,.1f} as a number of a vector, and precision={precision!r} stores "
+            f"none beyond {np.finfo(precision).max:,.0f}; use normalize_vectors=True or precision='float32'"
         )
     return stored
 

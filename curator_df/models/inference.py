@@ -157,13 +157,13 @@ class LoadedModel:
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return tokens in which truncated texts with too few tokens are replaced by tokens of more of the text."""
         characters = pc.utf8_length(texts).to_numpy()
-        few = np.flatnonzero((characters > self.model.max_chars) & (np.diff(offsets) < self.model.max_length))
+        few = np.flatnonzero((characters > self.model.max_chars) & (np.diff(offsets) < self.model.max_tokens))
         if not len(few):
             return tokens, offsets
         pieces = np.split(tokens, offsets[1:-1])
         for row in few.tolist():
             most, end = self.model.max_chars, min(int(characters[row]), MOST_GROWTH * self.model.max_chars)
-            while most < end and len(pieces[row]) < self.model.max_length:
+            while most < end and len(pieces[row]) < self.model.max_tokens:
                 most = min(2 * most, end)
                 [found] = self._tokens_of([texts[row].as_py()[:most]])
                 pieces[row] = np.asarray(found or [self._padding], np.int32)
@@ -171,9 +171,9 @@ class LoadedModel:
 
     def _tokens_of(self, texts: list[str]) -> list[list[int]]:
         if self.model.answers is not None:
-            return prompt_tokens(self._tokenizer, texts, self.model.answers, self.model.max_length)
+            return prompt_tokens(self._tokenizer, texts, self.model.answers, self.model.max_tokens)
         given = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        length = self.model.max_length
+        length = self.model.max_tokens
         found: list[list[int]] = self._tokenizer(texts, truncation=True, max_length=length, padding=False, **given)[
             "input_ids"
         ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -32,19 +33,19 @@ PEAK_FACTOR = 1.5
 
 
 def add_prompt_scores(
-    df: Any,
+    df: dd.DataFrame,
     *,
     model: str | os.PathLike[str] = MODEL,
     prefix: str = "",
-    max_length: int | None = 512,
+    max_tokens: int | None = 512,
     max_chars: int | None = 2_000,
     model_inference_batch_size: BatchRows = "auto",
     max_batch_tokens: int | None = None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     revision: str | None = None,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the task type of each prompt and its complexity scores, from NVIDIA's prompt task and complexity classifier.
 
     Parameters
@@ -55,7 +56,7 @@ def add_prompt_scores(
         A folder, or the id of a model on the Hugging Face hub, of the same architecture.
     prefix : str, default ""
         Prefix of the column names.
-    max_length, max_chars, model_inference_batch_size, max_batch_tokens, dtype, resources
+    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources
         As in `add_embedding`; by default 512 tokens of 2,000 characters.
     revision : str, optional
         Commit, tag or branch of a model on the hub; NVIDIA's model has a pinned commit.
@@ -112,11 +113,11 @@ def add_prompt_scores(
         head="classes",
         revision=REVISION if is_published else revision,
         base_revision=DEBERTA_REVISION if is_published else None,
-        max_length=max_length,
+        max_tokens=max_tokens,
         max_chars=max_chars,
         batch_rows=model_inference_batch_size,
         batch_tokens=max_batch_tokens,
-        dtype=dtype,
+        compute_dtype=compute_dtype,
         resources=resources,
     )
     tasks = PromptTasks.of(OPERATOR, found.files)

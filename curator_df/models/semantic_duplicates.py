@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, Literal
 
+import dask.dataframe as dd
+
 from curator_df.core.arguments import require_number
 from curator_df.core.columns import choose, require_columns
 from curator_df.core.exchange.vector_barrier import MOST_CLUSTERS, VectorBarrier
@@ -74,17 +76,17 @@ DEFAULT = SemanticQuestion("embedding", (0.01,), None, "hard", 42, None)
 
 
 def drop_semantic_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     embedding: str = "embedding",
     eps: float = 0.01,
     num_clusters: int | None = None,
     keep: SemanticKeep | Best = "hard",
-    seed: int = 42,
+    seed: int = 0,
     dimensions: int | None = None,
     k_means: KMeansBy = "scikit-learn",
-    groups: Any = None,
-) -> Any:
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
     """Keep one of all rows whose embeddings have a high cosine similarity, as those of texts with similar meaning do.
 
     Parameters
@@ -94,7 +96,7 @@ def drop_semantic_duplicates(
     embedding : str, default "embedding"
         Column of lists of numbers, as made by `add_embedding`; of any length but zero.
     eps : float, default 0.01
-        A row is dropped if its cosine similarity with a row earlier in the order is at least 1 minus this.
+        A row is dropped if its cosine similarity with a row earlier in the order is at least ``1 - eps``.
     num_clusters : int, optional
         Number of k-means clusters; only rows of the same cluster are compared. By default one for each 1,000 rows with
         a vector, and the square root of the number of such rows from a million rows on.
@@ -178,20 +180,20 @@ def drop_semantic_duplicates(
 
 
 def find_semantic_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     embedding: str = "embedding",
     eps: float | Sequence[float] = 0.01,
     num_clusters: int | None = None,
     keep: SemanticKeep | Best = "hard",
-    seed: int = 42,
+    seed: int = 0,
     dimensions: int | None = None,
     k_means: KMeansBy = "scikit-learn",
     workdir: str | os.PathLike[str] | None = None,
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Find the groups of rows of which `drop_semantic_duplicates` would keep one, for one or several ``eps`` at once.
 
     Parameters
@@ -201,7 +203,8 @@ def find_semantic_duplicates(
     embedding, num_clusters, keep, seed, dimensions, k_means
         As in `drop_semantic_duplicates`.
     eps : float or sequence of float, default 0.01
-        As in `drop_semantic_duplicates`; for several values, cosine similarities are computed only once.
+        As in `drop_semantic_duplicates`: rows match if their cosine similarity is at least ``1 - eps``. For several
+        values, similarities are computed only once.
     workdir : str or path, optional
         Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
         where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
@@ -209,8 +212,8 @@ def find_semantic_duplicates(
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
-    on_oom : {"halve", "fail"}
-        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same folder.
+    on_oom : {"retry", "raise"}
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same place.
     storage_options : dict, optional
         fsspec options.
 

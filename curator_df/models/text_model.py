@@ -55,9 +55,9 @@ class TextModel:
     files: ModelFiles
     """Files and sizes of the model."""
     head: Head
-    """Use of its last layer."""
-    max_length: int
-    """Maximum number of tokens of a text that it reads."""
+    """What is made of its last layer."""
+    max_tokens: int
+    """Tokens of a text that it reads."""
     max_chars: int
     """Maximum number of characters of a text that are tokenized."""
     batch_tokens: int = field(metadata={"identity": False})
@@ -69,7 +69,7 @@ class TextModel:
     answers: Answers | None = None
     """Prompt and answers of a generative classifier; its token limits are those of the whole prompt."""
     reads_on: bool = False
-    """Whether more of a text is read if ``max_chars`` characters make fewer than ``max_length`` tokens."""
+    """Whether more is read of a text of which ``max_chars`` characters make fewer than ``max_tokens`` tokens."""
     numbers: Numbers = "float32"
     """Number format of the computation."""
     device: Device = field(default="cpu", metadata={"identity": False})
@@ -115,8 +115,8 @@ class TextModel:
 
     @property
     def longest_tokens(self) -> int:
-        """Size of the longest document in tokens: a batch has room for at least one."""
-        return self.max_length + self.row_tokens
+        """What a document takes at most, as tokens: a batch has room for one at least."""
+        return self.max_tokens + self.row_tokens
 
     @property
     def least_device_bytes(self) -> int:
@@ -159,7 +159,7 @@ class TextModel:
     @property
     def _token_bytes(self) -> int:
         files = self.files
-        scores = score_numbers(files.kind, files.heads, self.max_length, files.distances)
+        scores = score_numbers(files.kind, files.heads, self.max_tokens, files.distances)
         return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores + KEPT_COPIES * self.files.kept_numbers)
 
     def fitting_tokens(self, call_bytes: int) -> int:
@@ -174,11 +174,11 @@ def text_model(
     *,
     head: Head,
     revision: str | None,
-    max_length: int | None,
+    max_tokens: int | None,
     max_chars: int | None,
     batch_rows: BatchRows,
     batch_tokens: int | None,
-    dtype: Dtype = "auto",
+    compute_dtype: Dtype = "auto",
     resources: Resources | None = None,
     center_chars: int | None = None,
     adapter: tuple[str, str | None] | None = None,
@@ -193,7 +193,7 @@ def text_model(
         tokens = require_count(operator, "max_batch_tokens", batch_tokens)
     require_resources(operator, resources)
     device: Device = "cuda" if resources is not None and resources.of_gpu else "cpu"
-    numbers = chosen_numbers(operator, dtype, device)
+    numbers = chosen_numbers(operator, compute_dtype, device)
     if trust_remote_code and (answers is not None or adapter is not None):
         raise ParameterError(
             f"{operator}: trust_remote_code does not apply to {name!r}, which comes without code. Leave it out"
@@ -209,10 +209,10 @@ def text_model(
             f"{operator}: {files.name!r} is a classifier with its own layers and has no embeddings. Use it with add_class"
         )
     most = files.longest - (0 if answers is None else answers.new_tokens)
-    longest = min(most, 512) if max_length is None else require_count(operator, "max_length", max_length)
+    longest = min(most, 512) if max_tokens is None else require_count(operator, "max_tokens", max_tokens)
     if longest > most:
         raise ParameterError(
-            f"{operator}: max_length={longest:,}, but {files.name!r} reads at most {most:,} tokens of a text"
+            f"{operator}: max_tokens={longest:,}, but {files.name!r} reads at most {most:,} tokens of a text"
         )
     characters = (
         CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)
@@ -250,8 +250,8 @@ def user_model(
 
 
 def refuse_settings(operator: str, settings: Mapping[str, Any]) -> None:
-    """Raise `ParameterError` if a setting is given that only transformers models have."""
-    choose(operator, "dtype", settings["dtype"], Dtype)
+    """Raise `ParameterError` where something is set that only models as files of transformers have."""
+    choose(operator, "compute_dtype", settings["compute_dtype"], Dtype)
     for name, value in settings.items():
         if value not in (None, False, "auto"):
             raise ParameterError(f"{operator}: {name}={value!r} applies only to transformers models")

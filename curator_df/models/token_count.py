@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -25,15 +26,15 @@ PEAK_FACTOR = 0.6
 
 
 def add_token_count(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     tokenizer: str | os.PathLike[str],
+    *,
     into: str = "token_count",
     per_token: PerToken | None = None,
     special_tokens: bool = False,
     revision: str | None = None,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the number of tokens of each text, as counted by a tokenizer from the Hugging Face hub.
 
     Parameters
@@ -93,7 +94,7 @@ def add_token_count(
 
     Examples
     --------
-    >>> docs.pipe(cdf.add_token_count, tokenizer="tokenizer.json", per_token="characters")  # doctest: +SKIP
+    >>> docs.pipe(cdf.add_token_count, "tokenizer.json", per_token="characters")  # doctest: +SKIP
     """
     operator = "add_token_count"
     require_text(df, operator, text)

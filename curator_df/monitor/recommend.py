@@ -30,8 +30,9 @@ from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.monitor.recommended_batches import recommend_batches
 from curator_df.monitor.sample_run import COPY_EVERY, SampleTime, measure_sample
 from curator_df.ops.near_duplicates import drop_near_duplicates
-from curator_df.ops.near_scheme import DEFAULTS, MANY_ROWS
+from curator_df.ops.near_scheme import MANY_ROWS
 from curator_df.ops.unicode import normalize_unicode
+from curator_df.profiles.minhash import DEFAULT
 
 STEP_OF_FRACTION = 0.01
 """Granularity of recommended fractions."""
@@ -58,7 +59,7 @@ class Recommendation:
     bands_per_iteration: int
     """Parameter of `drop_near_duplicates`."""
     use_64_bit_hash: bool
-    """Parameter of `drop_near_duplicates`."""
+    """Whether the default scheme of `drop_near_duplicates` has 64-bit hashes for this number of rows."""
     projected_bytes: int
     """Estimated peak memory of all processes, in bytes."""
     disk_bytes: int
@@ -180,7 +181,7 @@ def recommend(
     source = lower(docs).source
     ranges = source.cut(range_bytes(source))
     rows = estimate_rows(source, ranges)
-    wide, num_bands = rows >= MANY_ROWS, int(DEFAULTS["num_bands"])
+    wide, num_bands = rows >= MANY_ROWS, DEFAULT.num_bands
     bands = default_bands_per_iteration(rows, num_bands, layout.exclusive_bytes)
     chain = functools.partial(_deduplicated, text=text, use_64_bit_hash=wide)
     plan = _plan(chain(docs), layout)
@@ -232,7 +233,8 @@ def recommend(
 
 
 def _deduplicated(docs: Any, *, text: str, use_64_bit_hash: bool) -> Any:
-    return drop_near_duplicates(normalize_unicode(docs, text=text), text=text, use_64_bit_hash=use_64_bit_hash)
+    scheme = DEFAULT.replace(use_64_bit_hash=use_64_bit_hash)
+    return drop_near_duplicates(normalize_unicode(docs, text=text), text=text, scheme=scheme)
 
 
 def _plan(chain: Any, layout: Layout) -> Plan:

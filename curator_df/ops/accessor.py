@@ -6,18 +6,20 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from dask.dataframe.extensions import register_dataframe_accessor
 
+from curator_df.core.arguments import did_you_mean
 from curator_df.ops.table_summary import summarize_table
 
 
 def register_operators(operators: Iterable[Callable[..., Any]]) -> None:
     """Put operators on every Dask DataFrame, as ``df.curate.<name>``."""
     methods = {operator.__name__: _method(operator) for operator in operators}
-    shown = {"__repr__": _said, "_repr_html_": _said_in_html}
-    accessor = type("CurateAccessor", (), {"__init__": _remember, "__doc__": __doc__, **shown, **methods})
+    own = {"__init__": _remember, "__doc__": __doc__, "__getattr__": _refuse_name}
+    own |= {"__repr__": _said, "_repr_html_": _said_in_html}
+    accessor = type("CurateAccessor", (), {**own, **methods})
     register_dataframe_accessor("curate")(accessor)
 
 
@@ -34,9 +36,38 @@ def _said_in_html(self: Any) -> str | None:
     return None if summary is None else summary._repr_html_()
 
 
+def _refuse_name(self: Any, name: str) -> Any:
+    """Raise `AttributeError` with the operator whose name is most similar."""
+    operators = [one for one in dir(type(self)) if not one.startswith("_")]
+    raise AttributeError(f"df.curate has no operator {name!r}.{did_you_mean(name, operators)}", name=name, obj=self)
+
+
+def unknown_keyword(operator: Callable[..., Any], name: str) -> str:
+    """Return what to say of a keyword that an operator does not take, with the most similar one or its value.
+
+    Examples
+    --------
+    >>> from curator_df import keep_language, write_parquet
+    >>> unknown_keyword(keep_language, "language")
+    "keep_language has no parameter 'language'. Did you mean 'languages'?"
+    >>> unknown_keyword(write_parquet, "overwrite")
+    "write_parquet has no parameter 'overwrite'. Did you mean on_existing='overwrite'?"
+    """
+    hints = get_type_hints(operator)
+    choices = [parameter for parameter, kind in hints.items() if name in get_args(kind)]
+    hint = (
+        f" Did you mean {choices[0]}={name!r}?"
+        if choices
+        else did_you_mean(name, inspect.signature(operator).parameters)
+    )
+    return f"{operator.__name__} has no parameter {name!r}.{hint}"
+
+
 def _method(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if unknown := [name for name in kwargs if name not in signature.parameters]:
+            raise TypeError(unknown_keyword(operator, unknown[0]))
         return operator(self._df, *args, **kwargs)
 
     signature = inspect.signature(operator)

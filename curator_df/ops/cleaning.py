@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dask.dataframe as dd
 
 from curator_df.kernels import kernel_sets
 from curator_df.kernels.clean_texts import clean_texts
 from curator_df.ops.rewriting import rewrite_texts
 
 
-def normalize_newlines(df: Any, *, text: str = "text") -> Any:
+def normalize_newlines(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     r"""Replace three or more consecutive newlines with two.
 
     Parameters
@@ -55,7 +55,7 @@ def normalize_newlines(df: Any, *, text: str = "text") -> Any:
     )
 
 
-def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
+def normalize_whitespace(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     r"""Collapse runs of white space within each line to a single space, and strip both ends of each line.
 
     Parameters
@@ -97,7 +97,7 @@ def normalize_whitespace(df: Any, *, text: str = "text") -> Any:
     )
 
 
-def remove_urls(df: Any, *, text: str = "text") -> Any:
+def remove_urls(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     r"""Remove URLs from texts.
 
     Parameters

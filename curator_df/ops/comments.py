@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.columns import choose, refuse_columns, require_text
@@ -19,13 +20,13 @@ PEAK_FACTOR = 0.4
 
 
 def add_comment_ratio(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     language: Language,
+    *,
     max_file_size: int | str = "100kB",
     into: str = "comment_ratio",
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the share of each text that consists of comments, for source code in one language.
 
     Parameters

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.arguments import path_of, require_mapping, strings_of
@@ -34,16 +35,16 @@ LEAST_NGRAM_SIZE = 4
 
 
 def add_contamination(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     benchmarks: Paths,
+    *,
     benchmark_columns: Sequence[str] = (),
     ngram_size: int = 13,
     min_ngram_size: int = 8,
     into: str = "contamination",
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Add the passages of each text that share an n-gram with a benchmark, and their positions.
 
     Parameters
@@ -124,15 +125,15 @@ def add_contamination(
 
 
 def drop_contaminated(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     benchmarks: Paths,
+    *,
     benchmark_columns: Sequence[str] = (),
     ngram_size: int = 13,
     min_ngram_size: int = 8,
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Drop the rows whose text shares an n-gram with a benchmark.
 
     Parameters
@@ -213,17 +214,17 @@ def drop_contaminated(
 
 
 def remove_contamination(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     benchmarks: Paths,
+    *,
     benchmark_columns: Sequence[str] = (),
     ngram_size: int = 13,
     min_ngram_size: int = 8,
     margin: int = 200,
-    min_piece_length: int = 200,
+    min_piece_chars: int = 200,
     text: str = "text",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Cut the passages that share an n-gram with a benchmark out of texts, extended to sentence ends.
 
     Parameters
@@ -242,7 +243,7 @@ def remove_contamination(
         Shorter texts are ignored.
     margin : int, default 200
         Characters to remove before and after a passage as well; the cut then extends to the next ``.``, ``!`` or ``?``.
-    min_piece_length : int, default 200
+    min_piece_chars : int, default 200
         When a text is cut, only pieces with more characters than this are kept.
     text : str, default "text"
         The text column.
@@ -296,17 +297,17 @@ def remove_contamination(
     ...     _ = file.write(question)
     ...     file.flush()
     ...     docs = dd.from_pandas(pd.DataFrame({"text": ["A quiz. " + question.upper(), "Not to be."]}), npartitions=1)
-    ...     cut = docs.pipe(remove_contamination, benchmarks=file.name, margin=0, min_piece_length=0)
+    ...     cut = docs.pipe(remove_contamination, benchmarks=file.name, margin=0, min_piece_chars=0)
     ...     cut.compute()["text"].tolist()
     ['A quiz.', 'Not to be.']
     """
-    for name, value in (("margin", margin), ("min_piece_length", min_piece_length)):
+    for name, value in (("margin", margin), ("min_piece_chars", min_piece_chars)):
         if not isinstance(value, int) or value < 0:
             raise ParameterError(f"remove_contamination: {name}={value!r} is not a number of characters")
     found = _benchmarks(
         "remove_contamination", df, text, benchmarks, benchmark_columns, ngram_size, min_ngram_size, storage_options
     )
-    parameters = {"text": text, "benchmarks": found, "margin": margin, "least": min_piece_length}
+    parameters = {"text": text, "benchmarks": found, "margin": margin, "least": min_piece_chars}
     kernel = _kernel("remove_contamination", remove_contamination_block, parameters, found, SPLICE_FACTOR)
     return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
 

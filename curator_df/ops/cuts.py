@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dask.dataframe as dd
 
 from curator_df.errors import ParameterError
 from curator_df.kernels import kernel_sets
@@ -11,7 +11,7 @@ from curator_df.kernels.cut_texts import SliceEnds, slices_of, without_boilerpla
 from curator_df.ops.rewriting import rewrite_texts
 
 
-def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
+def remove_quotation_marks(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     r"""Remove the quotation marks around a whole text.
 
     Parameters
@@ -57,7 +57,7 @@ def remove_quotation_marks(df: Any, *, text: str = "text") -> Any:
     )
 
 
-def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
+def remove_boilerplate(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     r"""Remove paragraphs of boilerplate, such as cookie notices, from the beginning or the end of texts.
 
     Parameters
@@ -104,7 +104,7 @@ def remove_boilerplate(df: Any, *, text: str = "text") -> Any:
 
 
 def remove_outside(
-    df: Any,
+    df: dd.DataFrame,
     *,
     left: int | str | None = 0,
     right: int | str | None = None,
@@ -112,7 +112,7 @@ def remove_outside(
     include_right: bool = True,
     strip: bool = True,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Remove everything outside a slice of each text, given by positions or markers.
 
     Parameters

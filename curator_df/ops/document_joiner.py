@@ -33,7 +33,7 @@ class Joining:
     """Column of the number of the segment in its document."""
     separator: str
     """Goes between two segments."""
-    max_characters: int | None
+    max_chars: int | None
     """Most characters of a joined text that is not one segment."""
     keeps_segment_id: bool
     """Whether the column stays, with the numbers of the joined texts."""
@@ -166,7 +166,7 @@ class DocumentJoiner:
         largest = int(np.argmax(sizes))
         self._require_room(int(sizes[largest]), lambda: block.iloc[[starts[largest]]])
         others = block.drop(columns=self._joining.text)
-        if self._joining.max_characters is None:
+        if self._joining.max_chars is None:
             return self._joined(texts, begins, lambda _: keep_rows(others, begins))
         return self._joined(texts, begins, others.take)
 
@@ -178,8 +178,8 @@ class DocumentJoiner:
     def _joined(self, texts: TextArray, begins: Mask, rows: Callable[[Any], Any]) -> Any:
         """Return rows of joined texts; ``rows`` gives the other columns of those at some places."""
         joining, pieces = self._joining, begins
-        if joining.max_characters is not None:
-            pieces = shorter_pieces(texts, begins, joining.separator, joining.max_characters)
+        if joining.max_chars is not None:
+            pieces = shorter_pieces(texts, begins, joining.separator, joining.max_chars)
         places = np.flatnonzero(pieces)
         documents = np.flatnonzero(begins)
         firsts = documents[np.searchsorted(documents, places, side="right") - 1]

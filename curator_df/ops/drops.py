@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -16,6 +17,7 @@ from curator_df.kernels.measure import metric_kernels
 from curator_df.kernels.metrics import work_factor
 from curator_df.ops.host_only import require_host
 from curator_df.ops.profile import WORK_PEAK_FACTOR
+from curator_df.ops.published import profile_of
 from curator_df.ops.rules import MISSING_TEXT, Profile
 from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import first_broken, measured_rows, require_measurable
@@ -27,15 +29,17 @@ SPLIT_EVERY = 16
 """Counts of so many blocks are added up at a time, so that those of all blocks are never held."""
 
 
-def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metrics: bool = False) -> pd.DataFrame:
+def describe_drops(
+    df: dd.DataFrame, profile: Profile | str, *, text: str = "text", from_metrics: bool = False
+) -> pd.DataFrame:
     """Count the rows that each rule of a profile would drop, in sequence (the funnel) and on its own.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    profile : Profile
-        The rules, such as those of `curator_df.profiles`.
+    profile : Profile or str
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     text : str, default "text"
         The text column.
     from_metrics : bool, default False
@@ -71,7 +75,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     Examples
     --------
     >>> import dask.dataframe as dd
-    >>> from curator_df.ops.rules import Profile, Rule
+    >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no", "no # no", None]}), npartitions=1)
     >>> rules = (Rule("word_count", ">=", 3, "too_short"), Rule("hash_ratio", "<=", 0.1, "hashes"))
     >>> describe_drops(docs, Profile("ours", "1", "example", rules))[["reason", "rows_dropped", "rows_left"]]
@@ -81,6 +85,7 @@ def describe_drops(df: Any, profile: Profile, *, text: str = "text", from_metric
     2        hashes             1          1
     3          <NA>             0          1
     """
+    profile = profile_of("describe_drops", profile)
     require_measurable(df, "describe_drops", profile, text, from_metrics=from_metrics)
     require_host(df._meta, "describe_drops")
     has_text = text in df.columns

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NoReturn
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.arguments import strings_of
-from curator_df.core.backend import backend_of, require_backend
-from curator_df.core.columns import choose, require_columns, require_text
+from curator_df.core.backend import backend_of
+from curator_df.core.columns import choose, require_columns
 from curator_df.core.exchange.barrier import Barrier, Keys
 from curator_df.core.exchange.exchange import Keep
-from curator_df.core.exchange.part_barrier import PartBarrier
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
@@ -24,20 +24,15 @@ from curator_df.core.runner.stages import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import BarrierError, ParameterError, SchemaError
 from curator_df.kernels import kernel_sets
-from curator_df.kernels.buffers import text_dtype
 from curator_df.kernels.content_hash import Normalize
 from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price
-from curator_df.kernels.text_parts import PartKind
 from curator_df.ops.device_blocks import block_hashes, lengths_on_host, ranks_on_host, require_device_text, rows_where
-from curator_df.ops.duplicate_parts import part_keys, remove_parts
 from curator_df.ops.group_table import GroupTable, exact_matches
 from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_parameters, require_same_table
 
 Survivor = Literal["first", "last", "longest"]
 REASON = "exact_duplicate"
 ALL_ROWS = "which rows go is known only when all have been seen"
-PARTS_PEAK_FACTOR = 2.3
-"""Peak extra bytes: the texts without the parts that go, and the rows of which something is left."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +79,20 @@ def best(column: str, which: Literal["max", "min"] = "max") -> Best:
 
 
 def drop_exact_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
-    text: str | Sequence[str] = "text",
+    subset: str | Sequence[str] = "text",
     normalize: Normalize | None = None,
     keep: Survivor | Best = "first",
-    on_text: PartKind | None = None,
-    groups: Any = None,
-) -> Any:
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
     """Keep one of all rows that have the same text, or the same values in several columns.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
-    text : str or list of str
+    subset : str or list of str
         Column or columns whose values must all be equal: text, integers, booleans or floats.
     normalize : {"case_and_spaces"}, optional
         Compare texts in lower case, with each run of white space as one space and the ends stripped. The texts are not
@@ -106,10 +100,6 @@ def drop_exact_duplicates(
     keep : {"first", "last", "longest"} or `best`
         Which row to keep, independent of blocks and workers: the first or last in input order, the one with the longest
         text (in characters), or the one with the best value of a column.
-    on_text : {"lines", "paragraphs"}, optional
-        Compare the lines or paragraphs of the texts of all rows instead of the rows: repeated ones are removed from
-        their texts, and a row is dropped only when nothing is left of its text. ``keep`` is then ``"first"`` or
-        ``"last"``.
     groups : dask.dataframe.DataFrame, str or path, optional
         The table that `find_exact_duplicates` returned for this input (or its folder). Nothing is computed again, and
         the parameters are those it was called with.
@@ -124,8 +114,7 @@ def drop_exact_duplicates(
     ColumnError
         If a column is missing.
     ParameterError
-        If ``groups`` were found for another table, or with other parameters than given here; or if ``on_text`` is
-        combined with several columns, with ``groups``, or with a ``keep`` other than first and last.
+        If ``groups`` were found for another table, or with other parameters than given here.
     InputError
         If ``groups`` were not written by a ``find_`` operator.
     UnsupportedBackendError
@@ -136,17 +125,14 @@ def drop_exact_duplicates(
 
     Notes
     -----
-    Rows: subset, order kept. Columns: same; with ``on_text`` the text is shorter. Backends: pandas; cudf for whole texts
-    of one column. Peak extra memory: 1.4 x block; with ``on_text`` 2.3 x block. Computes: no; writing reads the input
-    once more for each drop.
+    Rows: subset, order kept. Columns: same. Backends: pandas; cudf for texts of one column. Peak extra memory: 1.4 x
+    block. Computes: no; writing reads the input once more for each drop.
 
     The preceding steps run twice: once to hash the rows (MurmurHash3, 128 bits) and once to write them. Only hashes and
     addresses are exchanged, 24 to 32 bytes per row, in files below the output folder. Null is a value like any other:
     of all rows without text, one is kept.
 
-    A line ends at a line feed; a paragraph ends at a line feed followed by blank lines. Lines or paragraphs of only
-    white space are not compared. When a line or paragraph is removed, so are the line ends after it or, at the end of a
-    text, those before it. The receipt counts ``lines_removed`` (or ``paragraphs_removed``) and ``bytes_removed``.
+    To remove repeated lines or paragraphs from texts, use `remove_repeated_parts`.
 
     Examples
     --------
@@ -155,39 +141,37 @@ def drop_exact_duplicates(
     >>> drop_exact_duplicates(docs).columns.tolist()
     ['text']
     """
-    if on_text is not None:
-        return _pending_parts(df, text, normalize, keep, on_text, groups)
     if groups is None:
-        return _pending(df, "drop_exact_duplicates", text, normalize, keep)
-    given = _as_json(text, normalize, keep)
+        return _pending(df, "drop_exact_duplicates", subset, normalize, keep)
+    given = _as_json(subset, normalize, keep)
     home, found = found_drops(groups, "drop_exact_duplicates")
     if given != _as_json("text", None, "first"):
         require_same_parameters("drop_exact_duplicates", found, given)
     keep = Best(**found["keep"]) if isinstance(found["keep"], dict) else found["keep"]
-    pending = _pending(df, "drop_exact_duplicates", found["text"], found["normalize"], keep, home)
+    pending = _pending(df, "drop_exact_duplicates", found["subset"], found["normalize"], keep, home)
     require_same_table(pending, "drop_exact_duplicates", home)
     return pending
 
 
 def find_exact_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
-    text: str | Sequence[str] = "text",
+    subset: str | Sequence[str] = "text",
     normalize: Normalize | None = None,
     keep: Survivor | Best = "first",
     id: str | None = None,  # noqa: A002 - what users call it
     workdir: str | os.PathLike[str] | None = None,
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Find the groups of equal rows of which `drop_exact_duplicates` would keep one.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
-    text, normalize, keep
+    subset, normalize, keep
         As in `drop_exact_duplicates`.
     id : str, optional
         Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
@@ -199,7 +183,7 @@ def find_exact_duplicates(
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same
         place.
     storage_options : dict, optional
@@ -232,8 +216,8 @@ def find_exact_duplicates(
 
     Pass the result to ``drop_exact_duplicates(df, groups=...)``, which then only writes the rows.
     """
-    pending = _pending(df, "find_exact_duplicates", text, normalize, keep)
-    parameters = _as_json(text, normalize, keep)
+    pending = _pending(df, "find_exact_duplicates", subset, normalize, keep)
+    parameters = _as_json(subset, normalize, keep)
     table = named_by(GroupTable(exact_matches), df, "find_exact_duplicates", id)
     return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options, table, on_error, on_oom)
 
@@ -241,14 +225,14 @@ def find_exact_duplicates(
 def _pending(
     df: Any,
     operator: str,
-    text: str | Sequence[str],
+    subset: str | Sequence[str],
     normalize: Normalize | None,
     keep: Survivor | Best,
     home: Folder | None = None,
 ) -> Any:
-    columns = strings_of(operator, "text", text)
+    columns = strings_of(operator, "subset", subset)
     if not columns:
-        raise ParameterError(f"{operator}: text=[] names no column")
+        raise ParameterError(f"{operator}: subset=[] names no column")
     require_columns(df, operator, *columns)
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     require_device_text(operator, df._meta, columns)
@@ -270,48 +254,19 @@ def _pending(
         device_fixed_bytes=hash_bytes,
         peak_is_measured=True,
         barrier=barrier,
-        compiled=_hash_kernels(normalize),
+        compiled=hash_kernels(normalize),
     )
     return map_blocks(df, kernel, meta=df._meta)
 
 
-def _pending_parts(
-    df: Any, text: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best, kind: PartKind, groups: Any
-) -> Any:
-    operator = "drop_exact_duplicates"
-    choose(operator, "on_text", kind, PartKind)
-    if groups is not None or not isinstance(text, str):
-        raise ParameterError(f"{operator}: on_text={kind!r} takes one text column, and no groups=")
-    require_text(df, operator, text)
-    require_backend(
-        df._meta, operator, "pandas", because=f"{kind} are cut out by a kernel that is compiled for CPUs alone"
-    )
-    require_addresses(df, operator)
-    if normalize is not None:
-        choose(operator, "normalize", normalize, Normalize)
-    if keep not in ("first", "last"):
-        raise ParameterError(f"{operator}: of {kind} the 'first' or the 'last' can be kept, not keep={keep!r}")
-    parameters = {"text": text, "kind": kind, "normalize": normalize}
-    barrier = PartBarrier(part_keys, remove_parts, parameters, keep, columns=(text,))
-    kernel = BlockKernel(
-        operator,
-        refuse_block,
-        {"operator": operator},
-        peak_factor=PARTS_PEAK_FACTOR,
-        peak_is_measured=True,
-        barrier=barrier,
-        compiled=(*kernel_sets.PARTS, *_hash_kernels(normalize)),
-    )
-    return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))
-
-
-def _hash_kernels(normalize: Normalize | None) -> tuple[str, ...]:
+def hash_kernels(normalize: Normalize | None) -> tuple[str, ...]:
+    """Return the kernels that hash texts."""
     return kernel_sets.CONTENT if normalize is None else kernel_sets.NORMALIZED_CONTENT
 
 
-def _as_json(text: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best) -> dict[str, Any]:
-    columns = [text] if isinstance(text, str) else list(text)
-    return {"text": columns, "normalize": normalize, "keep": asdict(keep) if isinstance(keep, Best) else keep}
+def _as_json(subset: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best) -> dict[str, Any]:
+    columns = [subset] if isinstance(subset, str) else list(subset)
+    return {"subset": columns, "normalize": normalize, "keep": asdict(keep) if isinstance(keep, Best) else keep}
 
 
 def content_keys(block: Any, *, columns: tuple[str, ...], normalize: Normalize | None, ranked_by: str | None) -> Keys:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase, new_collection
 
 from curator_df.core.columns import choose
@@ -28,7 +29,7 @@ from curator_df.kernels.kernel_sets import EVERY_RUN, compile_seconds
 
 
 def explain(
-    df: Any,
+    df: dd.DataFrame,
     *,
     memory: str | int | None = None,
     cpus: int | None = None,

@@ -81,7 +81,7 @@ def find_groups(
     table : GroupTable
         How it is made.
     on_error : {"raise", "quarantine"}
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         As writers have them.
     """
     choose(operator, "on_error", on_error, OnError)

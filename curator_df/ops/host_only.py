@@ -50,6 +50,7 @@ HOST_ONLY: Mapping[str, str] = {
     "remove_markdown": WRITES,
     "remove_outside": WRITES,
     "remove_quotation_marks": WRITES,
+    "remove_repeated_parts": WRITES,
     "remove_urls": WRITES,
     "split_documents": WRITES,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.arguments import require_integer
@@ -20,20 +21,20 @@ PEAK_FACTOR = 0.4
 
 
 def add_html_text_ratio(
-    df: Any,
+    df: dd.DataFrame,
     *,
-    min_characters: int = 100,
+    min_chars: int = 100,
     max_page_size: int | str = "400kB",
     into: str = "html_text_ratio",
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the share of each HTML page that is text; pages with a low share are mostly markup.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    min_characters : int, default 100
+    min_chars : int, default 100
         A page with less text than this gets 0.
     max_page_size : int or str, default "400kB"
         Bytes of a page to read; for a longer page the share is that of its beginning. Parsing takes up to 270 times the
@@ -51,7 +52,7 @@ def add_html_text_ratio(
     Raises
     ------
     ParameterError
-        If ``min_characters`` is negative, or ``max_page_size`` is not a valid size.
+        If ``min_chars`` is negative, or ``max_page_size`` is not a valid size.
     ColumnError
         If the text column is missing, or ``into`` already exists.
     UnsupportedBackendError
@@ -78,21 +79,21 @@ def add_html_text_ratio(
     >>> import dask.dataframe as dd
     >>> page = "<script>let x = 1;</script><p>To be or not to be</p>"
     >>> docs = dd.from_pandas(pd.DataFrame({"text": [page]}), npartitions=1)
-    >>> docs.pipe(add_html_text_ratio, min_characters=5).compute()["html_text_ratio"].round(2).tolist()
+    >>> docs.pipe(add_html_text_ratio, min_chars=5).compute()["html_text_ratio"].round(2).tolist()
     [0.35]
     """
     operator = "add_html_text_ratio"
     require_text(df, operator, text)
     require_host(df._meta, operator)
     refuse_columns(df, operator, into)
-    require_integer(operator, "min_characters", min_characters)
-    if min_characters < 0:
-        raise ParameterError(f"{operator}: min_characters={min_characters} is negative")
+    require_integer(operator, "min_chars", min_chars)
+    if min_chars < 0:
+        raise ParameterError(f"{operator}: min_chars={min_chars} is negative")
     max_page_bytes = read_size("max_page_size", max_page_size)
     kernel = BlockKernel(
         operator,
         add_html_text_ratio_block,
-        {"text": text, "min_characters": min_characters, "max_page_bytes": max_page_bytes, "into": into},
+        {"text": text, "min_chars": min_chars, "max_page_bytes": max_page_bytes, "into": into},
         PEAK_FACTOR,
         fixed_bytes=PARSED_FACTOR * max_page_bytes,
         peak_is_measured=True,
@@ -100,10 +101,10 @@ def add_html_text_ratio(
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))
 
 
-def add_html_text_ratio_block(block: Any, *, text: str, min_characters: int, max_page_bytes: int, into: str) -> Outcome:
+def add_html_text_ratio_block(block: Any, *, text: str, min_chars: int, max_page_bytes: int, into: str) -> Outcome:
     """Kernel of `add_html_text_ratio`."""
     require_host(block, "add_html_text_ratio")
-    ratios, counts = html_text_ratios(block[text], min_characters, max_page_bytes)
+    ratios, counts = html_text_ratios(block[text], min_chars, max_page_bytes)
     column = pd.arrays.FloatingArray(ratios, block[text].isna().to_numpy(dtype=bool))
     added = block.assign(**{into: pd.Series(column, index=block.index, copy=False)})
     return Outcome(added, counters=dict(counts))

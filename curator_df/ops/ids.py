@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -21,27 +22,27 @@ from curator_df.kernels import kernel_sets
 from curator_df.kernels.content_hash import row_hashes
 from curator_df.ops.duplicates import refuse_block
 
-By = Literal["address", "content"]
+IdentityKind = Literal["address", "content"]
 ADDRESS_FACTOR = 1.0
 """Peak extra bytes as a multiple of the block's: 17 a row for the numbers, of rows that may hold little else."""
 CONTENT_FACTOR = 3.0
 """72 bytes a row, of rows that may hold 25: hashes, their bytes in the order of digits, digits, offsets."""
 HEX_DIGITS = 32
-WRITES_DIGITS = "with by='content' the digits of hashes are written in host memory"
+WRITES_DIGITS = "with identity='content' the digits of hashes are written in host memory"
 """Why cuDF blocks are refused."""
 _DIGITS = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
 """Two digits for each byte."""
 
 
 def add_ids(
-    df: Any,
+    df: dd.DataFrame,
     *,
     into: str = "id",
-    by: By = "address",
-    text: str | Sequence[str] = "text",
+    identity: IdentityKind = "address",
+    subset: str | Sequence[str] = "text",
     dense: bool = False,
     start: int = 0,
-) -> Any:
+) -> dd.DataFrame:
     """Add a column that identifies each row, independent of blocks, workers and machine.
 
     Parameters
@@ -50,12 +51,12 @@ def add_ids(
         A chain that begins with `read_jsonl` or `read_parquet`.
     into : str
         Name of the new column.
-    by : {"address", "content"}
+    identity : {"address", "content"}
         ``"address"``: an integer made of the file's position in the list of input files and the row's position in that
         file; it increases in input order, and is what `find_exact_duplicates` calls ``address``. ``"content"``: 32
         hexadecimal digits of the text's 128-bit hash, which a document has in any input; equal texts have equal ids.
-    text : str or list of str
-        With ``by="content"``: column or columns to hash.
+    subset : str or list of str
+        With ``identity="content"``: column or columns to hash.
     dense : bool
         Number the rows consecutively instead, in input order. This requires the number of rows in all preceding ranges,
         so it takes an extra pass over the preceding steps.
@@ -71,19 +72,19 @@ def add_ids(
     Raises
     ------
     ExpressionError
-        If rows share an address (after `split_documents`), with ``by="address"`` and without ``dense=True``.
+        If rows share an address (after `split_documents`), with ``identity="address"`` and without ``dense=True``.
     ColumnError
-        If the new column already exists, or one of ``text`` is missing.
+        If the new column already exists, or one of ``subset`` is missing.
     ParameterError
-        If ``dense=True`` is combined with ``by="content"``, or ``start`` is negative or given without ``dense=True``.
+        If ``dense=True`` is combined with ``identity="content"``, or ``start`` is negative or given without ``dense=True``.
     BarrierError
         From ``.compute()`` or ``.head()`` on the result of ``dense=True``.
 
     Notes
     -----
-    Rows: same. Columns: plus ``id``: an address, with ``by="content"`` a hash of the text, with ``dense=True`` 0, 1, 2
+    Rows: same. Columns: plus ``id``: an address, with ``identity="content"`` a hash of the text, with ``dense=True`` 0, 1, 2
     and so on. Backends: pandas; cudf by address and with ``dense=True``. Peak extra memory: 1.0 x block; with
-    ``by="content"`` 3.0 x block, for rows with little other data (72 bytes per row). Computes: no; with ``dense=True``
+    ``identity="content"`` 3.0 x block, for rows with little other data (72 bytes per row). Computes: no; with ``dense=True``
     writing reads the input once more.
 
     An address is ``file << 40 | offset``, where the offset is the byte at which the row starts in the decompressed file
@@ -93,22 +94,22 @@ def add_ids(
     --------
     >>> import pandas as pd, dask.dataframe as dd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b", "a"]}), npartitions=1)
-    >>> add_ids(docs, by="content").compute()["id"].str[:8].tolist()
+    >>> add_ids(docs, identity="content").compute()["id"].str[:8].tolist()
     ['85555565', '7a98a957', '85555565']
     """
     require_table(df, "add_ids")
-    if by == "content":
+    if identity == "content":
         require_backend(df._meta, "add_ids", "pandas", because=WRITES_DIGITS)
     refuse_columns(df, "add_ids", into)
-    choose("add_ids", "by", by, By)
+    choose("add_ids", "identity", identity, IdentityKind)
     require_integer("add_ids", "start", start)
     if dense:
-        return _dense(df, into, by, start)
+        return _dense(df, into, identity, start)
     if start:
         raise ParameterError("add_ids: start= numbers rows only with dense=True")
     parameters: dict[str, Any] = {"into": into}
-    if by == "address":
-        require_addresses(df, "add_ids(by='address')")
+    if identity == "address":
+        require_addresses(df, "add_ids(identity='address')")
         factor = ADDRESS_FACTOR
         kernel = BlockKernel(
             "add_ids",
@@ -121,7 +122,7 @@ def add_ids(
         )
         meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
         return map_blocks(df, kernel, meta=meta)
-    columns = strings_of("add_ids", "text", text)
+    columns = strings_of("add_ids", "subset", subset)
     require_columns(df, "add_ids", *columns)
     parameters["columns"] = columns
     kernel = BlockKernel(
@@ -131,9 +132,11 @@ def add_ids(
     return map_blocks(df, kernel, meta=meta)
 
 
-def _dense(df: Any, into: str, by: By, start: int) -> Any:
-    if by != "address":
-        raise ParameterError("add_ids: dense=True numbers rows by their place, so by='content' has no meaning with it")
+def _dense(df: Any, into: str, identity: IdentityKind, start: int) -> Any:
+    if identity != "address":
+        raise ParameterError(
+            "add_ids: dense=True numbers rows by their place, so identity='content' has no meaning with it"
+        )
     if start < 0:
         raise ParameterError(f"add_ids: start={start} is negative")
     kernel = BlockKernel(
@@ -152,12 +155,12 @@ def _dense(df: Any, into: str, by: By, start: int) -> Any:
 
 
 def address_ids(block: Any, *, into: str) -> Any:
-    """Kernel of ``by="address"``: the index, as a column."""
+    """Kernel of ``identity="address"``: the index, as a column."""
     return block.assign(**{into: integer_column(block, block.index.to_numpy().astype(np.int64))})
 
 
 def content_ids(block: Any, *, into: str, columns: tuple[str, ...]) -> Any:
-    """Kernel of ``by="content"``."""
+    """Kernel of ``identity="content"``."""
     require_backend(block, "add_ids", "pandas", because=WRITES_DIGITS)
     hashes = row_hashes(block, columns)
     return block.assign(**{into: hex_digits(hashes)})

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import dask.dataframe as dd
+
 from curator_df.core.columns import is_text, require_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import read_size
@@ -23,16 +25,16 @@ HELD_DOCUMENTS = 4
 
 
 def join_documents(
-    df: Any,
+    df: dd.DataFrame,
     *,
     separator: str = "\n\n",
     text: str = "text",
     id: str = "id",  # noqa: A002 - what users call it
     segment_id: str = "segment_id",
-    max_characters: int | None = None,
+    max_chars: int | None = None,
     keep_segment_id: bool = False,
     max_document_size: int | str = "4MB",
-) -> Any:
+) -> dd.DataFrame:
     r"""Join consecutive rows of the same document into one row, with their texts joined: the inverse of `split_documents`.
 
     Parameters
@@ -48,7 +50,7 @@ def join_documents(
         Column of text or integers that identifies the document. A row without an id is a document by itself.
     segment_id : str, default "segment_id"
         Column of integers: the number of the segment in its document.
-    max_characters : int, optional
+    max_chars : int, optional
         Start a new row at the segment with which the joined text would exceed this many characters, including
         separators. A longer segment is a row by itself. By default a document is one row.
     keep_segment_id : bool, default False
@@ -67,7 +69,7 @@ def join_documents(
     Raises
     ------
     ParameterError
-        If ``max_characters`` is less than 1, ``max_document_size`` is not a valid size, or the three columns are not
+        If ``max_chars`` is less than 1, ``max_document_size`` is not a valid size, or the three columns are not
         distinct.
     ColumnError
         If a column is missing.
@@ -91,7 +93,7 @@ def join_documents(
     those that span several ranges, and checks that no document occurs in two places. It stores a hash (MurmurHash3, 128
     bits) and an address for each document, in files below the output folder.
 
-    With ``max_characters`` the rows of a document share its address, as after `split_documents`.
+    With ``max_chars`` the rows of a document share its address, as after `split_documents`.
 
     References
     ----------
@@ -110,10 +112,10 @@ def join_documents(
     _check_columns(df, text, id, segment_id)
     if not isinstance(separator, str):
         raise ParameterError(f"{OPERATOR}: separator={separator!r} is not text")
-    if max_characters is not None and (not isinstance(max_characters, int) or max_characters < 1):
-        raise ParameterError(f"{OPERATOR}: max_characters={max_characters!r} is not a whole number from 1 up")
+    if max_chars is not None and (not isinstance(max_chars, int) or max_chars < 1):
+        raise ParameterError(f"{OPERATOR}: max_chars={max_chars!r} is not a whole number from 1 up")
     max_document_bytes = read_size("max_document_size", max_document_size)
-    joining = Joining(text, id, segment_id, separator, max_characters, bool(keep_segment_id), max_document_bytes)
+    joining = Joining(text, id, segment_id, separator, max_chars, bool(keep_segment_id), max_document_bytes)
     kernel = BlockKernel(
         OPERATOR,
         refuse_block,
@@ -123,8 +125,8 @@ def join_documents(
         row_bytes=max_document_bytes,
         peak_is_measured=True,
         compiled=kernel_sets.JOINING,
-        makes_rows=max_characters is not None,
-        unites_rows=max_characters is None,
+        makes_rows=max_chars is not None,
+        unites_rows=max_chars is None,
         barrier=DocumentBarrier(joining),
     )
     meta = df._meta.astype({text: text_dtype(df._meta[text].dtype), segment_id: "Int64"})

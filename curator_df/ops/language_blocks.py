@@ -28,7 +28,7 @@ from curator_df.kernels.keep_rows import keep_rows
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language_labels import LABEL
 
-By = Literal["text", "lines"]
+Unit = Literal["text", "lines"]
 LEAST_LINE = 20
 """Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
 TOP: Any = pa.list_(pa.struct([("language", pa.large_string()), ("score", pa.float64())]))
@@ -61,9 +61,9 @@ class LanguageSettings:
 
     model: LanguageModel
     """What knows languages."""
-    by: By
+    unit: Unit
     """Whether a text is judged as a whole, or its lines are and vote."""
-    max_length: int
+    max_chars: int
     """Characters of a text that are looked at."""
 
 
@@ -98,7 +98,7 @@ def loaded(model: LanguageModel) -> Any:
 
 def ranked_languages(text: str, settings: LanguageSettings, model: Any, top: int) -> Ranked:
     """Return the languages of a text, the most likely first, at most ``top`` of them; none of a text without a letter."""
-    if settings.by == "lines":
+    if settings.unit == "lines":
         lines = [line for line in text.split("\n") if len(line.strip()) >= LEAST_LINE and _has_letter(line)]
         if lines:
             votes: Counter[str] = Counter()
@@ -124,8 +124,8 @@ def _ranked(span: TextSpan, settings: LanguageSettings, model: Any, top: int) ->
     for row in range(len(span)):
         start, stop = int(span.offsets[row]), int(span.offsets[row + 1])
         # A character has four bytes at most; the last one may be cut in two.
-        head = span.data[start : min(stop, start + 4 * settings.max_length)].tobytes().decode("utf-8", "ignore")
-        yield ranked_languages(head[: settings.max_length], settings, model, top)
+        head = span.data[start : min(stop, start + 4 * settings.max_chars)].tobytes().decode("utf-8", "ignore")
+        yield ranked_languages(head[: settings.max_chars], settings, model, top)
 
 
 def best_languages(
@@ -162,14 +162,14 @@ def add_language_block(
 
 
 def keep_language_block(
-    block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], threshold: float
+    block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], min_score: float
 ) -> Outcome:
     """Kernel of `keep_language`."""
     require_host(block, "keep_language")
     names, codes, scores, _ = best_languages(block[text], settings)
     # One more at the end, where the code of a text without a language leads.
     wanted = np.array([name in languages for name in names] + [False])[codes]
-    keep = wanted & (scores >= threshold)
+    keep = wanted & (scores >= min_score)
     if keep.all():
         return Outcome(block)
     gone, low = int((~keep).sum()), int((wanted & ~keep).sum())
@@ -178,7 +178,7 @@ def keep_language_block(
     def rejects() -> tuple[Any, dict[str, Any]]:
         found = [names[code] if code >= 0 else None for code in codes[~keep].tolist()]
         reasons = [LOW if is_low else OTHER for is_low in wanted[~keep].tolist()]
-        said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": [threshold] * gone}
+        said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": [min_score] * gone}
         return keep_rows(block, ~keep), said
 
     return Outcome(keep_rows(block, keep), {name: rows for name, rows in counts.items() if rows}, rejects=rejects)

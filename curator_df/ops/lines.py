@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import dask.dataframe as dd
+
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
@@ -20,7 +22,7 @@ from curator_df.ops.rewriting import rewrite_texts
 PEAK_FACTOR = 1.2
 
 
-def remove_c4_lines(df: Any, *, text: str = "text", require_punctuation: bool = True) -> Any:
+def remove_c4_lines(df: dd.DataFrame, *, text: str = "text", require_punctuation: bool = True) -> dd.DataFrame:
     r"""Remove the lines that C4's filter rejects.
 
     Parameters
@@ -90,7 +92,7 @@ def remove_c4_lines_block(block: Any, *, text: str, require_punctuation: bool) -
     return Outcome(kept, counters={"rows_changed": rows_changed})
 
 
-def remove_lines(df: Any, *, lines: Collection[str], text: str = "text") -> Any:
+def remove_lines(df: dd.DataFrame, lines: Collection[str], *, text: str = "text") -> dd.DataFrame:
     r"""Remove the lines that are in a given list.
 
     Parameters

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
+
+import dask.dataframe as dd
 
 from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
@@ -20,7 +22,9 @@ PARSED_FACTOR = 110
 LEAST_PAGE_BYTES = 1_000
 
 
-def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = False, text: str = "text") -> Any:
+def remove_markdown(
+    df: dd.DataFrame, *, links: LinkPart = "text", inside_words: bool = False, text: str = "text"
+) -> dd.DataFrame:
     r"""Remove the Markdown markup for bold, italic and links.
 
     Parameters
@@ -77,13 +81,13 @@ def remove_markdown(df: Any, *, links: LinkPart = "text", inside_words: bool = F
 
 
 def remove_html(
-    df: Any,
+    df: dd.DataFrame,
     *,
     main_content: bool = True,
     alt_texts: bool = False,
     max_page_size: int | str = "1MB",
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     r"""Extract the text of HTML pages with resiliparse.
 
     Parameters

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 
 from curator_df.core.backend import backend_of
@@ -31,8 +32,8 @@ from curator_df.ops.verdicts import metrics_meta, with_metrics
 
 
 def add_metrics(
-    df: Any, metrics: Profile | Sequence[str | UserMetric], *, text: str = "text", words: Words | None = None
-) -> Any:
+    df: dd.DataFrame, metrics: Profile | Sequence[str | UserMetric], *, text: str = "text", words: Words | None = None
+) -> dd.DataFrame:
     """Add a column for each of the given text metrics.
 
     Parameters

@@ -7,6 +7,8 @@ import dataclasses
 import os
 from typing import Any
 
+import dask.dataframe as dd
+
 from curator_df.core.arguments import require_integer, require_number
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_columns, require_text
@@ -21,7 +23,7 @@ from curator_df.kernels import kernel_sets
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
 from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price, signatures_price
-from curator_df.kernels.minhash_scheme import Ngrams, Scheme
+from curator_df.kernels.minhash_scheme import Scheme, SchemeName
 from curator_df.kernels.stored_signatures import require_stored
 from curator_df.ops.device_blocks import rows_where
 from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
@@ -29,33 +31,27 @@ from curator_df.ops.group_table import GroupTable
 from curator_df.ops.groups import find_groups, found_drops, named_by, require_same_parameters, require_same_table
 from curator_df.ops.host_only import FIXED_WIDTH
 from curator_df.ops.near_groups import near_matches
-from curator_df.ops.near_scheme import DEFAULTS, NearQuestion, chosen_scheme, kept_signatures
+from curator_df.ops.near_scheme import NearQuestion, chosen_scheme, kept_signatures
 from curator_df.ops.near_texts import same_texts, text_bands, text_checks, text_contents, text_similarities, texts_of
 
 REASON = "near_duplicate"
 DROP = "drop_near_duplicates"
-VERIFY = 0.8
+JACCARD_THRESHOLD = 0.8
 """Least similarity of a pair that is joined, by default."""
 
 
 def drop_near_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     text: str | None = "text",
-    ngrams: Ngrams = "characters",
-    ngram_size: int = 24,
-    num_bands: int = 20,
-    minhashes_per_band: int = 13,
-    use_64_bit_hash: bool | None = None,
-    seed: int = 42,
-    scheme: Scheme | None = None,
-    verify: float | None = VERIFY,
+    scheme: Scheme | SchemeName = "default",
+    jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     signatures: str | None = None,
-    against: Any = None,
-    groups: Any = None,
-) -> Any:
+    against: dd.DataFrame | None = None,
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
     """Keep one of all rows whose texts are nearly the same.
 
     Parameters
@@ -64,22 +60,13 @@ def drop_near_duplicates(
         A chain that begins with `read_jsonl` or `read_parquet`.
     text : str or None
         The text column. None, with ``signatures``: rows are compared by their signatures alone.
-    ngrams : {"characters", "words"}
-        The unit of a shingle. Texts are compared by their sets of shingles.
-    ngram_size : int
-        Characters or words per shingle. A shorter text is a single shingle.
-    num_bands : int
-        Number of bands; two texts are candidates if they agree in at least one.
-    minhashes_per_band : int
-        Hashes per band, all of which must agree. The probability of finding a pair with similarity J is
-        ``1 - (1 - J ** minhashes_per_band) ** num_bands``.
-    use_64_bit_hash : bool, optional
-        Use 64-bit shingle hashes, which take up to ten times as long. By default used for a billion rows or more.
-    seed : int
-        Seed of the permutations.
-    scheme : Scheme, optional
-        All of the above as one value, such as ``minhash.FINEWEB``; none of them may then be given separately.
-    verify : float or None
+    scheme : Scheme or str, default "default"
+        Shingles, hashes and bands: a value of `curator_df.minhash` or its name in lower case, such as ``"fineweb"``, or
+        one of your own, ``minhash.FINEWEB.replace(num_bands=20)``. Two texts are candidates if they agree in at least
+        one band; the probability of that for a pair with similarity J is
+        ``1 - (1 - J ** minhashes_per_band) ** num_bands``. The default is that of NeMo Curator, with 64-bit hashes for
+        a billion rows or more.
+    jaccard_threshold : float or None
         Candidates are compared exactly, and joined if their Jaccard similarity is at least this. None joins all
         candidates, which is faster, and also drops rows that are less similar.
     bands_per_iteration : int, optional
@@ -88,7 +75,7 @@ def drop_near_duplicates(
     keep : {"first", "last", "longest"} or `best`
         Which row of a group to keep, as for `drop_exact_duplicates`.
     signatures : str, optional
-        Column made by `add_minhash` with the same parameters except the bands: these may differ, as long as they need
+        Column made by `add_minhash` with the same scheme except the bands: these may differ, as long as they need
         no more hashes. Signatures are then not computed again.
     against : dask.dataframe.DataFrame, optional
         Table with the signatures of other rows, in the column that ``signatures`` names (by default ``"minhash"``), for
@@ -118,10 +105,11 @@ def drop_near_duplicates(
     Notes
     -----
     Rows: subset, order kept. Columns: same. Backends: pandas; cudf without ``signatures`` and ``against``. Peak extra
-    memory: 1.4 x block. Computes: no; writing reads the input twice more for each drop, once more with ``verify=None``.
+    memory: 1.4 x block. Computes: no; writing reads the input twice more for each drop, once more with
+    ``jaccard_threshold=None``.
 
-    The preceding steps run three times (twice with ``verify=None``): to compute signatures, to fetch the texts to
-    compare, and to write. Groups are transitive: a dropped row may be similar only to another dropped row, not to the
+    The preceding steps run three times (twice with ``jaccard_threshold=None``): to compute signatures, to fetch the
+    texts to compare, and to write. Groups are transitive: a dropped row may be similar only to another dropped row, not to the
     one that is kept. Rows with the same text are always joined, including those without text, and with ``normalize=``
     those left empty by it (white space only). Other rows without a shingle (empty, or white space where shingles are
     words) are similar to none.
@@ -136,24 +124,16 @@ def drop_near_duplicates(
     --------
     >>> import pandas as pd, dask.dataframe as dd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b", "a"]}), npartitions=1)
-    >>> drop_near_duplicates(docs, ngrams="words", ngram_size=5).columns.tolist()
+    >>> drop_near_duplicates(docs, scheme="fineweb").columns.tolist()
     ['text']
     """
-    given = {
-        "ngrams": ngrams,
-        "ngram_size": ngram_size,
-        "num_bands": num_bands,
-        "minhashes_per_band": minhashes_per_band,
-        "use_64_bit_hash": use_64_bit_hash,
-        "seed": seed,
-    }
-    chosen = chosen_scheme(df, DROP, given, scheme)
+    chosen = chosen_scheme(df, DROP, scheme)
     kept = kept_signatures(df, DROP, signatures, against, chosen)
-    question = NearQuestion(text, chosen, verify, keep, signatures, kept)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
     if groups is None:
         return _pending(df, DROP, question, bands_per_iteration)
     home, found = found_drops(groups, DROP)
-    default = NearQuestion("text", chosen_scheme(df, DROP, DEFAULTS, None), VERIFY, "first", None, None)
+    default = NearQuestion("text", chosen_scheme(df, DROP, "default"), JACCARD_THRESHOLD, "first", None, None)
     if question.to_json() != default.to_json():
         require_same_parameters(DROP, found, question.to_json())
     pending = _pending(df, DROP, NearQuestion.from_json(found), None, home)
@@ -162,36 +142,28 @@ def drop_near_duplicates(
 
 
 def find_near_duplicates(
-    df: Any,
+    df: dd.DataFrame,
     *,
     text: str | None = "text",
     id: str | None = None,  # noqa: A002 - what users call it
-    ngrams: Ngrams = "characters",
-    ngram_size: int = 24,
-    num_bands: int = 20,
-    minhashes_per_band: int = 13,
-    use_64_bit_hash: bool | None = None,
-    seed: int = 42,
-    scheme: Scheme | None = None,
-    verify: float | None = VERIFY,
+    scheme: Scheme | SchemeName = "default",
+    jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     signatures: str | None = None,
-    against: Any = None,
+    against: dd.DataFrame | None = None,
     workdir: str | os.PathLike[str] | None = None,
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Any:
+) -> dd.DataFrame:
     """Find the groups of rows of which `drop_near_duplicates` would keep one, and why each row is in its group.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
-    text, ngrams, ngram_size, num_bands, minhashes_per_band, use_64_bit_hash, seed, scheme
-        As in `drop_near_duplicates`.
-    verify, bands_per_iteration, keep, signatures, against
+    text, scheme, jaccard_threshold, bands_per_iteration, keep, signatures, against
         As in `drop_near_duplicates`.
     id : str, optional
         Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
@@ -203,7 +175,7 @@ def find_near_duplicates(
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same
         place.
     storage_options : dict, optional
@@ -217,7 +189,7 @@ def find_near_duplicates(
         ``offset`` (bytes into the decompressed file, or the row number for Parquet); ``group`` (the address of the row
         that is kept), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of
         the most similar row among those it was compared with, and ``jaccard``, their similarity (null with
-        ``verify=None``).
+        ``jaccard_threshold=None``).
 
     Raises
     ------
@@ -243,17 +215,9 @@ def find_near_duplicates(
     `describe_near_duplicates`.
     """
     operator = "find_near_duplicates"
-    given = {
-        "ngrams": ngrams,
-        "ngram_size": ngram_size,
-        "num_bands": num_bands,
-        "minhashes_per_band": minhashes_per_band,
-        "use_64_bit_hash": use_64_bit_hash,
-        "seed": seed,
-    }
-    chosen = chosen_scheme(df, operator, given, scheme)
+    chosen = chosen_scheme(df, operator, scheme)
     kept = kept_signatures(df, operator, signatures, against, chosen)
-    question = NearQuestion(text, chosen, verify, keep, signatures, kept)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
     pending = _pending(df, operator, question, bands_per_iteration)
     table = named_by(GroupTable(near_matches, against=kept), df, operator, id, against)
     return find_groups(pending, operator, question.to_json(), workdir, storage_options, table, on_error, on_oom)
@@ -262,16 +226,19 @@ def find_near_duplicates(
 def _pending(
     df: Any, operator: str, question: NearQuestion, bands_per_iteration: int | None, home: Folder | None = None
 ) -> Any:
-    text, scheme, verify, signatures = question.text, question.scheme, question.verify, question.signatures
+    text, scheme, signatures = question.text, question.scheme, question.signatures
+    jaccard_threshold = question.jaccard_threshold
     _require_columns(df, operator, question)
     _require_backend(df, operator, question)
     require_addresses(df, operator)
-    if verify is not None:
-        require_number(operator, "verify", verify)
+    if jaccard_threshold is not None:
+        require_number(operator, "jaccard_threshold", jaccard_threshold)
     if bands_per_iteration is not None:
         require_integer(operator, "bands_per_iteration", bands_per_iteration)
-    if verify is not None and not 0.0 < verify <= 1.0:
-        raise ParameterError(f"{operator}: verify={verify} is not above 0 and at most 1 (or None)")
+    if jaccard_threshold is not None and not 0.0 < jaccard_threshold <= 1.0:
+        raise ParameterError(
+            f"{operator}: jaccard_threshold={jaccard_threshold} is not above 0 and at most 1 (or None)"
+        )
     if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:
         raise ParameterError(
             f"{operator}: bands_per_iteration={bands_per_iteration} is not from 1 to num_bands={scheme.num_bands}"
@@ -294,7 +261,7 @@ def _pending(
         },
         num_bands=scheme.num_bands,
         anchors=ANCHORS,
-        verify=verify,
+        verify=jaccard_threshold,
         keep=survivor_policy(operator, question.keep),
         reason=REASON,
         keep_rows=rows_where,

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
@@ -36,13 +37,13 @@ class NearDuplicateReport:
     rows_going: int
     """Rows that `drop_near_duplicates` drops."""
     compared: int | None
-    """Pairs of different texts that were compared exactly; None with ``verify=None``."""
+    """Pairs of different texts that were compared exactly; None with ``jaccard_threshold=None``."""
     precision: float | None
     """Share of the compared pairs that were similar enough, that is, the precision of agreement in a band."""
     recall: float | None
-    """Estimated share of all pairs at or above ``verify`` that agree in a band: pairs found, over pairs found divided by the
-    probability of finding a pair of their similarity. It ignores pairs that were not compared because their bucket was large,
-    and pairs that are joined through other rows."""
+    """Estimated share of all pairs at or above ``jaccard_threshold`` that agree in a band: pairs found, over pairs found
+    divided by the probability of finding a pair of their similarity. It ignores pairs that were not compared because their bucket
+    was large, and pairs that are joined through other rows."""
     sizes: pd.DataFrame
     """Index ``rows``: group size. Columns: ``groups`` (number of groups) and ``going`` (rows to drop)."""
     similarities: pd.DataFrame
@@ -69,7 +70,9 @@ class NearDuplicateReport:
             shown = "none was compared" if self.precision is None else f"{self.precision:.1%} of them similar enough"
             found.append(("pairs", f"{self.compared:,} compared, {shown}"))
         if self.recall is not None:
-            found.append(("recall", f"about {self.recall:.1%} of the pairs at or above {self.settings['verify']}"))
+            found.append(
+                ("recall", f"about {self.recall:.1%} of the pairs at or above {self.settings['jaccard_threshold']}")
+            )
         scheme = self.settings["scheme"]
         shingles = f"{scheme['ngram_size']} {scheme['ngrams']}, {64 if scheme['use_64_bit_hash'] else 32} bits"
         bands = f"{scheme['num_bands']} bands of {scheme['minhashes_per_band']}"
@@ -97,7 +100,12 @@ class NearDuplicateReport:
 
 
 def describe_near_duplicates(
-    groups: Any, *, docs: Any = None, largest: int = 5, examples: int = 3, characters: int = 200
+    groups: dd.DataFrame | str | os.PathLike[str],
+    *,
+    docs: dd.DataFrame | None = None,
+    largest: int = 5,
+    examples: int = 3,
+    max_chars: int = 200,
 ) -> NearDuplicateReport:
     """Report the groups by size, pairs by similarity, and an estimate of the share of pairs that the settings miss.
 
@@ -107,12 +115,12 @@ def describe_near_duplicates(
         The table that `find_near_duplicates` returned, or its folder.
     docs : dask.dataframe.DataFrame, optional
         The table in which the groups were found. With it the report shows texts of the largest groups. To judge
-        ``verify``, look at the texts of pairs that are only just similar enough.
+        ``jaccard_threshold``, look at the texts of pairs that are only just similar enough.
     largest : int
         Number of largest groups to list.
     examples : int
         With ``docs``: number of rows to show of each of these groups, at least 1.
-    characters : int
+    max_chars : int
         With ``docs``: number of characters to show of each text, at least 1.
 
     Returns
@@ -136,7 +144,7 @@ def describe_near_duplicates(
     as a whole. Computes: yes, from two columns of the table on disk, and with ``docs`` the parts of the input that
     contain the examples.
     """
-    for name, value in (("largest", largest), ("examples", examples), ("characters", characters)):
+    for name, value in (("largest", largest), ("examples", examples), ("max_chars", max_chars)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ParameterError(f"{OPERATOR}: {name}={value!r} is not a whole number from 1 up")
     _, parameters = found_drops(groups, OPERATOR)
@@ -154,8 +162,8 @@ def describe_near_duplicates(
                 f"{OPERATOR}: groups= were found by signatures alone; there is no text to show of docs="
             )
         drop_near_duplicates(docs, groups=groups)  # raises if they were found for another table
-        shown = _examples(docs, table, top, examples, characters, parameters["text"])
-    similarities, precision, recall = _pairs(details, Scheme(**parameters["scheme"]), parameters["verify"])
+        shown = _examples(docs, table, top, examples, max_chars, parameters["text"])
+    similarities, precision, recall = _pairs(details, Scheme(**parameters["scheme"]), parameters["jaccard_threshold"])
     return NearDuplicateReport(
         rows=receipt.rows_read,
         rows_in_groups=int((sizes.index * sizes["groups"]).sum()),
@@ -171,7 +179,7 @@ def describe_near_duplicates(
     )
 
 
-def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, characters: int, text: str) -> pd.DataFrame:
+def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, max_chars: int, text: str) -> pd.DataFrame:
     """Return rows of the largest groups, with the beginning of their texts."""
     columns = ["group", "kept", "jaccard", "address", "file", "offset"]
     chosen: dict[str, Any] = {"groups": top["group"].tolist(), "examples": examples}
@@ -179,7 +187,7 @@ def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, character
     some = map_blocks(table[columns], kernel, meta=table[columns]._meta)
     rows = _first_of_groups(some.compute(), **chosen)
     texts = rows_at(lower(docs), rows["address"].to_numpy(dtype=np.int64), OPERATOR)[text]
-    rows["text"] = texts.str.slice(0, characters).reindex(rows["address"]).to_numpy()
+    rows["text"] = texts.str.slice(0, max_chars).reindex(rows["address"]).to_numpy()
     return rows.drop(columns="address").reset_index(drop=True)
 
 
@@ -205,7 +213,7 @@ SETTINGS = ("bands_per_iteration", "iterations", "buckets", "largest_bucket")
 
 
 def _pairs(
-    details: dict[str, Any], scheme: Scheme, verify: float | None
+    details: dict[str, Any], scheme: Scheme, jaccard_threshold: float | None
 ) -> tuple[pd.DataFrame, float | None, float | None]:
     """Return compared pairs by similarity, precision and recall."""
     counts = np.array(details.get("compared_by_similarity", []), dtype=np.int64)
@@ -214,9 +222,9 @@ def _pairs(
     chances = scheme.candidate_probability(middles)
     index = pd.Index(edges[:-1].round(4), name="jaccard")
     table = pd.DataFrame({"compared": counts, "chance": chances}, index=index)
-    if verify is None or not counts.sum():
+    if jaccard_threshold is None or not counts.sum():
         return table, None, None
-    similar = middles >= verify
+    similar = middles >= jaccard_threshold
     found = counts[similar]
     recall = float(found.sum() / (found / chances[similar]).sum()) if found.sum() else None
     return table, details["joined"] / int(counts.sum()), recall

@@ -16,39 +16,24 @@ from curator_df.core.planning.exchange_plan import ROW_BYTES_GUESS
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.source import OFFSET_BITS, Ranges
 from curator_df.core.runner.run import range_bytes
-from curator_df.errors import CuratorError, ParameterError
+from curator_df.errors import CuratorError
 from curator_df.kernels.minhash_scheme import Scheme
 from curator_df.kernels.stored_signatures import require_stored
 from curator_df.ops.duplicates import Best, Survivor
+from curator_df.ops.published import scheme_of, schemes
 
-DEFAULTS: dict[str, Any] = {
-    "ngrams": "characters",
-    "ngram_size": 24,
-    "num_bands": 20,
-    "minhashes_per_band": 13,
-    "use_64_bit_hash": None,
-    "seed": 42,
-}
-"""Those of NeMo Curator's FuzzyDuplicatesConfig."""
 SIGNATURES = "minhash"
 """Column that `add_minhash` makes, by default."""
 MANY_ROWS = 1_000_000_000
 """From about so many rows on 64-bit hashes are chosen."""
 
 
-def chosen_scheme(df: Any, operator: str, given: dict[str, Any], scheme: Scheme | None) -> Scheme:
-    """Return a scheme, or the one that its parameters make."""
-    if scheme is not None:
-        if not isinstance(scheme, Scheme):
-            raise ParameterError(f"{operator}: scheme={scheme!r} is not a Scheme; take one of curator_df.minhash")
-        if doubled := [name for name, value in given.items() if value != DEFAULTS[name]]:
-            raise ParameterError(
-                f"{operator}: {', '.join(doubled)} and scheme={scheme.name} cannot both be given; change the scheme with "
-                "dataclasses.replace"
-            )
-        return scheme
-    wide = given["use_64_bit_hash"]
-    return Scheme(**{**given, "use_64_bit_hash": has_many_rows(df) if wide is None else wide})
+def chosen_scheme(df: Any, operator: str, scheme: Scheme | str) -> Scheme:
+    """Return a scheme, or the published one of this name; the default one has 64-bit hashes if there are many rows."""
+    found = scheme_of(operator, scheme)
+    if found == schemes()["default"]:
+        return found.replace(use_64_bit_hash=has_many_rows(df))
+    return found
 
 
 def has_many_rows(df: Any) -> bool:
@@ -69,7 +54,7 @@ class NearQuestion:
     """The text column."""
     scheme: Scheme
     """Shingles, hashes and bands."""
-    verify: float | None
+    jaccard_threshold: float | None
     """Least similarity of a pair that is joined."""
     keep: Survivor | Best
     """Which row of a group stays."""
@@ -85,7 +70,7 @@ class NearQuestion:
         return {
             "text": self.text,
             "scheme": fields,
-            "verify": self.verify,
+            "jaccard_threshold": self.jaccard_threshold,
             "keep": vars(self.keep) if isinstance(self.keep, Best) else self.keep,
             "signatures": self.signatures,
             "against": against and {name: getattr(against, name) for name in ("column", "first_address", "identity")},
@@ -98,7 +83,7 @@ class NearQuestion:
         return cls(
             stored["text"],
             Scheme(**stored["scheme"]),
-            stored["verify"],
+            stored["jaccard_threshold"],
             Best(**keep) if isinstance(keep, dict) else keep,
             stored["signatures"],
             against and KeptSignatures(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),

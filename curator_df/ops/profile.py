@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
@@ -26,6 +27,7 @@ from curator_df.ops.device_blocks import (
     require_device_profile,
     with_text_column,
 )
+from curator_df.ops.published import profile_of
 from curator_df.ops.reject_reasons import PASSES, reasons_of
 from curator_df.ops.rules import MISSING_TEXT, Profile
 from curator_df.ops.user_metrics import slow_path, user_factor
@@ -45,16 +47,21 @@ WORK_PEAK_FACTOR = 0.2
 
 
 def keep_profile(
-    df: Any, profile: Profile, *, text: str = "text", add_metrics: bool = False, from_metrics: bool = False
-) -> Any:
+    df: dd.DataFrame,
+    profile: Profile | str,
+    *,
+    text: str = "text",
+    add_metrics: bool = False,
+    from_metrics: bool = False,
+) -> dd.DataFrame:
     """Keep the rows whose text passes every rule of a profile.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    profile : Profile
-        The rules, such as those of `curator_df.profiles`.
+    profile : Profile or str
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     text : str, default "text"
         The text column.
     add_metrics : bool, default False
@@ -103,13 +110,14 @@ def keep_profile(
     Examples
     --------
     >>> import dask.dataframe as dd
-    >>> from curator_df.ops.rules import Profile, Rule
+    >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no", None]}), npartitions=1)
     >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))
     >>> docs.pipe(keep_profile, profile, add_metrics=True).compute()
                      text  word_count
     0  to be or not to be           6
     """
+    profile = profile_of("keep_profile", profile)
     require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics)
     if backend_of(df._meta) == "cudf":
         require_device_profile("keep_profile", profile, from_metrics=from_metrics)
@@ -127,25 +135,25 @@ def keep_profile(
 
 
 def add_profile(
-    df: Any,
-    profile: Profile,
+    df: dd.DataFrame,
+    profile: Profile | str,
     *,
     text: str = "text",
-    reason: str = "reason",
+    into: str = "reason",
     add_metrics: bool = True,
     from_metrics: bool = False,
-) -> Any:
+) -> dd.DataFrame:
     """Add the reason why a profile would drop each row, and the metrics that it uses.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    profile : Profile
-        The rules, such as those of `curator_df.profiles`.
+    profile : Profile or str
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     text : str, default "text"
         The text column.
-    reason : str, default "reason"
+    into : str, default "reason"
         Name of the new column of reasons; null for a row that passes.
     add_metrics : bool, default True
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null.
@@ -183,7 +191,7 @@ def add_profile(
     Examples
     --------
     >>> import dask.dataframe as dd
-    >>> from curator_df.ops.rules import Profile, Rule
+    >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no"]}), npartitions=1)
     >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))
     >>> docs.pipe(add_profile, profile).compute()
@@ -191,19 +199,20 @@ def add_profile(
     0  to be or not to be       <NA>           6
     1                  no  too_short           1
     """
+    profile = profile_of("add_profile", profile)
     require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
     if backend_of(df._meta) == "cudf":
         require_device_profile("add_profile", profile, from_metrics=from_metrics)
     add_metrics = add_metrics and not from_metrics
     metrics = profile.made_metrics if add_metrics else ()
-    if reason in metrics:
-        raise ParameterError(f"add_profile: reason={reason!r} is the name of a metric of {profile.name!r}")
-    refuse_columns(df, "add_profile", reason, parameter="reason")
+    if into in metrics:
+        raise ParameterError(f"add_profile: into={into!r} is the name of a metric of {profile.name!r}")
+    refuse_columns(df, "add_profile", into)
     refuse_columns(df, "add_profile", *metrics, parameter=None)
     parameters = {
         "profile": profile,
         "text": text,
-        "reason": reason,
+        "reason": into,
         "add_metrics": add_metrics,
         "from_metrics": from_metrics,
     }
@@ -213,7 +222,7 @@ def add_profile(
     kernel = BlockKernel(
         "add_profile", add_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
     )
-    meta = with_text_column(df._meta, reason)
+    meta = with_text_column(df._meta, into)
     return map_blocks(df, kernel, meta=metrics_meta(meta, metrics) if add_metrics else meta)
 
 

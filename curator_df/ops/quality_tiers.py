@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -25,14 +26,14 @@ SPAN_ROWS = 65_536
 
 
 def add_quality_tier(
-    df: Any,
-    *,
+    df: dd.DataFrame,
     scores: Sequence[str] | Mapping[str, float],
-    tiers: Mapping[str, float],
+    *,
+    thresholds: Mapping[str, float],
     how: How = "max",
     scale: Mapping[str, Sequence[float]] | None = None,
     into: str = "quality_tier",
-) -> Any:
+) -> dd.DataFrame:
     """Add a quality tier to each row, from the combination of several scores, and the combined score.
 
     Parameters
@@ -42,7 +43,7 @@ def add_quality_tier(
     scores : sequence of str, or mapping of str to float
         Columns of numbers, where higher is better; with ``how="weighted"`` each with its weight (equal weights for a
         sequence).
-    tiers : mapping of str to float
+    thresholds : mapping of str to float
         Lowest score of each tier, such as ``{"high": 0.8, "medium": 0.4, "low": 0.0}``. A row below all of them is in
         the lowest tier.
     how : {"max", "min", "weighted"}, default "max"
@@ -68,7 +69,7 @@ def add_quality_tier(
     SchemaError
         If a column is not numeric.
     ParameterError
-        If ``tiers`` is empty or has two equal thresholds, a weight is not positive, or the values of a scale do not
+        If ``thresholds`` is empty or has two equal thresholds, a weight is not positive, or the values of a scale do not
         increase.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
@@ -78,7 +79,7 @@ def add_quality_tier(
     Rows: same. Columns: plus ``quality_tier`` and ``quality_tier_score``. Backends: pandas. Peak extra memory: 0.9 x
     block for rows of 100 bytes and short tier names. Computes: no.
 
-    Pass the table to `split_by` (or use ``partition_on=`` of a writer) to write each tier to its own folder. `blend`
+    Pass the table to `write_by` (or use ``partition_on=`` of a writer) to write each tier to its own folder. `blend`
     repeats the best tiers more often.
 
     References
@@ -89,8 +90,8 @@ def add_quality_tier(
     --------
     >>> import dask.dataframe as dd
     >>> docs = dd.from_pandas(pd.DataFrame({"edu": [4.0, 1.0, 0.5], "fluent": [0.1, 0.7, None]}), npartitions=1)
-    >>> tiers = {"high": 0.75, "medium": 0.5, "low": 0.0}
-    >>> made = docs.pipe(add_quality_tier, scores=["edu", "fluent"], tiers=tiers, scale={"edu": (0, 5)}).compute()
+    >>> thresholds = {"high": 0.75, "medium": 0.5, "low": 0.0}
+    >>> made = docs.pipe(add_quality_tier, scores=["edu", "fluent"], thresholds=thresholds, scale={"edu": (0, 5)}).compute()
     >>> made[["quality_tier", "quality_tier_score"]].values.tolist()
     [['high', 0.800000011920929], ['medium', 0.699999988079071], ['low', 0.10000000149011612]]
     """
@@ -114,7 +115,7 @@ def add_quality_tier(
         raise ParameterError(
             f"{operator}: scores={dict(zip(columns, weights, strict=True))}: weights are positive, and for how='weighted'"
         )
-    names, bounds = ascending_tiers(operator, tiers)
+    names, bounds = ascending_tiers(operator, thresholds)
     parameters = {
         "columns": columns,
         "weights": weights,
@@ -177,15 +178,17 @@ def _together(scaled: npt.NDArray[np.float64], weights: npt.NDArray[np.float64],
     return found
 
 
-def ascending_tiers(operator: str, tiers: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def ascending_tiers(operator: str, thresholds: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """Return the names of tiers and the least score of each, the lowest first."""
-    require_mapping(operator, "tiers", tiers)
-    for name, least in tiers.items():
-        require_number(operator, f"tiers[{name!r}]", least)
-    rising = sorted(tiers.items(), key=lambda tier: tier[1])
+    require_mapping(operator, "thresholds", thresholds)
+    for name, least in thresholds.items():
+        require_number(operator, f"thresholds[{name!r}]", least)
+    rising = sorted(thresholds.items(), key=lambda tier: tier[1])
     bounds = tuple(float(least) for _, least in rising)
-    if not tiers or len(set(bounds)) < len(bounds) or not np.isfinite(bounds).all():
-        raise ParameterError(f"{operator}: tiers={dict(tiers)} must name the least score of each tier, none twice")
+    if not thresholds or len(set(bounds)) < len(bounds) or not np.isfinite(bounds).all():
+        raise ParameterError(
+            f"{operator}: thresholds={dict(thresholds)} must name the least score of each tier, none twice"
+        )
     return tuple(str(name) for name, _ in rising), bounds
 
 

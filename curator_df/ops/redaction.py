@@ -7,6 +7,8 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+import dask.dataframe as dd
+
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
@@ -29,14 +31,14 @@ SEGMENT_BYTES = 8_000_000
 
 
 def redact_pii(
-    df: Any,
+    df: dd.DataFrame,
     *,
     kinds: Collection[Kind] = KINDS,
     replacement: Replacement = "label",
     key: str | bytes | None = None,
     presidio: EntityFinder | None = None,
     text: str = "text",
-) -> Any:
+) -> dd.DataFrame:
     """Replace e-mail and IP addresses, phone, card, account and social security numbers and keys; with a model also names.
 
     Parameters

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
@@ -20,7 +21,7 @@ from curator_df.kernels import kernel_sets
 from curator_df.kernels.device_support import hashes_price
 from curator_df.kernels.row_sample import random_numbers, sampled
 from curator_df.ops.device_blocks import block_hashes, nulls_on_host, require_device_text, rows_where
-from curator_df.ops.ids import By
+from curator_df.ops.ids import IdentityKind
 
 REASON = "not_sampled"
 OTHER_PART = "other_part"
@@ -29,8 +30,13 @@ PEAK_FACTOR = 1.2
 
 
 def sample_rows(
-    df: Any, *, fraction: float, seed: int = 0, by: By = "address", text: str | Sequence[str] = "text"
-) -> Any:
+    df: dd.DataFrame,
+    fraction: float,
+    *,
+    seed: int = 0,
+    by: IdentityKind = "address",
+    subset: str | Sequence[str] = "text",
+) -> dd.DataFrame:
     """Keep a random sample of the rows; a larger sample contains all rows of a smaller one, so two samples are no split.
 
     Parameters
@@ -46,7 +52,7 @@ def sample_rows(
         What identifies a row, as in `add_ids`. ``"address"``: its position in the list of input files. ``"content"``:
         the hash of its text, so a document is sampled, or not, in any input alike; equal texts are kept or dropped
         together.
-    text : str or list of str
+    subset : str or list of str
         With ``by="content"``: column or columns to hash.
 
     Returns
@@ -59,7 +65,7 @@ def sample_rows(
     ParameterError
         If ``fraction`` is not more than 0 and at most 1, or ``seed`` is not a 64-bit integer.
     ColumnError
-        If one of ``text`` is missing, with ``by="content"``.
+        If one of ``subset`` is missing, with ``by="content"``.
     UnsupportedBackendError
         If the blocks are cuDF blocks and more than one text column is hashed, or a column that is not text.
     SchemaError
@@ -89,7 +95,7 @@ def sample_rows(
     require_number("sample_rows", "fraction", fraction)
     if not 0 < fraction <= 1:
         raise ParameterError(f"sample_rows: fraction={fraction} is not more than 0 and at most 1")
-    columns = _identifying_columns(df, "sample_rows", by, text, seed)
+    columns = _identifying_columns(df, "sample_rows", by, subset, seed)
     kernel = BlockKernel(
         "sample_rows",
         sample_rows_block,
@@ -118,14 +124,14 @@ def sample_rows_block(block: Any, *, fraction: float, seed: int, columns: tuple[
 
 
 def split_rows(
-    df: Any,
+    df: dd.DataFrame,
     parts: Mapping[str, float],
     *,
     seed: int = 0,
-    by: By = "content",
-    text: str | Sequence[str] = "text",
-    groups: str | None = None,
-) -> dict[str, Any]:
+    by: IdentityKind = "content",
+    subset: str | Sequence[str] = "text",
+    group_column: str | None = None,
+) -> dict[str, dd.DataFrame]:
     """Split a table at random into disjoint parts, such as a training, a validation and a test set.
 
     Parameters
@@ -141,9 +147,9 @@ def split_rows(
     by : {"content", "address"}
         What identifies a row, as in `add_ids`. ``"content"``: the hash of its text, so rows with equal texts are in one
         part, and a document is in the same part of any input. ``"address"``: its position in the list of input files.
-    text : str or list of str
+    subset : str or list of str
         With ``by="content"``: column or columns to hash.
-    groups : str, optional
+    group_column : str, optional
         Column whose equal values belong together, such as the domain of a page, or the ``group`` of
         `find_near_duplicates`, joined to the table: all rows of a value are in one part. Rows where it is null are
         identified with ``by``.
@@ -160,7 +166,7 @@ def split_rows(
         If ``parts`` is empty, a share is not more than 0, the shares add up to more than 1, or ``seed`` is not a 64-bit
         integer.
     ColumnError
-        If ``groups`` or, with ``by="content"``, one of ``text`` is missing.
+        If ``group_column`` or, with ``by="content"``, one of ``subset`` is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks, and more than one column is hashed or a column that is not text.
     SchemaError
@@ -187,10 +193,10 @@ def split_rows(
     operator = "split_rows"
     require_table(df, operator)
     bounds = _bounds(operator, parts)
-    columns = _identifying_columns(df, operator, by, text, seed)
-    if groups is not None:
-        require_columns(df, operator, groups)
-        require_device_text(operator, df._meta, (groups,))
+    columns = _identifying_columns(df, operator, by, subset, seed)
+    if group_column is not None:
+        require_columns(df, operator, group_column)
+        require_device_text(operator, df._meta, (group_column,))
     hashed = hashes_price(normalized=False)[0]
     return {
         name: map_blocks(
@@ -198,11 +204,12 @@ def split_rows(
             BlockKernel(
                 operator,
                 split_rows_block,
-                {"part": name, "bounds": bounds[name], "seed": seed, "columns": columns, "groups": groups},
+                {"part": name, "bounds": bounds[name], "seed": seed, "columns": columns, "group_column": group_column},
                 PEAK_FACTOR,
-                device_peak_factor=PEAK_FACTOR + hashed * (2 if groups else 1),
+                device_peak_factor=PEAK_FACTOR + hashed * (2 if group_column else 1),
                 peak_is_measured=True,
                 uses_addresses=by == "address",
+                compiled=kernel_sets.CONTENT if by == "content" or group_column is not None else (),
                 row_share=float(share),
             ),
             meta=df._meta,
@@ -218,14 +225,14 @@ def split_rows_block(
     bounds: tuple[float, float],
     seed: int,
     columns: tuple[str, ...],
-    groups: str | None,
+    group_column: str | None,
 ) -> Outcome:
     """Kernel of `split_rows`: keep the rows of one part; without columns, the index identifies rows."""
     low, high = bounds
     identities = _identities(block, columns)
-    if groups is not None:
-        is_null = nulls_on_host(block[groups])
-        np.copyto(identities, block_hashes(block, (groups,))[:, 0], where=~is_null)
+    if group_column is not None:
+        is_null = nulls_on_host(block[group_column])
+        np.copyto(identities, block_hashes(block, (group_column,))[:, 0], where=~is_null)
     keep = sampled(identities.copy(), high, seed) & ~sampled(identities.copy(), low, seed)
     if keep.all():
         return Outcome(block)
@@ -265,14 +272,16 @@ def _bounds(operator: str, parts: Mapping[str, float]) -> dict[str, tuple[float,
     return dict(zip(parts, itertools.pairwise(edges), strict=True))
 
 
-def _identifying_columns(df: Any, operator: str, by: By, text: str | Sequence[str], seed: int) -> tuple[str, ...]:
+def _identifying_columns(
+    df: Any, operator: str, by: IdentityKind, subset: str | Sequence[str], seed: int
+) -> tuple[str, ...]:
     """Return the columns that identify a row, none for its address, after checks of what the caller asked for."""
-    choose(operator, "by", by, By)
+    choose(operator, "by", by, IdentityKind)
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
         raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     if by == "content":
-        columns = strings_of(operator, "text", text)
+        columns = strings_of(operator, "subset", subset)
         require_columns(df, operator, *columns)
         require_device_text(operator, df._meta, columns)
         return columns

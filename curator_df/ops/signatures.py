@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
+
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels import kernel_sets
-from curator_df.kernels.minhash_scheme import Ngrams, Scheme
+from curator_df.kernels.minhash_scheme import Scheme, SchemeName
 from curator_df.kernels.stored_signatures import pack_signatures, stored_dtype
 from curator_df.ops.host_only import require_host
 from curator_df.ops.near_scheme import SIGNATURES, chosen_scheme
@@ -18,18 +20,12 @@ ROW_BYTES = 100
 
 
 def add_minhash(
-    df: Any,
+    df: dd.DataFrame,
     *,
     text: str = "text",
-    ngrams: Ngrams = "characters",
-    ngram_size: int = 24,
-    num_bands: int = 20,
-    minhashes_per_band: int = 13,
-    use_64_bit_hash: bool | None = None,
-    seed: int = 42,
-    scheme: Scheme | None = None,
+    scheme: Scheme | SchemeName = "default",
     into: str = SIGNATURES,
-) -> Any:
+) -> dd.DataFrame:
     """Add the MinHash signature of each text as a column, so that texts can be compared later without reading them again.
 
     Parameters
@@ -38,10 +34,9 @@ def add_minhash(
         The table.
     text : str
         The text column.
-    ngrams, ngram_size, use_64_bit_hash, seed, scheme
-        As in `drop_near_duplicates`.
-    num_bands, minhashes_per_band : int
-        As there. A signature has as many hashes as all bands need together; other bands can be formed from them.
+    scheme : Scheme or str, default "default"
+        As in `drop_near_duplicates`. A signature has as many hashes as all bands need together; other bands can be
+        formed from them.
     into : str
         Name of the new column.
 
@@ -77,15 +72,7 @@ def add_minhash(
     >>> docs.pipe(add_minhash).compute()["minhash"].map(len).tolist()
     [1064, 1064]
     """
-    given = {
-        "ngrams": ngrams,
-        "ngram_size": ngram_size,
-        "num_bands": num_bands,
-        "minhashes_per_band": minhashes_per_band,
-        "use_64_bit_hash": use_64_bit_hash,
-        "seed": seed,
-    }
-    chosen = chosen_scheme(df, "add_minhash", given, scheme)
+    chosen = chosen_scheme(df, "add_minhash", scheme)
     require_text(df, "add_minhash", text)
     require_host(df._meta, "add_minhash")
     refuse_columns(df, "add_minhash", into)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 
 from curator_df.core.backend import integer_column
@@ -20,7 +21,9 @@ from curator_df.ops.host_only import require_host
 PEAK_FACTOR = 3.2
 
 
-def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", segment_id: str = "segment_id") -> Any:
+def split_documents(
+    df: dd.DataFrame, *, separator: str = "\n\n", text: str = "text", segment_id: str = "segment_id"
+) -> dd.DataFrame:
     r"""Split each text at a separator into one row per segment; the other columns repeat.
 
     Parameters
@@ -60,7 +63,7 @@ def split_documents(df: Any, *, separator: str = "\n\n", text: str = "text", seg
     therefore does not depend on the number of segments per text; the size of the output files does.
 
     The rows of a text share its address. Operators that identify rows by address are refused after it: `add_ids` with
-    ``by="address"`` and the steps that wait for all rows, such as `drop_exact_duplicates`. ``add_ids(dense=True)``
+    ``identity="address"`` and the steps that wait for all rows, such as `drop_exact_duplicates`. ``add_ids(dense=True)``
     numbers segments, and after ``checkpoint(df, path)`` each segment has its own address. `sample_rows` keeps all
     segments of a text, or none. `join_documents` joins the segments of a text again.
 

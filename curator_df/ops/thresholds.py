@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -24,6 +25,7 @@ from curator_df.core.sizes import show_count
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
 from curator_df.ops.host_only import require_host
+from curator_df.ops.published import profile_of
 from curator_df.ops.rules import Keep, Profile, Rule
 
 COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}
@@ -171,7 +173,7 @@ class ThresholdExplorer:
 
 
 def explore_thresholds(
-    df: Any, profile: Profile | None = None, *, metrics: Sequence[str] | None = None
+    df: dd.DataFrame | pd.DataFrame, profile: Profile | str | None = None, *, metrics: Sequence[str] | None = None
 ) -> ThresholdExplorer:
     """Count how many rows each threshold on a metric keeps, and show it in a notebook.
 
@@ -179,8 +181,8 @@ def explore_thresholds(
     ----------
     df : dask.dataframe.DataFrame or pandas.DataFrame
         A table with columns of metrics, as made by `add_metrics`.
-    profile : Profile, optional
-        Profile whose thresholds are drawn.
+    profile : Profile or str, optional
+        Profile whose thresholds are drawn, or the name of a published one.
     metrics : sequence of str, optional
         Columns of numbers. Default: the profile's metrics, or all catalogue metrics in the table.
 
@@ -218,10 +220,7 @@ def explore_thresholds(
     >>> found.kept("word_count", 40), found.kept("word_count", 40, "<")
     (0.4, 0.4)
     """
-    if profile is not None and not isinstance(profile, Profile):
-        raise ParameterError(
-            f"explore_thresholds needs a Profile, such as one of curator_df.profiles; found {profile!r}"
-        )
+    profile = None if profile is None else profile_of("explore_thresholds", profile)
     if not isinstance(df, pd.DataFrame):
         require_table(df, "explore_thresholds")
     names = _explored(df, profile, metrics)

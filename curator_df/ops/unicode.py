@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import dask.dataframe as dd
+
 from curator_df.core.columns import choose, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels import kernel_sets
@@ -22,14 +24,14 @@ PEAK_FACTOR = 1.4
 
 
 def normalize_unicode(
-    df: Any,
+    df: dd.DataFrame,
     *,
     text: str = "text",
     form: Form | None = "NFC",
     unescape_html: Literal["auto"] | bool = "auto",
     fix_encoding: bool = True,
     fix_line_breaks: bool = True,
-) -> Any:
+) -> dd.DataFrame:
     r"""Repair broken Unicode in a text column with ftfy.
 
     Parameters

@@ -13,7 +13,7 @@ import pandas as pd
 
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import require_columns, require_text
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import SchemaError
 from curator_df.kernels.measure import MEASURED_ROWS, Measured, measure
 from curator_df.kernels.metrics import CATALOGUE, require_words_package
 from curator_df.ops.device_blocks import device_meta
@@ -115,8 +115,6 @@ def metrics_meta(meta: Any, names: Sequence[str]) -> Any:
 
 def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, from_metrics: bool) -> None:
     """Raise unless ``profile`` is one, and the table has the text or the metrics that it needs."""
-    if not isinstance(profile, Profile):
-        raise ParameterError(f"{operator} needs a Profile, such as one of curator_df.profiles; found {profile!r}")
     names = profile.metrics if from_metrics else profile.column_metrics
     require_columns(df, operator, *names)
     for name in names:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.core.arguments import require_string
@@ -24,7 +25,7 @@ from curator_df.ops.row_values import require_row_values
 PEAK_FACTOR = 1.2
 
 
-def keep_where(df: Any, predicate: Callable[[Any], Any] | str, *, reason: str = "keep_where") -> Any:
+def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reason: str = "keep_where") -> dd.DataFrame:
     """Keep the rows for which a condition holds.
 
     Parameters

@@ -5,14 +5,23 @@ A scheme has the collision probabilities that its source states: the same shingl
 hashes are always those of `curator_df.kernels.minhash`, so signatures of another program cannot be compared with these,
 except that `NEMO` follows cuDF's. To define your own scheme, use
 ``Scheme("words", 5, num_bands=20, minhashes_per_band=5)``; to change one,
-``dataclasses.replace(FINEWEB, use_64_bit_hash=False)``. See ``docs/near_duplicates.md``.
+``FINEWEB.replace(use_64_bit_hash=False)``. See ``docs/near_duplicates.md``.
 """
 
 from __future__ import annotations
 
 from curator_df.kernels.minhash_scheme import Scheme, candidate_probability, steepest_jaccard
 
-__all__ = ["DATA_JUICER", "FINEWEB", "NEMO", "REDPAJAMA_V2", "Scheme", "candidate_probability", "steepest_jaccard"]
+__all__ = [
+    "DATA_JUICER",
+    "DEFAULT",
+    "FINEWEB",
+    "NEMO",
+    "REDPAJAMA_V2",
+    "Scheme",
+    "candidate_probability",
+    "steepest_jaccard",
+]
 
 # NeMo Curator 0.9, FuzzyDuplicatesConfig: char_ngrams=24, num_buckets=20, hashes_per_bucket=13, use_64_bit_hash=False,
 # seed=42. The same numbers in 1.4, FuzzyDeduplicationWorkflow.
@@ -26,8 +35,11 @@ NEMO = Scheme(
     source="NeMo Curator 0.9, FuzzyDuplicatesConfig",
 )
 
-# datatrove 0.10, examples/fineweb.py: n_grams=5, num_buckets=14, hashes_per_bucket=8, precision=64, seed=1. datatrove splits
-# words with spaCy after simplify_text, which also removes punctuation; here only case and white space are normalized.
+# NEMO, but operators use 64-bit hashes for a billion rows or more.
+DEFAULT = NEMO.replace(name="DEFAULT", source=NEMO.source)
+
+# datatrove 0.10, examples/fineweb.py: n_grams=5, num_buckets=14, hashes_per_bucket=8, precision=64, seed=1. datatrove cuts
+# words with spaCy after simplify_text, which also takes out punctuation; here only case and white space are made alike.
 FINEWEB = Scheme(
     "words",
     5,

@@ -58,7 +58,7 @@ def job_processes():
 
 def cluster(tmp_path, processes=1, resource="mem_free=900M", **options):
     directives = [f"-l {resource}", *[f"-pe smp {processes}"] * (processes > 1), *options.pop("directives", [])]
-    where = {"queue": "all.q", "job_directory": tmp_path / "jobs", "queue_timeout": START_SECONDS}
+    where = {"queue": "all.q", "job_directory": tmp_path / "jobs", "queue_timeout_seconds": START_SECONDS}
     budget = {"memory": 900_000_000 * processes, "cpus": processes}
     made = cdf.job_cluster("sge", directives=directives, **budget, **{**where, **options})
     assert made.layout.node_workers == processes
@@ -170,8 +170,8 @@ def test_what_grid_engine_says_to_a_wrong_job_is_in_the_error(options, said, tmp
 
 def test_a_job_that_does_not_start_in_time_does_not_stay(tmp_path):
     with (
-        pytest.raises(errors.NoClusterError, match=r"within queue_timeout=1 s(?s:.*)longer timeout"),
-        cluster(tmp_path, resource="mem_free=900T", queue_timeout=1),
+        pytest.raises(errors.NoClusterError, match=r"within queue_timeout_seconds=1 s(?s:.*)longer timeout"),
+        cluster(tmp_path, resource="mem_free=900T", queue_timeout_seconds=1),
     ):
         pytest.fail("a node cannot have that much")
     assert jobs() == []

@@ -96,7 +96,7 @@ def run_by_ucx(tmp_path):
     (tmp_path / "script.py").write_text(script)
     arguments = [str(tmp_path / name) for name in ("script.py", "in", "out")]
     process = subprocess.Popen(
-        [sys.executable, *arguments, "3GB", "slow", "error"],
+        [sys.executable, *arguments, "3GB", "slow", "raise"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -46,7 +46,7 @@ def cancel(*numbers):
 def cluster(tmp_path, processes=1, **options):
     where = {"partition": "cpu", "job_directory": tmp_path / "jobs"}
     made = cdf.slurm_cluster(
-        memory=900_000_000 * processes, cpus=processes, queue_timeout=START_SECONDS, **where, **options
+        memory=900_000_000 * processes, cpus=processes, queue_timeout_seconds=START_SECONDS, **where, **options
     )
     assert made.layout.node_workers == processes
     return made
@@ -99,7 +99,7 @@ def test_a_job_starts_a_worker_of_dask_cuda_for_each_of_its_gpus(corpus, tmp_pat
     monkeypatch.setattr(jobs_module, "verified_devices", lambda client, allowed_bytes: asked.append(allowed_bytes))
     budget = {"memory": "3GB", "cpus": 2, "gpus": 2, "device_memory": "10GB"}
     with cdf.slurm_cluster(
-        **budget, partition="cpu", job_directory=tmp_path / "jobs", queue_timeout=START_SECONDS
+        **budget, partition="cpu", job_directory=tmp_path / "jobs", queue_timeout_seconds=START_SECONDS
     ) as there:
         assert asked == [10_000_000_000]
         there.client.wait_for_workers(2, timeout=START_SECONDS)
@@ -117,7 +117,7 @@ def test_what_slurm_says_to_a_wrong_job_is_in_the_error(tmp_path):
     ):
         pytest.fail("a job was taken")
     with (
-        pytest.raises(errors.NoClusterError, match=r"within queue_timeout=1 s(?s:.*)longer timeout"),
-        cdf.slurm_cluster(memory="1GB", cpus=1, jobs=1, job_directory=tmp_path / "jobs", queue_timeout=1),
+        pytest.raises(errors.NoClusterError, match=r"within queue_timeout_seconds=1 s(?s:.*)longer timeout"),
+        cdf.slurm_cluster(memory="1GB", cpus=1, jobs=1, job_directory=tmp_path / "jobs", queue_timeout_seconds=1),
     ):
         pytest.fail("a job cannot start a worker in a second")

@@ -40,14 +40,18 @@ from curator_df.profiles import (
     NEMO_CODE,
     NEMO_ENGLISH,
 )
+from curator_df.profiles.minhash import NEMO
 from tests.contracts.answering import answering
 from tests.contracts.model_functions import LetterEntities, length_vectors, letter_counts
 from tests.contracts.operator_rows import ROWS
 from tests.contracts.tiny_prompts import prompts_model
 
-SAME_ROWS = ("add_", "normalize_", "redact_", "remove_")
+SHORTENED = ("remove_repeated_parts",)
+"""Operators that shorten texts, and drop the rows of which nothing is left."""
+_REMOVE = tuple(name for name in cdf.__all__ if name.startswith("remove_") and name not in SHORTENED)
+SAME_ROWS = ("add_", "normalize_", "redact_", *_REMOVE)
 """Verbs that neither drop rows nor change their order."""
-SUBSET = ("keep_", "sample_", "drop_", "split_rows")
+SUBSET = ("keep_", "sample_", "drop_", "split_rows", *SHORTENED)
 """Verbs that drop rows and change nothing else."""
 OTHER_ROWS = ("join_documents", "split_documents")
 """Operators of which other rows come out than went in."""
@@ -78,14 +82,14 @@ def require_documented_rejects(case: Case, rejects: pd.DataFrame) -> None:
     """Hold the rejects of a case to the table on the operators page: what is filled in, and what is null."""
     page = (Path(__file__).resolve().parents[2] / "docs/operators.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith(f"| `{case.operator}`")]
-    rows = [row for row in rows if len(row) == 5 and (" with `on_text`" in row[0]) == ("on_text" in case.arguments)]
+    rows = [row for row in rows if len(row) == 5]
     assert len(rows) == 1, f"the table of rejects on the operators page has {len(rows)} rows for {case}"
     for said, column in zip(rows[0][1:], REJECT_COLUMNS, strict=True):
         if said.strip() == "-":
             assert rejects[column].isna().all(), column
         elif "(null " not in said:
             assert rejects[column].notna().all(), column
-        elif not ("tiers" in said and "tiers" not in case.arguments):
+        elif not ("thresholds" in said and "thresholds" not in case.arguments):
             assert rejects[column].notna().any(), column
 
 
@@ -228,24 +232,30 @@ ALL_CASES = (
         "remove_contamination",
         {"benchmarks": QUESTIONS},
         rewrites=("text",),
-        costly={"benchmarks": EVERYWHERE, "margin": 0, "min_piece_length": 0},
+        costly={"benchmarks": EVERYWHERE, "margin": 0, "min_piece_chars": 0},
     ),
     Case(
         "add_class",
         {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000},
-        adds=("class", "class_score"),
-    ),
-    Case(
-        "add_class",
-        {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000, "filter_by": "long"},
-        "filter_by",
-        adds=("class", "class_score"),
-        costly={"filter_by": ("long", "short")},
+        adds=("label", "label_score"),
     ),
     Case(
         "keep_class",
-        {"classifier": letter_counts, "keep": "long", "labels": ("long", "short"), "max_chars": 1_000},
-        costly={"keep": ("long", "short")},
+        {"classifier": letter_counts, "classes": "long", "labels": ("long", "short"), "max_chars": 1_000},
+        costly={"classes": ("long", "short")},
+    ),
+    Case(
+        "keep_class",
+        {
+            "classifier": letter_counts,
+            "classes": "long",
+            "labels": ("long", "short"),
+            "max_chars": 1_000,
+            "into": "kind",
+        },
+        "columns",
+        adds=("kind", "kind_score"),
+        costly={"classes": ("long", "short")},
     ),
     Case(
         "add_completion",
@@ -255,12 +265,12 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
-    Case("add_html_text_ratio", {"min_characters": 5}, adds=("html_text_ratio",)),
+    Case("add_html_text_ratio", {"min_chars": 5}, adds=("html_text_ratio",)),
     Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
-    Case("add_ids", {"into": "number", "by": "content"}, "content", adds=("number",)),
+    Case("add_ids", {"into": "number", "identity": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=BOTH),
     Case("add_language", adds=("language", "language_score")),
-    Case("add_language", {"by": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
+    Case("add_language", {"unit": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
     Case("add_minhash", adds=("minhash",)),
     Case(
         "drop_exact_duplicates",
@@ -268,10 +278,17 @@ ALL_CASES = (
         costly={"keep": "longest", "normalize": "case_and_spaces"},
         backends=BOTH,
     ),
-    Case("drop_exact_duplicates", {"on_text": "lines"}, "lines", rewrites=("text",), waits=True),
-    Case("drop_exact_duplicates", {"on_text": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
-    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "verify": None}, backends=BOTH),
-    Case("drop_near_duplicates", {"ngrams": "words", "ngram_size": 5}, "words", waits=True, backends=BOTH),
+    Case("drop_exact_duplicates", {"subset": ("title", "score")}, "columns", waits=True),
+    Case("remove_repeated_parts", {"unit": "lines"}, "lines", rewrites=("text",), waits=True),
+    Case("remove_repeated_parts", {"unit": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
+    Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "jaccard_threshold": None}, backends=BOTH),
+    Case(
+        "drop_near_duplicates",
+        {"scheme": NEMO.replace(ngrams="words", ngram_size=5)},
+        "words",
+        waits=True,
+        backends=BOTH,
+    ),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
     Case(
         "add_metrics",
@@ -314,13 +331,13 @@ ALL_CASES = (
     ),
     Case(
         "add_quality_tier",
-        {"scores": ("score", "id"), "tiers": {"high": 8, "low": 0}, "how": "min"},
+        {"scores": ("score", "id"), "thresholds": {"high": 8, "low": 0}, "how": "min"},
         adds=("quality_tier", "quality_tier_score"),
         costly={"scores": ("id",)},
     ),
     Case(
         "add_prompt_scores",
-        {"model": prompts_model() if "add_prompt_scores" in OPERATORS else "", "max_length": 16, "max_chars": 40},
+        {"model": prompts_model() if "add_prompt_scores" in OPERATORS else "", "max_tokens": 16, "max_chars": 40},
         adds=("task_type_1", "task_type_2", *NUMBERS),
     ),
     Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),
@@ -344,7 +361,7 @@ ALL_CASES = (
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_profile", {"profile": REPEATED_ICU}, "words by ICU", costly={"profile": EVERYTHING_ICU}),
     Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}, backends=BOTH),
-    Case("keep_language", {"languages": "en", "threshold": 0.3}, costly={"threshold": 0.0}),
+    Case("keep_language", {"languages": "en", "min_score": 0.3}, costly={"min_score": 0.0}),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=BOTH),
     Case(
         "keep_where",
@@ -375,10 +392,10 @@ ALL_CASES = (
         "sample_rows",
         {"fraction": 0.5, "by": "content"},
         "content",
-        costly={"fraction": 0.9, "text": ("id", "text")},
+        costly={"fraction": 0.9, "subset": ("id", "text")},
         backends=BOTH,
     ),
-    Case("sample_rows", {"fraction": 0.5, "by": "content", "text": ("id", "text")}, "columns"),
+    Case("sample_rows", {"fraction": 0.5, "by": "content", "subset": ("id", "text")}, "columns"),
     # With one space a segment has a letter or less on some shapes.
     Case(
         "split_rows", {"parts": {"a": 0.5, "b": 0.5}}, costly={"parts": {"b": 0.1, "a": 0.9}}, part="a", backends=BOTH
@@ -391,7 +408,7 @@ ALL_CASES = (
         part="b",
         backends=BOTH,
     ),
-    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "groups": "score"}, "groups", part="b"),
+    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "group_column": "score"}, "groups", part="b"),
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )
 

@@ -21,47 +21,47 @@ _CONTAMINATION = {
 _CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
 ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
-    "add_class": {**_CLASSES, "into": "kind", "score_of": "long", "filter_by": "long"},
-    "keep_class": {**_CLASSES, "keep": "short"},
+    "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
+    "keep_class": {**_CLASSES, "classes": "short", "into": "kind", "score_of": "long"},
     "add_completion": {
         "prompt": "Say twice: {text}",
         "model": "another",
         "into": "said",
-        "system": "Be brief.",
+        "system_prompt": "Be brief.",
         "max_tokens": 7,
         "options": {"temperature": 1},
         "max_chars": 100,
     },
-    "add_html_text_ratio": {"min_characters": 7, "max_page_size": "9kB", "into": "share", "text": "title"},
+    "add_html_text_ratio": {"min_chars": 7, "max_page_size": "9kB", "into": "share", "text": "title"},
     "add_comment_ratio": {"language": "python", "max_file_size": "5kB", "into": "comments", "text": "title"},
     "add_embedding": {
         "model": vowel_counts,
         "into": "vector",
-        "normalize": False,
+        "normalize_vectors": False,
         "precision": "float16",
         "max_chars": 100,
         "text": "title",
     },
-    "add_ids": {"into": "key", "by": "content", "text": "title", "dense": True, "start": 7},
-    "add_language": {"by": "lines", "top": 3, "max_length": 50, "into": "lang", "text": "title"},
+    "add_ids": {"into": "key", "identity": "content", "subset": "title", "dense": True, "start": 7},
+    "add_language": {"unit": "lines", "top": 3, "max_chars": 50, "into": "lang", "text": "title"},
     "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
         "profile": OURS.replace(too_short=3),
         "text": "title",
-        "reason": "why",
+        "into": "why",
         "add_metrics": False,
     },
     "add_prompt_scores": {
         "model": prompts_model(1) if "add_prompt_scores" in OPERATORS else "",
         "prefix": "prompt_",
-        "max_length": 12,
+        "max_tokens": 12,
         "max_chars": 30,
-        "dtype": "bfloat16",
+        "compute_dtype": "bfloat16",
         "text": "title",
     },
     "add_quality_tier": {
         "scores": ("score",),
-        "tiers": {"high": 7, "low": 0},
+        "thresholds": {"high": 7, "low": 0},
         "how": "max",
         "scale": {"score": (0, 9)},
         "into": "tier",
@@ -69,27 +69,15 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_token_count": {"into": "tokens", "per_token": "characters", "special_tokens": True, "text": "title"},
     "add_minhash": {
         "text": "title",
-        "ngrams": "words",
-        "ngram_size": 5,
-        "num_bands": 14,
-        "minhashes_per_band": 8,
-        "use_64_bit_hash": True,
-        "seed": 1,
         "scheme": cdf.minhash.FINEWEB,
         "into": "signature",
     },
     "drop_contaminated": _CONTAMINATION,
-    "drop_exact_duplicates": {"text": "title", "normalize": "case_and_spaces", "keep": "last", "on_text": "lines"},
+    "drop_exact_duplicates": {"subset": "title", "normalize": "case_and_spaces", "keep": "last"},
     "drop_near_duplicates": {
         "text": "title",
-        "ngrams": "words",
-        "ngram_size": 5,
-        "num_bands": 14,
-        "minhashes_per_band": 8,
-        "use_64_bit_hash": True,
-        "seed": 1,
         "scheme": cdf.minhash.FINEWEB,
-        "verify": None,
+        "jaccard_threshold": None,
         "keep": "last",
     },
     "drop_semantic_duplicates": {
@@ -101,11 +89,11 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "join_documents": {
         "separator": " ",
-        "max_characters": 9,
+        "max_chars": 9,
         "keep_segment_id": True,
         "max_document_size": "1MB",
     },
-    "keep_language": {"languages": "de", "threshold": 0.5, "by": "lines", "max_length": 50, "text": "title"},
+    "keep_language": {"languages": "de", "min_score": 0.5, "unit": "lines", "max_chars": 50, "text": "title"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_newlines": {"text": "title"},
@@ -126,7 +114,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "remove_boilerplate": {"text": "title"},
     "remove_c4_lines": {"text": "title", "require_punctuation": False},
-    "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_length": 7},
+    "remove_contamination": {**_CONTAMINATION, "margin": 7, "min_piece_chars": 7},
     "remove_html": {"text": "title", "main_content": False, "alt_texts": True, "max_page_size": "2MB"},
     "remove_lines": {"text": "title", "lines": ["a"]},
     "remove_markdown": {"text": "title", "links": "url", "inside_words": True},
@@ -139,9 +127,10 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "strip": True,
     },
     "remove_quotation_marks": {"text": "title"},
+    "remove_repeated_parts": {"unit": "paragraphs", "normalize": "case_and_spaces", "keep": "last", "text": "title"},
     "remove_urls": {"text": "title"},
-    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "text": "title"},
-    "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "text": "title", "groups": "score"},
+    "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "subset": "title"},
+    "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "subset": "title", "group_column": "score"},
     "split_documents": {"separator": "\n", "text": "title", "segment_id": "segment"},
 }
 OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}
@@ -149,11 +138,11 @@ OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if nam
 
 
 ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("add_ids", "text"): {"by": "content"},
+    ("add_ids", "subset"): {"identity": "content"},
     ("add_ids", "start"): {"dense": True},
     ("redact_pii", "key"): {"replacement": "hash"},
     ("remove_outside", "include_left"): {"left": "a"},
-    ("sample_rows", "text"): {"by": "content"},
+    ("sample_rows", "subset"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
 MODELS = ("add_class", "add_embedding", "keep_class")
@@ -181,6 +170,7 @@ NO_IDENTITY = {
 steps."""
 TESTED_ELSEWHERE = {
     ("add_class", "answer_into"),
+    ("keep_class", "answer_into"),
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
     ("add_prompt_scores", "revision"),
@@ -193,7 +183,11 @@ TESTED_ELSEWHERE = {
     ("drop_semantic_duplicates", "k_means"),
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
-    *((name, "tiers") for name in ("add_class", "keep_class")),
-    *((name, parameter) for name in MODELS for parameter in ("dtype", "max_length", "revision", "trust_remote_code")),
+    *((name, "thresholds") for name in ("add_class", "keep_class")),
+    *(
+        (name, parameter)
+        for name in MODELS
+        for parameter in ("compute_dtype", "max_tokens", "revision", "trust_remote_code")
+    ),
 }
 """Parameters whose values need another table than `ROWS`, a model or tokenizer as files, or a GPU."""

@@ -82,6 +82,12 @@ def test_imports_go_one_way() -> None:
     broken = {path: broken_rules(layer_of(path), tree) for path, tree in trees().items() if layer_of(path) in LAYERS}
     backend = PACKAGE / "core" / "backend.py"
     broken[backend] = [rule for rule in broken[backend] if "cudf" not in rule]
+    # Profiles and schemes are made of values of this layer, and are looked up by name when an operator is called.
+    published = PACKAGE / "ops" / "published.py"
+    assert set(broken.pop(published)) == {
+        "curator_df.profiles is in profiles, below ops",
+        "curator_df.profiles.minhash is in profiles, below ops",
+    }
     assert {name_of(path): rules for path, rules in broken.items() if rules} == {}
 
 

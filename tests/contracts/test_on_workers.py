@@ -69,16 +69,16 @@ def without_exact_duplicates(docs: Any, out: Path) -> Any:
 
 
 def without_repeated_lines(docs: Any, out: Path) -> Any:
-    return cdf.write_parquet(docs.pipe(cdf.drop_exact_duplicates, on_text="paragraphs"), out)
+    return cdf.write_parquet(docs.pipe(cdf.remove_repeated_parts, "paragraphs"), out)
 
 
 def without_near_duplicates(docs: Any, out: Path) -> Any:
-    return cdf.write_parquet(docs.pipe(cdf.drop_near_duplicates, scheme=WORDS, verify=0.6), out)
+    return cdf.write_parquet(docs.pipe(cdf.drop_near_duplicates, scheme=WORDS, jaccard_threshold=0.6), out)
 
 
 def of_kept_signatures(docs: Any, out: Path) -> Any:
     kept = cdf.checkpoint(docs.pipe(cdf.add_minhash, scheme=WORDS), out.with_name("signatures"))
-    clean = kept.pipe(cdf.drop_near_duplicates, scheme=WORDS, verify=0.6, signatures="minhash")
+    clean = kept.pipe(cdf.drop_near_duplicates, scheme=WORDS, jaccard_threshold=0.6, signatures="minhash")
     return cdf.write_parquet(clean.drop(columns="minhash"), out)
 
 
@@ -93,12 +93,12 @@ def numbered(docs: Any, out: Path) -> Any:
 
 
 def joined(docs: Any, out: Path) -> Any:
-    parts = docs.pipe(cdf.split_documents).pipe(cdf.join_documents, max_characters=200)
+    parts = docs.pipe(cdf.split_documents).pipe(cdf.join_documents, max_chars=200)
     return cdf.write_parquet(parts, out)
 
 
 def split(docs: Any, out: Path) -> Any:
-    return cdf.split_by(docs.dropna(subset=["lang"]), out, column="lang").receipt
+    return cdf.write_by(docs.dropna(subset=["lang"]), out, column="lang").receipt
 
 
 def shuffled(docs: Any, out: Path) -> Any:

@@ -64,7 +64,7 @@ def _forget():
 
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 each_blockwise = pytest.mark.parametrize("case", BLOCKWISE, ids=str)
-is_subset = {str(case): case.operator.startswith(SUBSET) or "filter_by" in case.arguments for case in BLOCKWISE}
+is_subset = {str(case): case.operator.startswith(SUBSET) for case in BLOCKWISE}
 each_same_rows = pytest.mark.parametrize(
     "case", [c for c in BLOCKWISE if c.operator.startswith(SAME_ROWS) and not is_subset[str(c)]], ids=str
 )

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import dask.dataframe as dd
 import pandas as pd
@@ -47,33 +47,17 @@ VERBLESS = {
     "serve_metrics",
     "shuffle_rows",
     "slurm_cluster",
-    "split_by",
     "start_cluster",
     "to_backend",
 }
 """Functions that are what their name says; add one only with the design."""
-POSITIONAL_SECOND = {
+ALSO_POSITIONAL = {
     ("best", "which"),
-    ("blend", "path"),
-    ("checkpoint", "path"),
-    ("add_class", "classifier"),
-    ("add_metrics", "metrics"),
     ("compare_receipts", "second"),
-    ("add_profile", "profile"),
-    ("describe_drops", "profile"),
     ("explore_thresholds", "profile"),
-    ("keep_class", "classifier"),
-    ("keep_profile", "profile"),
-    ("keep_where", "predicate"),
     ("profile_memory", "sample"),
-    ("shuffle_rows", "path"),
-    ("split_by", "path"),
-    ("split_rows", "parts"),
-    ("to_backend", "backend"),
-    ("write_jsonl", "path"),
-    ("write_parquet", "path"),
 }
-"""Arguments without which the call would say nothing."""
+"""Arguments that may be given by position although they are not the first required one; add one only with the design."""
 CONTRACT_LINE = re.compile(r"Rows: .+?\. Peak extra memory: .+?\. Computes: no\b")
 
 PUBLIC = {name: getattr(cdf, name) for name in cdf.__all__}
@@ -157,11 +141,57 @@ def test_functions_are_fully_annotated() -> None:
     assert bare == []
 
 
-def test_only_the_first_parameter_is_positional() -> None:
+def test_tables_are_annotated_as_such() -> None:
+    for function in TAKE_TABLE:
+        hints = get_type_hints(function)
+        assert dd.DataFrame in (hints["df"], *get_args(hints["df"])), name_of(function)
+        returns = sections_of(function)["Returns"].strip()
+        if returns.startswith("dask.dataframe.DataFrame"):
+            assert hints["return"] is dd.DataFrame, name_of(function)
+
+
+def test_values_that_are_made_or_returned_are_public() -> None:
+    listed = {each.__name__ for each in CLASSES}
+    assert listed >= {"Cluster", "Plan", "Profile", "Receipt", "Rule", "Scheme", "UserMetric"}
+    assert get_type_hints(cdf.write_parquet)["return"] is cdf.Receipt
+    assert get_type_hints(cdf.explain)["return"] is cdf.Plan
+    assert get_type_hints(cdf.start_cluster)["return"] is cdf.Cluster
+
+
+def positional_of(function: Callable[..., Any]) -> list[str]:
+    """Return what may be given by position, but for a table."""
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    others = [(name_of(each), parameter) for each in FUNCTIONS for parameter in parameters_of(each)[1:]]
-    positional = {(name, parameter.name) for name, parameter in others if parameter.kind not in by_name}
-    assert positional - POSITIONAL_SECOND == set()
+    names = [each.name for each in parameters_of(function) if each.kind not in by_name]
+    return names[1:] if names[:1] in (["df"], ["tables"]) else names
+
+
+def test_the_first_required_argument_is_positional_and_options_are_not() -> None:
+    for function in FUNCTIONS:
+        needed = [each.name for each in parameters_of(function) if each.default is each.empty][:2]
+        of_table = needed[:1] in (["df"], ["tables"])
+        expected = needed[1:2] if of_table else needed[:1]
+        found = [name for name in positional_of(function) if (name_of(function), name) not in ALSO_POSITIONAL]
+        if not of_table and not expected:  # nothing is required
+            assert len(found) <= 1, name_of(function)
+        elif name_of(function) != "slurm_cluster":  # the memory and CPUs of a job, which are equally important
+            assert (name_of(function), found) == (name_of(function), expected)
+
+
+def test_every_exception_of_the_positional_rule_is_one() -> None:
+    positional = {(name_of(each), name) for each in FUNCTIONS for name in positional_of(each)}
+    assert positional >= ALSO_POSITIONAL
+
+
+def test_stopping_with_an_error_has_one_word() -> None:
+    choices = {
+        (name_of(function), name): get_args(kind)
+        for function in FUNCTIONS
+        for name, kind in get_type_hints(function).items()
+        if name in ("on_bad_rows", "on_error", "on_existing", "on_oom")
+    }
+    assert len(choices) > 20
+    assert [place for place, words in choices.items() if "raise" not in words] == []
+    assert [place for place, words in choices.items() if {"error", "fail", "halve"} & {*words}] == []
 
 
 def test_operators_take_the_table_first() -> None:

@@ -32,7 +32,7 @@ def start():
     """Start the script in a process group of its own, which is killed at the end if the test did not end it."""
     started = []
 
-    def start(script, corpus, target, memory="600MB", step="slow", on_existing="error", **variables):
+    def start(script, corpus, target, memory="600MB", step="slow", on_existing="raise", **variables):
         command = [sys.executable, str(script), str(corpus), str(target), memory, step, on_existing]
         started.append(
             subprocess.Popen(

@@ -53,7 +53,7 @@ def run_once(seed: str, folder: Path) -> dict[str, Any]:
         (journal / "done.jsonl").write_bytes(b"".join(chance.sample(lines, len(lines) // 2)))
         for path in sorted((folder / "out").glob("part-*"))[::3]:
             path.unlink()
-    receipt = cdf.write_parquet(docs(), out, on_existing="resume" if stops else "error")
+    receipt = cdf.write_parquet(docs(), out, on_existing="resume" if stops else "raise")
     files = sorted((folder / "out").glob("*.parquet"))
     found = [number for path in files for number in pq.read_table(path, columns=["id"])["id"].to_pylist()]
     told = {

@@ -26,7 +26,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def test_ctrl_c_in_a_terminal(start, script, corpus, tmp_path):
     ours, theirs = os.openpty()
-    command = [sys.executable, str(script), str(corpus), str(tmp_path / "out"), "600MB", "slow", "error"]
+    command = [sys.executable, str(script), str(corpus), str(tmp_path / "out"), "600MB", "slow", "raise"]
     command = [sys.executable, "-c", IN_A_TERMINAL, *command]
     pipes = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     process = subprocess.Popen(command, start_new_session=True, **pipes)

@@ -58,7 +58,7 @@ if __name__ == "__main__":
     docs = docs.curate.keep_where(globals().get(step, fits) if step != "grows" else fits)
     with cdf.start_cluster(memory=os.environ.get("MEMORY", "600MB"), cpus=2), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        receipt = cdf.write_parquet(docs, target, on_oom=on_oom, on_existing=os.environ.get("EXISTING", "error"))
+        receipt = cdf.write_parquet(docs, target, on_oom=on_oom, on_existing=os.environ.get("EXISTING", "raise"))
     said = [str(one.message) for one in said if "did not fit" in str(one.message)]
     print(json.dumps({**receipt.to_json(), "said": said, "shown": str(receipt)}))
 """
@@ -73,7 +73,7 @@ def run(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     started = []
 
-    def run(step, on_oom="halve", **variables):
+    def run(step, on_oom="retry", **variables):
         command = [
             sys.executable,
             str(tmp_path / "script.py"),
@@ -181,10 +181,10 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     lines = corpus.read_text().splitlines(keepends=True)
     lines[ODD_ROW] = json.dumps({"id": ODD_ROW, "text": "x" * 90_000_000}) + "\n"
     corpus.write_text("".join(lines))
-    said = run("fits", on_oom="fail")
+    said = run("fits", on_oom="raise")
     assert f"{corpus} line {ODD_ROW + 1:,} (byte " in said
-    named = re.search(r"Use memory=([0-9_]+) and resume", said)
-    receipt = run("fits", on_oom="fail", MEMORY=named.group(1), EXISTING="resume")
+    named = re.search(r"Allow memory=([0-9_]+) and resume", said)
+    receipt = run("fits", on_oom="raise", MEMORY=named.group(1), EXISTING="resume")
     assert isinstance(receipt, dict), receipt
     assert ids(tmp_path / "out") == EXPECTED
     assert receipt["measured_bytes"] <= receipt["projected_bytes"] <= receipt["allowed_bytes"] == int(named.group(1))
@@ -198,7 +198,7 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     ],
 )
 def test_on_oom_fail_stops_at_the_first_failure(run, corpus, tmp_path, step, error):
-    said = run(step, on_oom="fail")
+    said = run(step, on_oom="raise")
     assert isinstance(said, str)
     assert re.search(error, said)
     assert not (tmp_path / "out/_quarantine").exists()

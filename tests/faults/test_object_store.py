@@ -142,7 +142,7 @@ def run(start, tmp_path, bucket):
     """Start the script, which writes to a folder of the bucket."""
     (tmp_path / "script.py").write_text(SCRIPT)
 
-    def run(target, form="parquet", *, source="in", on_existing="error", **variables):
+    def run(target, form="parquet", *, source="in", on_existing="raise", **variables):
         variables = {"OPTIONS": json.dumps(bucket.options), "memory": "800MB", **variables}
         at = f"s3://bucket/{source}", f"s3://bucket/{target}"
         return start(tmp_path / "script.py", *at, step=form, on_existing=on_existing, **variables)

@@ -69,7 +69,7 @@ def script(tmp_path):
 def start(script):
     started = []
 
-    def start(memory="800MB", on_existing="error", *more):
+    def start(memory="800MB", on_existing="raise", *more):
         folder = script.parent
         command = [
             sys.executable,
@@ -143,7 +143,7 @@ if __name__ == "__main__":
     source, target, memory, on_existing, *index = sys.argv[1:]
     docs = cdf.read_jsonl(source).curate.keep_where(slow)
     against = cdf.read_parquet(index[0]).curate.keep_where(slow) if index else None
-    docs = docs.curate.drop_near_duplicates(scheme=SCHEME, verify=0.6, bands_per_iteration=4, against=against)
+    docs = docs.curate.drop_near_duplicates(scheme=SCHEME, jaccard_threshold=0.6, bands_per_iteration=4, against=against)
     with cdf.start_cluster(memory=memory, cpus=2):
         receipt = cdf.write_parquet(docs, target, on_existing=on_existing)
     print(json.dumps(receipt.to_json()))
@@ -231,13 +231,13 @@ def near_script(script):
 
 
 def undisturbed(script, folder, *more):
-    command = [sys.executable, str(script), str(folder / "in.jsonl"), str(folder / "whole"), "800MB", "error", *more]
+    command = [sys.executable, str(script), str(folder / "in.jsonl"), str(folder / "whole"), "800MB", "raise", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     return ids_in(folder / "whole"), json.loads(done.stdout.splitlines()[-1])["exchanges"][0]["details"]
 
 
 def kill_a_worker_and_then_the_run(start, folder, stage, journals, expected, *more, less="460MB"):
-    process = start("800MB", "error", *more)
+    process = start("800MB", "raise", *more)
     wait_for(stage, folder / "out", process, journals)
     for child in psutil.Process(process.pid).children():
         if "--multiprocessing-fork" in child.cmdline():
@@ -245,7 +245,7 @@ def kill_a_worker_and_then_the_run(start, folder, stage, journals, expected, *mo
     finish(process)
     assert ids_in(folder / "out") == expected
     subprocess.run(["rm", "-rf", str(folder / "out")], check=True)
-    process = start("800MB", "error", *more)
+    process = start("800MB", "raise", *more)
     wait_for(stage, folder / "out", process, journals)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -33,7 +33,7 @@ IN_PART = (
     r"cannot measure [\w, ]+ on cuDF blocks",
     r"splits the texts of cuDF blocks only at white space, and words='\w+' was set: such words are found only on the CPU",
     "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel takes no others, so",
-    REFUSED.format("with by='content' the digits of hashes are written in host memory"),
+    REFUSED.format("with identity='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
 )
 """What is said of some arguments by operators that take cuDF blocks with others."""
@@ -136,7 +136,7 @@ def test_the_prices_on_the_page_are_those_of_the_kernels():
     docs = table()
     priced = {
         "keep_where": docs.pipe(cdf.keep_where, "id > 3"),
-        "sample_rows": docs.pipe(cdf.sample_rows, fraction=0.5),
+        "sample_rows": docs.pipe(cdf.sample_rows, 0.5),
         "add_ids": docs.pipe(cdf.add_ids, into="number"),
         "drop_exact_duplicates": docs.pipe(cdf.drop_exact_duplicates),
     }

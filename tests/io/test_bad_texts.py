@@ -98,7 +98,7 @@ def test_a_run_quarantines_the_same_rows_in_every_pass(tmp_path, cluster):
     for name in ("a", "b"):
         write(tmp_path / f"in/{name}.parquet", text=strings(TEXTS), key=["same"] * len(TEXTS))
     df = read_parquet(tmp_path / "in", on_bad_rows="quarantine").pipe(cdf.add_ids, into="number", dense=True)
-    receipt = cdf.write_parquet(df.pipe(cdf.drop_exact_duplicates, text="text"), tmp_path / "out")
+    receipt = cdf.write_parquet(df.pipe(cdf.drop_exact_duplicates, subset="text"), tmp_path / "out")
     rows = pq.read_table(tmp_path / "out").to_pylist()
     assert [row["number"] for row in rows] == [0, 1, 2, 4]
     assert receipt.rows_quarantined == 2 * len(BAD)

@@ -135,7 +135,7 @@ class Writes:
         return type("Decoder", (decoder,), {"decode": decode})
 
 
-@pytest.mark.parametrize("on_bad_rows", ["error", "quarantine"])
+@pytest.mark.parametrize("on_bad_rows", ["raise", "quarantine"])
 def test_a_row_torn_by_a_writer_is_not_a_bad_row(tmp_path, on_bad_rows):
     path = tmp_path / "a.jsonl"
     path.write_bytes(jsonl("a"))

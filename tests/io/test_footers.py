@@ -109,8 +109,8 @@ def test_fewer_rows_than_the_footer_promises_are_an_error(tmp_path, columns, blo
         lambda df, out: cdf.write_jsonl(df[["list"]], out),
         cdf.shuffle_rows,
         lambda df, out: cdf.blend({"a": df, "b": df}, out, weights={"a": 1, "b": 2}),
-        lambda df, out: cdf.split_by(df, out, column="kind"),
-        lambda df, out: cdf.drop_exact_duplicates(df, text="kind").pipe(cdf.checkpoint, out),
+        lambda df, out: cdf.write_by(df, out, column="kind"),
+        lambda df, out: cdf.drop_exact_duplicates(df, subset="kind").pipe(cdf.checkpoint, out),
     ],
     ids=["checkpoint", "projection", "shuffle", "blend", "split", "duplicates"],
 )
@@ -148,7 +148,7 @@ def test_a_damaged_benchmark_is_an_error_that_names_it(tmp_path):
     path = with_short_column(tmp_path / "benchmark.parquet")
     df = read_parquet(write_text(tmp_path / "a.parquet"))
     with pytest.raises(CorruptFileError, match=r"benchmark\.parquet' is not a readable Parquet file"):
-        cdf.add_contamination(df, benchmarks=path)
+        cdf.add_contamination(df, path)
 
 
 def write_text(path):

@@ -261,7 +261,7 @@ def test_urls(tmp_path):
         ({"blocksize": "many"}, "blocksize='many' is not a size"),
         ({"blocksize": 0}, "blocksize=0 is not a size"),
         ({"files_per_partition": 0}, "files_per_partition=0 is not a whole number"),
-        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' must be one of 'error', 'quarantine'"),
+        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not one of 'raise', 'quarantine'"),
         ({"dtype": {"x": "texty"}}, r"dtype={'x': 'texty'} is not a type"),
         ({"columns": ["t", "t"]}, "has a column twice"),
     ],
@@ -280,7 +280,7 @@ def test_nothing_there_is_an_error(tmp_path):
 def test_a_file_that_holds_no_row_is_an_error_at_the_door(tmp_path):
     write(tmp_path, a_json='\n[{"t": 1},\n{"t": 2}]\n')
     message = r"a\.json', line 2 \(byte 1\): it is not one JSON object on one line: the file is a JSON array; .*jq -c '\.\[\]'"
-    for on_bad_rows in ("error", "quarantine"):
+    for on_bad_rows in ("raise", "quarantine"):
         with pytest.raises(BadRowError, match=message):
             read_jsonl(tmp_path, on_bad_rows=on_bad_rows)
 

@@ -80,7 +80,7 @@ def test_a_drop_and_its_stages(docs, options, monkeypatch):
 def test_near_duplicates_and_their_stages(docs, options):
     scheme = cdf.minhash.Scheme("words", 2, num_bands=6, minhashes_per_band=2)
     groups = cdf.find_near_duplicates(
-        docs, scheme=scheme, verify=0.99, workdir="s3://bucket/work", storage_options=options
+        docs, scheme=scheme, jaccard_threshold=0.99, workdir="s3://bucket/work", storage_options=options
     )
     assert len(groups) == 60
     assert groups.kept.sum().compute() == len(FIRST)
@@ -202,7 +202,7 @@ def test_folders_of_values_are_those_of_a_local_disk(keyed, options, tmp_path, m
 
 
 def test_the_table_of_each_value_is_read_back(keyed, options):
-    split = cdf.split_by(keyed, "s3://bucket/split", column="key", storage_options=options)
+    split = cdf.write_by(keyed, "s3://bucket/split", column="key", storage_options=options)
     rows = keyed.compute()
     assert set(split) == set(ODD)
     for value, df in split.items():

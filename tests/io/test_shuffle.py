@@ -79,7 +79,7 @@ def test_a_complete_shuffle_is_read_back_and_another_one_is_refused(cluster, tmp
     with pytest.raises(errors.ResumeError, match="another folder"):
         cdf.shuffle_rows(docs, tmp_path / "out", seed=1)
     with pytest.raises(errors.OutputExistsError):
-        cdf.shuffle_rows(docs, tmp_path / "out", on_existing="error")
+        cdf.shuffle_rows(docs, tmp_path / "out", on_existing="raise")
     cdf.shuffle_rows(docs, tmp_path / "out", seed=1, on_existing="overwrite")
     assert written_ids(tmp_path / "out") == expected_ids(docs, seed=1)
 

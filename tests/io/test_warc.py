@@ -261,8 +261,8 @@ def test_directories_are_searched_for_their_suffixes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [
-        ({"on_bad_rows": "skip"}, errors.ParameterError, "must be one of 'error', 'quarantine'"),
-        ({"columns": ["html"]}, errors.ColumnError, r"has 'html', which is not in the files. They have: 'url', 'date'"),
+        ({"on_bad_rows": "skip"}, errors.ParameterError, "is not one of 'raise', 'quarantine'"),
+        ({"columns": ["html"]}, errors.ColumnError, r"names 'html'; the files have: 'url', 'date'"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(tmp_path, arguments, kind, said):

@@ -106,7 +106,7 @@ def check(path, content, records):
         assert len(rows) >= records, "a record vanished"
         return "read"
     with pytest.raises(errors.CuratorError):
-        read(path, "error")
+        read(path, "raise")
     return "quarantined"
 
 

@@ -269,7 +269,7 @@ ARC = (
 )
 
 
-@pytest.mark.parametrize("on_bad_rows", ["error", "quarantine"])
+@pytest.mark.parametrize("on_bad_rows", ["raise", "quarantine"])
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

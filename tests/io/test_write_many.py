@@ -258,7 +258,7 @@ def test_no_folder_is_touched_when_one_of_them_is_refused(corpus, tmp_path):
     cdf.write_parquet(docs, tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b/thesis.txt").write_text("mine")
-    for on_existing in ("error", "overwrite"):
+    for on_existing in ("raise", "overwrite"):
         with pytest.raises(errors.OutputExistsError):
             cdf.write_many(tables, on_existing=on_existing)
         assert len(rows_of(tmp_path / "a")) == 1500
@@ -327,7 +327,7 @@ def test_resuming_with_another_chain_in_one_branch_names_the_step(corpus, tmp_pa
 
 def test_two_samples_that_share_rows_are_warned_of_and_parts_are_not(corpus, tmp_path):
     docs = cdf.read_jsonl(corpus)
-    samples = {str(tmp_path / name): docs.curate.sample_rows(fraction=part) for name, part in (("a", 0.9), ("b", 0.1))}
+    samples = {str(tmp_path / name): docs.curate.sample_rows(part) for name, part in (("a", 0.9), ("b", 0.1))}
     with pytest.warns(
         UserWarning, match=r"a and .*b are two samples of sample_rows, which share rows.* use split_rows"
     ):

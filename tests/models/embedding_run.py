@@ -24,7 +24,7 @@ def main() -> None:
     """Run, and print what there is to know as JSON."""
     model, source, output, memory = sys.argv[1:]
     with cdf.start_cluster(memory=memory, cpus=2) as cluster:
-        docs = cdf.read_jsonl(source).pipe(cdf.add_embedding, model=model, precision="float16")
+        docs = cdf.read_jsonl(source).pipe(cdf.add_embedding, model, precision="float16")
         receipt = cdf.write_parquet(docs, output)
         plain = cdf.write_parquet(cdf.read_jsonl(source), f"{output}-plain")  # torch stays in workers
         (step,) = [step for step in receipt.steps if step.name == "add_embedding"]

@@ -70,8 +70,10 @@ def write_layers(folder, widths=WIDTHS):
 def guard(base, tmp_path_factory):
     folder = tmp_path_factory.mktemp("guard")
     adapter = write_adapter(folder / "adapter", base)
-    tiers = {"poisoned": 0.5, "clean": 0.0}
-    return Classifier("ours", str(write_layers(folder / "layers")), "here", 64, 6000, tiers=tiers, adapter=str(adapter))
+    thresholds = {"poisoned": 0.5, "clean": 0.0}
+    return Classifier(
+        "ours", str(write_layers(folder / "layers")), "here", 64, 6000, thresholds=thresholds, adapter=str(adapter)
+    )
 
 
 def wanted_scores(guard, base):
@@ -111,9 +113,9 @@ def table(texts=TEXTS, npartitions=1):
 def test_scores_are_those_of_the_published_computation(guard, base, npartitions, how):
     wanted = wanted_scores(guard, base)
     result = table(npartitions=npartitions).pipe(cdf.add_class, guard, **how).compute(scheduler="synchronous")
-    assert result["class"].isna().tolist() == [text is None for text in TEXTS]
-    np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted, atol=1e-5)
-    assert result["class"].dropna().tolist() == ["poisoned" if score >= 0.5 else "clean" for score in wanted]
+    assert result["label"].isna().tolist() == [text is None for text in TEXTS]
+    np.testing.assert_allclose(result["label_score"].dropna().to_numpy(float), wanted, atol=1e-5)
+    assert result["label"].dropna().tolist() == ["poisoned" if score >= 0.5 else "clean" for score in wanted]
     assert len({round(score, 3) for score in wanted}) == len(wanted)
 
 
@@ -150,7 +152,7 @@ def test_an_adapter_that_does_not_fit_the_model_is_refused(guard, base, tmp_path
     cut = {name: value for name, value in weights.items() if not name.endswith("0.self_attn.q_proj.lora_B.weight")}
     for odd, said in ((cut, "do not fit"), ({"score.weight": torch.ones(1)}, "not a matrix of a plain adapter")):
         save_file(odd, folder / "adapter_model.safetensors")
-        entry = Classifier("odd", guard.model, "here", 64, tiers=guard.tiers, adapter=str(folder))
+        entry = Classifier("odd", guard.model, "here", 64, thresholds=guard.thresholds, adapter=str(folder))
         with pytest.raises(errors.ParameterError, match=said):
             table().pipe(cdf.add_class, entry).compute(scheduler="synchronous")
 
@@ -163,6 +165,6 @@ def test_rank_and_scale_are_those_of_the_configuration(guard, base, tmp_path):
 
 
 def test_the_entry_of_the_catalogue_is_one_of_published_facts():
-    assert INSTRUCTION_DATA_GUARD.tiers == {"poisoned": 0.5, "clean": 0.0}
-    assert (INSTRUCTION_DATA_GUARD.max_length, INSTRUCTION_DATA_GUARD.max_chars) == (4096, 6000)
+    assert INSTRUCTION_DATA_GUARD.thresholds == {"poisoned": 0.5, "clean": 0.0}
+    assert (INSTRUCTION_DATA_GUARD.max_tokens, INSTRUCTION_DATA_GUARD.max_chars) == (4096, 6000)
     assert INSTRUCTION_DATA_GUARD.adapter == "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0"

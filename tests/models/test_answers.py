@@ -95,9 +95,9 @@ def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how)
     wanted = computed(table(texts).pipe(cdf.add_class, guard, max_batch_tokens=2_000, answer_into="raw"))
 
     def same(found):
-        assert found["class"].tolist() == wanted["class"].tolist()
+        assert found["label"].tolist() == wanted["label"].tolist()
         assert found["raw"].tolist() == wanted["raw"].tolist()
-        found, shares = (docs["class_score"].to_numpy(float) for docs in (found, wanted))
+        found, shares = (docs["label_score"].to_numpy(float) for docs in (found, wanted))
         np.testing.assert_allclose(found, shares, atol=1e-5)
 
     same(computed(table(texts, npartitions=4).pipe(cdf.add_class, guard, answer_into="raw", **how)))
@@ -118,29 +118,29 @@ def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how)
 
 def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
     result = computed(table().pipe(cdf.add_class, guard, answer_into="raw"))
-    assert result["class"].iloc[-1] == "safe"  # the sword at its end is not read
+    assert result["label"].iloc[-1] == "safe"  # the sword at its end is not read
     whole = computed(table(["the river " + "one " * 40]).pipe(cdf.add_class, guard, answer_into="raw"))
     assert result["raw"].iloc[-1] == whole["raw"].iloc[0]
     (kernel,) = kernels_of(table().pipe(cdf.add_class, guard))
     model = kernel.parameters["model"]
     _, offsets = LoadedModel(model)._encode(pa.chunked_array([[TEXTS[-1], "the river"]]))
     assert np.diff(offsets).tolist() == [64, 12]
-    short = dataclasses.replace(model, max_length=7)
-    with pytest.raises(errors.ParameterError, match="the prompt without a text has 10 tokens, but max_length=7"):
+    short = dataclasses.replace(model, max_tokens=7)
+    with pytest.raises(errors.ParameterError, match="the prompt alone has 10 tokens, but the model is given 7"):
         LoadedModel(short)._encode(pa.chunked_array([["the river"]]))
 
 
 def test_rows_go_by_the_class_that_an_answer_names(guard):
-    kept = computed(table(TEXTS[:5]).pipe(cdf.keep_class, guard, keep=["safe", "O2"]))
+    kept = computed(table(TEXTS[:5]).pipe(cdf.keep_class, guard, classes=["safe", "O2"]))
     assert kept["text"].tolist() == [TEXTS[0], TEXTS[3]]
     with pytest.raises(errors.ParameterError, match=r"'O3'.*'unknown', 'safe', 'O1', 'O2'"):
-        table().pipe(cdf.keep_class, guard, keep="O3")
+        table().pipe(cdf.keep_class, guard, classes="O3")
 
 
 def test_what_does_not_fit_is_refused(guard):
-    with pytest.raises(errors.ParameterError, match=r"max_length=91, but .* at most 90 tokens"):
-        table().pipe(cdf.add_class, guard, max_length=91)
-    with pytest.raises(errors.ParameterError, match="generative classifier"):
+    with pytest.raises(errors.ParameterError, match=r"max_tokens=91, but .* at most 90 tokens"):
+        table().pipe(cdf.add_class, guard, max_tokens=91)
+    with pytest.raises(errors.ParameterError, match="classifier that answers in words"):
         table().pipe(cdf.add_class, lambda texts: [[1, 2]] * len(texts), labels=["a", "b"], answer_into="raw")
     with pytest.raises(errors.ParameterError, match=r"score_of='safe'.*only the answer has a score"):
         table().pipe(cdf.add_class, guard, score_of="safe")
@@ -182,7 +182,7 @@ def test_a_batch_takes_no_more_than_is_planned(length, tmp_path):
     """A model large enough that what it holds shows beside the process, of which no answer ends early."""
     sizes = {"hidden_size": 256, "intermediate_size": 700, "num_hidden_layers": 6, "num_attention_heads": 4}
     entry = write_guard(tmp_path, learns=False, vocab_size=32_000, max_position_embeddings=1_024, **sizes)
-    (kernel,) = kernels_of(table().pipe(cdf.add_class, entry, max_length=990, max_batch_tokens=4_000))
+    (kernel,) = kernels_of(table().pipe(cdf.add_class, entry, max_tokens=990, max_batch_tokens=4_000))
     model = kernel.parameters["model"]
     loaded = LoadedModel(model)
     rows = loaded.size.rows(length)
@@ -202,7 +202,7 @@ def test_the_entries_of_the_catalogue_are_of_published_facts():
     assert hashlib.blake2b(whole.encode(), digest_size=16).hexdigest() == "aa1834bf635f8db2a5e746c4042e673a"
     for entry, name in ((AEGIS_DEFENSIVE, "Defensive"), (AEGIS_PERMISSIVE, "Permissive")):
         assert entry.model == f"nvidia/Aegis-AI-Content-Safety-LlamaGuard-{name}-1.0"
-        assert (entry.max_chars, entry.max_length, entry.answers) == (6_000, 4_096 - 100, aegis)
+        assert (entry.max_chars, entry.max_tokens, entry.answers) == (6_000, 4_096 - 100, aegis)
 
 
 @pytest.mark.parametrize(

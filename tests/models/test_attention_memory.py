@@ -55,7 +55,7 @@ def write_model(kind: str, folder: Path) -> Path:
 
 
 def model_in(folder: Path) -> TextModel:
-    how = {"head": "mean", "revision": None, "max_length": LENGTH, "max_chars": None}
+    how = {"head": "mean", "revision": None, "max_tokens": LENGTH, "max_chars": None}
     return text_model("test", folder, batch_rows="auto", batch_tokens=2_048, **how)
 
 

@@ -84,7 +84,7 @@ def test_what_a_model_stands_on_is_pinned_with_it(name, revision, tmp_path, monk
         return str(model if repository == entry.model else encoder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
-    assert len(computed(dataclasses.replace(entry, max_length=64), revision=revision).dropna()) == 5
+    assert len(computed(dataclasses.replace(entry, max_tokens=64), revision=revision).dropna()) == 5
     wanted = (entry.revision, entry.base_revision) if revision is None else ("main", None)
     assert asked == list(zip((entry.model, "maker/encoder"), wanted, strict=True))
 
@@ -94,18 +94,18 @@ def test_layers_on_an_encoder_give_one_of_their_classes(name, width, tmp_path):
     labels = {str(place): f"class {place}" for place in range(width)}
     encoder = write_deberta(tmp_path / "encoder")
     folder = write_classifier(tmp_path / "model", encoder, "model", {"fc": width}, id2label=labels)
-    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_length=64)
-    with pytest.warns(UserWarning, match=rf"other classes than those published for {name}; .*'class 0'"):
+    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_tokens=64)
+    with pytest.warns(UserWarning, match=rf"other classes than were published for {name}: .*'class 0'"):
         computed(entry)
     labels = {str(place): label for place, label in enumerate(entry.classes)}
     folder = write_classifier(tmp_path / "published", encoder, "model", {"fc": width}, id2label=labels)
     entry = dataclasses.replace(entry, model=str(folder))
     found = computed(entry).dropna()
-    assert set(found["class"]) <= set(entry.classes)
-    assert ((found["class_score"] > 1 / width) & (found["class_score"] <= 1)).all()
+    assert set(found["label"]) <= set(entry.classes)
+    assert ((found["label_score"] > 1 / width) & (found["label_score"] <= 1)).all()
     assert len(found) == 5
     # A commit is that of the hub, not of a folder.
-    assert found["class"].equals(computed(str(folder)).dropna()["class"])
+    assert found["label"].equals(computed(str(folder)).dropna()["label"])
 
 
 @pytest.mark.parametrize("name", OF_ONE_NUMBER)
@@ -125,10 +125,10 @@ def test_one_number_is_bounded_and_makes_the_tiers_of_the_entry(name, tmp_path):
         texts = [text for text in TEXTS if text is not None]
         given = [tokenizer(text, truncation=True, return_tensors="pt") for text in texts]
         raw = np.array([float(module(**one).logits[0, 0]) for one in given])
-    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_length=64)
+    entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_tokens=64)
     found = computed(entry).dropna()
     assert (raw < 0).any() or (raw > 5).any()
-    np.testing.assert_allclose(found["class_score"].to_numpy(float), raw.clip(0, 5), atol=1e-5)
-    least = sorted(entry.tiers.items(), key=lambda tier: tier[1])
+    np.testing.assert_allclose(found["label_score"].to_numpy(float), raw.clip(0, 5), atol=1e-5)
+    least = sorted(entry.thresholds.items(), key=lambda tier: tier[1])
     wanted = [[tier for tier, number in least if score >= number][-1] for score in raw.clip(0, 5)]
-    assert found["class"].tolist() == wanted
+    assert found["label"].tolist() == wanted

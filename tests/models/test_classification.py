@@ -61,10 +61,10 @@ def logits(folder, texts):
 def test_classes_and_probabilities_are_those_of_transformers(three_classes):
     wanted = logits(three_classes, [text for text in TEXTS if text is not None]).softmax(1).numpy()
     result = computed(table(npartitions=2).pipe(cdf.add_class, three_classes))
-    assert result["class"].isna().tolist() == result["class_score"].isna().tolist() == [text is None for text in TEXTS]
-    assert result["class"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
-    np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted.max(1), atol=1e-5)
-    assert len(set(result["class"].dropna())) > 1
+    assert result["label"].isna().tolist() == result["label_score"].isna().tolist() == [text is None for text in TEXTS]
+    assert result["label"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
+    np.testing.assert_allclose(result["label_score"].dropna().to_numpy(float), wanted.max(1), atol=1e-5)
+    assert len(set(result["label"].dropna())) > 1
     renamed = computed(table().pipe(cdf.add_class, three_classes, labels=["x", "y", "z"], into="kind"))
     assert renamed["kind"].dropna().tolist() == ["xyz"[place] for place in wanted.argmax(1)]
 
@@ -76,8 +76,8 @@ def test_scores_do_not_depend_on_batches_partitions_order_or_memory(three_classe
     wanted = computed(table(texts).pipe(cdf.add_class, three_classes, max_batch_tokens=1_000))
 
     def same(found):
-        assert found["class"].tolist() == wanted["class"].tolist()
-        found, scores = (docs["class_score"].to_numpy(float) for docs in (found, wanted))
+        assert found["label"].tolist() == wanted["label"].tolist()
+        found, scores = (docs["label_score"].to_numpy(float) for docs in (found, wanted))
         np.testing.assert_allclose(found, scores, atol=1e-5)
 
     same(computed(table(texts, npartitions=4).pipe(cdf.add_class, three_classes, **how)))
@@ -125,23 +125,23 @@ def test_rows_of_which_a_function_makes_no_number_are_null_or_go():
 
     found = computed(table().pipe(cdf.add_class, odd, labels=["a", "b"]))
     none = [text is None or text.startswith("one") for text in TEXTS]
-    assert found["class"].isna().tolist() == found["class_score"].isna().tolist() == none
-    (kernel,) = kernels_of(table().pipe(cdf.keep_class, odd, labels=["a", "b"], keep="b"))
+    assert found["label"].isna().tolist() == found["label_score"].isna().tolist() == none
+    (kernel,) = kernels_of(table().pipe(cdf.keep_class, odd, labels=["a", "b"], classes="b"))
     assert kernel.run(computed(table())).dropped == {"no_class": sum(none)}
 
 
 def test_rows_of_other_classes_go_with_their_columns_left_to_those_that_stay(three_classes):
     every = computed(table(npartitions=2).pipe(cdf.add_class, three_classes))
-    docs = table(npartitions=2).pipe(cdf.add_class, three_classes, filter_by=["good", "ugly"])
-    pd.testing.assert_frame_equal(computed(docs), every[every["class"].isin(["good", "ugly"]).fillna(False)])
+    docs = table(npartitions=2).pipe(cdf.keep_class, three_classes, classes=["good", "ugly"], into="label")
+    pd.testing.assert_frame_equal(computed(docs), every[every["label"].isin(["good", "ugly"]).fillna(False)])
     (kernel,) = kernels_of(docs)
-    (same,) = kernels_of(table().pipe(cdf.keep_class, three_classes, keep=["good", "ugly"]))
+    (same,) = kernels_of(table().pipe(cdf.keep_class, three_classes, classes=["good", "ugly"]))
     outcome, wanted = (each.run(computed(table())) for each in (kernel, same))
     assert outcome.dropped == wanted.dropped
     assert outcome.block["text"].equals(wanted.block["text"])
     assert outcome.rejects()[1]["rule"] == wanted.rejects()[1]["rule"]
-    with pytest.raises(errors.ParameterError, match=r"add_class: filter_by names 'nice'.*'good', 'bad', 'ugly'"):
-        table().pipe(cdf.add_class, three_classes, filter_by="nice")
+    with pytest.raises(errors.ParameterError, match=r"keep_class: classes= names 'nice'.*'good', 'bad', 'ugly'"):
+        table().pipe(cdf.keep_class, three_classes, classes="nice")
 
 
 def test_one_number_becomes_a_class_by_tiers(one_number):
@@ -149,62 +149,69 @@ def test_one_number_becomes_a_class_by_tiers(one_number):
     middle = float(np.median(wanted)) + 1e-4
     with pytest.raises(errors.ParameterError, match="returns a single score"):
         table().pipe(cdf.add_class, one_number)
-    result = computed(table().pipe(cdf.add_class, one_number, tiers={"low": -1e9, "high": middle}))
-    np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted, atol=1e-5)
-    assert result["class"].dropna().tolist() == ["high" if number >= middle else "low" for number in wanted]
-    clipped = Classifier("ours", str(one_number), "here", tiers={"yes": middle, "no": 0}, clip=(middle, middle))
+    result = computed(table().pipe(cdf.add_class, one_number, thresholds={"low": -1e9, "high": middle}))
+    np.testing.assert_allclose(result["label_score"].dropna().to_numpy(float), wanted, atol=1e-5)
+    assert result["label"].dropna().tolist() == ["high" if number >= middle else "low" for number in wanted]
+    clipped = Classifier("ours", str(one_number), "here", thresholds={"yes": middle, "no": 0}, clip=(middle, middle))
     found = computed(table().pipe(cdf.add_class, clipped))
-    assert set(found["class"].dropna()) == {"yes"}
-    np.testing.assert_allclose(found["class_score"].dropna().to_numpy(float), middle, atol=1e-6)
+    assert set(found["label"].dropna()) == {"yes"}
+    np.testing.assert_allclose(found["label_score"].dropna().to_numpy(float), middle, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("tiers", "said"),
+    ("thresholds", "said"),
     [
-        ({"hi": "1", "lo": 0.0}, r"tiers\['hi'\]='1' must be a number, not str"),
-        ({"hi": None, "lo": 0.0}, r"tiers\['hi'\]=None must be a number, not NoneType"),
-        ({"hi": 0.0, "lo": 0.0}, r"tiers=\{'hi': 0.0, 'lo': 0.0\} must name the least score of each tier"),
-        ({"hi": float("nan"), "lo": 0.0}, r"tiers=\{'hi': nan, 'lo': 0.0\} must name the least score of each tier"),
-        ({"hi": 1.0, "lo": -np.inf}, r"tiers=\{'hi': 1.0, 'lo': -inf\} must name the least score of each tier"),
+        ({"hi": "1", "lo": 0.0}, r"thresholds\['hi'\]='1' must be a number, not str"),
+        ({"hi": None, "lo": 0.0}, r"thresholds\['hi'\]=None must be a number, not NoneType"),
+        ({"hi": 0.0, "lo": 0.0}, r"thresholds=\{'hi': 0.0, 'lo': 0.0\} must name the least score of each tier"),
+        (
+            {"hi": float("nan"), "lo": 0.0},
+            r"thresholds=\{'hi': nan, 'lo': 0.0\} must name the least score of each tier",
+        ),
+        ({"hi": 1.0, "lo": -np.inf}, r"thresholds=\{'hi': 1.0, 'lo': -inf\} must name the least score of each tier"),
     ],
 )
-def test_tiers_that_are_no_thresholds_are_refused(one_number, tiers, said):
-    for operator, given in ((cdf.add_class, {}), (cdf.keep_class, {"keep": "hi"})):
+def test_tiers_that_are_no_thresholds_are_refused(one_number, thresholds, said):
+    for operator, given in ((cdf.add_class, {}), (cdf.keep_class, {"classes": "hi"})):
         with pytest.raises(errors.ParameterError, match=f"^{operator.__name__}: {said}"):
-            table().pipe(operator, one_number, tiers=tiers, **given)
+            table().pipe(operator, one_number, thresholds=thresholds, **given)
 
 
 def test_labels_are_refused_where_tiers_name_the_classes(one_number):
-    tiers = {"hi": np.float32(0.5), "lo": 0}
-    assert table().pipe(cdf.add_class, one_number, tiers=tiers).columns.tolist() == ["text", "class", "class_score"]
+    thresholds = {"hi": np.float32(0.5), "lo": 0}
+    assert table().pipe(cdf.add_class, one_number, thresholds=thresholds).columns.tolist() == [
+        "text",
+        "label",
+        "label_score",
+    ]
     for labels in ("x", ["hi", "lo"], []):
-        with pytest.raises(errors.ParameterError, match=r"labels=\[.*\] does not apply.*Name its classes with tiers="):
-            table().pipe(cdf.add_class, one_number, labels=labels, tiers=tiers)
+        with pytest.raises(errors.ParameterError, match=r"labels=\[.*\] has no meaning.*thresholds= names its classes"):
+            table().pipe(cdf.add_class, one_number, labels=labels, thresholds=thresholds)
 
 
 def test_no_class_at_all_cannot_be_kept():
-    said = r"has no class, so no row would be kept\. Use at least one of: 'good', 'bad', 'ugly'"
-    with pytest.raises(errors.ParameterError, match=rf"add_class: filter_by=\[\] {said}"):
-        table().pipe(cdf.add_class, letters, labels=LABELS, filter_by=[])
-    with pytest.raises(errors.ParameterError, match=rf"keep_class: keep=\(\) {said}"):
-        table().pipe(cdf.keep_class, letters, labels=LABELS, keep=())
+    said = r"names no class, so no row would stay; name at least one of: 'good', 'bad', 'ugly'"
+    with pytest.raises(errors.ParameterError, match=rf"keep_class: classes=\[\] {said}"):
+        table().pipe(cdf.keep_class, letters, labels=LABELS, classes=[])
+    with pytest.raises(errors.ParameterError, match=rf"keep_class: classes=\(\) {said}"):
+        table().pipe(cdf.keep_class, letters, labels=LABELS, classes=())
 
 
 def test_rows_of_other_classes_go_with_class_and_score(three_classes):
     classes = computed(table().pipe(cdf.add_class, three_classes))
-    stays = classes["class"].dropna().iloc[0]
-    docs = table().pipe(cdf.keep_class, three_classes, keep=stays)
-    assert computed(docs)["text"].tolist() == classes["text"][classes["class"] == stays].tolist()
+    stays = classes["label"].dropna().iloc[0]
+    docs = table().pipe(cdf.keep_class, three_classes, classes=stays)
+    assert computed(docs)["text"].tolist() == classes["text"][classes["label"] == stays].tolist()
     block = computed(table())
     outcome = kernels_of(docs)[0].run(block)
     rejects = reject_rows("keep_class", block, outcome, ["a.jsonl"], block.iloc[:0])
-    gone = classes[~(classes["class"] == stays).fillna(False)]
-    assert rejects["reject_rule"].tolist() == gone["class"].tolist()
+    gone = classes[~(classes["label"] == stays).fillna(False)]
+    assert rejects["reject_rule"].tolist() == gone["label"].tolist()
     assert rejects["reject_reason"].tolist() == [
-        f"class_{name}" if name is not pd.NA else "no_class" for name in gone["class"]
+        f"class_{name}" if name is not pd.NA else "no_class" for name in gone["label"]
     ]
     np.testing.assert_allclose(
-        rejects["reject_value"].to_numpy(float, na_value=np.nan), gone["class_score"].to_numpy(float, na_value=np.nan)
+        rejects["reject_value"].to_numpy(float, na_value=np.nan), gone["label_score"].to_numpy(float, na_value=np.nan)
     )
     assert sum(outcome.dropped.values()) == len(gone)
 
@@ -217,9 +224,9 @@ def test_a_model_of_no_classes_is_refused(three_classes, tmp_path):
 
 def test_functions_give_classes_too():
     result = computed(table().pipe(cdf.add_class, letters, labels=LABELS))
-    assert result["class"].dropna().tolist() == ["bad", "good", "bad", "bad", "bad"]
-    assert result["class_score"].dropna().tolist() == [17, 10, 360, 11, 16]
-    kept = computed(table().pipe(cdf.keep_class, letters, keep=["good", "ugly"], labels=LABELS))
+    assert result["label"].dropna().tolist() == ["bad", "good", "bad", "bad", "bad"]
+    assert result["label_score"].dropna().tolist() == [17, 10, 360, 11, 16]
+    kept = computed(table().pipe(cdf.keep_class, letters, classes=["good", "ugly"], labels=LABELS))
     assert kept["text"].tolist() == [""]
 
 
@@ -238,12 +245,12 @@ def test_what_does_not_fit_a_function_is_refused(arguments, said):
 
 def test_a_class_that_is_not_there_cannot_be_kept():
     with pytest.raises(errors.ParameterError, match=r"'fine'.*'good', 'bad', 'ugly'"):
-        table().pipe(cdf.keep_class, letters, keep="fine", labels=LABELS)
+        table().pipe(cdf.keep_class, letters, classes="fine", labels=LABELS)
 
 
 def test_a_catalogue_entry_is_one_of_published_facts():
     for entry in (cdf.classifiers.FINEWEB_EDU, cdf.classifiers.FINEWEB_MIXTRAL_EDU):
-        scores = ClassScores.of("add_class", None, (), 1, entry.tiers, entry.clip, "probabilities")
+        scores = ClassScores.of("add_class", None, (), 1, entry.thresholds, entry.clip, "probabilities")
         codes, numbers = scores.read(np.array([[-1], [2.4999], [2.5], [6]], dtype=np.float32))
         assert [scores.labels[code] for code in codes] == ["low_quality", "low_quality", "high_quality", "high_quality"]
         assert (numbers.min(), numbers.max()) == (0, 5)
@@ -252,5 +259,5 @@ def test_a_catalogue_entry_is_one_of_published_facts():
 def test_batches_are_no_part_of_what_a_run_compares(three_classes):
     one = table().pipe(cdf.add_class, three_classes)
     two = table().pipe(cdf.add_class, three_classes, max_batch_tokens=64, model_inference_batch_size=2)
-    other = table().pipe(cdf.add_class, three_classes, max_length=20)
+    other = table().pipe(cdf.add_class, three_classes, max_tokens=20)
     assert fingerprints_of(one) == fingerprints_of(two) != fingerprints_of(other)

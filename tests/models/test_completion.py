@@ -41,7 +41,7 @@ def _quick(monkeypatch):
 
 
 def test_each_row_is_asked_and_each_question_once(server, tmp_path):
-    docs = ask(server, tmp_path, system="Be brief.", options={"top_p": 0.5}, max_tokens=7)
+    docs = ask(server, tmp_path, system_prompt="Be brief.", options={"top_p": 0.5}, max_tokens=7)
     wanted = ["SAY: ONE", None, "SAY: TWO {X}", "SAY: THREE", "SAY: ONE", "SAY: FOUR"]
     assert answers(docs) == wanted
     body = server.asked[0]
@@ -54,7 +54,7 @@ def test_each_row_is_asked_and_each_question_once(server, tmp_path):
     assert answers(docs) == wanted
     assert len(server.asked) == count
     assert server.keys == {None}
-    answers(ask(server, tmp_path, system="Be long."))
+    answers(ask(server, tmp_path, system_prompt="Be long."))
     assert len(server.asked) > count
 
 
@@ -151,8 +151,8 @@ def test_a_request_that_failed_in_a_run_is_not_sent_again_in_it(server, tmp_path
 def test_lists_in_a_prompt_are_refused_before_anything_is_asked(server, tmp_path):
     lists = pd.Series([["a", "b"]], dtype=pd.ArrowDtype(pa.list_(pa.string())))
     docs = dd.from_pandas(pd.DataFrame({"text": ["x"], "tags": lists}), npartitions=1)
-    with pytest.raises(errors.SchemaError, match=r"the prompt uses the column 'tags', which has the type list"):
-        docs.pipe(cdf.add_completion, prompt="{text} {tags}", base_url=server.base_url, model="m", cache=tmp_path)
+    with pytest.raises(errors.SchemaError, match=r"the prompt names 'tags', whose values are of the type list"):
+        docs.pipe(cdf.add_completion, "{text} {tags}", base_url=server.base_url, model="m", cache=tmp_path)
     assert server.asked == []
 
 
@@ -197,13 +197,13 @@ def test_waits_double_up_to_a_bound(monkeypatch):
         ({"options": {"max_completion_tokens": 0}}, "max_completion_tokens=0"),
         ({"options": {"max_completion_tokens": 9}, "max_tokens": 7}, "max_tokens=7 and options="),
         ({"options": {"model": "n"}}, "'model', which is not an option: set model="),
-        ({"options": {"messages": []}}, "'messages', which is not an option: set prompt= and system="),
+        ({"options": {"messages": []}}, "'messages', which is not an option: set prompt= and system_prompt="),
         ({"options": {"max_tokens": 7}}, "'max_tokens', which is not an option: set max_tokens="),
         ({"options": {"n": 2}}, "'n', which is not an option: one answer"),
         ({"options": {"stream": True}}, "'stream', which is not an option: answers are read whole"),
         ({"options": {"temperature": float("nan")}}, "cannot be sent as JSON: Out of range"),
         ({"model": None}, "model=None must be a str"),
-        ({"system": 5}, "system=5 must be a str"),
+        ({"system_prompt": 5}, "system_prompt=5 must be a str"),
         ({"api_key_env": 5}, "api_key_env=5 must be a str"),
         ({"into": "text"}, "text"),
     ],
@@ -221,7 +221,7 @@ def test_how_a_server_is_reached_is_no_other_program(tmp_path):
     for other in (
         {"model": "n"},
         {"max_tokens": 9},
-        {"system": "s"},
+        {"system_prompt": "s"},
         {"options": {"top_p": 1}},
     ):
         assert fingerprints_of(cdf.add_completion(table(), **{**how, **other})) != one

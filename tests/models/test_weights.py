@@ -42,7 +42,7 @@ def loads(monkeypatch):
 def test_what_torch_keeps_of_a_gpu_goes_back_with_the_weights(model, monkeypatch):
     emptied = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
-    embed = table().pipe(cdf.add_embedding, model=model)
+    embed = table().pipe(cdf.add_embedding, model)
     embed.compute(scheduler="synchronous")
     release_held()
     assert emptied == []  # on a CPU there is nothing of the kind
@@ -58,15 +58,15 @@ def table():
 
 
 def test_steps_with_the_same_files_load_them_once(model, loads):
-    docs = table().pipe(cdf.add_embedding, model=model, into="mean", pooling="mean")
-    docs = docs.pipe(cdf.add_embedding, model=model, into="first", pooling="cls", max_length=8, max_batch_tokens=100)
+    docs = table().pipe(cdf.add_embedding, model, into="mean", pooling="mean")
+    docs = docs.pipe(cdf.add_embedding, model, into="first", pooling="cls", max_tokens=8, max_batch_tokens=100)
     docs = docs.pipe(cdf.add_class, model, into="one")  # the same files, with the layer that makes classes
     docs = docs.pipe(cdf.add_class, model, into="other", max_chars=5)
     together = docs.compute(scheduler="synchronous")
     assert [one.head == "classes" for one in loads] == [False, True]
-    for name, how in {"mean": {"pooling": "mean"}, "first": {"pooling": "cls", "max_length": 8}}.items():
+    for name, how in {"mean": {"pooling": "mean"}, "first": {"pooling": "cls", "max_tokens": 8}}.items():
         release_held()
-        alone = table().pipe(cdf.add_embedding, model=model, **how).compute(scheduler="synchronous")
+        alone = table().pipe(cdf.add_embedding, model, **how).compute(scheduler="synchronous")
         np.testing.assert_allclose(
             np.stack(together[name].to_list()), np.stack(alone["embedding"].to_list()), atol=1e-5
         )
@@ -80,10 +80,10 @@ def test_the_plan_counts_weights_and_packages_once(model, tmp_path):
         sink = FileSink(Folder("."), ParquetFormat("zstd"), 1)
         return plan_stream(lower(docs), sink, None, choose_layout(6_000_000_000, cpus=2, held_bytes=0)).held_bytes
 
-    plain = docs.pipe(cdf.add_embedding, model=model, into="a")
+    plain = docs.pipe(cdf.add_embedding, model, into="a")
     (kernel,) = kernels_of(plain)
     assert kernel.held_bytes == RUNTIME_BYTES + sum(kernel.shared.values())
-    again = plain.pipe(cdf.add_embedding, model=model, into="b", pooling="cls")
+    again = plain.pipe(cdf.add_embedding, model, into="b", pooling="cls")
     assert held_bytes(again) == held_bytes(plain)
     other = plain.pipe(cdf.add_class, model)
     assert held_bytes(other) == held_bytes(plain) + sum(kernel.shared.values())
@@ -140,13 +140,13 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(with_code, t
     import transformers
 
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
-    docs = table().pipe(cdf.add_embedding, model=with_code, normalize=False)
+    docs = table().pipe(cdf.add_embedding, with_code, normalize_vectors=False)
     with pytest.raises(
         errors.ParameterError,
         match=r"'ours-and-no-one-elses', which transformers [\d.]+ does not have\. .*trust_remote_code=True",
     ):
         docs.compute(scheduler="synchronous")
-    trusted = table().pipe(cdf.add_embedding, model=with_code, normalize=False, trust_remote_code=True)
+    trusted = table().pipe(cdf.add_embedding, with_code, normalize_vectors=False, trust_remote_code=True)
     found = np.stack(trusted.compute(scheduler="synchronous")["embedding"].to_list())
     module = transformers.AutoModel.from_pretrained(with_code, trust_remote_code=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(with_code)
@@ -160,7 +160,7 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(with_code, t
 
 def test_code_is_part_of_what_the_model_is(with_code):
     def digest():
-        (kernel,) = kernels_of(table().pipe(cdf.add_embedding, model=with_code, trust_remote_code=True))
+        (kernel,) = kernels_of(table().pipe(cdf.add_embedding, with_code, trust_remote_code=True))
         return kernel.parameters["model"].files.digest
 
     before = digest()
@@ -171,9 +171,9 @@ def test_code_is_part_of_what_the_model_is(with_code):
 
 def test_trust_has_no_meaning_where_nothing_comes_with_code():
     with pytest.raises(errors.ParameterError, match="trust_remote_code=True applies only to transformers models"):
-        table().pipe(cdf.add_embedding, model=len, dimensions=1, trust_remote_code=True)
-    with pytest.raises(errors.ParameterError, match="trust_remote_code does not apply"):
-        table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, keep="safe", trust_remote_code=True)
+        table().pipe(cdf.add_embedding, len, dimensions=1, trust_remote_code=True)
+    with pytest.raises(errors.ParameterError, match="trust_remote_code has no meaning"):
+        table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, classes="safe", trust_remote_code=True)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_a_folder_that_cannot_be_loaded_is_an_error_that_names_it(tmp_path, gone
     else:
         (folder / gone).unlink()
     with pytest.raises(errors.InputError, match=said) as caught:
-        table().pipe(cdf.add_embedding, model=folder).compute(scheduler="synchronous")
+        table().pipe(cdf.add_embedding, folder).compute(scheduler="synchronous")
     assert str(folder) in str(caught.value)
 
 
 def test_weights_that_were_cut_after_the_plan_are_an_error_that_names_the_folder(tmp_path):
     folder = write_bert(tmp_path / "bert")
-    embed = table().pipe(cdf.add_embedding, model=folder)
+    embed = table().pipe(cdf.add_embedding, folder)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(errors.CorruptFileError, match=r"could not be loaded: SafetensorError.*again"):

@@ -206,7 +206,7 @@ def test_tokens_that_fit_are_the_inverse_of_the_bytes_of_a_call():
 def test_a_part_of_the_rows_needs_a_part_of_the_disk(corpus):
     docs = cdf.read_jsonl(corpus)
     ranges = lower(docs).source.cut(10**6)
-    whole, part = (estimate_kept(lower(table), ranges) for table in (docs, docs.curate.sample_rows(fraction=0.25)))
+    whole, part = (estimate_kept(lower(table), ranges) for table in (docs, docs.curate.sample_rows(0.25)))
     assert part == pytest.approx(whole / 4, abs=1)
-    twice = docs.curate.sample_rows(fraction=0.5).curate.sample_rows(fraction=0.25)  # one seed: samples are nested
+    twice = docs.curate.sample_rows(0.5).curate.sample_rows(0.25)  # one seed: samples are nested
     assert estimate_kept(lower(twice), ranges) == part

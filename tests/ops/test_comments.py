@@ -83,7 +83,7 @@ def test_rules_of_the_code_chain_are_on_the_columns():
     docs = table([code + "# a comment", code, "def\n" * 6, None, "# a"])
     with pytest.raises(ColumnError, match="keep_profile needs the column 'comment_ratio'"):
         cdf.keep_profile(docs, NEMO_CODE + NEMO_CODE_COMMENTS)
-    added = docs.pipe(cdf.add_comment_ratio, language="python")
+    added = docs.pipe(cdf.add_comment_ratio, "python")
     judged = computed(added.pipe(cdf.add_profile, NEMO_CODE + NEMO_CODE_COMMENTS))
     assert judged["reason"].astype(object).where(judged["reason"].notna(), None).tolist() == [
         None,

@@ -46,7 +46,7 @@ def benchmark(tmp_path):
 
 
 def test_passages_say_what_they_are_and_where(benchmark):
-    found = docs_of(*TEXTS).pipe(cdf.add_contamination, benchmarks=benchmark).compute()
+    found = docs_of(*TEXTS).pipe(cdf.add_contamination, benchmark).compute()
     first, second = found["contamination"][[0, 3]]
     assert found["contamination"].isna().tolist() == [False, True, True, False]
     (match,) = first
@@ -57,8 +57,8 @@ def test_passages_say_what_they_are_and_where(benchmark):
 
 def test_rows_are_dropped_with_the_benchmark_and_the_item(benchmark):
     docs = docs_of(*TEXTS)
-    assert docs.pipe(cdf.drop_contaminated, benchmarks=benchmark).compute()["text"].tolist()[0] == TEXTS[1]
-    (kernel,) = kernels_of(docs.pipe(cdf.drop_contaminated, benchmarks={"our quiz": benchmark}))
+    assert docs.pipe(cdf.drop_contaminated, benchmark).compute()["text"].tolist()[0] == TEXTS[1]
+    (kernel,) = kernels_of(docs.pipe(cdf.drop_contaminated, {"our quiz": benchmark}))
     outcome = kernel.run(pd.DataFrame({"text": pd.array(TEXTS, "string[pyarrow]")}))
     assert outcome.dropped == {"contaminated": 2} and outcome.counters == {"our quiz": 2}
     removed, why = outcome.rejects()
@@ -72,10 +72,10 @@ def test_rows_are_dropped_with_the_benchmark_and_the_item(benchmark):
 
 
 def test_passages_are_cut_up_to_the_ends_of_sentences(benchmark):
-    cut = docs_of(*TEXTS).pipe(cdf.remove_contamination, benchmarks=benchmark, margin=0, min_piece_length=0).compute()
+    cut = docs_of(*TEXTS).pipe(cdf.remove_contamination, benchmark, margin=0, min_piece_chars=0).compute()
     assert cut["text"].tolist()[:2] == ["” It is the Rhine.", TEXTS[1]]
     assert cut["text"].tolist()[3] == "First.\n\nLast."
-    short = docs_of(*TEXTS).pipe(cdf.remove_contamination, benchmarks=benchmark).compute()["text"]
+    short = docs_of(*TEXTS).pipe(cdf.remove_contamination, benchmark).compute()["text"]
     assert short[0] == short[3] == "" and short[1] == TEXTS[1]
 
 
@@ -88,35 +88,35 @@ def test_benchmarks_are_read_from_any_of_these(suffix, tmp_path):
         lines = ["x", QUESTION] if suffix.startswith("txt") else [json.dumps(item) for item in ITEMS]
         data = "\n".join(lines).encode()
         path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
-    found = docs_of(*TEXTS).pipe(cdf.add_contamination, benchmarks=tmp_path).compute()["contamination"]
+    found = docs_of(*TEXTS).pipe(cdf.add_contamination, tmp_path).compute()["contamination"]
     assert [(match["benchmark"], match["item"]) for match in found[0]] == [("quiz", 1)]
 
 
 def test_named_columns_alone_count(benchmark):
     assert [text for _, text in item_texts(str(benchmark), ("q",))] == ["Too short?", "Short."]
     with pytest.raises(errors.InputError, match=r"rivers\.jsonl' has no text of 8 words or more"):
-        docs_of("a").pipe(cdf.drop_contaminated, benchmarks=benchmark, benchmark_columns=["q"])
+        docs_of("a").pipe(cdf.drop_contaminated, benchmark, benchmark_columns=["q"])
     with pytest.raises(
         errors.ColumnError, match=r"row 0 of the benchmark .* has no 'answer'; it has: 'id', 'q', 'choices'"
     ):
-        docs_of("a").pipe(cdf.drop_contaminated, benchmarks=benchmark, benchmark_columns=["answer"])
+        docs_of("a").pipe(cdf.drop_contaminated, benchmark, benchmark_columns=["answer"])
 
 
 def test_what_is_wrong_is_said_when_the_operator_is_called(benchmark, tmp_path):
     docs = docs_of("a")
     with pytest.raises(errors.InputError, match=r"none\.jsonl"):
-        docs.pipe(cdf.drop_contaminated, benchmarks=tmp_path / "none.jsonl")
+        docs.pipe(cdf.drop_contaminated, tmp_path / "none.jsonl")
     with pytest.raises(errors.ParameterError, match="ngram_size=3 is not a number of words from 4 to 100"):
-        docs.pipe(cdf.drop_contaminated, benchmarks=benchmark, ngram_size=3)
+        docs.pipe(cdf.drop_contaminated, benchmark, ngram_size=3)
     with pytest.raises(errors.ParameterError, match="min_ngram_size=14 is not a number of words from 4 to 13"):
-        docs.pipe(cdf.add_contamination, benchmarks=benchmark, min_ngram_size=14)
+        docs.pipe(cdf.add_contamination, benchmark, min_ngram_size=14)
     with pytest.raises(errors.ParameterError, match="margin=-1 is not a number of characters"):
-        docs.pipe(cdf.remove_contamination, benchmarks=benchmark, margin=-1)
+        docs.pipe(cdf.remove_contamination, benchmark, margin=-1)
     with pytest.raises(errors.ColumnError, match="'text'"):
-        docs.pipe(cdf.add_contamination, benchmarks=benchmark, into="text")
+        docs.pipe(cdf.add_contamination, benchmark, into="text")
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n{')
-    with pytest.raises(errors.BadRowError, match=r"line 2 of the benchmark .*bad\.jsonl' is not JSON"):
-        docs.pipe(cdf.drop_contaminated, benchmarks=tmp_path / "bad.jsonl")
+    with pytest.raises(errors.BadRowError, match=r"line 2 of the benchmark .*bad\.jsonl' is no JSON"):
+        docs.pipe(cdf.drop_contaminated, tmp_path / "bad.jsonl")
 
 
 def test_content_identifies_a_benchmark_and_its_place_does_not(benchmark, tmp_path):
@@ -124,14 +124,14 @@ def test_content_identifies_a_benchmark_and_its_place_does_not(benchmark, tmp_pa
     (tmp_path / "other").mkdir()
     moved = tmp_path / "other" / "rivers.jsonl"
     moved.write_bytes(benchmark.read_bytes())
-    before = fingerprints_of(docs.pipe(cdf.drop_contaminated, benchmarks=benchmark))
-    assert fingerprints_of(docs.pipe(cdf.drop_contaminated, benchmarks=moved)) == before
+    before = fingerprints_of(docs.pipe(cdf.drop_contaminated, benchmark))
+    assert fingerprints_of(docs.pipe(cdf.drop_contaminated, moved)) == before
     moved.write_text(moved.read_text().replace("longest", "shortest"))
-    assert fingerprints_of(docs.pipe(cdf.drop_contaminated, benchmarks=moved)) != before
+    assert fingerprints_of(docs.pipe(cdf.drop_contaminated, moved)) != before
 
 
 def test_a_benchmark_that_changes_before_the_work_is_an_error(benchmark):
-    docs = docs_of(*TEXTS).pipe(cdf.drop_contaminated, benchmarks=benchmark)
+    docs = docs_of(*TEXTS).pipe(cdf.drop_contaminated, benchmark)
     benchmark.write_text(
         benchmark.read_text() + json.dumps({"q": "More words than there were when it was read first."})
     )
@@ -167,15 +167,15 @@ def test_the_plan_counts_the_table_or_refuses_it(benchmark, tmp_path):
     def planned(df, layout):
         return plan_stream(lower(df), FileSink(Folder("."), ParquetFormat("zstd"), 1), None, layout)
 
-    checked = plain.pipe(cdf.drop_contaminated, benchmarks=benchmark)
+    checked = plain.pipe(cdf.drop_contaminated, benchmark)
     held = kernels_of(checked)[-1].held_bytes
     assert held > 0
     assert planned(checked, layout).held_bytes == held
     assert planned(checked, layout).projected_bytes == planned(plain, layout).projected_bytes + layout.workers * held
     words = " ".join(f"word{number}" for number in range(1_000_000))
     (tmp_path / "large.txt").write_text(words)
-    large = plain.pipe(cdf.drop_contaminated, benchmarks=tmp_path / "large.txt")
-    with pytest.raises(errors.BudgetError, match=r"after 25 MB for steps") as refused:
+    large = plain.pipe(cdf.drop_contaminated, tmp_path / "large.txt")
+    with pytest.raises(errors.BudgetError, match=r"beside 25 MB that steps hold") as refused:
         planned(large, choose_layout(410_000_000, cpus=1))
     enough = int(str(refused.value).split("memory=")[1].replace("_", ""))
     assert planned(large, choose_layout(enough, cpus=1)).projected_bytes <= enough
@@ -198,14 +198,14 @@ def test_a_run_with_another_benchmark_does_not_resume(benchmark, tmp_path):
         raise ZeroDivisionError
 
     with cdf.start_cluster(memory="2GB", cpus=1):
-        docs = cdf.read_jsonl(tmp_path / "in").pipe(cdf.drop_contaminated, benchmarks=benchmark)
+        docs = cdf.read_jsonl(tmp_path / "in").pipe(cdf.drop_contaminated, benchmark)
         with pytest.raises(errors.OperatorError):
             cdf.write_parquet(docs.pipe(cdf.keep_where, fails), tmp_path / "out")
         benchmark.write_text(benchmark.read_text().replace("longest", "shortest"))
-        changed = cdf.read_jsonl(tmp_path / "in").pipe(cdf.drop_contaminated, benchmarks=benchmark)
+        changed = cdf.read_jsonl(tmp_path / "in").pipe(cdf.drop_contaminated, benchmark)
         with pytest.raises(errors.ResumeError, match="drop_contaminated"):
             cdf.write_parquet(changed.pipe(cdf.keep_where, fails), tmp_path / "out", on_existing="resume")
-        checked = cdf.read_jsonl(tmp_path / "in").pipe(cdf.add_contamination, benchmarks=benchmark)
+        checked = cdf.read_jsonl(tmp_path / "in").pipe(cdf.add_contamination, benchmark)
         receipt = cdf.write_jsonl(checked.pipe(cdf.redact_pii), tmp_path / "all")
         assert receipt.rows_written == 200
         assert receipt.measured_bytes <= receipt.projected_bytes

@@ -25,12 +25,12 @@ def test_wrong_ends_are_refused():
 @pytest.mark.parametrize("lines", ["a line", [], [1]])
 def test_lines_that_are_none_are_refused(lines):
     with pytest.raises(ParameterError, match=r"remove_lines: lines=.* is not a list of lines"):
-        DOCS.pipe(cdf.remove_lines, lines=lines)
+        DOCS.pipe(cdf.remove_lines, lines)
 
 
 def test_a_line_with_a_line_feed_is_refused():
     with pytest.raises(ParameterError, match=r"remove_lines: 'a\\nb' has a line feed in it"):
-        DOCS.pipe(cdf.remove_lines, lines=["a\nb"])
+        DOCS.pipe(cdf.remove_lines, ["a\nb"])
 
 
 def test_wrong_redactions_are_refused():

@@ -71,5 +71,5 @@ def test_a_table_without_rows_drops_nothing():
 def test_arguments_are_checked_at_the_door(docs):
     with pytest.raises(ColumnError, match="describe_drops needs the column 'body'"):
         describe_drops(docs, OURS, text="body")
-    with pytest.raises(ParameterError, match="describe_drops needs a Profile"):
+    with pytest.raises(ParameterError, match=r"describe_drops: profile=.* is neither a Profile nor"):
         describe_drops(docs, "gopher")

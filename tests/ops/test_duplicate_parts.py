@@ -45,7 +45,7 @@ def texts_of(docs, target, **options):
 
 def test_lines_stay_where_they_stood_first(tmp_path):
     docs = docs_of(tmp_path / "in", TEXTS)
-    found = texts_of(docs.curate.drop_exact_duplicates(on_text="lines"), tmp_path / "out", rejects=tmp_path / "rejects")
+    found = texts_of(docs.curate.remove_repeated_parts("lines"), tmp_path / "out", rejects=tmp_path / "rejects")
     assert found == {
         0: "menu\nfirst\nfooter",
         1: "second\n\n",
@@ -56,14 +56,14 @@ def test_lines_stay_where_they_stood_first(tmp_path):
         7: "fourth",
     }
     receipt = cdf.read_receipt(tmp_path / "out")
-    assert receipt.reasons().values.tolist() == [["drop_exact_duplicates", "only_duplicate_lines", 1, 1 / 8]]
+    assert receipt.reasons().values.tolist() == [["remove_repeated_parts", "only_duplicate_lines", 1, 1 / 8]]
     assert receipt.steps[1].counters == {"lines_removed": 5, "bytes_removed": 5 + 7 + 5 + 6 + 6}
     assert cdf.read_parquet(str(tmp_path / "rejects")).compute().text.tolist() == ["menu\nfooter"]
 
 
 def test_the_last_can_stay_and_case_may_not_count(tmp_path):
     docs = docs_of(tmp_path / "in", TEXTS)
-    last = docs.curate.drop_exact_duplicates(on_text="lines", keep="last", normalize="case_and_spaces")
+    last = docs.curate.remove_repeated_parts("lines", keep="last", normalize="case_and_spaces")
     found = texts_of(last, tmp_path / "out")
     assert found[5] == "Menu \nfirst\nthird"
     assert found[4] == "footer"
@@ -72,7 +72,7 @@ def test_the_last_can_stay_and_case_may_not_count(tmp_path):
 
 def test_paragraphs_are_compared_whole(tmp_path):
     docs = docs_of(tmp_path / "in", ["a\nb\n\nc", "b\n\nc\n \n\nd", "a\nb"])
-    found = texts_of(docs.curate.drop_exact_duplicates(on_text="paragraphs"), tmp_path / "out")
+    found = texts_of(docs.curate.remove_repeated_parts("paragraphs"), tmp_path / "out")
     assert found == {0: "a\nb\n\nc", 1: "b\n\nd"}
 
 
@@ -90,15 +90,15 @@ def test_the_same_texts_whatever_the_cut(tmp_path, monkeypatch, kind):
     for number, (files, range_bytes) in enumerate([(1, 10**9), (1, 5_000), (7, 1_000)]):
         monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
         docs = docs_of(tmp_path / f"in{number}", texts, files, blocksize=700)
-        found = texts_of(docs.curate.drop_exact_duplicates(on_text=kind), tmp_path / f"out{number}")
+        found = texts_of(docs.curate.remove_repeated_parts(kind), tmp_path / f"out{number}")
         assert found == expected
 
 
 def test_behind_a_drop_of_rows_and_before_one(tmp_path):
     docs = docs_of(tmp_path / "in", ["x\na", "x\na", "x\nb", "b"])
-    chain = docs.curate.drop_exact_duplicates().curate.drop_exact_duplicates(on_text="lines")
+    chain = docs.curate.drop_exact_duplicates().curate.remove_repeated_parts("lines")
     assert texts_of(chain, tmp_path / "a") == {0: "x\na", 2: "b"}
-    chain = docs.curate.drop_exact_duplicates(on_text="lines").curate.drop_exact_duplicates()
+    chain = docs.curate.remove_repeated_parts("lines").curate.drop_exact_duplicates()
     assert texts_of(chain, tmp_path / "b") == {0: "x\na", 2: "b"}
 
 
@@ -107,22 +107,22 @@ def test_a_step_before_that_depends_on_chance_is_caught(tmp_path):
         return block.assign(text=block.text + str(random.SystemRandom().random()))
 
     docs = docs_of(tmp_path / "in", ["a\nb"] * 50)
-    chain = docs.map_partitions(by_chance, meta=docs._meta).curate.drop_exact_duplicates(on_text="lines")
-    with pytest.raises((errors.RowCountError, ValueError), match=r"gave different results in two passes|no part"):
+    chain = docs.map_partitions(by_chance, meta=docs._meta).curate.remove_repeated_parts("lines")
+    with pytest.raises((errors.RowCountError, ValueError), match=r"not the same each time|no part"):
         cdf.checkpoint(chain, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"on_text": "words"}, errors.ParameterError),
-        ({"on_text": "lines", "keep": "longest"}, errors.ParameterError),
-        ({"on_text": "lines", "text": ["id", "text"]}, errors.ParameterError),
-        ({"on_text": "lines", "groups": "somewhere"}, errors.ParameterError),
-        ({"on_text": "lines", "text": "id"}, errors.SchemaError),
-        ({"on_text": "lines", "text": "body"}, errors.ColumnError),
+        ({"unit": "words"}, errors.ParameterError),
+        ({"unit": "lines", "keep": "longest"}, errors.ParameterError),
+        ({"unit": "lines", "keep": cdf.best("id")}, errors.ParameterError),
+        ({"unit": "lines", "normalize": "stem"}, errors.ParameterError),
+        ({"unit": "lines", "text": "id"}, errors.SchemaError),
+        ({"unit": "lines", "text": "body"}, errors.ColumnError),
     ],
 )
 def test_what_cannot_work_is_refused_at_the_door(tmp_path, options, error):
-    with pytest.raises(error, match="drop_exact_duplicates"):
-        docs_of(tmp_path / "in", TEXTS).curate.drop_exact_duplicates(**options)
+    with pytest.raises(error, match="remove_repeated_parts"):
+        docs_of(tmp_path / "in", TEXTS).curate.remove_repeated_parts(**options)

@@ -57,8 +57,8 @@ def kept(docs, target, **options):
         ({"normalize": "case_and_spaces", "keep": "longest"}, [1, 3, 4]),
         ({"keep": cdf.best("score")}, [2, 3, 4, 5]),
         ({"keep": cdf.best("score", "min")}, [0, 3, 4, 5]),
-        ({"text": "url"}, [0, 1, 4, 6, 7]),
-        ({"text": ["text", "url"]}, [0, 1, 3, 4, 6, 7]),
+        ({"subset": "url"}, [0, 1, 4, 6, 7]),
+        ({"subset": ["text", "url"]}, [0, 1, 3, 4, 6, 7]),
     ],
 )
 def test_one_of_each_group_stays(tmp_path, options, expected):
@@ -82,7 +82,7 @@ def test_the_same_rows_whatever_the_cut(tmp_path, monkeypatch):
 
 def test_two_drops_and_filters_in_one_chain(tmp_path):
     docs = docs_of(tmp_path, ROWS).curate.keep_where("score > 1 or score != score")
-    docs = docs.curate.drop_exact_duplicates(text="url").curate.drop_exact_duplicates()
+    docs = docs.curate.drop_exact_duplicates(subset="url").curate.drop_exact_duplicates()
     ids, receipt = kept(docs[docs.id != 6], tmp_path / "out")
     assert ids == [2, 4, 5]
     assert [step.name for step in receipt.steps].count("drop_exact_duplicates") == 2
@@ -131,8 +131,8 @@ def test_explain_shows_both_passes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"text": "body"}, errors.ColumnError),
-        ({"text": []}, errors.ParameterError),
+        ({"subset": "body"}, errors.ColumnError),
+        ({"subset": []}, errors.ParameterError),
         ({"keep": "any"}, errors.ParameterError),
         ({"keep": cdf.best("url")}, errors.SchemaError),
         ({"keep": cdf.best("rank")}, errors.ColumnError),

@@ -208,9 +208,9 @@ def test_rows_that_are_set_aside_are_counted_and_kept_through_all_passes(folder,
 def test_without_halving_the_first_row_without_memory_is_the_error(docs, tmp_path, find):
     docs = docs.pipe(cdf.keep_where, without_memory_for_40)
     with pytest.raises(MemoryError):
-        find(docs, workdir=tmp_path / "work", on_oom="fail")
+        find(docs, workdir=tmp_path / "work", on_oom="raise")
     assert not list(tmp_path.glob("work/**/_quarantine"))
-    with pytest.raises(errors.ParameterError, match=r"on_oom='quarter' is not one of 'halve', 'fail'"):
+    with pytest.raises(errors.ParameterError, match=r"on_oom='quarter' is not one of 'retry', 'raise'"):
         find(docs, workdir=tmp_path / "work", on_oom="quarter")
 
 

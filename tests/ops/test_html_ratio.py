@@ -49,10 +49,8 @@ def test_a_long_page_is_read_up_to_its_limit():
 
 def test_little_text_is_none():
     docs = table().assign(text="<p>" + "a" * 9 + "</p>")
-    assert computed(docs.pipe(cdf.add_html_text_ratio, min_characters=10))["html_text_ratio"].unique().tolist() == [0.0]
-    assert computed(docs.pipe(cdf.add_html_text_ratio, min_characters=9))["html_text_ratio"].unique().tolist() == [
-        9 / 16
-    ]
+    assert computed(docs.pipe(cdf.add_html_text_ratio, min_chars=10))["html_text_ratio"].unique().tolist() == [0.0]
+    assert computed(docs.pipe(cdf.add_html_text_ratio, min_chars=9))["html_text_ratio"].unique().tolist() == [9 / 16]
 
 
 def test_the_profile_judges_by_the_column():
@@ -68,8 +66,8 @@ def test_a_plan_has_room_for_a_page():
 
 
 def test_what_is_wrong_is_said_at_the_door():
-    with pytest.raises(ParameterError, match="min_characters=-1"):
-        cdf.add_html_text_ratio(table(), min_characters=-1)
+    with pytest.raises(ParameterError, match="min_chars=-1"):
+        cdf.add_html_text_ratio(table(), min_chars=-1)
     with pytest.raises(ParameterError, match="max_page_size"):
         cdf.add_html_text_ratio(table(), max_page_size="big")
     with pytest.raises(ColumnError, match="'score'"):

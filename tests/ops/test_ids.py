@@ -42,12 +42,12 @@ def test_addresses_are_file_and_offset_and_increase(docs):
 
 
 def test_content_ids_are_those_of_murmur3(docs):
-    table = docs.assign(text="a").curate.add_ids(by="content", into="key").compute()
+    table = docs.assign(text="a").curate.add_ids(identity="content", into="key").compute()
     # MurmurHash3_x64_128 of "a", seed 0, as published with the algorithm's test vectors.
     assert set(table.key) == {"85555565f6597889e6b53a48510e895a"}
-    twice = docs.curate.add_ids(by="content", text=["n", "text"]).compute()
+    twice = docs.curate.add_ids(identity="content", subset=["n", "text"]).compute()
     assert twice.id.nunique() == ROWS
-    assert docs.curate.add_ids(by="content").compute().id.nunique() == 4
+    assert docs.curate.add_ids(identity="content").compute().id.nunique() == 4
 
 
 @pytest.mark.parametrize("files", [1, 3, 30])
@@ -62,7 +62,7 @@ def test_dense_ids_have_no_gap_whatever_the_files(tmp_path, files, start):
 
 def test_dense_ids_behind_a_drop_and_a_drop_behind_them(docs, tmp_path):
     chain = docs.curate.drop_exact_duplicates().curate.add_ids(dense=True)
-    chain = chain.curate.keep_where("id > 0").curate.drop_exact_duplicates(text="id")
+    chain = chain.curate.keep_where("id > 0").curate.drop_exact_duplicates(subset="id")
     assert [stage.title for stage in cdf.explain(chain, memory="2GB").stages] == [
         "keys for drop_exact_duplicates, then merge them",
         "rows for add_ids",
@@ -100,9 +100,9 @@ def test_pending_numbers_can_be_looked_at(docs):
     ("options", "error", "said"),
     [
         ({"into": "n"}, errors.ColumnError, "overwrite 'n'"),
-        ({"by": "content", "text": "body"}, errors.ColumnError, "'body'"),
-        ({"by": "url"}, errors.ParameterError, "'address', 'content'"),
-        ({"by": "content", "dense": True}, errors.ParameterError, "by='content' has no meaning"),
+        ({"identity": "content", "subset": "body"}, errors.ColumnError, "'body'"),
+        ({"identity": "url"}, errors.ParameterError, "'address', 'content'"),
+        ({"identity": "content", "dense": True}, errors.ParameterError, "identity='content' has no meaning"),
         ({"dense": True, "start": -1}, errors.ParameterError, "negative"),
         ({"start": 5}, errors.ParameterError, "only with dense=True"),
     ],

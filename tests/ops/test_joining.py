@@ -44,7 +44,7 @@ def segments_of(texts, separator="\n\n"):
     ]
 
 
-def plain_join(rows, separator="\n\n", max_characters=None):
+def plain_join(rows, separator="\n\n", max_chars=None):
     """Return (id, text) of each joined row, with Python's own strings."""
     joined = []
     for name, group in itertools.groupby(rows, lambda row: row["id"]):
@@ -54,7 +54,7 @@ def plain_join(rows, separator="\n\n", max_characters=None):
             if text is None:
                 continue
             longer = text if before is None else before + separator + text
-            if before is not None and max_characters is not None and len(longer) > max_characters:
+            if before is not None and max_chars is not None and len(longer) > max_chars:
                 joined.append([name, text])
             else:
                 joined[-1][1] = longer
@@ -126,7 +126,7 @@ def random_texts(seed, documents):
     ]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"max_characters": 200}], ids=["whole", "pieces"])
+@pytest.mark.parametrize("arguments", [{}, {"max_chars": 200}], ids=["whole", "pieces"])
 def test_documents_come_out_whole_whatever_the_files_and_ranges(tmp_path, monkeypatch, cluster, arguments):
     texts = random_texts(1, 40)
     rows = segments_of(texts)
@@ -259,7 +259,7 @@ def test_each_column_is_part_of_what_a_resume_compares(changed):
     ("arguments", "error", "said"),
     [
         ({"separator": None}, errors.ParameterError, "separator=None"),
-        ({"max_characters": 0}, errors.ParameterError, "max_characters=0"),
+        ({"max_chars": 0}, errors.ParameterError, "max_chars=0"),
         ({"max_document_size": "big"}, errors.ParameterError, "max_document_size"),
         ({"id": "body"}, errors.ColumnError, "'body'"),
         ({"id": "score"}, errors.SchemaError, "id='score' needs text or integers"),

@@ -102,7 +102,7 @@ def test_a_table_with_signatures_gives_the_same_rows(tmp_path):
     texts = [*variants(500, seed=7), None]
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
     kept = cdf.checkpoint(cdf.add_minhash(docs, scheme=WORDS), tmp_path / "kept")
-    clean = cdf.drop_near_duplicates(kept, scheme=WORDS, verify=0.6, signatures="minhash")
+    clean = cdf.drop_near_duplicates(kept, scheme=WORDS, jaccard_threshold=0.6, signatures="minhash")
     cdf.write_parquet(clean.drop(columns="minhash"), tmp_path / "out")
     assert ids_in(tmp_path / "out") == first_of_each(plain_groups(texts, WORDS, 0.6))
     assert pq.read_table(tmp_path / "out").column_names == ["id", "text", "score"]
@@ -113,7 +113,7 @@ def test_signatures_alone_are_enough(tmp_path):
     texts = variants(500, seed=8)
     signatures = keep_signatures(cdf.read_jsonl(write_rows(tmp_path / "in", texts)), tmp_path / "kept")
     groups = cdf.find_near_duplicates(
-        signatures, text=None, signatures="minhash", scheme=WORDS, verify=0.6, workdir=tmp_path / "work"
+        signatures, text=None, signatures="minhash", scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work"
     )
     found, rows = groups.compute(), signatures.compute()
     hashes = minhash_signatures(pd.Series(texts, dtype="string[pyarrow]"), WORDS)
@@ -140,7 +140,7 @@ def test_rows_similar_to_kept_signatures_go(tmp_path, keep):
     before = cdf.read_jsonl(write_rows(tmp_path / "old", old))
     against = keep_signatures(before, tmp_path / "kept")
     docs = cdf.read_jsonl(write_rows(tmp_path / "new", new))
-    clean = cdf.drop_near_duplicates(docs, scheme=WORDS, verify=None, keep=keep, against=against)
+    clean = cdf.drop_near_duplicates(docs, scheme=WORDS, jaccard_threshold=None, keep=keep, against=against)
     receipt = cdf.write_parquet(clean, tmp_path / "out")
     names = plain_groups([*old, *new], WORDS, None, anchors=10**9)
     is_new = np.arange(len(names)) >= len(old)
@@ -159,7 +159,7 @@ def test_the_match_in_the_other_table_is_named(tmp_path):
     old, new = split_at(variants(600, seed=10), 250)
     against = keep_signatures(cdf.read_jsonl(write_rows(tmp_path / "old", old)), tmp_path / "kept")
     docs = cdf.read_jsonl(write_rows(tmp_path / "new", new))
-    call = {"scheme": WORDS, "verify": 0.6, "against": against, "workdir": tmp_path / "work"}
+    call = {"scheme": WORDS, "jaccard_threshold": 0.6, "against": against, "workdir": tmp_path / "work"}
     groups = cdf.find_near_duplicates(docs, id="id", **call)
     found, rows = groups.compute(), docs.compute()
     in_old = found[found.matched_file.str.startswith(str(tmp_path / "kept"))]

@@ -63,25 +63,25 @@ def test_the_first_of_several_languages_is_the_one_alone():
 @needs_model
 def test_lines_vote_with_their_length():
     mixed = "\n".join([ENGLISH, GERMAN, GERMAN, "Menu", "Home", JAPANESE])
-    (row,) = computed(cdf.add_language(table([mixed]), by="lines", top=3)).itertuples()
+    (row,) = computed(cdf.add_language(table([mixed]), unit="lines", top=3)).itertuples()
     assert row.language == "de"
     assert [one["language"] for one in row.language_top] == ["de", "en", "ja"]
     share = 2 * len(GERMAN) / len("".join([ENGLISH, GERMAN, GERMAN, JAPANESE]))
     assert 0.8 * share < row.language_score <= share
-    short = computed(cdf.add_language(table(["Guten Morgen\nund Danke"]), by="lines"))
+    short = computed(cdf.add_language(table(["Guten Morgen\nund Danke"]), unit="lines"))
     assert short["language"].tolist() == ["de"]
 
 
 @needs_model
 def test_only_the_beginning_is_looked_at():
-    rows = computed(cdf.add_language(table([ENGLISH + GERMAN * 50]), max_length=len(ENGLISH)))
+    rows = computed(cdf.add_language(table([ENGLISH + GERMAN * 50]), max_chars=len(ENGLISH)))
     assert rows["language"].tolist() == ["en"]
 
 
 @needs_model
 def test_keeping_a_language_says_why_others_went():
     texts = [ENGLISH, GERMAN, None, "the a x of"]
-    (kernel,) = kernels_of(cdf.keep_language(table(texts), languages=["en"], threshold=0.9))
+    (kernel,) = kernels_of(cdf.keep_language(table(texts), languages=["en"], min_score=0.9))
     outcome = kernel.run(computed(table(texts)))
     assert outcome.block["text"].tolist() == [ENGLISH]
     assert sum(outcome.dropped.values()) == 3
@@ -111,7 +111,7 @@ def test_a_model_that_is_not_there_is_an_error(tmp_path):
 
 def test_without_the_extra_the_error_names_it():
     with mock.patch.object(importlib.util, "find_spec", return_value=None):
-        for call in (cdf.add_language, lambda df: cdf.keep_language(df, languages="en")):
+        for call in (cdf.add_language, lambda df: cdf.keep_language(df, "en")):
             with pytest.raises(MissingExtraError, match=r"pip install .*\[language\]"):
                 call(table(TEXTS))
 
@@ -137,19 +137,19 @@ def test_what_is_no_model_has_no_labels(tmp_path):
     ("call", "said"),
     [
         (lambda df: cdf.add_language(df, top=0), "top=0 is not"),
-        (lambda df: cdf.add_language(df, max_length=0), "max_length=0 is not"),
-        (lambda df: cdf.add_language(df, by="words"), "by='words' is not one of 'text', 'lines'"),
-        (lambda df: cdf.keep_language(df, languages=[]), "languages is empty"),
-        (lambda df: cdf.keep_language(df, languages="en", threshold=65), "threshold=65 is not from 0 to 1"),
+        (lambda df: cdf.add_language(df, max_chars=0), "max_chars=0 is not"),
+        (lambda df: cdf.add_language(df, unit="words"), "unit='words' is not one of 'text', 'lines'"),
+        (lambda df: cdf.keep_language(df, []), "languages is empty"),
+        (lambda df: cdf.keep_language(df, "en", min_score=65), "min_score=65 is not from 0 to 1"),
         (
-            lambda df: cdf.keep_language(df, languages="en", threshold="0.5"),
-            "threshold='0.5' must be a number, not str",
+            lambda df: cdf.keep_language(df, "en", min_score="0.5"),
+            "min_score='0.5' must be a number, not str",
         ),
-        (lambda df: cdf.keep_language(df, languages=["en", 5]), "must hold only str; 5 is int"),
-        (lambda df: cdf.keep_language(df, languages="english"), "lid.176 has no language 'english'; did you mean 'en'"),
-        (lambda df: cdf.keep_language(df, languages="eng_Latn"), "did you mean 'en'"),
+        (lambda df: cdf.keep_language(df, ["en", 5]), "must hold only str; 5 is int"),
+        (lambda df: cdf.keep_language(df, "english"), "lid.176 has no language 'english'; did you mean 'en'"),
+        (lambda df: cdf.keep_language(df, "eng_Latn"), "did you mean 'en'"),
         (
-            lambda df: cdf.keep_language(df, languages=["en", "xx-klingon"]),
+            lambda df: cdf.keep_language(df, ["en", "xx-klingon"]),
             r"'xx-klingon' \(it has 176 labels, such as",
         ),
     ],

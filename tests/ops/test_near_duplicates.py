@@ -77,7 +77,7 @@ def ids_in(folder: Path) -> list[int]:
     return [number for path in sorted(folder.glob("*.parquet")) for number in pq.read_table(path)["id"].to_pylist()]
 
 
-def plain_groups(texts: list, scheme, verify: float | None, anchors: int = 2) -> np.ndarray:
+def plain_groups(texts: list, scheme, jaccard_threshold: float | None, anchors: int = 2) -> np.ndarray:
     """Return the first row of each row's group, with every bucket a dictionary in memory."""
     series = pd.Series(texts, dtype="string[pyarrow]")
     block = pd.DataFrame({"text": series})
@@ -99,8 +99,8 @@ def plain_groups(texts: list, scheme, verify: float | None, anchors: int = 2) ->
             for place, member in enumerate(members):
                 pairs |= {tuple(sorted((member, anchor))) for anchor in members[: min(place, anchors)]}
     found = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
-    if verify is not None and len(found):
-        found = found[jaccard_similarities(series, series, found, scheme) >= verify]
+    if jaccard_threshold is not None and len(found):
+        found = found[jaccard_similarities(series, series, found, scheme) >= jaccard_threshold]
     joined = np.concatenate([np.array(edges, dtype=np.int64).reshape(-1, 2), found])
     names = np.arange(len(texts))
     ids = vertices([joined])
@@ -112,16 +112,18 @@ def first_of_each(names: np.ndarray) -> list[int]:
     return np.unique(names).tolist()
 
 
-@pytest.mark.parametrize("verify", [0.6, None])
-def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypatch, verify):
+@pytest.mark.parametrize("jaccard_threshold", [0.6, None])
+def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypatch, jaccard_threshold):
     texts = [*variants(700, seed=5), None, None]
-    expected = first_of_each(plain_groups(texts, WORDS, verify))
+    expected = first_of_each(plain_groups(texts, WORDS, jaccard_threshold))
     assert 200 < len(expected) < 600
     cuts = [(1, 10**9, None), (3, 4_000, 5), (5, 2_500, 3)]
     for number, (files, range_bytes, each) in enumerate(cuts):
         monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
         docs = cdf.read_jsonl(write_rows(tmp_path / f"in{number}", texts, files))
-        clean = cdf.drop_near_duplicates(docs, scheme=WORDS, verify=verify, bands_per_iteration=each)
+        clean = cdf.drop_near_duplicates(
+            docs, scheme=WORDS, jaccard_threshold=jaccard_threshold, bands_per_iteration=each
+        )
         receipt = cdf.write_parquet(clean, tmp_path / f"out{number}")
         assert ids_in(tmp_path / f"out{number}") == expected
         said = receipt.exchanges[0]
@@ -131,13 +133,15 @@ def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypat
         assert not list((tmp_path / f"out{number}").rglob("*.slices"))
 
 
-@pytest.mark.parametrize("verify", [0.8, None])
+@pytest.mark.parametrize("jaccard_threshold", [0.8, None])
 @pytest.mark.parametrize(("normalize", "kept"), [("case_and_spaces", [0, 4, 7, 8]), (None, [0, 1, 2, 3, 4, 7, 8])])
-def test_white_space_alone_is_nothing_where_texts_are_normalized(tmp_path, verify, normalize, kept):
+def test_white_space_alone_is_nothing_where_texts_are_normalized(tmp_path, jaccard_threshold, normalize, kept):
     texts = ["", " ", "\n", "  \t", None, "", None, "Hello", "one two three four"]
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
     scheme = cdf.minhash.Scheme("words", 2, num_bands=5, minhashes_per_band=2, normalize=normalize)
-    receipt = cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=scheme, verify=verify), tmp_path / "out")
+    receipt = cdf.write_parquet(
+        cdf.drop_near_duplicates(docs, scheme=scheme, jaccard_threshold=jaccard_threshold), tmp_path / "out"
+    )
     assert ids_in(tmp_path / "out") == kept
     assert receipt.exchanges[0].details["without_shingles"] == 7
 
@@ -150,11 +154,15 @@ def test_groups_too_many_for_memory_are_made_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(near_grouping, "run_components", no_room)
     texts = variants(500, seed=4)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, keep="longest", workdir=tmp_path / "disk")
+    groups = cdf.find_near_duplicates(
+        docs, scheme=WORDS, jaccard_threshold=0.6, keep="longest", workdir=tmp_path / "disk"
+    )
     receipt = cdf.write_parquet(cdf.drop_near_duplicates(docs, groups=groups), tmp_path / "out")
     monkeypatch.undo()
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
-    same = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, keep="longest", workdir=tmp_path / "memory")
+    same = cdf.find_near_duplicates(
+        docs, scheme=WORDS, jaccard_threshold=0.6, keep="longest", workdir=tmp_path / "memory"
+    )
     assert groups.compute().equals(same.compute())
     assert receipt.rows_dropped == int((~same["kept"]).sum().compute()) > 100
     assert "grouping_rounds" in cdf.read_receipt(groups).exchanges[0].details
@@ -166,11 +174,12 @@ def test_groups_too_many_for_memory_are_made_on_disk(tmp_path, monkeypatch):
 )
 def test_the_five_documents_of_nemo_curators_tests(tmp_path, bands, threshold, groups):
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", FIVE_DOCUMENTS.tolist(), files=2))
-    settings = {"ngram_size": 5, "num_bands": bands, "minhashes_per_band": 1, "verify": threshold}
-    found = cdf.find_near_duplicates(docs, use_64_bit_hash=False, workdir=tmp_path / "work", **settings).compute()
+    scheme = cdf.minhash.NEMO.replace(ngram_size=5, num_bands=bands, minhashes_per_band=1)
+    settings = {"scheme": scheme, "jaccard_threshold": threshold}
+    found = cdf.find_near_duplicates(docs, workdir=tmp_path / "work", **settings).compute()
     ids = docs.compute()["id"]
     assert [ids.loc[part.address].tolist() for _, part in found.groupby("group")] == groups
-    cdf.write_parquet(cdf.drop_near_duplicates(docs, use_64_bit_hash=False, **settings), tmp_path / "out")
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, **settings), tmp_path / "out")
     assert ids_in(tmp_path / "out") == [number for number in range(5) if number not in {group[1] for group in groups}]
 
 
@@ -178,7 +187,7 @@ def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
     texts = variants(400, seed=6)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    groups = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    groups = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work")
     found, rows = groups.compute(), docs.compute()
     names = plain_groups(texts, WORDS, 0.6)
     sizes = dict(zip(*np.unique(names, return_counts=True), strict=True))
@@ -199,7 +208,7 @@ def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
     assert [stage.title for stage in cdf.explain(clean).stages] == ["write"]
     cdf.write_parquet(clean, tmp_path / "out")
     assert ids_in(tmp_path / "out") == first_of_each(names)
-    again = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    again = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work")
     assert cdf.read_receipt(again).output == cdf.read_receipt(groups).output
 
 
@@ -207,7 +216,7 @@ def test_groups_of_other_parameters_or_another_table_are_refused(tmp_path):
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", variants(60, seed=6)))
     groups = cdf.find_near_duplicates(docs, scheme=WORDS, workdir=tmp_path / "work")
     with pytest.raises(errors.ParameterError, match="were found with"):
-        cdf.drop_near_duplicates(docs, scheme=WORDS, verify=None, groups=groups)
+        cdf.drop_near_duplicates(docs, scheme=WORDS, jaccard_threshold=None, groups=groups)
     with pytest.raises(errors.ParameterError, match="another table"):
         cdf.drop_near_duplicates(docs.curate.keep_where("id > 3"), groups=groups)
 
@@ -217,7 +226,7 @@ def test_the_survivor_follows_the_policy(tmp_path, monkeypatch, keep):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 3_000)
     texts = variants(300, seed=7)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, verify=0.6, keep=keep), tmp_path / "out")
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6, keep=keep), tmp_path / "out")
     rows = docs.compute().reset_index(drop=True)
     rows["name"], rows["place"] = plain_groups(texts, WORDS, 0.6), range(len(rows))
     if keep == "last":
@@ -235,7 +244,7 @@ def test_all_pairs_of_real_texts_as_theory_says(shared_data, tmp_path):
     rows.to_json(tmp_path / "in.jsonl", orient="records", lines=True, force_ascii=False)
     docs = cdf.read_jsonl(tmp_path / "in.jsonl")
     for name, scheme in (("word5", cdf.minhash.FINEWEB), ("char24", cdf.minhash.NEMO)):
-        groups = cdf.find_near_duplicates(docs, scheme=scheme, verify=0.8, workdir=tmp_path / name)
+        groups = cdf.find_near_duplicates(docs, scheme=scheme, jaccard_threshold=0.8, workdir=tmp_path / name)
         found = groups.compute()
         places = pd.Series(range(len(texts)), index=docs.compute().index)
         names = np.arange(len(texts))
@@ -261,7 +270,7 @@ def test_all_pairs_of_real_texts_as_theory_says(shared_data, tmp_path):
 def test_the_report_says_what_was_found(tmp_path):
     texts = variants(400, seed=6)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work")
     names = plain_groups(texts, WORDS, 0.6)
     _, sizes = np.unique(names, return_counts=True)
     for given in (groups, cdf.read_receipt(groups).output):
@@ -285,9 +294,9 @@ def test_the_report_says_what_was_found(tmp_path):
 def test_the_report_shows_texts_of_the_largest_groups(tmp_path, suffix):
     texts = variants(400, seed=6)
     docs = read_rows(tmp_path / "in", texts, suffix).curate.normalize_whitespace()
-    groups = cdf.find_near_duplicates(docs, scheme=WORDS, verify=0.6, workdir=tmp_path / "work")
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work")
     table = groups.compute()
-    report = cdf.describe_near_duplicates(groups, docs=docs, largest=3, examples=2, characters=50)
+    report = cdf.describe_near_duplicates(groups, docs=docs, largest=3, examples=2, max_chars=50)
     shown = report.examples
     assert shown.columns.tolist() == ["group", "kept", "jaccard", "file", "offset", "text"]
     assert shown.kept.tolist() == [True, False] * 3
@@ -334,9 +343,9 @@ def test_without_any_duplicates(tmp_path):
 def test_two_drops_of_different_kinds_in_one_chain(tmp_path):
     texts = variants(300, seed=8)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    both = docs.curate.drop_exact_duplicates().curate.drop_near_duplicates(scheme=WORDS, verify=0.6)
+    both = docs.curate.drop_exact_duplicates().curate.drop_near_duplicates(scheme=WORDS, jaccard_threshold=0.6)
     receipt = cdf.write_parquet(both, tmp_path / "out")
-    alone = docs.curate.drop_near_duplicates(scheme=WORDS, verify=0.6)
+    alone = docs.curate.drop_near_duplicates(scheme=WORDS, jaccard_threshold=0.6)
     cdf.write_parquet(alone, tmp_path / "alone")
     assert [said.step for said in receipt.exchanges] == ["drop_exact_duplicates", "drop_near_duplicates"]
 
@@ -350,7 +359,7 @@ def test_behind_other_steps_and_out_of_parquet(tmp_path, of_the_user):
     docs = cdf.read_parquet(str(tmp_path / "in")).curate.normalize_unicode().curate.keep_where("id % 3 != 1")
     if of_the_user:
         docs = docs.assign(text=docs.text.str.upper())
-    cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, verify=0.6), tmp_path / "out")
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6), tmp_path / "out")
     kept = [number for number in range(300) if number % 3 != 1]
     prepared = [f"{texts[number][:-2]}\n" for number in kept]
     names = plain_groups([text.upper() for text in prepared] if of_the_user else prepared, WORDS, 0.6)
@@ -371,13 +380,12 @@ def sometimes(block: pd.DataFrame) -> pd.Series:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"verify": 0.0}, "verify=0.0 is not above 0"),
-        ({"verify": 1.5}, "verify=1.5"),
+        ({"jaccard_threshold": 0.0}, "jaccard_threshold=0.0 is not above 0"),
+        ({"jaccard_threshold": 1.5}, "jaccard_threshold=1.5"),
         ({"bands_per_iteration": 21}, "bands_per_iteration=21 is not from 1 to num_bands=20"),
-        ({"ngrams": "letters"}, "ngrams='letters'"),
-        ({"ngram_size": 0}, "ngram_size=0"),
-        ({"scheme": "FINEWEB"}, "is not a Scheme"),
-        ({"scheme": WORDS, "seed": 5}, "seed and scheme=custom cannot both be given"),
+        ({"scheme": "fine_web"}, "scheme='fine_web' is neither a Scheme nor .* Did you mean 'fineweb'"),
+        ({"scheme": "FINEWEB"}, "Did you mean 'fineweb'"),
+        ({"scheme": 5}, "scheme=5 is neither a Scheme nor .* 'default', "),
         ({"keep": "best"}, "keep='best'"),
     ],
 )

@@ -62,7 +62,7 @@ def test_add_profile_keeps_rows_and_says_why(docs):
 
 def test_add_profile_without_metrics():
     docs = dd.from_pandas(BLOCK, npartitions=1)
-    assert list(docs.pipe(add_profile, OURS, reason="why", add_metrics=False).columns) == ["id", "text", "why"]
+    assert list(docs.pipe(add_profile, OURS, into="why", add_metrics=False).columns) == ["id", "text", "why"]
 
 
 def test_drops_are_counted_by_first_broken_rule_and_rejects_say_why():
@@ -107,10 +107,13 @@ def test_wrong_arguments_are_refused_when_the_operator_is_called():
         docs.pipe(keep_profile, OURS, text="body")
     with pytest.raises(SchemaError, match="keep_profile needs text in the column 'id', which holds int64"):
         docs.pipe(keep_profile, OURS, text="id")
-    with pytest.raises(ParameterError, match=r"add_profile needs a Profile.*found 'gopher'"):
+    with pytest.raises(
+        ParameterError,
+        match=r"add_profile: profile='gopher' is neither .* Did you mean 'datatrove_gopher",
+    ):
         docs.pipe(add_profile, "gopher")
-    with pytest.raises(ParameterError, match="reason='word_count' is the name of a metric of 'ours'"):
-        docs.pipe(add_profile, OURS, reason="word_count")
+    with pytest.raises(ParameterError, match="into='word_count' is the name of a metric of 'ours'"):
+        docs.pipe(add_profile, OURS, into="word_count")
     clashing = dd.from_pandas(BLOCK.assign(word_count=1, reason="x"), npartitions=1)
     with pytest.raises(ColumnError, match="keep_profile would overwrite 'word_count'"):
         clashing.pipe(keep_profile, OURS, add_metrics=True)

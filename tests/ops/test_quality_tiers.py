@@ -26,7 +26,7 @@ TIERS = {"high": 0.8, "low": 0.0, "medium": 0.4}
 
 
 def made(**how):
-    docs = dd.from_pandas(ROWS, npartitions=2).pipe(cdf.add_quality_tier, **{"tiers": TIERS, **how})
+    docs = dd.from_pandas(ROWS, npartitions=2).pipe(cdf.add_quality_tier, **{"thresholds": TIERS, **how})
     return docs.compute(scheduler="synchronous")
 
 
@@ -59,7 +59,7 @@ def test_the_smallest_or_the_weighted_mean_decides():
 
 
 def test_quantiles_make_scores_comparable():
-    found = made(scores=["votes"], scale={"votes": (1, 1, 2, 4)}, tiers={"top": 0.9, "rest": 0})
+    found = made(scores=["votes"], scale={"votes": (1, 1, 2, 4)}, thresholds={"top": 0.9, "rest": 0})
     assert tiers_and_scores(found) == [
         ("rest", 0.333333),
         ("rest", 0.666667),
@@ -79,8 +79,8 @@ def test_quantiles_make_scores_comparable():
         ({"scores": ["name"]}, errors.SchemaError, "needs numbers"),
         ({"scores": {"edu": -1}, "how": "weighted"}, errors.ParameterError, "positive"),
         ({"scores": {"edu": 2}}, errors.ParameterError, "weighted"),
-        ({"tiers": {"a": 1, "b": 1}}, errors.ParameterError, "none twice"),
-        ({"tiers": {}}, errors.ParameterError, "none twice"),
+        ({"thresholds": {"a": 1, "b": 1}}, errors.ParameterError, "none twice"),
+        ({"thresholds": {}}, errors.ParameterError, "none twice"),
         ({"scale": {"edu": (5, 0)}}, errors.ParameterError, "that rise"),
         ({"scale": {"votes": (0, 5)}}, errors.ParameterError, "not one of scores"),
         ({"into": "name"}, errors.ColumnError, "name"),
@@ -111,10 +111,10 @@ def test_tiers_have_their_own_folders_and_the_best_is_taken_more_often(tmp_path)
         scores={"length_score": 1, "loudness_score": 1},
         how="weighted",
         scale={"length_score": (2, 10), "loudness_score": (0, 0.4)},
-        tiers={"high": 0.6, "medium": 0.3, "low": 0},
+        thresholds={"high": 0.6, "medium": 0.3, "low": 0},
     )
     with inline_cluster(memory="2GB", cpus=2):
-        tiers = cdf.split_by(docs, tmp_path / "tiers", column="quality_tier")
+        tiers = cdf.write_by(docs, tmp_path / "tiers", column="quality_tier")
         assert set(tiers) == {"high", "medium", "low"}
         assert sum(tiers.rows.values()) == 450
         epochs = {"high": 3, "medium": 1, "low": 0}

@@ -159,7 +159,7 @@ def test_what_tells_rows_apart_by_address_is_refused_until_they_have_one(tmp_pat
     docs = docs_of(tmp_path / "in", ["a b a", "c"]).pipe(cdf.split_documents, separator=" ")
     refused("add_ids", docs, into="number")
     refused("drop_exact_duplicates", docs.pipe(cdf.keep_where, "segment_id >= 0"))
-    refused("drop_exact_duplicates", docs, on_text="lines")
+    refused("remove_repeated_parts", docs, unit="lines")
     refused("find_exact_duplicates", docs)
     refused("drop_near_duplicates", docs)
     with pytest.raises(errors.ExpressionError, match="shuffle_rows"):

@@ -103,7 +103,11 @@ def test_metrics_of_the_catalogue_are_explored_unless_others_are_named():
         ({"metrics": ["nothing"]}, errors.ColumnError, "nothing"),
         ({"metrics": ["text"]}, errors.SchemaError, "numbers in the column 'text'"),
         ({"metrics": []}, errors.ParameterError, "found no metric in the table, which has: word_count, hash_ratio"),
-        ({"profile": "gopher"}, errors.ParameterError, "needs a Profile"),
+        (
+            {"profile": "gopher"},
+            errors.ParameterError,
+            "profile='gopher' is neither .* Did you mean 'datatrove_gopher",
+        ),
     ],
 )
 def test_what_cannot_be_explored_is_refused(arguments, kind, said):

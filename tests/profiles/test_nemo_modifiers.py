@@ -27,7 +27,7 @@ pytestmark = [
 OPERATORS = {
     "newlines": lambda docs: docs.pipe(cdf.normalize_newlines),
     "urls": lambda docs: docs.pipe(cdf.remove_urls),
-    "lines": lambda docs: docs.pipe(cdf.remove_lines, lines=["It was the best of times.", "", "one two"]),
+    "lines": lambda docs: docs.pipe(cdf.remove_lines, ["It was the best of times.", "", "one two"]),
     "markdown": lambda docs: docs.pipe(cdf.remove_markdown, links="url", inside_words=True),
     "quotation_marks": lambda docs: docs.pipe(cdf.remove_quotation_marks),
     "boilerplate": lambda docs: docs.pipe(cdf.remove_boilerplate),

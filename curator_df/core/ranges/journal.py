@@ -46,7 +46,7 @@ from curator_df.core.sizes import show_count
 from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
 
 LOG = logging.getLogger("curator_df")
-OnExisting = Literal["error", "resume", "overwrite"]
+OnExisting = Literal["raise", "resume", "overwrite"]
 FORMAT = 2
 SYNC_SECONDS = 1.0
 """Interval between two fsyncs of the lines in seconds. One per range took 255 s on a busy disk for 100,000 ranges."""
@@ -266,7 +266,7 @@ def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[
     folder = journal.folder
     guards = (f"{JOURNAL_FOLDER}/lock", f"{OWNERS_FOLDER}/")
     present = [name for name in folder.names() if not name.startswith(guards)]
-    if present and on_existing == "error":
+    if present and on_existing == "raise":
         state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
         raise OutputExistsError(
             f"{folder.url} holds {state} already ({show_count(len(present), 'file')}). Go on with on_existing='resume', "

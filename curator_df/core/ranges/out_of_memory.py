@@ -27,7 +27,7 @@ from curator_df.core.ranges.activity import READ, enter_step
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OversizeRowError
 
-OnOom = Literal["halve", "fail"]
+OnOom = Literal["retry", "raise"]
 """Policy for exhausted memory: halve blocks down to one row and quarantine rows that do not fit even exclusively, or stop."""
 
 ROOM_BYTES = 40_000_000

@@ -12,7 +12,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 SAID_OF_CHOICES = {
     ("on_bad_rows", "quarantine"): "rows that cannot be read are quarantined",
     ("on_error", "quarantine"): "rows on which a function raises are quarantined",
-    ("on_oom", "fail"): "the first input split that runs out of memory stops the run",
+    ("on_oom", "raise"): "the first input split that runs out of memory stops the run",
 }
 """Descriptions of settings that differ from the default."""
 

@@ -326,9 +326,9 @@ class Looks:
         actions = [step.action for step in steps]
         prepare_kernels(session, [program.source, *actions])
         ranges = program.source.cut(range_bytes(program.source))
-        run = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "halve")
+        run = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "retry")
         own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")
-        look = StageRunner(session, plan.stages[0], own, partitions, "raise", "halve")
+        look = StageRunner(session, plan.stages[0], own, partitions, "raise", "retry")
         names = ", ".join(
             step.name for step in begun.whole if step.barrier and not isinstance(step.action, RangeAction)
         )

@@ -5,7 +5,7 @@ The sequence for one range: as planned; after each `MemoryError` with half the b
 where a step that runs out of memory processes half of the rows, down to one, which is then quarantined. A range whose worker died
 twice also runs exclusively: the rows it was working on are processed in ever smaller units, and a row that crashes the worker
 on its own is quarantined. A row that is too long for a concurrent task runs exclusively at once, and one that is too long
-even then is quarantined; a page of a file runs exclusively too, but cannot be quarantined. With ``on_oom="fail"`` the first
+even then is quarantined; a page of a file runs exclusively too, but cannot be quarantined. With ``on_oom="raise"`` the first
 failure is the error.
 """
 
@@ -99,7 +99,7 @@ class Dispatcher:
 
     def __post_init__(self) -> None:
         self.start_bytes = min(self.start_bytes or self.stage.block_bytes, self.stage.block_bytes)
-        self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "halve"
+        self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "retry"
         self.balance = self._new_balance()
         self._failed_at: collections.Counter[int] = collections.Counter()
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.beside)
@@ -267,7 +267,7 @@ class Dispatcher:
             self.on_done(manifest)
             return None
         if manifest.outcome == "oversize":
-            sets_aside = self._is_job and self._on_oom != "fail"
+            sets_aside = self._is_job and self._on_oom != "raise"
             self._alone.append(
                 for_long_row(attempt, manifest.error, self.stage, self.session.layout, sets_aside=sets_aside)
             )
@@ -319,7 +319,7 @@ class Dispatcher:
             return None
         error = manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
         named = error if isinstance(error, CuratorError) else _of_step(error, manifest.step)
-        if self._on_oom == "fail":
+        if self._on_oom == "raise":
             raise named
         if isinstance(manifest.error, StepMemoryError | OperatorError):
             return self._after_step_memory(attempt, manifest.unit, manifest.error)
@@ -398,8 +398,8 @@ class Dispatcher:
         exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"input split {number} did not run: {exc}") from exc
-        if self._on_oom == "fail":
-            raise WorkerLostError(f"range {number} ended its worker, and on_oom='fail' asks to stop: {exc}") from exc
+        if self._on_oom == "raise":
+            raise WorkerLostError(f"range {number} ended its worker, and on_oom='raise' asks to stop: {exc}") from exc
         held_before = self._leaks.fullest()
         if held_before is not None:
             self._leaks.forget(held_before.worker)  # that process is gone
@@ -453,7 +453,7 @@ class Dispatcher:
             layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and not layout.in_process else 0
         )
         with more_than_limits(self._client, more_bytes):
-            halves = self._on_oom == "halve" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
+            halves = self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
             how: dict[str, Any] = {"exclusive_bytes": layout.exclusive_bytes, "halves": halves, "beside": 0}
             again: Attempt | None = dataclasses.replace(attempt, **how)
             while again is not None:

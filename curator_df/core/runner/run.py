@@ -71,9 +71,9 @@ def run(
     *,
     rejects: Sink | None = None,
     workdir: Folder | None = None,
-    on_existing: OnExisting = "error",
+    on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
 ) -> Receipt:
     """Run a lazy table into a sink under the budget of the current session.
 
@@ -87,11 +87,11 @@ def run(
         Sink of the removed rows.
     workdir : Folder, optional
         Folder for the temporary files of drops; by default below the output.
-    on_existing : {"error", "resume", "overwrite"}
+    on_existing : {"raise", "resume", "overwrite"}
         Policy for an output folder that already contains files.
     on_error : {"raise", "quarantine"}
         Policy for rows on which a user's function raises.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         Policy for exhausted memory: process fewer rows, down to one, or stop.
 
     Returns
@@ -123,9 +123,9 @@ def run_branches(
     outputs: Sequence[tuple[Any, Sink, Sink | None]],
     *,
     workdir: Folder | None = None,
-    on_existing: OnExisting = "error",
+    on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
 ) -> list[Receipt]:
     """Run several lazy tables into a sink each, in one pass over their common input.
 

@@ -97,7 +97,7 @@ class StageRunner:
         temporary: Folder,
         ranges: Ranges,
         on_error: OnError,
-        on_oom: OnOom = "halve",
+        on_oom: OnOom = "retry",
     ) -> None:
         self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
         self.temporary, self.run_id = temporary, uuid.uuid4().hex

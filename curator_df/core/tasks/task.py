@@ -69,7 +69,7 @@ class Job:
     """Source of the blocks, the steps that process them, and their sinks."""
     on_error: OnError
     """Policy for a user's function that raises."""
-    on_oom: OnOom = "halve"
+    on_oom: OnOom = "retry"
     """Policy for exhausted memory."""
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
     """Function that returns the ascending addresses of the required rows of a range, or None for all; by default all."""
@@ -382,7 +382,7 @@ def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt) -> Iterator[An
             output.quarantine.add(row)
 
     # A row that is too long for a concurrent task is read when its range runs exclusively.
-    skips = job.on_oom == "halve" and attempt.exclusive_bytes is not None
+    skips = job.on_oom == "retry" and attempt.exclusive_bytes is not None
     return job.fork.source.blocks(
         attempt.piece,
         block_bytes=attempt.block_bytes,

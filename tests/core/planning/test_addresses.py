@@ -43,7 +43,7 @@ def every_second(block):
 
 ADDRESS_USERS = {
     "add_ids": lambda df, path: cdf.write_parquet(cdf.add_ids(df), path),
-    "sample_rows": lambda df, path: cdf.write_parquet(cdf.sample_rows(df, fraction=0.5, seed=1), path),
+    "sample_rows": lambda df, path: cdf.write_parquet(cdf.sample_rows(df, 0.5, seed=1), path),
     "drop_exact_duplicates": lambda df, path: cdf.write_parquet(cdf.drop_exact_duplicates(df), path),
     "find_exact_duplicates": lambda df, path: cdf.find_exact_duplicates(df, workdir=path),
     "rejects": lambda df, path: cdf.write_parquet(df, path, rejects=f"{path}-rejects"),

@@ -35,7 +35,7 @@ def kept(docs, least=5):
     return docs.curate.keep_where(f"id >= {least}")
 
 
-@pytest.mark.parametrize("on_existing", ["error", "resume", "overwrite"])
+@pytest.mark.parametrize("on_existing", ["raise", "resume", "overwrite"])
 def test_rejects_delete_no_output_of_another_run(docs, tmp_path, on_existing):
     cdf.write_parquet(docs, tmp_path / "first")
     before = parts(tmp_path / "first")
@@ -44,7 +44,7 @@ def test_rejects_delete_no_output_of_another_run(docs, tmp_path, on_existing):
     assert parts(tmp_path / "first") == before
 
 
-@pytest.mark.parametrize("on_existing", ["error", "resume"])
+@pytest.mark.parametrize("on_existing", ["raise", "resume"])
 def test_rejects_delete_no_rejects_of_another_run(docs, tmp_path, on_existing):
     cdf.write_parquet(kept(docs), tmp_path / "first", rejects=tmp_path / "rejects")
     before = parts(tmp_path / "rejects")
@@ -61,7 +61,7 @@ def test_rejects_delete_no_rejects_of_another_run(docs, tmp_path, on_existing):
 def test_files_that_are_no_rejects_stay(docs, tmp_path):
     (tmp_path / "rejects").mkdir()
     (tmp_path / "rejects/part-000000-000.parquet").write_text("mine")
-    for on_existing, error in (("error", OutputExistsError), ("resume", ResumeError)):
+    for on_existing, error in (("raise", OutputExistsError), ("resume", ResumeError)):
         with pytest.raises(error, match="rejects"):
             cdf.write_parquet(kept(docs), tmp_path / "out", rejects=tmp_path / "rejects", on_existing=on_existing)
     assert (tmp_path / "rejects/part-000000-000.parquet").read_text() == "mine"
@@ -99,7 +99,7 @@ WRITERS = {
     "write_parquet": lambda docs, path: cdf.write_parquet(docs, path, on_existing="overwrite"),
     "checkpoint": lambda docs, path: cdf.checkpoint(docs, path, on_existing="overwrite"),
     "write_many": lambda docs, path: cdf.write_many({path: docs}, on_existing="overwrite"),
-    "split_by": lambda docs, path: cdf.split_by(docs, path, column="id", on_existing="overwrite"),
+    "write_by": lambda docs, path: cdf.write_by(docs, path, column="id", on_existing="overwrite"),
     "shuffle_rows": lambda docs, path: cdf.shuffle_rows(docs, path, on_existing="overwrite"),
     "blend": lambda docs, path: cdf.blend({"a": docs}, path, epochs={"a": 1}, on_existing="overwrite"),
     "rejects": lambda docs, path: cdf.write_parquet(docs, path.parent / "other", rejects=path, on_existing="overwrite"),

@@ -48,10 +48,10 @@ def alike_texts(groups=40, copies=4):
     return texts
 
 
-@pytest.mark.parametrize("verify", [0.7, None])
-def test_near_duplicates_have_the_similarity_and_the_row_that_the_table_of_groups_names(tmp_path, verify):
+@pytest.mark.parametrize("jaccard_threshold", [0.7, None])
+def test_near_duplicates_have_the_similarity_and_the_row_that_the_table_of_groups_names(tmp_path, jaccard_threshold):
     docs = write_files(tmp_path / "in", alike_texts(), 20)  # 20 ranges, 3 in each group of them
-    options = {"scheme": cdf.minhash.FINEWEB, "verify": verify}
+    options = {"scheme": cdf.minhash.FINEWEB, "jaccard_threshold": jaccard_threshold}
     gone = rejects_of(docs.curate.drop_near_duplicates(**options), tmp_path)
     groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "groups", **options).compute()
     wanted = groups[~groups["kept"]].sort_values(["file", "offset"], ignore_index=True)
@@ -60,7 +60,7 @@ def test_near_duplicates_have_the_similarity_and_the_row_that_the_table_of_group
     assert gone["reject_offset"].tolist() == wanted["offset"].tolist()
     assert gone["reject_matched_file"].tolist() == wanted["matched_file"].tolist()
     assert gone["reject_matched_offset"].tolist() == wanted["matched_offset"].tolist()
-    if verify is None:
+    if jaccard_threshold is None:
         assert gone[["reject_value", "reject_threshold"]].isna().all(axis=None)
         assert set(gone["reject_rule"]) == {"the same band"}
     else:
@@ -125,7 +125,7 @@ class Above:
         (lambda docs: docs.curate.keep_where("score > 3"), "score > 3"),
         (lambda docs: docs.curate.keep_where(is_short), "is_short(block)"),
         (lambda docs: docs.curate.keep_where(Above()), "Above(block)"),
-        (lambda docs: docs.curate.sample_rows(fraction=0.25, seed=3), "fraction=0.25, seed=3"),
+        (lambda docs: docs.curate.sample_rows(0.25, seed=3), "fraction=0.25, seed=3"),
     ],
 )
 def test_filters_say_what_they_are(tmp_path, chain, rule):
@@ -144,10 +144,10 @@ def test_a_filter_whose_column_is_named_like_an_attribute_of_dask_is_said_too(tm
 @pytest.mark.parametrize("by", ["address", "content"])
 def test_rows_that_are_not_sampled_have_a_number_that_is_not_below_the_fraction(tmp_path, by):
     docs = write_files(tmp_path / "in", [f"text {number}" for number in range(200)], 3)
-    gone = rejects_of(docs.curate.sample_rows(fraction=0.25, by=by), tmp_path)
+    gone = rejects_of(docs.curate.sample_rows(0.25, by=by), tmp_path)
     assert gone["reject_value"].between(0.25, 1).all()
     assert set(gone["reject_threshold"]) == {0.25}
-    more = rejects_of(docs.curate.sample_rows(fraction=0.5, by=by), tmp_path / "more")
+    more = rejects_of(docs.curate.sample_rows(0.5, by=by), tmp_path / "more")
     assert more["id"].tolist() == gone.loc[gone["reject_value"] >= 0.5, "id"].tolist()
 
 

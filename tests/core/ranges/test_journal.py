@@ -125,13 +125,13 @@ def test_a_range_is_whole_if_all_its_files_have_the_size_that_they_had(out, tmp_
 
 def test_a_folder_without_anything_is_a_new_run_and_one_with_a_journal_is_resumed(out, sink):
     with journal_of(out) as journal:
-        assert open_run(journal, sink, IDENTITY, "error") == (None, None)
+        assert open_run(journal, sink, IDENTITY, "raise") == (None, None)
     begun(out)
     with journal_of(out) as journal:
         ranges, receipt = open_run(journal, sink, IDENTITY, "resume")
         assert (len(ranges), receipt) == (3, None)
-        with pytest.raises(OutputExistsError, match=r"already contains an interrupted run.*'resume'.*'overwrite'"):
-            open_run(journal, sink, IDENTITY, "error")
+        with pytest.raises(OutputExistsError, match=r"holds an interrupted run already.*'resume'.*'overwrite'"):
+            open_run(journal, sink, IDENTITY, "raise")
 
 
 def test_a_complete_run_has_a_receipt_as_long_as_its_files_are_whole(out, sink):
@@ -139,8 +139,8 @@ def test_a_complete_run_has_a_receipt_as_long_as_its_files_are_whole(out, sink):
     with journal_of(out) as journal:
         journal.finish({"rows": 3})
         assert open_run(journal, sink, IDENTITY, "resume")[1] == {"rows": 3}
-        with pytest.raises(OutputExistsError, match="already contains a complete run"):
-            open_run(journal, sink, IDENTITY, "error")
+        with pytest.raises(OutputExistsError, match="holds a complete run already"):
+            open_run(journal, sink, IDENTITY, "raise")
         (out / "part-000001-000.parquet").unlink()
         ranges, receipt = open_run(journal, sink, IDENTITY, "resume")
         assert (len(ranges), receipt) == (3, None)

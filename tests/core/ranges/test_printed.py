@@ -39,8 +39,8 @@ def changed(was, now, sink=SINK):
 
 
 def test_the_parameter_is_named_with_its_old_and_new_value(docs):
-    before = docs.pipe(cdf.sample_rows, fraction=0.5, seed=1)
-    after = docs.pipe(cdf.sample_rows, fraction=0.5, seed=2)
+    before = docs.pipe(cdf.sample_rows, 0.5, seed=1)
+    after = docs.pipe(cdf.sample_rows, 0.5, seed=2)
     assert changed(before, before) == ""
     assert changed(before, after) == "in step 1 (sample_rows), seed changed from 1 to 2"
     assert "the function is_even" in changed(docs.curate.keep_where(is_even), docs.curate.keep_where(is_odd))
@@ -58,11 +58,11 @@ def test_the_same_of_the_output(docs):
 
 
 def test_a_journal_of_before_there_were_parameters_is_compared_by_fingerprints(docs):
-    identity = identity_of(Branch(lower(docs.pipe(cdf.sample_rows, fraction=0.5)), SINK))
+    identity = identity_of(Branch(lower(docs.pipe(cdf.sample_rows, 0.5)), SINK))
     plan = {"format": 2, **dataclasses.asdict(identity)}
     del plan["parameters"], plan["output"]
     assert difference(plan, identity) == ""
-    other = identity_of(Branch(lower(docs.pipe(cdf.sample_rows, fraction=0.4)), SINK))
+    other = identity_of(Branch(lower(docs.pipe(cdf.sample_rows, 0.4)), SINK))
     assert difference(plan, other).endswith("the function or a parameter changed")
 
 
@@ -77,7 +77,7 @@ def test_nothing_secret_or_long_is_kept():
     ("change", "said"),
     [
         (lambda docs, read: docs[docs["id"] > 2], "the steps changed from none to filter"),
-        (lambda docs, read: read(on_bad_rows="quarantine"), "on_bad_rows changed from 'error' to 'quarantine'"),
+        (lambda docs, read: read(on_bad_rows="quarantine"), "on_bad_rows changed from 'raise' to 'quarantine'"),
         (lambda docs, read: read(columns=["id"]), "column 'text' changed from 'large_string' to not set"),
         (
             lambda docs, read: read(dtype={"id": "string"}),

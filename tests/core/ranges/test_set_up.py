@@ -140,7 +140,7 @@ def test_a_model_of_the_user_may_be_such_an_object(cluster, docs, tmp_path):
             return [[len(text) + self.limit] for text in texts]
 
     notes = tmp_path / "notes"
-    embedded = docs.pipe(cdf.add_embedding, model=Lengths(notes), dimensions=1, normalize=False)
+    embedded = docs.pipe(cdf.add_embedding, Lengths(notes), dimensions=1, normalize_vectors=False)
     assert kernels_of(embedded)[0].held_bytes == 30_000_000
     cdf.write_parquet(embedded, tmp_path / "out")
     texts = pq.read_table(tmp_path / "out", columns=["text", "embedding"]).to_pylist()

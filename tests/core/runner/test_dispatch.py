@@ -73,7 +73,7 @@ def dispatch(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(lines))
     program = lower(cdf.read_jsonl(tmp_path / "in.jsonl"))
 
-    def make(script=None, *, on_oom="halve", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options):
+    def make(script=None, *, on_oom="retry", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options):
         sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6)
         job = Job(fork([Branch(program, sink)]), "raise", on_oom)
         client = FakeClient(script or {})
@@ -152,14 +152,12 @@ def test_ranges_begin_with_the_block_that_an_earlier_pass_came_to(dispatch):
 
 
 def test_with_on_oom_fail_the_first_failure_is_the_error(dispatch):
-    ran = dispatch(out_of_memory, on_oom="fail")
+    ran = dispatch(out_of_memory, on_oom="raise")
     with pytest.raises(MemoryError, match="no room"):
         ran.run()
     assert not ran.dispatcher.retries
-    ran = dispatch(lambda attempt: killed(), on_oom="fail")
-    with pytest.raises(
-        errors.WorkerLostError, match="input split 0 crashed its worker, and on_oom='fail' stops the run"
-    ):
+    ran = dispatch(lambda attempt: killed(), on_oom="raise")
+    with pytest.raises(errors.WorkerLostError, match="range 0 ended its worker, and on_oom='raise' asks to stop"):
         ran.run()
 
 
@@ -403,7 +401,7 @@ def test_a_row_that_is_too_long_even_alone_is_set_aside_or_refused_with_the_memo
     with pytest.raises(
         OversizeRowError, match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Use memory=[\d_]+"
     ):
-        dispatch(script, on_oom="fail").run()
+        dispatch(script, on_oom="raise").run()
 
 
 def test_a_page_that_is_too_large_even_alone_is_refused(dispatch):
@@ -567,7 +565,7 @@ def test_a_failure_that_may_be_of_memory_is_tried_alone_once(dispatch):
 
 
 def test_with_fail_it_is_the_error_at_once(dispatch):
-    ran = dispatch(step_memory, on_oom="fail")
+    ran = dispatch(step_memory, on_oom="raise")
     with pytest.raises(StepMemoryError):
         ran.run()
     assert not any(attempt.exclusive_bytes for attempt in ran.client.attempts)

@@ -190,7 +190,7 @@ def test_a_pending_drop_is_looked_at_and_its_passes_run_once(docs):
         assert kept[kept["n"] % 4 == 0]["n"].sum().compute() == sum(range(0, ROWS, 4))
         assert kept.partitions[1].compute()["n"].iloc[0] % 2 == 0
         assert not events
-        longer = kept.pipe(cdf.keep_where, "n < 100").pipe(cdf.drop_exact_duplicates, text="id")
+        longer = kept.pipe(cdf.keep_where, "n < 100").pipe(cdf.drop_exact_duplicates, subset="id")
         assert len(longer) == 50
         assert events.count("RunStarted") == 1
     finally:

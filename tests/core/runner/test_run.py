@@ -359,7 +359,7 @@ def test_what_a_worker_told_before_it_died_is_told_again(workers, corpus, tmp_pa
     before = client.submit(abs, 1)
     before.add_done_callback(lambda _: heard.wait())  # the thread that calls back has this to do first
     write = threading.Thread(
-        target=lambda: results.append(cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out", on_oom="fail"))
+        target=lambda: results.append(cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out", on_oom="raise"))
     )
     write.start()
     until(lambda: has_results(client) and not any(client.processing().values()))  # what is in work would fail

@@ -55,7 +55,9 @@ def docs_with_near(tmp_path, monkeypatch):
         words = " ".join(f"w{n % 100}.{i}" for i in range(80))
         lines.append(json.dumps({"id": n, "text": f"{words} {n // 100}"}) + "\n")
     (tmp_path / "near.jsonl").write_text("".join(lines))
-    return cdf.drop_near_duplicates(cdf.read_jsonl(tmp_path / "near.jsonl"), scheme=cdf.minhash.FINEWEB, verify=0.8)
+    return cdf.drop_near_duplicates(
+        cdf.read_jsonl(tmp_path / "near.jsonl"), scheme=cdf.minhash.FINEWEB, jaccard_threshold=0.8
+    )
 
 
 def ids_in(folder):

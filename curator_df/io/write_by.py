@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Split a table into one table for each value of a column, in one pass: `split_by`."""
+"""Write a table to one table for each value of a column, in one pass: `write_by`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -31,7 +32,7 @@ CONSTANT_PEAK_FACTOR = 1.0
 
 
 @dataclass(frozen=True)
-class Split(Mapping[Any, Any]):
+class TablesByValue(Mapping[Any, Any]):
     """Tables by value of a column: a mapping that reads a table back when it is accessed."""
 
     receipt: Receipt
@@ -51,7 +52,7 @@ class Split(Mapping[Any, Any]):
         dtype = block_dtype(_kind(self._meta, self.column))
         meta = rest._meta.assign(**{self.column: pd.array([], dtype=dtype)})[list(self._meta.columns)]
         parameters = {"column": self.column, "value": value, "meta": meta}
-        return map_blocks(rest, BlockKernel("split_by", _with_value, parameters, CONSTANT_PEAK_FACTOR), meta=meta)
+        return map_blocks(rest, BlockKernel("write_by", _with_value, parameters, CONSTANT_PEAK_FACTOR), meta=meta)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)
@@ -60,8 +61,8 @@ class Split(Mapping[Any, Any]):
         return len(self.rows)
 
 
-def split_by(
-    df: Any,
+def write_by(
+    df: dd.DataFrame,
     path: str | os.PathLike[str],
     *,
     column: str,
@@ -69,11 +70,11 @@ def split_by(
     target_file_size: str | int = TARGET_FILE_BYTES,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
-    on_existing: OnExisting = "error",
+    on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
-    on_oom: OnOom = "halve",
+    on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
-) -> Split:
+) -> TablesByValue:
     """Write a table to one folder for each value of a column, in one pass, and return the table of each value.
 
     Parameters
@@ -94,21 +95,21 @@ def split_by(
         Folder for the dropped rows, as Parquet; see `write_parquet`.
     workdir : str or path, optional
         Folder for the temporary files of drops; see `write_parquet`.
-    on_existing : {"error", "resume", "overwrite"}
+    on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
         What to do when a user function raises on a row; see `write_parquet`.
-    on_oom : {"halve", "fail"}
+    on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
 
     Returns
     -------
-    Split
+    TablesByValue
         A mapping from each value of ``column`` (None: rows without one) to its table, read back from Parquet; ``.rows``
-        counts, ``.receipt``. Tables are lazy, with the rows in input order and the columns of ``df``. ``split.rows``
-        has the number of rows of each value, ``split.receipt`` the receipt.
+        counts, ``.receipt``. Tables are lazy, with the rows in input order and the columns of ``df``. ``tables.rows``
+        has the number of rows of each value, ``tables.receipt`` the receipt.
 
     Raises
     ------
@@ -119,7 +120,7 @@ def split_by(
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
-        If the folder is not empty and ``on_existing="error"``.
+        If the folder is not empty and ``on_existing="raise"``.
     NoClusterError
         If no cluster is running.
 
@@ -131,18 +132,18 @@ def split_by(
 
     Examples
     --------
-    >>> split = cdf.split_by(docs, "by_lang/", column="lang")  # doctest: +SKIP
-    >>> dict(split.rows)  # doctest: +SKIP
+    >>> tables = cdf.write_by(docs, "by_lang/", column="lang")  # doctest: +SKIP
+    >>> dict(tables.rows)  # doctest: +SKIP
     {'en': 812, 'de': 113, None: 4}
-    >>> german = split["de"].pipe(cdf.keep_where, "score > 3")  # doctest: +SKIP
+    >>> german = tables["de"].pipe(cdf.keep_where, "score > 3")  # doctest: +SKIP
     """
-    require_columns(df, "split_by", column)
-    meta = host_block(df._meta)  # the written types, for blocks on the host or a GPU
+    require_columns(df, "write_by", column)
+    meta = host_block(df._meta)  # what is written, wherever the blocks are
     kind = _kind(meta, column)
-    if not _can_be_split_by(kind):
+    if not _can_be_folders(kind):
         raise SchemaError(
-            f"split_by: the column {column!r} has the type {kind}. Split by text, whole numbers, booleans or dates, or "
-            f"convert it to text: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
+            f"write_by: the column {column!r} holds {kind}; write_by takes text, whole numbers, truth values or "
+            f"dates. Make text of it: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
         )
     receipt = write_parquet(
         df,
@@ -160,11 +161,11 @@ def split_by(
     most_first = sorted(receipt.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))
     folders = {_value_of(folder, kind): folder for folder, _ in most_first}
     rows = {value: receipt.rows_by_folder[folder] for value, folder in folders.items()}
-    return Split(receipt, column, rows, folder_at(path, storage_options), folders, meta)
+    return TablesByValue(receipt, column, rows, folder_at(path, storage_options), folders, meta)
 
 
 def _with_value(block: Any, *, column: str, value: Any, meta: Any) -> Any:
-    """Kernel of the tables of a `Split`: restore the column that all their rows have in common."""
+    """Kernel of the tables of a `TablesByValue`: put the column back that all their rows have in common."""
     constant = pd.array([value], dtype=meta.dtypes[column]).take(np.zeros(len(block), dtype=np.int64))
     return block.assign(**{column: constant})[list(meta.columns)]
 
@@ -173,7 +174,7 @@ def _kind(meta: Any, column: str) -> pa.DataType:
     return arrow_schema(meta).field(column).type
 
 
-def _can_be_split_by(kind: pa.DataType) -> bool:
+def _can_be_folders(kind: pa.DataType) -> bool:
     # Not floats: 0.0 and -0.0 are one key and two folders, and NaN is a key that is never found.
     tests = (pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
     return any(test(kind) for test in tests)

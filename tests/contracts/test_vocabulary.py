@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parameters of public functions: a name has one meaning, one unit and one type, and a meaning has one name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from typing import NamedTuple
+
+import curator_df as cdf
+
+
+class Word(NamedTuple):
+    """What a name of a parameter stands for, in every function."""
+
+    meaning: str
+    unit: str
+    """Unit of a number, "" for what is none."""
+    types: str
+    """Members of its annotation, separated by "|"; None is always allowed."""
+
+
+PATH = "str | os.PathLike[str]"
+TABLE = "dd.DataFrame"
+VOCABULARY = {
+    "account": Word("account that a batch system charges", "", "str"),
+    "add_metrics": Word("whether a column is added for each metric", "", "bool"),
+    "add_source": Word("whether the file is added as a column", "", "bool"),
+    "address": Word("network address to listen on", "", "str"),
+    "against": Word("table of signatures to compare with", "", TABLE),
+    "alt_texts": Word("whether descriptions of images are kept", "", "bool"),
+    "answer_into": Word("new column of a classifier's raw answers", "", "str"),
+    "api_key_env": Word("environment variable of a server's key", "", "str"),
+    "backend": Word("library of the blocks", "", "Backend"),
+    "bands_per_iteration": Word("bands processed in one pass", "bands", "int"),
+    "base_url": Word("URL of a server", "", "str"),
+    "benchmark_columns": Word("columns of benchmarks", "", "Sequence[str]"),
+    "benchmarks": Word("files of benchmarks", "", "Paths"),
+    "blocksize": Word("size of a block", "bytes", "int | str"),
+    "by": Word("what a random choice depends on", "", "IdentityKind"),
+    "cache": Word("folder of earlier answers", "", PATH),
+    "classes": Word("classes to keep", "", "str | Sequence[str]"),
+    "classifier": Word("model that gives a text a class", "", "Model"),
+    "client_or_address": Word("running cluster of Dask", "", f"Client | {PATH}"),
+    "cluster": Word("running cluster to observe", "", "Any"),
+    "column": Word("a single column of any type", "", "str"),
+    "columns": Word("columns to read", "", "Sequence[str] | str"),
+    "compression": Word(
+        "codec of files", "", "ParquetCompression | JsonlCompression | Compression | Mapping[Path, Compression]"
+    ),
+    "compute_dtype": Word("number format in which a model computes", "", "Dtype"),
+    "content_types": Word("media types of pages", "", "Sequence[str] | str"),
+    "cpus": Word("threads at most", "threads", "int"),
+    "dashboard_port": Word("port of Dask's dashboard", "", "int"),
+    "dense": Word("whether rows are numbered consecutively", "", "bool"),
+    "device_memory": Word("memory budget of a GPU", "bytes", "str | int"),
+    "df": Word("table to process", "", f"{TABLE} | pd.DataFrame"),
+    "dimensions": Word("length of a vector", "numbers", "int"),
+    "directives": Word("further lines of a job script's head", "", "Sequence[str]"),
+    "directory": Word("folder of metrics", "", PATH),
+    "docs": Word("table in which groups were found", "", TABLE),
+    "dtype": Word("types of columns that are read", "", "Dtypes"),
+    "embedding": Word("column of vectors", "", "str"),
+    "encoding": Word("character encoding of files", "", "str"),
+    "entities": Word("kinds of named entities", "", "str | Collection[str]"),
+    "epochs": Word("how often each table is repeated", "", "Mapping[Any, float]"),
+    "eps": Word("1 minus the least cosine similarity of a match", "0 to 2", "float | Sequence[float]"),
+    "examples": Word("rows shown of each group", "rows", "int"),
+    "files_per_partition": Word("files of a partition", "files", "int"),
+    "first": Word("receipt to compare", "", "Receipt"),
+    "fix_encoding": Word("whether mojibake is repaired", "", "bool"),
+    "fix_line_breaks": Word("whether line breaks become line feeds", "", "bool"),
+    "form": Word("Unicode normalization form", "", "Form"),
+    "format": Word("format of files", "", "Format | Mapping[Path, Format]"),
+    "fraction": Word("share of rows", "0 to 1", "float"),
+    "from_metrics": Word("whether metrics are read from columns", "", "bool"),
+    "gpu_memory": Word("memory that one call takes of a GPU", "bytes", "str | int"),
+    "gpus": Word("number of GPUs", "GPUs", "int | float | Literal['auto']"),
+    "group_column": Word("column whose equal values stay together", "", "str"),
+    "groups": Word("table of groups that a find_ operator returned", "", f"{TABLE} | {PATH}"),
+    "how": Word("way of combining scores", "", "How"),
+    "id": Word("column that identifies a document", "", "str"),
+    "identity": Word("what an ID is made of", "", "IdentityKind"),
+    "include_left": Word("whether the left bound is kept", "", "bool"),
+    "include_right": Word("whether the right bound is kept", "", "bool"),
+    "inside_words": Word("whether markup inside words is removed", "", "bool"),
+    "interface": Word("network interface", "", "str"),
+    "interval_seconds": Word("time between two samples", "seconds", "float"),
+    "into": Word("name of the new column", "", "str"),
+    "jaccard_threshold": Word("least Jaccard similarity of a match", "0 to 1", "float"),
+    "job_directory": Word("folder of job scripts and logs", "", PATH),
+    "jobs": Word("number of jobs", "jobs", "int | tuple[int, int]"),
+    "k_means": Word("library that clusters vectors", "", "KMeansBy"),
+    "keep": Word("which of several alike is kept", "", "Survivor | SemanticKeep | Best | Literal['first', 'last']"),
+    "keep_segment_id": Word("whether the segment number stays", "", "bool"),
+    "key": Word("secret of hashes", "", "str | bytes"),
+    "kinds": Word("kinds of personal data", "", "Collection[Kind]"),
+    "labels": Word("names of a model's classes", "", "Sequence[str]"),
+    "language": Word("programming language", "", "Language"),
+    "languages": Word("natural languages to keep", "", "str | Sequence[str]"),
+    "largest": Word("number of groups listed", "groups", "int"),
+    "left": Word("left bound of what is kept of a text", "", "int | str"),
+    "lines": Word("lines to remove", "", "Collection[str]"),
+    "links": Word("part of a link that is kept", "", "LinkPart"),
+    "main_content": Word("whether navigation is left out", "", "bool"),
+    "margin": Word("characters removed around a match", "characters", "int"),
+    "max_batch_tokens": Word("tokens of a batch at most", "tokens", "int"),
+    "max_chars": Word("characters of a text at most", "characters", "int"),
+    "max_concurrent": Word("concurrent requests at most", "requests", "int"),
+    "max_document_size": Word("size of a joined document at most", "bytes", "int | str"),
+    "max_file_size": Word("size of a source file at most", "bytes", "int | str"),
+    "max_page_size": Word("size of an HTML page at most", "bytes", "int | str"),
+    "max_retries": Word("repetitions of a request at most", "requests", "int"),
+    "max_tokens": Word("tokens of a text at most", "tokens", "int"),
+    "memory": Word("memory budget", "bytes", "str | int"),
+    "metrics": Word("metrics of a text", "", "Profile | Sequence[str | UserMetric] | Sequence[str]"),
+    "min_chars": Word("characters of a text at least", "characters", "int"),
+    "min_ngram_size": Word("words of a short benchmark text at least", "words", "int"),
+    "min_piece_chars": Word("characters of a remaining piece at least", "characters", "int"),
+    "min_score": Word("least score of a model's answer", "0 to 1", "float"),
+    "model": Word("model to run", "", f"{PATH} | Callable[[Sequence[str]], Any]"),
+    "model_inference_batch_size": Word("documents of a batch at most", "documents", "BatchRows"),
+    "ngram_size": Word("words of an n-gram", "words", "int"),
+    "normalize": Word("how texts are made alike before they are compared", "", "Normalize"),
+    "normalize_vectors": Word("whether vectors are scaled to length 1", "", "bool"),
+    "num_clusters": Word("number of clusters of vectors", "clusters", "int"),
+    "on_alert": Word("function called with an alert", "", "Callable[[Alert], object]"),
+    "on_bad_rows": Word("what an unreadable row does", "", "OnBadRows"),
+    "on_error": Word("what an exception of a user's function does", "", "OnError"),
+    "on_existing": Word("what files in the output folder do", "", "OnExisting"),
+    "on_oom": Word("what running out of memory does", "", "OnOom"),
+    "operator": Word("operator to measure", "", "Callable[[Any], Any]"),
+    "options": Word("further options by name", "", "Mapping[str, Any] | Any"),
+    "output": Word("format of the planned output", "", "Literal['parquet', 'jsonl']"),
+    "partition": Word("partition of Slurm", "", "str"),
+    "partition_on": Word(
+        "columns with a folder for each value", "", "str | list[str] | Mapping[Path, str | list[str]]"
+    ),
+    "parts": Word("names and shares of random parts", "", "Mapping[str, float]"),
+    "path": Word("folder to write", "", PATH),
+    "paths": Word("files to read", "", "Paths"),
+    "per_token": Word("unit counted per token", "", "PerToken"),
+    "pooling": Word("how vectors of tokens become one", "", "Pooling"),
+    "port": Word("port of a metrics server", "", "int"),
+    "precision": Word("number format in which vectors are stored", "", "Precision"),
+    "predicate": Word("condition of a kept row", "", "Callable[[Any], Any] | str"),
+    "prefix": Word("beginning of the names of new columns", "", "str"),
+    "presidio": Word("finder of named entities", "", "EntityFinder"),
+    "profile": Word("rules, or the name of published ones", "", "Profile | str"),
+    "prologue": Word("shell commands before a job's worker", "", "Sequence[str]"),
+    "prompt": Word("template of a request", "", "str"),
+    "protocol": Word("protocol between workers", "", "Literal['tcp', 'ucx']"),
+    "python": Word("Python interpreter of jobs", "", "str"),
+    "queue": Word("queue of a batch system", "", "str"),
+    "queue_timeout_seconds": Word("time to wait for a job", "seconds", "float"),
+    "reason": Word("reason under which rows are dropped", "", "str"),
+    "recycle_after": Word("growth after which a worker is restarted", "bytes", "str | int"),
+    "rejects": Word("folder of dropped rows, or whether there is one", "", f"{PATH} | bool | Mapping[Path, Path]"),
+    "replacement": Word("what stands for personal data", "", "Replacement"),
+    "require_punctuation": Word("whether lines without punctuation are removed", "", "bool"),
+    "resources": Word("what a model's call takes of a worker", "", "Resources"),
+    "revision": Word("commit, tag or branch on the hub", "", "str"),
+    "right": Word("right bound of what is kept of a text", "", "int | str"),
+    "rows": Word("rows of the output", "rows", "int"),
+    "rules": Word("when to alert", "", "Sequence[AlertRule]"),
+    "sample": Word("table to measure on", "", "Any"),
+    "sample_size": Word("amount of text to measure on", "bytes", "str | int"),
+    "scale": Word("how columns map to 0 to 1", "", "Mapping[str, Sequence[float]]"),
+    "scheme": Word("MinHash scheme, or the name of a published one", "", "Scheme | SchemeName"),
+    "score_of": Word("class whose score is given", "", "str"),
+    "scores": Word("columns of scores", "", "Sequence[str] | Mapping[str, float]"),
+    "second": Word("receipt to compare with", "", "Receipt"),
+    "security": Word("TLS of a cluster", "", "bool | Security"),
+    "seed": Word("seed of random choices", "", "int"),
+    "segment_id": Word("column of a segment's number", "", "str"),
+    "separator": Word("text between segments", "", "str"),
+    "signatures": Word("column of MinHash signatures", "", "str"),
+    "source": Word("output whose receipt is read", "", "Any"),
+    "special_tokens": Word("whether a tokenizer's own tokens count", "", "bool"),
+    "spill_directory": Word("folder of what workers spill", "", PATH),
+    "spill_limit": Word("size of what workers may spill", "bytes", "str | int"),
+    "start": Word("number of the first row", "", "int"),
+    "storage_options": Word("options of fsspec", "", "dict[str, Any] | Mapping[str, Any]"),
+    "strip": Word("whether white space at the ends is removed", "", "bool"),
+    "subset": Word("one or several columns of any type", "", "str | Sequence[str]"),
+    "suffixes": Word("endings of the names of files", "", "Sequence[str]"),
+    "system": Word("batch system", "", "BatchSystem"),
+    "system_prompt": Word("instruction before a request", "", "str"),
+    "tables": Word("tables by name or path", "", "Any | Mapping[Path, Any]"),
+    "target_file_size": Word("size at which a file is closed", "bytes", "str | int"),
+    "text": Word("the text column", "", "str"),
+    "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),
+    "timeout_seconds": Word("time to wait for an answer", "seconds", "float"),
+    "tokenizer": Word("tokenizer that counts", "", PATH),
+    "top": Word("number of languages listed", "languages", "int"),
+    "trust_remote_code": Word("whether a model's own code may run", "", "bool"),
+    "unescape_html": Word("whether HTML entities are decoded", "", "Literal['auto'] | bool"),
+    "unit": Word("part of a text that is looked at by itself", "", "Unit | PartKind"),
+    "walltime": Word("time limit of a job", "hours:minutes:seconds", "str"),
+    "weights": Word("shares of tables in a blend", "", "Mapping[Any, float]"),
+    "which": Word("whether the largest or the smallest wins", "", "Literal['max', 'min']"),
+    "words": Word("how texts are split into words", "", "Words"),
+    "workdir": Word("folder of temporary files", "", f"{PATH} | Path"),
+}
+"""Every parameter of every public function."""
+
+USED = [
+    (function.__name__, each)
+    for function in map(vars(cdf).get, cdf.__all__)
+    if inspect.isfunction(function)
+    for each in inspect.signature(function).parameters.values()
+]
+
+
+def members(annotation: str) -> set[str]:
+    """Return the members of a union, but for None.
+
+    >>> sorted(members("str | Mapping[Path, str | list[str]] | None"))
+    ['Mapping[Path, str | list[str]]', 'str']
+    """
+    found, depth = [""], 0
+    for letter in annotation:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "|" and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return {one.strip() for one in found} - {"None"}
+
+
+def test_the_table_has_exactly_the_parameters_that_there_are() -> None:
+    assert set(VOCABULARY) == {each.name for _, each in USED}
+
+
+def test_a_meaning_has_one_name() -> None:
+    counted = Counter(word.meaning for word in VOCABULARY.values())
+    assert [meaning for meaning, count in counted.items() if count > 1] == []
+
+
+def test_a_name_has_one_type() -> None:
+    odd = [
+        (function, each.name, str(each.annotation))
+        for function, each in USED
+        if not members(str(each.annotation)) <= members(VOCABULARY[each.name].types)
+    ]
+    assert odd == []
+
+
+def test_every_type_in_the_table_is_used() -> None:
+    used: dict[str, set[str]] = {}
+    for _, each in USED:
+        used.setdefault(each.name, set()).update(members(str(each.annotation)))
+    unused = {name: members(word.types) - used[name] for name, word in VOCABULARY.items()}
+    assert {name: types for name, types in unused.items() if types} == {}
+
+
+def test_names_say_their_units() -> None:
+    endings = {"chars": "characters", "tokens": "tokens", "seconds": "seconds", "bytes": "bytes"}
+    for name, word in VOCABULARY.items():
+        unit = endings.get(name.rpartition("_")[2])
+        assert unit is None or not word.unit or word.unit == unit, name
+    limits = {name for name, word in VOCABULARY.items() if word.unit in ("characters", "tokens", "seconds")}
+    assert {name for name in limits if name.rpartition("_")[2] not in endings} == {"margin"}
+
+
+def test_sizes_may_be_written_with_a_unit() -> None:
+    sizes = {name: members(word.types) for name, word in VOCABULARY.items() if word.unit == "bytes"}
+    assert {name for name, types in sizes.items() if types != {"str", "int"}} == set()
+
+
+def test_defaults_of_one_name_differ_only_where_it_is_meant() -> None:
+    seeds = {function: each.default for function, each in USED if each.name == "seed"}
+    assert len(seeds) > 4
+    assert set(seeds.values()) == {0}
+    texts = {function: each.default for function, each in USED if each.name in ("text", "subset")}
+    assert set(texts.values()) == {"text"}
+
+
+def test_old_words_are_gone() -> None:
+    gone = re.compile(r"max_length|characters$|^verify$|^tiers$|filter_by|on_text|^threshold$|^groups_of$")
+    assert [each.name for _, each in USED if gone.search(each.name)] == []

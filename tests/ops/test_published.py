@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published profiles and schemes by name."""
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.errors import ParameterError
+from curator_df.ops import near_scheme
+from curator_df.ops.published import profile_of, scheme_of, schemes
+from tests.contracts.operator_cases import kernels_of
+
+DOCS = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "a"]}), npartitions=1)
+PROFILES = [getattr(cdf.profiles, name) for name in cdf.profiles.__all__ if name.isupper()]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_a_profile_is_found_by_its_name(profile):
+    assert profile_of("keep_profile", profile.name) is profile_of("keep_profile", profile) is profile
+
+
+def test_every_scheme_is_found_by_its_name():
+    published = {name.lower() for name in cdf.minhash.__all__ if name.isupper()}
+    assert set(schemes()) == published == {"default", "nemo", "fineweb", "data_juicer", "redpajama_v2"}
+    assert scheme_of("add_minhash", "fineweb") is cdf.minhash.FINEWEB
+
+
+def test_operators_take_names():
+    (named,), (given,) = (
+        kernels_of(cdf.keep_profile(DOCS, one)) for one in ("fineweb_paper", cdf.profiles.FINEWEB_PAPER)
+    )
+    assert named.parameters["profile"] == given.parameters["profile"]
+    assert len(cdf.describe_drops(DOCS, "fineweb_paper")) == len(cdf.describe_drops(DOCS, cdf.profiles.FINEWEB_PAPER))
+    (kernel,) = kernels_of(cdf.add_minhash(DOCS, scheme="fineweb"))
+    assert kernel.parameters["scheme"] == cdf.minhash.FINEWEB
+
+
+@pytest.mark.parametrize("name", ["fineweb-paper", "FINEWEB_PAPER", "fineweb_pap"])
+def test_a_misspelt_name_is_corrected(name):
+    with pytest.raises(ParameterError, match="Did you mean 'fineweb_paper'"):
+        cdf.keep_profile(DOCS, name)
+
+
+@pytest.mark.parametrize("value", [None, 5, "", ["fineweb"]])
+def test_other_values_are_refused(value):
+    for operator in (cdf.keep_profile, cdf.add_profile, cdf.describe_drops):
+        with pytest.raises(ParameterError, match=rf"{operator.__name__}: profile=.* is neither a Profile nor"):
+            operator(DOCS, value)
+    with pytest.raises(ParameterError, match=r"scheme=.* is neither a Scheme nor"):
+        cdf.add_minhash(DOCS, scheme=value)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_the_default_scheme_alone_follows_the_number_of_rows(monkeypatch, many):
+    monkeypatch.setattr(near_scheme, "has_many_rows", lambda df: many)
+    for scheme, wide in (("default", many), (cdf.minhash.DEFAULT, many), ("nemo", False), ("fineweb", True)):
+        (kernel,) = kernels_of(cdf.add_minhash(DOCS, scheme=scheme))
+        assert kernel.parameters["scheme"].use_64_bit_hash is wide
+
+
+def test_a_changed_scheme_is_another():
+    changed = cdf.minhash.FINEWEB.replace(num_bands=20)
+    assert (changed.num_bands, changed.ngram_size, changed.name) == (20, 5, "custom")
+    with pytest.raises(ParameterError, match=r"'bands' is not a value of a scheme\. Did you mean 'num_bands'"):
+        cdf.minhash.FINEWEB.replace(bands=20)
