@@ -135,7 +135,7 @@ def _on_disk(size: int) -> str:
     return f"{show_size(size)} on disk"
 
 
-def forget(df: Any) -> int:
+def forget(df: dd.DataFrame) -> int:
     """Delete what looks at a chain have written, and what Dask has computed for it into working files.
 
     A later look or run computes it again. Everything goes when the cluster is closed, too.
