@@ -27,6 +27,7 @@
     ├── RowCountError (RuntimeError)        not all rows read are accounted for
     ├── BarrierError (RuntimeError)         a deferred operation was computed without `checkpoint`
     ├── NoClusterError (RuntimeError)       a run was requested and no cluster is running
+    ├── KernelNotCompiledError (RuntimeError) a worker may not compile a kernel that nobody has compiled before
     ├── MissingExtraError (ImportError)     a package of an extra is not installed; names the command that installs it
     ├── ExpressionError (TypeError)         a Dask expression cannot be run block by block
     └── UnsupportedBackendError (TypeError) an operator does not support this kind of block

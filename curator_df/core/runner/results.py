@@ -100,7 +100,8 @@ def parts_of(expression: Any) -> Iterator[Any]:
             fused = operand if isinstance(operand, list | tuple) else ()
             for inner in fused:
                 yield from parts_of(inner)
-            yield getattr(operand, "source", operand)
+            if callable(operand) and not isinstance(operand, Expr):  # a table's attributes may be its columns
+                yield getattr(operand, "source", operand)
 
 
 @contextmanager
