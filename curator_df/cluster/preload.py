@@ -35,6 +35,8 @@ OTHER_THREADS = 12
 """Threads a worker starts after its first seconds: communication, spilling, pyarrow's pools."""
 
 
+SHARED_FRACTION = 0.25
+"""Share of a worker's limit in shared memory from which on it is what a step shares that ends the worker."""
 ROLLUP_SECONDS = 1.0
 """How old may be what a nanny knows of its worker's shared memory; reading it takes milliseconds."""
 
@@ -89,7 +91,8 @@ def end_for_counted_memory(nanny: Any) -> None:
         if time.monotonic() >= due:
             others_bytes, due = max(0, counted_bytes(nanny.pid) - private), time.monotonic() + ROLLUP_SECONDS
         if private + others_bytes > limit:
-            note_end_by_nanny(nanny.pid, private + others_bytes, int(limit))
+            if others_bytes > SHARED_FRACTION * limit:  # not a leak, after which the range runs again on a new worker
+                note_end_by_nanny(nanny.pid, private + others_bytes, int(limit))
             manager.memory_monitor(nanny)
 
     if callback is not None:  # none where there is no limit
