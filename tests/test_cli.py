@@ -76,7 +76,7 @@ def test_files_of_crawls_are_named_with_their_reader(tmp_path, command):
     (tmp_path / "in/2026/a.warc.gz").write_bytes(b"")
     for source, said in (
         (tmp_path / "in", "has no file that ends in .*read_warc reads files that end in .warc or .wet"),
-        (tmp_path / "in/2026/a.warc.gz", "holds 1 WARC file. .* curator_df.read_warc"),
+        (tmp_path / "in/2026/a.warc.gz", "has 1 WARC file, but .* curator_df.read_warc"),
     ):
         done = curator_df(command, source, tmp_path / "out", "--memory", "500MB")
         assert done.returncode in (1, 2)
@@ -130,7 +130,7 @@ MISTAKES = [
         ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--jaccard-threshold", "0.5"],
         "ParameterError: --scheme and --jaccard-threshold cannot be used with --exact",
     ),
-    (["dedup", "IN", "out", "--unit", "lines"], "ParameterError: --normalize and --unit go with --exact"),
+    (["dedup", "IN", "out", "--unit", "lines"], "ParameterError: --normalize and --unit need --exact"),
     (
         ["dedup", "IN", "out", "--exact", "--unit", "words"],
         "ParameterError: remove_repeated_parts: --unit words",

@@ -37,7 +37,8 @@ OTHER_THREADS = 12
 
 KERNEL_BYTES = 6_000_000
 """Room for the machine code of the kernels that tasks load: 1 MB each, about. Measured: 5 MB for six of them."""
-
+SHARED_FRACTION = 0.25
+"""Share of a worker's limit in shared memory from which on it is what a step shares that ends the worker."""
 ROLLUP_SECONDS = 1.0
 """Maximum age in seconds of a nanny's reading of its worker's shared memory; reading it takes milliseconds."""
 
@@ -90,7 +91,8 @@ def end_for_counted_memory(nanny: Any) -> None:
         if time.monotonic() >= due:
             others_bytes, due = max(0, counted_bytes(nanny.pid) - private), time.monotonic() + ROLLUP_SECONDS
         if private + others_bytes > limit:
-            note_end_by_nanny(nanny.pid, private + others_bytes, int(limit))
+            if others_bytes > SHARED_FRACTION * limit:  # not a leak, after which the range runs again on a new worker
+                note_end_by_nanny(nanny.pid, private + others_bytes, int(limit))
             manager.memory_monitor(nanny)
 
     if callback is not None:  # None if there is no limit

@@ -155,12 +155,8 @@ def add_embedding(
     refuse_columns(df, operator, into)
     choose(operator, "pooling", pooling, Pooling)
     choose(operator, "precision", precision, Precision)
-    parameters: dict[str, Any] = {
-        "text": text,
-        "into": into,
-        "normalize_vectors": normalize_vectors,
-        "precision": precision,
-    }
+    parameters: dict[str, Any] = {"text": text, "into": into, "precision": precision}
+    parameters["normalize_vectors"] = normalize_vectors
     if callable(model):
         if dimensions is None:
             raise ParameterError(

@@ -41,6 +41,8 @@ LEAST_BYTES = 8_000_000
 """A process that holds less is not ended: it would change nothing."""
 SLACK_BYTES = 48_000_000
 """What a worker may hold more than it is said to: libraries that it imports with its first tasks."""
+NO_BYTES = 1 << 62
+"""Limit of a worker that its data limit binds."""
 LEAST_SHARE = 0.25
 """Share of what the largest holds from which on a process is an offender; of those the youngest is ended first."""
 SETTLE_SECONDS = 0.1
@@ -75,12 +77,25 @@ CLIENT, OWN, WORKER, OTHER = "client", "own", "worker", "other"
 class Member:
     """One process of the tree."""
 
-    __slots__ = ("bytes", "ended", "kind", "limit", "parent", "pid", "private", "shared", "shmem", "started", "worker")
+    __slots__ = (
+        "bytes",
+        "ended",
+        "idle",
+        "kind",
+        "limit",
+        "parent",
+        "pid",
+        "private",
+        "shared",
+        "shmem",
+        "started",
+        "worker",
+    )
 
     def __init__(self, pid: int, parent: int, started: int, kind: str = OTHER, worker: int = 0) -> None:
         self.pid, self.parent, self.started, self.kind, self.worker = pid, parent, started, kind, worker
         self.private = self.shared = self.bytes = self.shmem = 0
-        self.limit = 0
+        self.limit = self.idle = 0
         """Counted bytes that a worker may hold."""
         self.ended = False
 
@@ -282,7 +297,10 @@ class Guard:
                 self.slots[pid] = slot
         for pid, slot in list(self.slots.items()):
             if pid in self.family.members:
-                self.family.members[pid].limit = read_head(slot)[1] + self.exclusive + SLACK_BYTES
+                one = self.family.members[pid]
+                one.idle = read_head(slot)[1]
+                # What has its data limit is bounded by that; a task that runs alone may raise it, beside what leaks.
+                one.limit = one.idle + self.exclusive + SLACK_BYTES if is_without_limit(pid) else NO_BYTES
             else:
                 os.close(slot)
                 del self.slots[pid]
@@ -326,8 +344,7 @@ class Guard:
         members = self.family.members
         while (one := offender(members.values(), self._bound + ahead - self.wall)) is not None:
             same = [other for other in members.values() if other.kind == OTHER and other.worker == one.worker]
-            idle = one.limit - self.exclusive - SLACK_BYTES
-            took = sum(other.bytes for other in same) if one.kind == OTHER else max(one.shmem, one.bytes - idle)
+            took = sum(other.bytes for other in same) if one.kind == OTHER else max(one.shmem, one.bytes - one.idle)
             self._note(one, took + ahead, max(0, self.wall - self._bound + took))
             one.ended = True
             end(one.pid)
@@ -387,6 +404,14 @@ def limit_data_of(pid: int, more_bytes: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
     except (OSError, ValueError):  # it has ended, or belongs to somebody else now: then it can only be ended
         return
+
+
+def is_without_limit(pid: int) -> bool:
+    """Tell whether a process has no data limit, such as a worker in which a library has lifted it."""
+    try:
+        return resource.prlimit(pid, resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
+    except (OSError, ValueError):  # it has ended, or belongs to somebody else now
+        return False
 
 
 def end(pid: int) -> None:

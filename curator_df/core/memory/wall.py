@@ -27,7 +27,6 @@ from curator_df.core.memory.guard import (
     ENDED,
     FREE,
     HEAD,
-    PRIVATE,
     PROCESS,
     SHARED,
     SLOT_BYTES,
@@ -379,4 +378,4 @@ def note_end_by_nanny(pid: int, counted: int, limit_bytes: int) -> None:
                 content[HEAD.size :].rstrip(b"\0").decode(errors="replace"),
             )
             took_bytes, free_bytes = counted - idle_bytes, max(0, limit_bytes - idle_bytes)
-            append_line(f"{wall.folder}/{ENDED}", [pid, pid, pid, PRIVATE, took_bytes, free_bytes, steps])
+            append_line(f"{wall.folder}/{ENDED}", [pid, pid, pid, SHARED, took_bytes, free_bytes, steps])

@@ -575,8 +575,7 @@ def test_rows_are_set_aside_for_it_where_that_was_asked_for_and_only_a_few(dispa
     def script(attempt):
         if attempt.piece.number != 2:
             return done(attempt)
-        address = len(attempt.aside)
-        return step_memory(attempt, unit=Unit(address, address, 1, "f"))
+        return step_memory(attempt, unit=Unit(len(attempt.aside), len(attempt.aside), 1, "f"))
 
     ran = dispatch(script)
     ran.dispatcher.job = dataclasses.replace(ran.dispatcher.job, on_error="quarantine")
@@ -596,8 +595,6 @@ def test_a_worker_that_was_ended_for_its_step_is_the_error_although_its_task_say
 
     ran = dispatch(script)
     ran.dispatcher.session.wall = wall
-    with pytest.raises(
-        StepMemoryError, match="step 'f' shares memory and took 600 MB; 480 MB were free of memory='1GB'"
-    ):
+    with pytest.raises(StepMemoryError, match="step 'f' shares memory and took 600 MB; 480 MB were free"):
         ran.run()
     wall.close()
