@@ -22,7 +22,7 @@
     ├── ResumeError (RuntimeError)          the output's journal belongs to another input or program
     ├── OperatorError (RuntimeError)        a user's function raised; names the step and the rows
     ├── StepMemoryError (MemoryError)       what a step started or shared would have passed the number; names the step
-    ├── WorkerLostError (RuntimeError)      workers kept dying on one range
+    ├── WorkerLostError (RuntimeError)      workers were repeatedly killed by one input split
     ├── SchedulerLostError (RuntimeError)   the connection to the scheduler was lost; the run can be resumed
     ├── RowCountError (RuntimeError)        not all rows read are accounted for
     ├── BarrierError (RuntimeError)         a deferred operation was computed without `checkpoint`

@@ -151,7 +151,7 @@ class Cluster:
         self._local = (
             _start_in_process(layout, dashboard, self._host) if layout.in_process else self._start_workers(dashboard)
         )
-        with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # of its connection too
+        with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # for its connection too
             self.client = Client(self._local, set_as_default=True)
         watch_streams(self.client, self._local)
         self._session = Session(
@@ -250,7 +250,7 @@ class Cluster:
     @property
     def dashboard_link(self) -> str:
         """Address of Dask's dashboard, on this machine only."""
-        # In process, Dask would show this machine's address, though the dashboard is bound to the loopback interface.
+        # In process, Dask would show this machine's address, although the dashboard is bound to the loopback interface.
         return re.sub("//[^/]*?:(?=[0-9]+/)", f"//{in_brackets(self._host)}:", str(self._local.dashboard_link))
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ def end_for_counted_memory(nanny: Any) -> None:
 
 
 def prepare_process() -> None:
-    """Import what tasks need and choose the allocators, before anything is measured."""
+    """Import the packages that tasks need and choose the allocators, before anything is measured."""
     import pyarrow as pa
     import pyarrow.json
     import pyarrow.parquet

@@ -21,12 +21,12 @@ RESULTS_FRACTION = 0.3
 SHUFFLE_BUFFERS_PER_WORK = 16
 """Divisor of a worker's working memory for each of the two buffers of Dask's P2P shuffle: one sixteenth."""
 LOG_MESSAGES = 50
-"""Messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default. The first
-messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
+"""Number of messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default.
+The first messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
 
 
 def worker_environment(layout: Layout, wall: Wall | None = None) -> dict[str, str]:
-    """Return the environment variables of a worker process. Dask prefers those that the environment has already."""
+    """Return the environment variables of a worker process. Variables that are already set take precedence in Dask."""
     return {
         **({} if wall is None else {WALL_VARIABLE: wall.folder}),
         WORK_BYTES_VARIABLE: str(layout.work_bytes),

@@ -26,7 +26,7 @@ NO_HOME = "/nonexistent"
 ADDRESS_SPACE_BYTES = 8_000_000_000
 """Maximum bytes that a process maps before it works (stacks of threads, arenas, libraries), hardly any of which are touched."""
 OPEN_FILES = 256
-"""A client with a few workers has up to 60 open files, and 8 more for each worker."""
+"""Number of open files needed: a client with a few workers has up to 60, and 8 more for each worker."""
 THREADS_OF_RUN = 4
 """Threads that a run starts in the process of its client."""
 LOOPBACK_SECONDS = 5

@@ -14,7 +14,7 @@ from curator_df.cluster.surroundings import limits_in_force
 from curator_df.errors import NoClusterError
 
 START_SECONDS = 120
-"""How long workers may take to start on a loaded machine."""
+"""Maximum seconds that workers may take to start on a loaded machine."""
 SILENT_SECONDS = 60
 """How long start-up may take without a single living worker process."""
 CLOSE_SECONDS = 15
@@ -160,4 +160,4 @@ def _why_none_started(exc: BaseException | None) -> str:
     if exc is not None:
         return f"A worker process could not be started ({type(exc).__name__}: {exc}). {too_low or SYSTEM_REFUSES}"
     why = f"{too_low}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
-    return f"the worker processes did not start (what they said stands above). {why}"
+    return f"the worker processes did not start (their output is above). {why}"

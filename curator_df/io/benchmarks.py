@@ -218,7 +218,7 @@ def _parquet_rows(path: str, storage_options: Mapping[str, Any] | None) -> Itera
                 number += 1
         if number != parquet.metadata.num_rows:
             raise OSError(
-                f"the footer says {show_count(parquet.metadata.num_rows, 'row')}, and the pages hold {number:,}"
+                f"the footer has {show_count(parquet.metadata.num_rows, 'row')}, but the pages have {number:,}"
             )
 
 

@@ -149,16 +149,16 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
         group = metadata.row_group(place)
         if group.num_columns != metadata.num_columns:
             raise OSError(
-                f"its footer names {show_count(metadata.num_columns, 'column')}, and its row group {place} has "
+                f"its footer has {show_count(metadata.num_columns, 'column')}, but its row group {place} has "
                 f"{group.num_columns:,}"
             )
         if group.num_rows < 0:
-            raise OSError(f"its footer says that row group {place} has {show_count(group.num_rows, 'row')}")
+            raise OSError(f"its footer gives {show_count(group.num_rows, 'row')} for row group {place}")
         rows += group.num_rows
     if rows != metadata.num_rows:
-        raise OSError(f"its footer says {show_count(metadata.num_rows, 'row')}, and its row groups add up to {rows:,}")
+        raise OSError(f"its footer gives {show_count(metadata.num_rows, 'row')}, but its row groups add up to {rows:,}")
     if rows > 1 << OFFSET_BITS:
-        raise OSError(f"its footer says {show_count(rows, 'row')}, and a file may have {1 << OFFSET_BITS:,}")
+        raise OSError(f"its footer gives {show_count(rows, 'row')}, but the maximum is {1 << OFFSET_BITS:,}")
 
 
 class _PageWantedError(Exception):

@@ -139,7 +139,7 @@ class JsonlSource:
         return int((self.listing.sizes * factors).sum())
 
     def why_no_columns(self) -> str:
-        """Say why no columns were found; the first lines of the files are read again."""
+        """Explain why no columns were found; the first lines of the files are read again."""
         return why_no_columns(self.listing, quarantines=self.quarantines)
 
     def about_rows(self) -> int | None:
@@ -437,12 +437,12 @@ def _require_names(
 
 
 def why_no_columns(listing: Listing, *, quarantines: bool = False) -> str:
-    """Say why no columns are found in files: they hold no rows, or rows without fields."""
+    """Explain why no columns are found in files: they have no rows, or rows without fields."""
     heads = _heads(listing, quarantines=quarantines)
     if any(found for _, found in _rows(heads)):
         return f"the first rows of {show_count(len(listing), 'file')} are objects without fields"
     looked_at = "" if len(heads) == len(listing) else f" (the first lines of {len(heads):,} were read)"
-    return f"there are no rows in {show_count(len(listing), 'file')}{looked_at}"
+    return f"no rows were found in {show_count(len(listing), 'file')}{looked_at}"
 
 
 def _heads(listing: Listing, *, quarantines: bool) -> list[tuple[int, bytes]]:

@@ -406,7 +406,7 @@ def _matched(path: str, suffixes: tuple[str, ...], recursive: bool) -> Iterator[
     except OSError as exc:
         if exc.errno in (errno.ENOENT, errno.ELOOP) and os.path.islink(path):
             raise _dangling(path) from exc
-        raise InputError(f"cannot look at {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+        raise InputError(f"cannot access {path!r}: {exc.strerror}{_way_in(exc)}") from exc
     if stat.S_ISREG(mode):
         yield _stamped(path)
     elif not recursive and stat.S_ISDIR(mode):

@@ -71,7 +71,7 @@ def rows_between(
                         if position >= stop:
                             break
                 if position < min(row + rows, stop) or position > row + rows:
-                    raise OSError(f"the footer says {show_count(rows, 'row')}, and the pages hold {position - row:,}")
+                    raise OSError(f"the footer has {show_count(rows, 'row')}, but the pages have {position - row:,}")
         row += rows
 
 

@@ -41,7 +41,7 @@ from curator_df.io.partitions import from_source
 SPOOL_FOLDER = "spool"
 """Folder below the working folder of the cluster."""
 GROUP_BYTES = 8_000_000
-"""About the bytes of a row group: a run reads one at a time."""
+"""Approximate bytes of a row group, the unit that a run reads."""
 DISK_SHARE = 0.5
 """Bytes of a file as a share of those of its rows in memory, where they are not known yet: text takes 0.3 to 0.45."""
 SETTLE_SECONDS = 20.0
@@ -105,7 +105,7 @@ class Spool:
         return self._session.working(SPOOL_FOLDER)
 
     def spooled(self, expression: Any) -> Spooled:
-        """Return the table of an expression, read back from working files that are written first if they are not there."""
+        """Return the table of an expression, read back from working files, which are written first if they do not exist."""
         known = self.known(expression)
         if known is None:
             known = self._tables[str(expression._name)] = self._written(expression, str(expression._name))

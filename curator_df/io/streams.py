@@ -29,10 +29,10 @@ MARK_BYTES = 2
 SHOWN_BYTES = 16
 """Number of bytes shown in a message."""
 OUTPUT_BYTES = 1 << 20
-"""Most decompressed bytes taken from zlib, bz2 or xz at once."""
+"""Maximum decompressed bytes taken from zlib, bz2 or xz at once."""
 LARGEST_WINDOW_BYTES = 1 << 27
-"""Largest window of a zstd frame and dictionary of an xz file: what ``zstd -d`` takes by default, and more than
-``xz -9`` makes. Such a window is held besides the few MB; most files have one of 2 to 8 MiB."""
+"""Maximum window of a zstd frame, and maximum dictionary of an xz file: the default of ``zstd -d``, and more than ``xz -9``
+makes. Such a window is held in addition to the few MB; most files have one of 2 to 8 MiB."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_SUFFIXES = (".zst", ".zstd")
 STORE_BYTES = 1 << 21
@@ -65,8 +65,8 @@ class TrailingData(ValueError):  # noqa: N818 - never seen by users
 
     def __init__(self, at: int, shown: bytes, advice: str) -> None:
         super().__init__(
-            f"from byte {at:,} of the file on, other data follows the compressed data (it begins {shown!r}); what comes before "
-            f"it is whole: write it without that data {advice}, or keep its rows with on_bad_rows='quarantine'"
+            f"other data follows the compressed data from byte {at:,} of the file on (it begins {shown!r}). The data before "
+            f"it is intact: write it without that data {advice}, or keep its rows with on_bad_rows='quarantine'"
         )
         self.at, self.shown = at, shown
 
@@ -133,7 +133,7 @@ def open_bytes(
     storage_options : mapping, optional
         Options for fsspec.
     listed : Listed, optional
-        What the file was when it was listed: another file, or one that changes while it is read, is an error.
+        State of the file when it was listed: another file, or one that changes while it is read, is an error.
     on_trailing : callable, optional
         Takes data that follows the compressed data, which ends the stream; without it that is an error. Arguments: bytes
         that were decompressed, what is wrong, and the first bytes of that data.
@@ -344,7 +344,7 @@ class _Plain:
 
 
 class Decompressed:
-    """A compressed file; its pieces are copied into the caller's buffer, never joined."""
+    """Compressed file; its pieces are copied into the caller's buffer, never joined."""
 
     def __init__(self, file: Any, path: str, on_trailing: OnTrailing | None = None) -> None:
         from curator_df.io.zstd_frames import ZstdFrames  # which needs this module

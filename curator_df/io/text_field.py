@@ -22,7 +22,7 @@ from curator_df.io.scan import Lines
 LEAST_BYTES = PARSE_BYTES
 """Minimum bytes of lines for this method: numba, which it needs, is not loaded for a few."""
 LOOKED_AT = 16
-"""Lines that say which text is the longest."""
+"""Number of lines from which the longest text is determined."""
 MANY_TEXTS = 16
 """Columns of text from which on the longest is found by parsing these lines once, not by taking each column out of them."""
 MOST_PARSED_BYTES = 8_000_000

@@ -140,7 +140,7 @@ class TextSource:
             trailing.clear()
             try:
                 text = self._text(file, block_bytes - held.size_bytes if held.files else largest_row_bytes, trailing)
-                if text is None and held.files:  # it decompresses to more than was thought
+                if text is None and held.files:  # it decompresses to more than estimated
                     yield held.block()
                     trailing.clear()
                     text = self._text(file, largest_row_bytes, trailing)

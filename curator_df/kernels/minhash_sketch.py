@@ -4,8 +4,8 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MinHash signatures: the minimum of every permutation over the shingle hashes of each text.
 
-See `minhash` for the functions to call, and for what is proved about the bits. The permutation is `least_32` and `least_64`,
-and nowhere else.
+See `minhash` for the functions to call, and for what is proved about the bits. The permutation is implemented only in `least_32`
+and `least_64`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def sketch_32(
 ) -> None:
     """Lower each row of ``signatures``, shape (rows, permutations), to that of all shingles of its text.
 
-    They are to hold the largest number of their type before. A text without shingles has zeros.
+    The caller fills the rows with the largest number of their type. A text without shingles gets zeros.
     """
     _sketch(data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures)
 

@@ -114,9 +114,9 @@ def read_values(values: npt.NDArray[np.uint8], scheme: Scheme, where: str) -> St
                 "them again with add_minhash"
             )
         raise SchemaError(
-            f"{where} holds signatures that were made in another way than asked for, from row {first:,} of a "
-            f"block on: {scheme.ngrams} {scheme.ngram_size}, {scheme.bits} bits, seed={scheme.seed}, normalize="
-            f"{scheme.normalize!r} was asked for. Give the scheme= that add_minhash was called with"
+            f"{where} has signatures that were made with other parameters than requested, from row {first:,} of a "
+            f"block on. Requested: {scheme.ngrams} {scheme.ngram_size}, {scheme.bits} bits, seed={scheme.seed}, normalize="
+            f"{scheme.normalize!r}. Use the scheme= with which add_minhash was called"
         )
     contents = np.ascontiguousarray(values[:, ID_BYTES:HEADER_BYTES]).view("<u8").astype(np.uint64, copy=False)
     whole = HEADER_BYTES + (values.shape[1] - HEADER_BYTES) // word.itemsize * word.itemsize

@@ -36,7 +36,7 @@ def _cut(tokenizer: Any, text: str, answers: Answers, max_tokens: int) -> list[i
     room = max_tokens - len(bare)
     if room < 0:
         raise ParameterError(
-            f"the prompt alone has {len(bare):,} tokens, but the model is given {max_tokens:,}; raise max_tokens"
+            f"the prompt without a text has {len(bare):,} tokens, but max_tokens={max_tokens:,}. Use a larger max_tokens="
         )
     ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
     while room > 0:

@@ -85,7 +85,7 @@ def chosen_model(
 def _of_another_kind(
     operator: str, classifier: Any, chosen: Mapping[str, Any], settings: Mapping[str, Any], rows: Any
 ) -> tuple[Found, ClassScores] | None:
-    """Return a pipeline, a file of fastText or a function, and what its numbers mean; None if it is none of these."""
+    """Return a pipeline, fastText file or function, and the meaning of its numbers; None for any other classifier."""
     labels, thresholds = chosen["labels"], chosen["thresholds"]
     if is_pipeline(classifier):
         refuse_settings(operator, settings)

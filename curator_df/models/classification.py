@@ -84,7 +84,7 @@ def add_class(
         Class whose score to return, whichever class the text has: for example how good a text is, for a model with the
         classes good and bad. By default the score of the text's own class.
     answer_into : str, optional
-        For a classifier that answers in words (Aegis): column for the raw answers, which show why a class is unknown.
+        For a generative classifier (Aegis): column for the raw answers, which show why a class is unknown.
     max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources, trust_remote_code
         As in `add_embedding`.
     revision : str, optional
@@ -262,15 +262,15 @@ def _add_factor(operator: str, model: Found, scores: ClassScores, answer_into: s
 
 
 def _known(operator: str, names: str | Sequence[str], scores: ClassScores) -> tuple[str, ...]:
-    """Return names of classes; raise `ParameterError` if there are none, or one is not of the model."""
+    """Return names of classes; raise `ParameterError` if there are none, or one is not a class of the model."""
     wanted, known = strings_of(operator, "classes", names), ", ".join(map(repr, scores.labels))
     if not wanted:
         raise ParameterError(
-            f"{operator}: classes={names!r} names no class, so no row would stay; name at least one of: {known}"
+            f"{operator}: classes={names!r} has no class, so no row would be kept. Use at least one of: {known}"
         )
     if unknown := [name for name in wanted if name not in scores.labels]:
         raise ParameterError(
-            f"{operator}: classes= names {unknown[0]!r}, which is not a class of the model; it has: {known}"
+            f"{operator}: classes= has {unknown[0]!r}, which is not a class of the model. Use classes among: {known}"
         )
     return wanted
 

@@ -24,7 +24,7 @@ Dtype = Literal["auto", "float32", "bfloat16"]
 
 
 def chosen_numbers(operator: str, compute_dtype: Dtype, device: Device) -> Numbers:
-    """Return in which numbers a model computes.
+    """Return the number format of a model's computation.
 
     Examples
     --------

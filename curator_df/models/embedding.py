@@ -72,7 +72,7 @@ def add_embedding(
         Name of the column.
     pooling : {"auto", "mean", "cls"}
         How to pool the last layer: the mean over the tokens, or the vector of the first token. By default as specified
-        beside the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
+        next to the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
     normalize_vectors : bool, default True
         Whether to normalize vectors to length 1.
     precision : {"float32", "float16"}
@@ -242,8 +242,8 @@ def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArr
         stored = vectors.astype(precision, copy=False)
     if (lost := np.isinf(stored) & np.isfinite(vectors)).any():
         raise OperatorError(
-            f"add_embedding: the model made {vectors[lost][0]:,.1f} as a number of a vector, and precision={precision!r} stores "
-            f"none beyond {np.finfo(precision).max:,.0f}; use normalize_vectors=True or precision='float32'"
+            f"add_embedding: a vector has the number {vectors[lost][0]:,.1f}, but precision={precision!r} stores "
+            f"at most {np.finfo(precision).max:,.0f}. Use normalize_vectors=True or precision='float32'"
         )
     return stored
 

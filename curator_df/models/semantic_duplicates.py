@@ -213,7 +213,7 @@ def find_semantic_duplicates(
         What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
     on_oom : {"retry", "raise"}
-        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same place.
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same folder.
     storage_options : dict, optional
         fsspec options.
 

@@ -55,9 +55,9 @@ class TextModel:
     files: ModelFiles
     """Files and sizes of the model."""
     head: Head
-    """What is made of its last layer."""
+    """Use of its last layer."""
     max_tokens: int
-    """Tokens of a text that it reads."""
+    """Maximum number of tokens of a text that it reads."""
     max_chars: int
     """Maximum number of characters of a text that are tokenized."""
     batch_tokens: int = field(metadata={"identity": False})
@@ -115,7 +115,7 @@ class TextModel:
 
     @property
     def longest_tokens(self) -> int:
-        """What a document takes at most, as tokens: a batch has room for one at least."""
+        """Size of the longest document in tokens: a batch has room for at least one."""
         return self.max_tokens + self.row_tokens
 
     @property
@@ -250,7 +250,7 @@ def user_model(
 
 
 def refuse_settings(operator: str, settings: Mapping[str, Any]) -> None:
-    """Raise `ParameterError` where something is set that only models as files of transformers have."""
+    """Raise `ParameterError` if a setting is given that only transformers models have."""
     choose(operator, "compute_dtype", settings["compute_dtype"], Dtype)
     for name, value in settings.items():
         if value not in (None, False, "auto"):

@@ -267,7 +267,7 @@ def _fraction(rows: int, num_bands: int, map_files: int, layout: Layout, free_by
 
 def _hash_reason(rows: int, wide: bool) -> str:
     chosen = "64 bits" if wide else "32 bits"
-    return f"{chosen}: about {show_count(rows, 'row')}, and from {MANY_ROWS:,} on 32 bits make texts alike that are not"
+    return f"{chosen}: about {show_count(rows, 'row')}, and from {MANY_ROWS:,} rows on, 32-bit hashes match texts that differ"
 
 
 def _disk_reason(disk_bytes: int, free_bytes: int | None, folder: Folder, fraction: float) -> str:

@@ -70,11 +70,11 @@ def recommend_batches(
     if device_bytes is None:
         return Batches(tokens, None, tuple(reasons))
     on_device = model.fitting_tokens(device_bytes - model.weight_bytes)
-    said = f"{show_size(device_bytes)} of a GPU do not hold its weights and a text of {model.max_tokens:,} tokens"
+    said = f"{show_size(device_bytes)} of GPU memory are too little for the weights and one text of {model.max_tokens:,} tokens"
     if on_device:
-        said = f"{show_size(device_bytes)} of a GPU hold its weights and batches of {on_device:,} padded tokens, "
+        said = f"{show_size(device_bytes)} of GPU memory fit the weights and batches of {on_device:,} padded tokens, "
         said += f"{on_device // model.max_tokens:,} texts of {model.max_tokens:,}"
-    reasons.append(("device", f"{said}; computed, not measured: no model has run on a GPU here"))
+    reasons.append(("device", f"{said}; computed, not measured on a GPU"))
     return Batches(tokens, on_device, tuple(reasons))
 
 
@@ -96,7 +96,7 @@ def _host_tokens(model: TextModel, plan: Callable[[Callable[[Any], Any]], object
             plan(functools.partial(_with_model, model=dataclasses.replace(model, batch_tokens=tokens)))
         except BudgetError as exc:
             if tokens <= model.max_tokens:
-                return 0, f"it does not fit, not even with one text at a time ({exc})"
+                return 0, f"the model does not fit, even with batches of one text ({exc})"
             tokens = max(tokens // 2, model.max_tokens)
             continue
         why = "the default" if tokens == DEFAULT_BATCH_TOKENS else "the largest that fits"

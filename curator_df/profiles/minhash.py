@@ -38,8 +38,8 @@ NEMO = Scheme(
 # NEMO, but operators use 64-bit hashes for a billion rows or more.
 DEFAULT = NEMO.replace(name="DEFAULT", source=NEMO.source)
 
-# datatrove 0.10, examples/fineweb.py: n_grams=5, num_buckets=14, hashes_per_bucket=8, precision=64, seed=1. datatrove cuts
-# words with spaCy after simplify_text, which also takes out punctuation; here only case and white space are made alike.
+# datatrove 0.10, examples/fineweb.py: n_grams=5, num_buckets=14, hashes_per_bucket=8, precision=64, seed=1. datatrove splits
+# words with spaCy after simplify_text, which also removes punctuation; here only case and white space are normalized.
 FINEWEB = Scheme(
     "words",
     5,

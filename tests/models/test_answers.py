@@ -126,7 +126,7 @@ def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
     _, offsets = LoadedModel(model)._encode(pa.chunked_array([[TEXTS[-1], "the river"]]))
     assert np.diff(offsets).tolist() == [64, 12]
     short = dataclasses.replace(model, max_tokens=7)
-    with pytest.raises(errors.ParameterError, match="the prompt alone has 10 tokens, but the model is given 7"):
+    with pytest.raises(errors.ParameterError, match="the prompt without a text has 10 tokens, but max_length=7"):
         LoadedModel(short)._encode(pa.chunked_array([["the river"]]))
 
 
@@ -140,7 +140,7 @@ def test_rows_go_by_the_class_that_an_answer_names(guard):
 def test_what_does_not_fit_is_refused(guard):
     with pytest.raises(errors.ParameterError, match=r"max_tokens=91, but .* at most 90 tokens"):
         table().pipe(cdf.add_class, guard, max_tokens=91)
-    with pytest.raises(errors.ParameterError, match="classifier that answers in words"):
+    with pytest.raises(errors.ParameterError, match="generative classifier"):
         table().pipe(cdf.add_class, lambda texts: [[1, 2]] * len(texts), labels=["a", "b"], answer_into="raw")
     with pytest.raises(errors.ParameterError, match=r"score_of='safe'.*only the answer has a score"):
         table().pipe(cdf.add_class, guard, score_of="safe")

@@ -95,7 +95,7 @@ def test_layers_on_an_encoder_give_one_of_their_classes(name, width, tmp_path):
     encoder = write_deberta(tmp_path / "encoder")
     folder = write_classifier(tmp_path / "model", encoder, "model", {"fc": width}, id2label=labels)
     entry = dataclasses.replace(ENTRIES[name], model=str(folder), max_tokens=64)
-    with pytest.warns(UserWarning, match=rf"other classes than were published for {name}: .*'class 0'"):
+    with pytest.warns(UserWarning, match=rf"other classes than those published for {name}; .*'class 0'"):
         computed(entry)
     labels = {str(place): label for place, label in enumerate(entry.classes)}
     folder = write_classifier(tmp_path / "published", encoder, "model", {"fc": width}, id2label=labels)

@@ -190,7 +190,7 @@ def test_labels_are_refused_where_tiers_name_the_classes(one_number):
 
 
 def test_no_class_at_all_cannot_be_kept():
-    said = r"names no class, so no row would stay; name at least one of: 'good', 'bad', 'ugly'"
+    said = r"has no class, so no row would be kept\. Use at least one of: 'good', 'bad', 'ugly'"
     with pytest.raises(errors.ParameterError, match=rf"keep_class: classes=\[\] {said}"):
         table().pipe(cdf.keep_class, letters, labels=LABELS, classes=[])
     with pytest.raises(errors.ParameterError, match=rf"keep_class: classes=\(\) {said}"):

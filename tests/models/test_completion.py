@@ -151,7 +151,7 @@ def test_a_request_that_failed_in_a_run_is_not_sent_again_in_it(server, tmp_path
 def test_lists_in_a_prompt_are_refused_before_anything_is_asked(server, tmp_path):
     lists = pd.Series([["a", "b"]], dtype=pd.ArrowDtype(pa.list_(pa.string())))
     docs = dd.from_pandas(pd.DataFrame({"text": ["x"], "tags": lists}), npartitions=1)
-    with pytest.raises(errors.SchemaError, match=r"the prompt names 'tags', whose values are of the type list"):
+    with pytest.raises(errors.SchemaError, match=r"the prompt uses the column 'tags', which has the type list"):
         docs.pipe(cdf.add_completion, "{text} {tags}", base_url=server.base_url, model="m", cache=tmp_path)
     assert server.asked == []
 

@@ -234,7 +234,7 @@ def test_a_run_that_sets_rows_aside_ends_where_every_row_is_refused(server, tmp_
     server.faults = {"": ["400"] * 999}
     docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
     docs = cdf.add_completion(docs, "{text}", base_url=server.base_url, model="m", cache=tmp_path / "cache")
-    with pytest.raises(errors.OperatorError, match=r"^add_completion: 20 requests one after the other failed"):
+    with pytest.raises(errors.OperatorError, match=r"^add_completion: 20 consecutive requests failed"):
         cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
     assert len(server.asked) <= 20 + 8
 

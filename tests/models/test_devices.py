@@ -121,7 +121,7 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
     device = planned(corpus.pipe(cdf.add_embedding, model, resources=GPU), 8_000_000_000)
     assert "model    add_embedding: computes in bfloat16 on the worker's GPU" in str(device)
     assert device.device_bytes == 8_000_000_000  # gpus=1: all that may be used
-    assert "gpu      8.00 GB projected on each (assumed: 8.00 GB for models), 8.00 GB allowed" in str(device)
+    assert "gpu      8.00 GB estimated peak on each (assumed: 8.00 GB for models), 8.00 GB budget" in str(device)
     (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, model, resources=GPU))
     assert (kernel.fixed_bytes, kernel.resource_bytes) == (CALL_BYTES, 0)  # batches are there
     assert device.held_bytes > plain.held_bytes + 0.9 * (
@@ -131,7 +131,7 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
 
 def test_a_gpu_that_is_missing_or_too_small_is_refused_by_the_plan(model, corpus):
     docs = corpus.pipe(cdf.add_embedding, model, resources=GPU)
-    with pytest.raises(errors.BudgetError, match="the workers here have none"):
+    with pytest.raises(errors.BudgetError, match="these workers have none"):
         planned(docs)
     with pytest.raises(
         errors.BudgetError, match=r"add_embedding: the model and one long text need \d+ MB of GPU memory"
@@ -159,7 +159,7 @@ def test_a_batch_fills_the_part_of_a_gpu_that_a_call_may_use(model):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_worker_without_a_gpu_does_not_compute_on_its_cpus_instead(model):
-    with pytest.raises(errors.ParameterError, match=r"is to run on a GPU, and this torch .* sees none"):
+    with pytest.raises(errors.ParameterError, match=r"should run on a GPU, but this torch .* sees none"):
         vectors(table(TEXTS).pipe(cdf.add_embedding, model, resources=GPU))
 
 

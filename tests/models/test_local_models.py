@@ -135,7 +135,7 @@ def test_decisions_and_single_numbers(fitted):
         table().pipe(cdf.add_class, number)
     with pytest.raises(errors.ParameterError, match="score_of='high'"):
         table().pipe(cdf.add_class, number, thresholds=thresholds, score_of="high")
-    with pytest.raises(errors.ParameterError, match="fit it first"):
+    with pytest.raises(errors.ParameterError, match="Fit it first"):
         table().pipe(cdf.add_class, make_pipeline(type(fitted[0])(), LinearSVC()))
 
 

@@ -113,7 +113,7 @@ def test_the_encoder_is_planned_by_its_own_configuration(quality):
 
 
 def test_what_is_missing_or_unknown_is_refused(quality, encoder, tmp_path):
-    with pytest.raises(errors.ParameterError, match="makes classes"):
+    with pytest.raises(errors.ParameterError, match="is a classifier with its own layers"):
         table().pipe(cdf.add_embedding, quality)
     with pytest.raises(errors.ParameterError, match="no layer fc"):
         find_model("add_class", write_classifier(tmp_path / "none", encoder, "model", {"other": 3}))
@@ -161,7 +161,7 @@ def test_few_examples_and_unlikely_tasks_are_none():
 
 
 def test_models_of_another_kind_are_refused(prompts, quality):
-    with pytest.raises(errors.ParameterError, match="not a model of tasks"):
+    with pytest.raises(errors.ParameterError, match="not a prompt task model"):
         table().pipe(cdf.add_prompt_scores, model=quality, max_tokens=64)
     with pytest.raises(errors.ParameterError, match="8 questions at once"):
         table().pipe(cdf.add_class, prompts)

@@ -396,7 +396,7 @@ def test_a_row_without_memory_is_set_aside_and_counted_or_is_the_error(tmp_path)
     docs = docs.pipe(cdf.keep_where, without_memory_for_40)
     with pytest.raises(MemoryError):
         cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work", on_oom="raise")
-    with pytest.warns(UserWarning, match=r"1 row did not fit .* and were not compared"):
+    with pytest.warns(UserWarning, match=r"1 row did not fit .* without a comparison"):
         groups = cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=3, workdir=tmp_path / "work")
     receipt = cdf.read_receipt(groups)
     assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_out_of_memory) == (90, 1, 1)

@@ -172,7 +172,7 @@ def test_code_is_part_of_what_the_model_is(with_code):
 def test_trust_has_no_meaning_where_nothing_comes_with_code():
     with pytest.raises(errors.ParameterError, match="trust_remote_code=True applies only to transformers models"):
         table().pipe(cdf.add_embedding, len, dimensions=1, trust_remote_code=True)
-    with pytest.raises(errors.ParameterError, match="trust_remote_code has no meaning"):
+    with pytest.raises(errors.ParameterError, match="trust_remote_code does not apply"):
         table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, classes="safe", trust_remote_code=True)
 
 

@@ -115,7 +115,7 @@ def test_what_is_wrong_is_said_when_the_operator_is_called(benchmark, tmp_path):
     with pytest.raises(errors.ColumnError, match="'text'"):
         docs.pipe(cdf.add_contamination, benchmark, into="text")
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n{')
-    with pytest.raises(errors.BadRowError, match=r"line 2 of the benchmark .*bad\.jsonl' is no JSON"):
+    with pytest.raises(errors.BadRowError, match=r"line 2 of the benchmark .*bad\.jsonl' is not JSON"):
         docs.pipe(cdf.drop_contaminated, tmp_path / "bad.jsonl")
 
 
@@ -175,7 +175,7 @@ def test_the_plan_counts_the_table_or_refuses_it(benchmark, tmp_path):
     words = " ".join(f"word{number}" for number in range(1_000_000))
     (tmp_path / "large.txt").write_text(words)
     large = plain.pipe(cdf.drop_contaminated, tmp_path / "large.txt")
-    with pytest.raises(errors.BudgetError, match=r"beside 25 MB that steps hold") as refused:
+    with pytest.raises(errors.BudgetError, match=r"after 25 MB for steps") as refused:
         planned(large, choose_layout(410_000_000, cpus=1))
     enough = int(str(refused.value).split("memory=")[1].replace("_", ""))
     assert planned(large, choose_layout(enough, cpus=1)).projected_bytes <= enough

@@ -62,8 +62,8 @@ class Leak:
 
     def __str__(self) -> str:
         return (
-            f"worker {self.worker} holds {self.growth_bytes / 1e6:,.0f} MB more than {show_count(self.tasks, 'task')} ago, "
-            f"{self.task_bytes / 1e6:,.2f} MB for each task, after free memory was given back"
+            f"worker {self.worker} uses {self.growth_bytes / 1e6:,.0f} MB more than {show_count(self.tasks, 'task')} ago, "
+            f"{self.task_bytes / 1e6:,.2f} MB for each task, after free memory was returned to the system"
         )
 
 
@@ -97,8 +97,8 @@ class LeakReceipt:
 
     def __str__(self) -> str:
         held = (
-            f"worker {self.worker} held {show_size(self.growth_bytes)} more after {show_count(self.tasks, 'task')}, "
-            f"{show_size(self.task_bytes)} a task; giving free pages back gave {show_size(self.given_back_bytes)}"
+            f"worker {self.worker} used {show_size(self.growth_bytes)} more memory after {show_count(self.tasks, 'task')}, "
+            f"{show_size(self.task_bytes)} per task; returning free pages freed {show_size(self.given_back_bytes)}"
         )
         if self.only_kept:
             return f"{held}, so it is not a leak"

@@ -161,7 +161,7 @@ class Tree:
         self._others: dict[int, int] = {}
 
     def held(self, *, anew: bool = False) -> int:
-        """Return the bytes that it holds; ``anew``: all of them looked at now, whatever was looked at before."""
+        """Return the bytes that it uses; ``anew`` reads all values again, including those that are read less often."""
         anew = anew or self._exact or self._samples % OTHERS_EVERY == 0
         if anew or self._samples % TREE_EVERY == 0:
             pids = processes(self._root, os.getpid())

@@ -38,9 +38,9 @@ def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str])
 
 def _operator_error(raised: str, remedy: str, block: Any, files: Sequence[str]) -> OperatorError:
     if not len(block):
-        return OperatorError(f"{raised} of no rows, such as steps before it may leave. {remedy}")
+        return OperatorError(f"{raised} without rows, which earlier steps may produce. {remedy}")
     rows = f"of {show_count(len(block), 'row')}"
-    if block.index.name == ADDRESS:  # a function of the user may have made another index
+    if block.index.name == ADDRESS:  # a user's function may have changed the index
         first, last = int(block.index[0]), int(block.index[-1])
         rows += f", from {_place(first, files)} to {_place(last, files)}"
     return OperatorError(

@@ -125,7 +125,7 @@ class Plan:
         layout = self.layout
         said = [
             ("input", f"{show_count(self.input_files, 'file')}, {show_size(self.input_bytes)}"),
-            ("memory", f"{show_size(self.projected_bytes)} projected, {show_size(layout.allowed_bytes)} allowed"),
+            ("memory", f"{show_size(self.projected_bytes)} estimated peak, {show_size(layout.allowed_bytes)} budget"),
             (
                 "layout",
                 f"{layout.shape}, {show_size(layout.thread_bytes)} of working memory for each thread ({layout.reason})",

@@ -65,7 +65,7 @@ class ReadPartition:
     block_bytes: int
     """Approximate decompressed bytes of each partition."""
     explicit: bool
-    """True when the user named the block size."""
+    """True if the user set the block size."""
     parts: Parts | None = None
     """How partitions divide the ranges, where some of these can only be read from their beginning."""
 
@@ -279,7 +279,7 @@ def add_spooler(spooler: Spooler) -> None:
 
 
 def remove_spooler(spooler: Spooler) -> None:
-    """Undo `add_spooler`."""
+    """Remove a spooler that `add_spooler` registered."""
     if spooler in _spoolers:
         _spoolers.remove(spooler)
 

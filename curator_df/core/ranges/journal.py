@@ -269,8 +269,8 @@ def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[
     if present and on_existing == "raise":
         state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
         raise OutputExistsError(
-            f"{folder.url} holds {state} already ({show_count(len(present), 'file')}). Go on with on_existing='resume', "
-            "delete what a run left there with on_existing='overwrite', or name another folder"
+            f"{folder.url} already contains {state} ({show_count(len(present), 'file')}). Continue with on_existing='resume', "
+            "delete the files of the run with on_existing='overwrite', or use another folder"
         )
     ours = (f"{JOURNAL_FOLDER}/", f"{QUARANTINE_FOLDER}/")
     strange = [name for name in present if sink.owns(name) is None and not name.startswith(ours)]

@@ -54,7 +54,7 @@ class Manifest:
     device_spilled_bytes: int | None = None
     """Bytes moved from its GPU to the host in this run so far; None if no block was on the GPU."""
     worker: str = ""
-    """Host and process number of the worker."""
+    """Host and process ID of the worker."""
     idle_bytes: int = 0
     """Private resident bytes of its worker before the first task of the process; 0 where nobody knows."""
     floor_bytes: int = 0

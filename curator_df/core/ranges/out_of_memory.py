@@ -136,7 +136,7 @@ class UnitLog:
 
     def __init__(self, number: int, folder: Folder | None) -> None:
         self.unit: Unit | None = None
-        """Rows in work; None while the reader or nobody works."""
+        """Rows in progress; None while the reader works or nothing runs."""
         self.is_alone = self._notes = folder is not None
         """Whether the task has the node to itself."""
         self._descriptor: int | None = None

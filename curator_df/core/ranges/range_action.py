@@ -31,7 +31,7 @@ class RangeAction(abc.ABC):
     """Resolved form of a deferred step in the last pass, with the data of each range."""
 
     barrier: Any
-    """What it waited for."""
+    """Deferred operation that was resolved."""
     follows_addresses: ClassVar[bool] = False
     """Whether the address of a row tells what happens to it, so that part of a range can be taken alone."""
 

@@ -91,7 +91,7 @@ class ExchangeReceipt:
         if "candidate_pairs" in self.details:
             compared = f", {self.details['compared']:,} compared" if "compared" in self.details else ""
             said += (
-                f"; {self.details['bands']} bands, {self.details['bands_per_iteration']} at a time, "
+                f"; {self.details['bands']} bands, {self.details['bands_per_iteration']} per iteration, "
                 f"{show_count(self.details['candidate_pairs'], 'pair')}{compared}, {show_count(self.details['groups'], 'group')}"
             )
         if "largest_cluster" in self.details:
@@ -342,7 +342,7 @@ class Receipt:
         bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
         speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""
-        measured = f"{show_size(self.measured_bytes)} at most, {show_size(self.projected_bytes)} projected"
+        measured = f"{show_size(self.measured_bytes)} actual peak, {show_size(self.projected_bytes)} estimated peak"
         sizes = f"{show_count(self.files, 'file')}, {show_size(self.output_bytes)} from {show_size(self.input_bytes)}"
         lines = [
             ("rows", f"{self.rows_read:,} read, {self.rows_written:,} written, {self.rows_dropped:,} dropped{bad}"),

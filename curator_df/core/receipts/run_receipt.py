@@ -45,7 +45,7 @@ def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
     named = "set by blocksize=" if joined.explicit_block_bytes else "the largest that fits, at most 16 MB"
     said = {
         "layout": f"{layout.shape}: {layout.reason}",
-        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that for a task: {named}",
+        "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that per task: {named}",
         "cut": f"{show_count(receipt.ranges, 'range')} by the input alone, so that the run can resume with other settings",
     }
     if layout.device_bytes:

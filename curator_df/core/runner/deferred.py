@@ -60,7 +60,7 @@ from curator_df.core.tasks.stretch import Stretch
 from curator_df.errors import BarrierError, DiskFullError, ExpressionError
 
 LOOKS_FOLDER = "looks"
-"""Below the working folder of the cluster."""
+"""Name of the folder in the working folder of the cluster."""
 PARTITIONS = "partitions-"
 """What the names of folders begin with in which passes take partitions instead of the ranges of a run."""
 NOT_STARTED = "Nothing was started"
@@ -171,7 +171,7 @@ class Looks:
     """
 
     session: Session
-    """Whose workers run them."""
+    """Session whose workers run them."""
     _steps: dict[str, _Resolved] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -294,7 +294,7 @@ class Looks:
         return Ranges(found)
 
     def _resolved(self, program: Program, here: Program, ranges: Ranges) -> tuple[Step, ...]:
-        """Return the steps of a program with its pending ones resolved; those that a look has resolved are not run again."""
+        """Return the steps of a program with its deferred ones resolved; those that were resolved before are not run again."""
         steps = program.steps
         pending = [place for place, step in enumerate(steps) if step.barrier is not None]
         keys = {place: self._key(program, place, ranges) for place in pending}

@@ -51,7 +51,7 @@ SMALLEST_BLOCK_BYTES = 64_000
 REMEMBER_AFTER = 2
 """Number of ranges that must run out of memory with a block size before later ranges start with half of it."""
 MOST_LOST_ROWS = 2
-"""So many rows of one range may end their worker; more of them, and it is the step that does."""
+"""Maximum number of rows of one range that may crash the worker; with more of them, the step is the cause."""
 MOST_EMPTIED = 3
 """Workers that are started again for one range that runs out of memory."""
 STEP_MEMORY_PARTS = 4
@@ -120,7 +120,7 @@ class Dispatcher:
         self._alone: collections.deque[Attempt] = collections.deque()
 
     def run(self, pieces: Iterator[Range]) -> None:
-        """Run all ranges; raise the first error that no retry can mend."""
+        """Run all ranges; raise the first error that no retry can resolve."""
         if self.session.wall is not None:
             self.session.wall.skip_ended()
         try:
@@ -158,8 +158,8 @@ class Dispatcher:
                 self._submit(retry)
             is_disturbed = self._leak is not None or self._due is not None or self._again
             if self.retries["worker lost"] == lost_before and not is_disturbed:
-                # Otherwise that range is tried alone first: if it still kills, no other worker is to die for it. And a
-                # worker that leaks, or is due, is started again when nothing is in flight, so that no work is lost.
+                # Otherwise that range is first tried exclusively: if it still crashes workers, no other task is lost with it.
+                # A worker that leaks, or is due, is restarted when no task runs, so that no work is lost.
                 more = self._submit_next(pieces)
         return more
 
@@ -335,7 +335,7 @@ class Dispatcher:
         if smaller == attempt.block_bytes and attempt.halves:
             if manifest.unit is None or manifest.unit.step != "write":
                 raise named  # a step's rows were halved already, and what else there is does not depend on rows
-            reason = f"out of memory: writing this row alone on the node raised {type(error).__name__}: {error}"
+            reason = f"out of memory: writing this row exclusively raised {type(error).__name__}: {error}"
             retry = narrowed(retry, manifest.unit, reason, named)
         return dataclasses.replace(retry, halves=smaller <= SMALLEST_BLOCK_BYTES)
 
@@ -399,7 +399,9 @@ class Dispatcher:
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"input split {number} did not run: {exc}") from exc
         if self._on_oom == "raise":
-            raise WorkerLostError(f"range {number} ended its worker, and on_oom='raise' asks to stop: {exc}") from exc
+            raise WorkerLostError(
+                f"input split {number} crashed its worker, and on_oom='raise' stops the run: {exc}"
+            ) from exc
         held_before = self._leaks.fullest()
         if held_before is not None:
             self._leaks.forget(held_before.worker)  # that process is gone
@@ -443,8 +445,8 @@ class Dispatcher:
         """
         self._count("exclusive", attempt)
         if self.session.recycling is not None:
-            self.session.recycling.join()  # limits are lifted on the workers that are there
-        self._wait_for_worker()  # it may have died just now
+            self.session.recycling.join()  # limits are raised only on the workers that exist now
+        self._wait_for_worker()  # the last one may have just died
         if self._empties:
             self._empty_workers(attempt)
         self._client.run(release_free_memory, on_error="ignore")

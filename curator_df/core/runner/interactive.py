@@ -29,7 +29,8 @@ def keep_budget_of_dask(
     owns_workers : bool
         Whether the workers end with the session, so that nothing needs to be undone on them.
     spool_on : callable
-        Makes what runs cannot stream go through working files (`curator_df.io.spool`); returns what to close, or None.
+        Function that routes what runs cannot stream through working files (`curator_df.io.spool`); it returns an object to
+        close, or None.
     working : object, optional
         Where working files go (``path()``), and how they are deleted (``delete()``); by default the ``workdir`` of the session.
     """

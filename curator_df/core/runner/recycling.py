@@ -151,7 +151,7 @@ class Recycling:
         if self.workers == 1:
             self.join()
         self.recycled += 1
-        return f"worker {worker} is started again after {show_count(known.tasks, 'task')} (recycle_after: {self.after})"
+        return f"worker {worker} is restarted after {show_count(known.tasks, 'task')} (recycle_after: {self.after})"
 
     def join(self) -> None:
         """Wait until no worker is being restarted."""

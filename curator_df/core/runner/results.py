@@ -42,7 +42,7 @@ RESULT_FRACTION = 0.6
 FORESEEN_FRACTION = 1.25
 """Ratio of the size foreseen from the first partitions to the room above which the computation is stopped."""
 FORESEE_AFTER = 0.1
-"""Share of the partitions from which the size of the result is foreseen (at least two partitions)."""
+"""Fraction of the partitions from which the size of the result is foreseen (at least two partitions)."""
 STARTED_ELSEWHERE = ("compute", "persist")
 """Methods of a client that start work on tables without `Client.get`."""
 LIMIT_STEP_BYTES = 16_000_000
@@ -64,7 +64,7 @@ def return_in_pieces(session: Session) -> None:
                 prepare_kernels(session, parts_of(dsk))
                 return _computed(session, dask_get, dsk, keys, options)
         except Exception as exc:  # noqa: BLE001 - each is raised again below
-            # The original holds frames, and these the futures, whose results would stay on the workers.
+            # The original refers to frames, and these to the futures, whose results would stay on the workers.
             error = None if isinstance(exc, CuratorError) else _lack_of_memory(session, exc)
             failure = _told_where(exc.with_traceback(None), dsk) if error is None else error
         release_free_memory()

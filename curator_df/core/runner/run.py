@@ -263,8 +263,8 @@ class _Target:
             made = f" and {receipt.rows_made:,} made from them" if receipt.rows_made else ""
             raise RowCountError(
                 f"{show_count(receipt.rows_read, 'row')} read{made}, but {receipt.rows_written:,} written + "
-                f"{receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined; the output in {receipt.output} "
-                "is not to be trusted"
+                f"{receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined. Do not use the output in "
+                f"{receipt.output}"
             )
         settle_files(self.journal, receipt.ranges, self.branch.sink, self.branch.rejects)
         if receipt.files == 0:

@@ -143,11 +143,11 @@ class Session:
     limits_data: bool
     """Whether curator_df has set a hard data limit in the worker processes, which an exclusive task may raise."""
     sampler: PeakSampler | None = None
-    """Measures the tree, where all workers are on this node."""
+    """Sampler of the process tree, if all workers are on this node."""
     wall: Wall | None = None
     """What ends whatever passes the number, where all workers are on this node."""
     workdir: str | None = None
-    """Where ``find_`` operators leave their results by default; all workers see it."""
+    """Default folder for the results of ``find_`` operators, accessible to all workers."""
     working_folder: Callable[[], str] | None = None
     """Returns the folder for what looks and tables of Dask write, made when it is first asked for; None: ``workdir``."""
     compile: Callable[[Sequence[str]], object] | None = None
@@ -173,7 +173,7 @@ class Session:
     process: int = field(default_factory=os.getpid)
     """ID of the process that started it. A forked child lacks the threads that communicate with the cluster."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)
-    """Called with what happens in a run, in the thread that runs it."""
+    """Functions that are called with each event of a run, in the thread of the run."""
     looks: Any = None
     """Passes of tables that were looked at (`deferred.Looks`), which a run takes over."""
     at_close: Callable[[], object] | None = None

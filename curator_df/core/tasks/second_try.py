@@ -132,7 +132,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
             message = _attempt(call, operation)
         if not _ran_out_of_memory(message):
             return _told_by_user_frames(message, key)
-        del message  # it holds the frames of the failure
+        del message  # it refers to the frames of the failure
         with self._gate.alone():
             self._back_to_floor()
             message = _attempt(call, operation)
@@ -197,7 +197,7 @@ def key_of(name: str) -> str:
 
 
 def _attempt(call: Callable[[], Any], operation: str) -> Any:
-    """Run a task; a lack of memory while Dask composes its message about one is a message, too."""
+    """Run a task; a lack of memory while Dask composes its error message is also returned as a message."""
     started = time.time()
     try:
         # The steps of a run are named by themselves.

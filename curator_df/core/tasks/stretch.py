@@ -120,7 +120,7 @@ class Stretch:
                 raise
             # What a step starts may fail because of what others have started; then all of it is tried alone first.
             is_first = bool(started_processes(exc)) and not self._log.is_alone
-            # Of no rows none can be set aside; and without addresses nobody could say which they were.
+            # Rows can be quarantined only if there are any, and if they have addresses.
             if self._on_error == "raise" or is_first or not len(block) or block.index.name != ADDRESS:
                 raise operator_error(step, block, exc, self._files) from exc
             block = without_failing_rows(step, block, self._files, failing.append)
@@ -168,7 +168,7 @@ class Stretch:
         if isinstance(step.action, BlockKernel) and not step.action.makes_rows and removed != by_reason:
             raise RowCountError(
                 f"{step.name} took {show_count(rows_in, 'row')}, returned {len(outcome.block):,} and gave reasons for "
-                f"{by_reason:,} removed; every removed row needs one"
+                f"{by_reason:,} removed. Every removed row needs a reason"
             )
         self._failed_in_a_row[place] = 0
         bytes_out = block_bytes(outcome.block)

@@ -192,7 +192,7 @@ def _with_limit(exc: BaseException) -> BaseException:
 
 
 def _portable(exc: BaseException) -> BaseException:
-    """Return an error that can travel: its frames would keep the blocks alive, and not every class can be pickled."""
+    """Return an error that can be sent: its frames would keep the blocks in memory, and some classes cannot be pickled."""
     text = "".join(traceback.format_exception(exc))
     keep_user_frames(exc)
     exc.__cause__ = exc.__context__ = None

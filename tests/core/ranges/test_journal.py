@@ -130,7 +130,7 @@ def test_a_folder_without_anything_is_a_new_run_and_one_with_a_journal_is_resume
     with journal_of(out) as journal:
         ranges, receipt = open_run(journal, sink, IDENTITY, "resume")
         assert (len(ranges), receipt) == (3, None)
-        with pytest.raises(OutputExistsError, match=r"holds an interrupted run already.*'resume'.*'overwrite'"):
+        with pytest.raises(OutputExistsError, match=r"already contains an interrupted run.*'resume'.*'overwrite'"):
             open_run(journal, sink, IDENTITY, "raise")
 
 
@@ -139,7 +139,7 @@ def test_a_complete_run_has_a_receipt_as_long_as_its_files_are_whole(out, sink):
     with journal_of(out) as journal:
         journal.finish({"rows": 3})
         assert open_run(journal, sink, IDENTITY, "resume")[1] == {"rows": 3}
-        with pytest.raises(OutputExistsError, match="holds a complete run already"):
+        with pytest.raises(OutputExistsError, match="already contains a complete run"):
             open_run(journal, sink, IDENTITY, "raise")
         (out / "part-000001-000.parquet").unlink()
         ranges, receipt = open_run(journal, sink, IDENTITY, "resume")

@@ -238,7 +238,8 @@ def test_more_such_rows_are_the_fault_of_the_step(dispatch, tmp_path):
 
     ran = dispatch(script)
     with pytest.raises(
-        errors.WorkerLostError, match=r"range 0 ended its worker again, alone.*in step 'parse' on 1 row:"
+        errors.WorkerLostError,
+        match=r"input split 0 crashed its worker again, although it ran exclusively.*in step 'parse' on 1 row:",
     ):
         ran.run()
     assert max(len(each.aside) for each in ran.tries(0)) == MOST_LOST_ROWS
