@@ -262,7 +262,7 @@ def test_directories_are_searched_for_their_suffixes(tmp_path):
     ("arguments", "kind", "said"),
     [
         ({"on_bad_rows": "skip"}, errors.ParameterError, "is not one of 'raise', 'quarantine'"),
-        ({"columns": ["html"]}, errors.ColumnError, r"names 'html'; the files have: 'url', 'date'"),
+        ({"columns": ["html"]}, errors.ColumnError, r"has 'html', which is not in the files. They have: 'url', 'date'"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(tmp_path, arguments, kind, said):

@@ -32,7 +32,7 @@ _INDEX = (
     "(writers do not write the index). To get an ID column, use add_ids"
 )
 _BY_CHANCE = (
-    "draws rows block by block, so which rows it takes depends on the block size and on the workers. Use "
+    "draws rows block by block, so the result depends on the block size and on the workers. Use "
     "sample_rows(df, ...), which takes the same rows whatever the blocks"
 )
 _INTO_PARTS = (
@@ -40,7 +40,7 @@ _INTO_PARTS = (
     "{'train': 0.9, 'test': 0.1}), whose parts are disjoint and the same for every block size"
 )
 _PICKED = (
-    "picks blocks, and how many there are depends on the block size. Name fewer files in the reader, or take a part of the "
+    "selects blocks, and their number depends on the block size. Pass fewer files to the reader, or select a fraction of "
     "rows with sample_rows(df, ...)"
 )
 _TOGETHER = (
