@@ -381,7 +381,7 @@ def run_as_script(name: str, folder: Path) -> str:
 def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
     said = run_as_script("README.md", tmp_path)
     assert "300 read, 200 written, 100 dropped" in said
-    assert "1.00 GB allowed" in said
+    assert "1.00 GB budget" in said
     kept = pd.read_parquet(tmp_path / "clean")
     assert kept["id"].tolist() == [number for number in range(300) if number % 3 != 2]
     assert kept["text"][1].startswith("café noir.")
@@ -391,7 +391,7 @@ def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
 def test_the_first_example_of_the_site_runs_as_a_script(tmp_path):
     said = run_as_script("docs/index.md", tmp_path)
     assert "300 read, 2 written, 298 dropped" in said
-    assert "4.00 GB allowed" in said
+    assert "4.00 GB budget" in said
 
 
 def test_notebooks_are_kept_without_outputs():

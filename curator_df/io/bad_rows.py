@@ -46,7 +46,7 @@ class WarnOfBadRows:
             where = f"line {row.line:,} (byte {row.offset:,})" if row.line else f"byte {row.offset:,}"
             where = where if self._has_lines else f"row {row.line:,}"
             warnings.warn(
-                f"{show_count(self._count, 'bad row')} {'was' if self._count == 1 else 'were'} left out, the first in "
+                f"{show_count(self._count, 'bad row')} {'was' if self._count == 1 else 'were'} skipped, the first in "
                 f"{row.path!r}, {where}: {row.reason}. A run with write_* "
                 "or checkpoint keeps bad rows in its quarantine folder",
                 UserWarning,

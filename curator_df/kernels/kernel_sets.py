@@ -127,7 +127,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_profile": METRICS,
     "add_minhash": _SIGNATURES,
     "drop_contaminated": CONTAMINATION,
-    "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT + PARTS,
+    "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
     "drop_near_duplicates": _NEAR,
     "find_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
     "find_near_duplicates": _NEAR,
@@ -145,9 +145,11 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "remove_markdown": MARKDOWN,
     "remove_outside": SLICES,
     "remove_quotation_marks": QUOTATION_MARKS,
+    "remove_repeated_parts": CONTENT + NORMALIZED_CONTENT + PARTS,
     "remove_urls": CLEANING,
     "sample_rows": CONTENT,
     "split_documents": SPLITTING,
+    "split_rows": CONTENT,
 }
 """All kernels that an operator may call, where it calls any. A run compiles only those that its arguments need."""
 

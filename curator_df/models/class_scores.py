@@ -48,8 +48,8 @@ class ClassScores:
         if width == 1 and meaning == "probabilities":
             if not thresholds:
                 raise ParameterError(
-                    f"{operator}: the model makes one number of a text; say what it means with thresholds=, the least number of "
-                    "each class, such as thresholds={'high': 2.5, 'low': 0.0}"
+                    f"{operator}: this model returns a single score. Map scores to classes with thresholds=, the minimum score "
+                    "of each class, such as thresholds={'high': 2.5, 'low': 0.0}"
                 )
             if labels is not None:
                 raise ParameterError(

@@ -45,7 +45,7 @@ def test_the_worker_that_breaks_the_budget_is_named():
 def test_workers_without_a_limit_or_with_too_small_a_one_are_named():
     with pytest.raises(errors.BudgetError, match="tcp://a:1 has no memory limit"):
         verify_workers({"tcp://a:1": worker("a", 0)}, None)
-    with pytest.raises(errors.BudgetError, match="tcp://a:1 may hold 100 MB"):
+    with pytest.raises(errors.BudgetError, match="tcp://a:1 has a limit of 100 MB, but its imports alone need"):
         verify_workers({"tcp://a:1": worker("a", 100)}, None)
     with pytest.raises(errors.NoClusterError, match="no workers"):
         verify_workers({}, None)
@@ -67,7 +67,7 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
             [profiled] = connection.client.run(what_profiles).values()
         assert receipt.rows_written == 100
         assert profiled == ("_Profile" if sys.version_info < (3, 12) else "method")
-        with pytest.raises(errors.BudgetError, match=r"more than the 1\.00 GB allowed"):
+        with pytest.raises(errors.BudgetError, match=r"more than the budget of 1\.00 GB"):
             cdf.connect(running.scheduler_address, memory="1GB")
 
 
@@ -106,7 +106,7 @@ def test_a_worker_that_comes_later_gets_no_rows_unless_it_keeps_the_budget(tmp_p
             assert not (tmp_path / "other").exists()
             running.sync(bad.close)
             more = [running.sync(start, 1, "900MB") for _ in range(2)]
-            with pytest.raises(errors.BudgetError, match=r"the 3 workers on 127\.0\.0\.1 may hold 2\.70 GB"):
+            with pytest.raises(errors.BudgetError, match=r"the 3 workers on 127\.0\.0\.1 may use 2\.70 GB"):
                 write("other")
             running.sync(more.pop().close)
             receipt = write("other")

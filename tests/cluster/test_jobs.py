@@ -115,7 +115,7 @@ def test_a_run_before_the_jobs_are_submitted_says_so_at_once(tmp_path):
     docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
     cluster = cdf.slurm_cluster(memory="2GB", cpus=1, jobs=1, job_directory=tmp_path / "jobs")
     try:
-        assert "projected" in str(cdf.explain(docs))
+        assert "estimated peak" in str(cdf.explain(docs))
         for run in (cdf.write_jsonl, cdf.find_exact_duplicates):
             with pytest.raises(errors.NoClusterError, match=r"no job was submitted to slurm yet.*call its start\(\)"):
                 run(docs, *([tmp_path / "out"] if run is cdf.write_jsonl else []))
@@ -296,7 +296,7 @@ def test_a_job_has_memory_of_its_own():
     assert layout.shape.startswith("5 nodes x ")
     least = least_with_workers()
     assert job_layout(least, 1, 1).workers == 1
-    with pytest.raises(errors.BudgetError, match=f"allow at least memory={least:_}"):
+    with pytest.raises(errors.BudgetError, match=f"Use at least memory={least:_}"):
         job_layout(least - 1, 1, 1)
 
 
@@ -314,7 +314,7 @@ def test_what_is_asked_for_is_checked():
         request_jobs("cron", **asked)
     with pytest.raises(errors.ParameterError, match="SGE has no standard name"):
         request_jobs("sge", **asked)
-    for walltime, said in (("4h", "is not a time"), ("00:01:00", "less than 120 s")):
+    for walltime, said in (("4h", "is not a time"), ("00:01:00", "less than the minimum of 120 s")):
         with pytest.raises(errors.ParameterError, match=said):
             read_walltime(walltime)
     with pytest.raises(errors.ParameterError, match="walltime=3600 is not a time"):
@@ -378,7 +378,7 @@ def test_what_is_asked_of_gpus_is_checked(tmp_path):
     for asked, said in (
         ({"gpus": 1}, "gpus=1: set device_memory="),
         ({"gpus": 8, "device_memory": "60GB"}, "gpus=8, but cpus=4"),
-        ({"gpus": "auto", "device_memory": "60GB"}, "gpus='auto' must be a number"),
+        ({"gpus": "auto", "device_memory": "60GB"}, "gpus='auto' must be the number of GPUs of each job"),
         ({"device_memory": "60GB"}, "gpus=0 requests none"),
     ):
         with pytest.raises(errors.ParameterError, match=said):
@@ -432,7 +432,7 @@ def test_lines_that_the_configuration_leaves_out_stay_out():
             r"requests 8\.59 GB in total from Slurm, less than memory='16\.00 GB' .* --mem-per-cpu=3815M",
         ),
         ("--mem=100", {}, r"requests 105 MB in total from Slurm.* Use --mem=15259M or a smaller memory="),
-        ("--mem-per-gpu=1G", {"gpus": 2, "device_memory": "40GB"}, r"2\.15 GB in all.* --mem-per-gpu=7630M"),
+        ("--mem-per-gpu=1G", {"gpus": 2, "device_memory": "40GB"}, r"2\.15 GB in total.* --mem-per-gpu=7630M"),
     ],
 )
 def test_less_memory_than_the_budget_is_refused(directive, options, said):

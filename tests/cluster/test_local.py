@@ -111,7 +111,7 @@ def test_a_spill_limit_beyond_the_disk_is_refused(tmp_path):
 
 def test_a_process_that_holds_much_already_is_refused():
     held = np.ones(900_000_000, dtype="u1")
-    with pytest.raises(errors.BudgetError, match="this process holds"):
+    with pytest.raises(errors.BudgetError, match="that this process already uses"):
         cdf.start_cluster(memory="1GB", cpus=2)
     assert len(held)
 

@@ -314,7 +314,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     assert "ulimit -u allows this user 100 processes and threads, and 90 exist" in limits(NPROC=100)
     failed = RuntimeError("Cluster failed to start: ")
     failed.__cause__ = RuntimeError("can't start new thread")
-    assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
+    assert "ulimit -u allows this user 100 processes" in str(surroundings.start_failure(failed))
     assert isinstance(surroundings.start_failure(failed), errors.NoClusterError)
     for said in (
         SystemError("error return"),
@@ -322,7 +322,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
         OSError(12, "Cannot allocate memory"),
     ):
         failed.__cause__ = said
-        assert "ulimit -u allows 100" in str(surroundings.start_failure(failed))
+        assert "ulimit -u allows this user 100 processes" in str(surroundings.start_failure(failed))
     failed.__cause__ = RuntimeError("can't start new thread")
     assert surroundings.start_failure(RuntimeError("a port is taken")) is None
     assert limits() == ""
@@ -333,7 +333,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     assert is_out_of_memory(failed.__cause__)  # there was no memory for its stack
     (tmp_path / "pids.max").write_text("120\n")
     (tmp_path / "pids.current").write_text("120\n")
-    assert "(pids.max), and has 120" in limits()
+    assert "(pids.max), and 120 exist" in limits()
     assert not is_out_of_memory(failed.__cause__)
 
     def work(manifest):

@@ -163,7 +163,7 @@ def test_the_smaller_block_is_remembered_for_later_ranges(run, corpus, tmp_path)
     # Blocks of 100 kB are 290 rows, for which the step wants 93 MB: two of them at a time are more than there is.
     receipt = run("hungry", BLOCK="400kB")
     assert ids(tmp_path / "out") == list(range(ROWS))
-    assert "after ranges ran out of memory" in receipt["settings"]["blocks"]
+    assert "after input splits ran out of memory" in receipt["settings"]["blocks"]
     # By itself each range would be halved twice, and often more.
     assert receipt["retries"]["memory"] < 2 * receipt["ranges"]
     assert receipt["rows_out_of_memory"] == 0

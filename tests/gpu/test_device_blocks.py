@@ -82,7 +82,7 @@ def test_what_has_no_kernel_is_refused_with_the_way_out(folder):
             r"add_profile cannot measure html_text_ratio on cuDF blocks;",
             r"sample_rows hashes one column of text of cuDF blocks, and was given 'id', 'text'; .*'pandas'\)",
             r"add_ids works on pandas blocks, and this table has cudf blocks",
-            r"drop_exact_duplicates works on pandas blocks",
+            r"remove_repeated_parts works on pandas blocks",
         ],
         strict=True,
     ):

@@ -75,7 +75,7 @@ USES = {
     "cuml.cluster.KMeans().fit": "",
     "cuml.cluster.KMeans().fit().cluster_centers_": "",
     "dask_cuda.LocalCUDACluster": (
-        "** CUDA_VISIBLE_DEVICES dashboard_address host local_directory memory_limit "
+        "** CUDA_VISIBLE_DEVICES config dashboard_address host local_directory memory_limit "
         "n_workers preload scheduler_kwargs silence_logs threads_per_worker"
     ),
     "dask_cudf.read_json": "blocksize lines",

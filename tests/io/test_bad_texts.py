@@ -53,7 +53,7 @@ def write(path, **columns):
 @pytest.mark.parametrize("blocksize", ["1MB", 1])
 def test_a_row_with_text_that_is_not_utf8_is_an_error_that_names_it(tmp_path, kind, blocksize):
     path = write(tmp_path / "a.parquet", c=columns_of()[kind])
-    message = r"a\.parquet', row 2: the column 'c' holds text that is not UTF-8\. It begins b'caf\\xe9'.*'quarantine'"
+    message = r"a\.parquet', row 2: the column 'c' has text that is not UTF-8\. It begins b'caf\\xe9'.*'quarantine'"
     with pytest.raises(BadRowError, match=message):
         read_parquet(path, blocksize=blocksize).partitions[0].compute()
     assert read_parquet(path, columns=["id"]).compute()["id"].tolist() == list(range(len(TEXTS)))
@@ -106,7 +106,7 @@ def test_a_run_quarantines_the_same_rows_in_every_pass(tmp_path, cluster):
         json.loads(line) for path in (tmp_path / "out/_quarantine").iterdir() for line in path.read_text().splitlines()
     ]
     assert [base64.b64decode(line["raw_base64"]) for line in lines] == 2 * [TEXTS[place] for place in BAD]
-    assert {line["reason"] for line in lines} == {"the column 'text' holds text that is not UTF-8"}
+    assert {line["reason"] for line in lines} == {"the column 'text' has text that is not UTF-8"}
     with pytest.raises(BadRowError, match=r"a\.parquet', row 2"):
         cdf.write_parquet(read_parquet(tmp_path / "in"), tmp_path / "other")
 

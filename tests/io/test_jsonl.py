@@ -120,7 +120,7 @@ def test_a_name_in_dtype_that_is_almost_one_of_the_columns_is_told(tmp_path):
 
 def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
     write(tmp_path, a_jsonl='{"x": 1}', b_jsonl='{"x": "s"}')
-    message = r"the column 'x' holds int64 in .*a\.jsonl' and string in .*b\.jsonl'; .*dtype={'x': \.\.\.}"
+    message = r"the column 'x' has int64 in .*a\.jsonl' and string in .*b\.jsonl'\. .*dtype={'x': \.\.\.}"
     with pytest.raises(SchemaError, match=message):
         read_jsonl(tmp_path)
     with pytest.warns(UserWarning, match="1 bad row was"):
@@ -176,7 +176,7 @@ def test_source_file_and_line_across_cuts(tmp_path):
 
 def test_source_columns_may_not_clash(tmp_path):
     write(tmp_path, a_jsonl='{"source_file": 1}')
-    with pytest.raises(ColumnError, match="add_source=True would overwrite 'source_file'"):
+    with pytest.raises(ColumnError, match="add_source=True would overwrite the column 'source_file'"):
         read_jsonl(tmp_path, add_source=True)
 
 
@@ -259,9 +259,9 @@ def test_urls(tmp_path):
     [
         ({"blocksize": 5, "files_per_partition": 1}, "blocksize or files_per_partition, not both"),
         ({"blocksize": "many"}, "blocksize='many' is not a size"),
-        ({"blocksize": 0}, "blocksize=0 is not a size"),
-        ({"files_per_partition": 0}, "files_per_partition=0 is not a whole number"),
-        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not one of 'raise', 'quarantine'"),
+        ({"blocksize": 0}, "blocksize=0 must be 1 byte or more"),
+        ({"files_per_partition": 0}, "files_per_partition=0 must be a whole number of 1 or more"),
+        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' must be one of 'raise', 'quarantine'"),
         ({"dtype": {"x": "texty"}}, r"dtype={'x': 'texty'} is not a type"),
         ({"columns": ["t", "t"]}, "has a column twice"),
     ],
@@ -273,7 +273,7 @@ def test_wrong_arguments_are_refused_at_the_door(tmp_path, arguments, message):
 
 
 def test_nothing_there_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="does not exist"):
         read_jsonl(tmp_path / "no.jsonl")
 
 

@@ -94,7 +94,7 @@ def test_a_line_that_is_too_long_is_measured_and_not_held(tmp_path, tail):
     path = tmp_path / "a"
     path.write_bytes(b"one\n\n" + b"x" * 2_000_000 + tail)
     with pytest.raises(
-        OversizeRowError, match=r"line 3 \(byte 5\): the row has 2,000,000 bytes, and 1,000 fit"
+        OversizeRowError, match=r"line 3 \(byte 5\): the row has 2,000,000 bytes, but only 1,000 fit"
     ) as caught:
         chunks([part(path, 0, path.stat().st_size)], block_bytes=100, largest=1000)
     error = caught.value

@@ -156,6 +156,8 @@ def test_a_type_that_pyarrow_cannot_convert_is_refused_with_the_way_out(tmp_path
         pa.array(range(ROWS), pa.int32()), pa.array([1] * ROWS, pa.int32()), leaf("uuid")[0]
     )
     path = write(tmp_path / "a.parquet", array)
-    with pytest.raises(SchemaError, match=r"a\.parquet': the column 'v' holds list_view<.*Leave it out with columns="):
+    with pytest.raises(
+        SchemaError, match=r"a\.parquet': the column 'v' has the type list_view<.*Leave it out with columns="
+    ):
         read_parquet(path).compute()
     assert read_parquet(path, columns=["id"]).compute()["id"].tolist() == list(range(ROWS))

@@ -25,12 +25,13 @@ SLACK_BYTES = 10_000_000
 MEASURE = """
 import gc, json, os, pickle, sys
 import numpy as np
-import curator_df.kernels.json_texts  # as a worker does
 from curator_df.core.memory.limits import give_back_large_buffers, reset_peak, status_bytes
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc import read_warc
+from curator_df.kernels.compiled import compile_named
+from curator_df.kernels.kernel_sets import JSON_LINES
 
 def source_of(path):
     if path.endswith("shuffled"):
@@ -59,7 +60,8 @@ def measure(path, block_bytes, wanted=None):
         del block
     return status_bytes("VmHWM") - before, source.reader_factor
 
-give_back_large_buffers()  # so too
+give_back_large_buffers()  # as a worker does
+list(compile_named(JSON_LINES))  # machine code of kernels is budgeted apart from the reader's memory
 gc.collect()
 gc.freeze()  # a collection in a fork would walk, and so copy, all that is here already
 for line in sys.stdin:

@@ -46,7 +46,7 @@ def test_pairs_grow_with_rows_and_not_with_their_square():
 
 
 def test_no_anchor_is_refused():
-    with pytest.raises(ParameterError, match="anchors=0 is less than 1"):
+    with pytest.raises(ParameterError, match="anchors=0 must be at least 1"):
         candidate_pairs(np.zeros((2, 1), dtype=np.uint64), anchors=0)
 
 

@@ -164,7 +164,7 @@ def test_other_numbers_and_nulls():
     assert hashes_of([7, None], "Int64") == [murmur((7).to_bytes(8, "little")), NULL]
     assert hashes_of([7, None], "int64[pyarrow]") == [murmur((7).to_bytes(8, "little")), NULL]
     assert hashes_of([True, None], "boolean") == [murmur((1).to_bytes(8, "little")), NULL]
-    with pytest.raises(SchemaError, match="the column 'when' holds datetime64"):
+    with pytest.raises(SchemaError, match="the column 'when' has dtype datetime64"):
         column_hashes(pd.Series(pd.to_datetime(["2020-01-01"]), name="when"))
 
 

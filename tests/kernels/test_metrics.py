@@ -161,7 +161,7 @@ def test_catalogue_is_complete():
 
 def test_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(
-        ParameterError, match="no metric is named 'words_count'; the nearest are word_count, "
+        ParameterError, match="unknown metric 'words_count'; the nearest names are word_count, "
     ) as caught:
         list(measure(pd.Series(["a"], dtype="string[pyarrow]"), ["words_count"]))
     assert len(str(caught.value)) < 300

@@ -136,7 +136,9 @@ def test_other_adapters_layers_and_models_are_refused(guard, base, tmp_path):
     refused("IA3", write_adapter(tmp_path / "ia3", base, peft_type="IA3"))
     refused("LORA with use_dora", write_adapter(tmp_path / "dora", base, use_dora=True))
     refused("modules_to_save", write_adapter(tmp_path / "more", base, modules_to_save=["lm_head"]))
-    refused("no rank", write_adapter(tmp_path / "rank", base, r=None), kind=errors.InputError)
+    refused(
+        "lacks the language model or the rank", write_adapter(tmp_path / "rank", base, r=None), kind=errors.InputError
+    )
     refused("adapter_config", tmp_path, kind=errors.InputError)
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "two", (32, 32, 20, 12, 2)))
     refused("from 32 numbers to one", layers=write_layers(tmp_path / "wide", (16, 32, 20, 12, 1)))

@@ -139,11 +139,11 @@ def test_a_request_that_failed_in_a_run_is_not_sent_again_in_it(server, tmp_path
     (kernel,) = kernels_of(ask(server, tmp_path, max_retries=2))
     block = table().compute(scheduler="synchronous")
     for _ in range(4):  # as a run does that looks for the row
-        with pytest.raises(NoAnswerError, match="in 3 tries"):
+        with pytest.raises(NoAnswerError, match="in 3 attempts"):
             kernel.run(block)
     assert Counter(server.prompts())["Say: three"] == 3
     release_held()  # the run is over
-    with pytest.raises(NoAnswerError, match="in 3 tries"):
+    with pytest.raises(NoAnswerError, match="in 3 attempts"):
         kernel.run(block)
     assert Counter(server.prompts())["Say: three"] == 6
 
@@ -187,7 +187,7 @@ def test_waits_double_up_to_a_bound(monkeypatch):
     ("wrong", "said"),
     [
         ({"prompt": "nothing"}, "must use columns"),
-        ({"prompt": "{text"}, "cannot be read"),
+        ({"prompt": "{text"}, "cannot be parsed"),
         ({"prompt": "{text:>10}"}, "without format specifications"),
         ({"prompt": "{other}"}, "other"),
         ({"base_url": "ftp://x"}, "base_url="),

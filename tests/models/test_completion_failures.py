@@ -56,7 +56,12 @@ def block_of(texts):
 
 @pytest.mark.parametrize(
     ("status", "what"),
-    [(401, r"\(api_key_env=\)"), (402, "the credit"), (403, "allows"), (404, r"base_url=.*models \(model=\)")],
+    [
+        (401, r"\(api_key_env=\)"),
+        (402, "the credit"),
+        (403, "the permissions of the API key"),
+        (404, r"base_url=.*models \(model=\)"),
+    ],
 )
 def test_what_is_never_about_a_row_ends_the_run(server, tmp_path, refuse_with, status, what):
     refuse_with(status)

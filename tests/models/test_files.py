@@ -182,7 +182,7 @@ def write_index(folder, *shards):
         (
             lambda folder: (folder / "tokenizer_config.json").write_text("7"),
             errors.CorruptFileError,
-            r"tokenizer_config\.json must hold",
+            r"tokenizer_config\.json must have",
         ),
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
@@ -209,7 +209,7 @@ def test_a_damaged_folder_is_an_error_that_names_the_file_and_what_to_do(tmp_pat
     ("wrong", "said"),
     [
         ({"torch_dtype": "float12"}, "torch_dtype='float12'"),
-        ({"compute_dtype": 7}, "compute_dtype=7"),
+        ({"dtype": 7}, "dtype=7"),
         ({"max_position_embeddings": "many"}, "max_position_embeddings='many'"),
         ({"id2label": ["a", "b"]}, "id2label"),
         ({"id2label": {"a": "b"}}, "id2label"),
@@ -246,7 +246,7 @@ def test_parameters_out_of_range_are_refused(tmp_path, arguments, said):
 
 
 def test_what_is_neither_a_folder_nor_an_id_is_refused(tmp_path):
-    with pytest.raises(errors.InputError, match="no folder"):
+    with pytest.raises(errors.InputError, match="neither an existing folder nor"):
         find_model("add_x", tmp_path / "nothing here")
 
 

@@ -300,7 +300,7 @@ def test_what_has_no_price_or_no_label_is_refused(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "with")
     config = tmp_path / "with" / "config.cfg"
     config.write_text(config.read_text().replace('factory = "entity_ruler"', 'factory = "curated_transformer"'))
-    with pytest.raises(ParameterError, match="has a curated_transformer in it"):
+    with pytest.raises(ParameterError, match="has a curated_transformer, whose memory would not be in the plan"):
         cdf.presidio(model=tmp_path / "with")
 
 
@@ -309,8 +309,8 @@ def test_what_has_no_price_or_no_label_is_refused(folder, tmp_path):
     [
         ({"entities": ()}, "entities is empty"),
         ({"entities": "ADDRESS"}, "entities='ADDRESS' is not one of 'ABA_ROUTING_NUMBER', .*'PERSON'"),
-        ({"min_score": 85}, "min_score=85 is not from 0 to 1"),
-        ({"min_score": True}, "min_score=True is not"),
+        ({"min_score": 85}, "min_score=85 must be from 0 to 1"),
+        ({"min_score": True}, "min_score=True must be from 0 to 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(folder, named, said):

@@ -176,11 +176,11 @@ def test_another_place_is_the_same_program_and_another_tokenizer_is_not(tokenize
 
 
 def test_what_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"has no tokenizer\.json"):
+    with pytest.raises(InputError, match=r"has neither tokenizer\.json nor"):
         cdf.add_token_count(table(TEXTS), tokenizer=tmp_path)
     with pytest.raises(InputError, match="neither an existing file or folder"):
         cdf.add_token_count(table(TEXTS), tokenizer="no such/tokenizer/here")
-    with pytest.raises(ParameterError, match="revision='main' has no meaning"):
+    with pytest.raises(ParameterError, match="revision='main' does not apply"):
         cdf.add_token_count(table(TEXTS), tokenizer=tmp_path, revision="main")
     with pytest.raises(ParameterError, match="per_token='words' is not one of"):
         cdf.add_token_count(table(TEXTS), tokenizer=tmp_path, per_token="words")

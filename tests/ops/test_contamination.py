@@ -97,7 +97,7 @@ def test_named_columns_alone_count(benchmark):
     with pytest.raises(errors.InputError, match=r"rivers\.jsonl' has no text of 8 words or more"):
         docs_of("a").pipe(cdf.drop_contaminated, benchmark, benchmark_columns=["q"])
     with pytest.raises(
-        errors.ColumnError, match=r"row 0 of the benchmark .* has no 'answer'; it has: 'id', 'q', 'choices'"
+        errors.ColumnError, match=r"row 0 of the benchmark .* has no column 'answer'. It has: 'id', 'q', 'choices'"
     ):
         docs_of("a").pipe(cdf.drop_contaminated, benchmark, benchmark_columns=["answer"])
 

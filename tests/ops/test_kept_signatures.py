@@ -68,7 +68,7 @@ def test_other_bands_may_use_fewer_hashes():
 )
 def test_signatures_made_in_another_way_are_an_error(changed):
     column = pack_signatures(pd.Series(["one two three four"], dtype="string[pyarrow]", name="minhash"), WORDS)
-    with pytest.raises(errors.SchemaError, match=r"made with other parameters .* Use the parameters"):
+    with pytest.raises(errors.SchemaError, match=r"made with other parameters .* Use the scheme= with"):
         unpack_signatures(column, dataclasses.replace(WORDS, **changed))
 
 

@@ -31,7 +31,7 @@ def test_breaks_is_the_opposite_of_keep(keep, broken):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("words", ">=", 1, "x"), "no metric is named 'words'; the nearest are word_count"),
+        (("words", ">=", 1, "x"), "unknown metric 'words'; the nearest names are word_count"),
         (("word_count", "=>", 1, "x"), "keep='=>' is not one of '>=', '<=', '>', '<'"),
         (("word_count", ">=", float("nan"), "x"), "threshold=nan is not a finite number"),
         (("word_count", ">=", 1, ""), "reason='' is empty or reserved"),

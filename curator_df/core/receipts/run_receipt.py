@@ -46,7 +46,7 @@ def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
     said = {
         "layout": f"{layout.shape}: {layout.reason}",
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that per task: {named}",
-        "cut": f"{show_count(receipt.ranges, 'range')} by the input alone, so that the run can resume with other settings",
+        "cut": f"{show_count(receipt.ranges, 'split')} (depends only on the input, so the run can resume with other settings)",
     }
     if layout.device_bytes:
         said["gpus"] = f"one for each worker process, with a budget of {show_size(layout.device_bytes)}"

@@ -39,7 +39,7 @@ def test_the_arguments_of_a_receipt_give_the_same_run_again(tmp_path):
     first = run(source, tmp_path / "first", arguments=given)
     block_bytes = first.arguments["blocksize"]  # by what this process holds
     assert first.arguments == given | {"memory": 2_000_000_000, "blocksize": block_bytes}
-    assert first.settings["on_oom"] == "raise: the first range that runs out of memory ends the run"
+    assert first.settings["on_oom"] == "raise: the first input split that runs out of memory stops the run"
     assert first.settings["on_error"] == "quarantine: rows on which a function raises are quarantined"
     assert first.settings["on_bad_rows"] == "quarantine: rows that cannot be read are quarantined"
     second = run(source, tmp_path / "second", arguments=first.arguments)
