@@ -293,7 +293,7 @@ def _dangling(path: str) -> InputError:
     target = os.readlink(path)
     is_loop = os.path.lexists(os.path.join(os.path.dirname(path), target))
     return InputError(
-        f"{path!r} is a link to {target!r}, which {'leads back to it or nowhere' if is_loop else 'is not there'}, so this part "
+        f"{path!r} is a link to {target!r}, which {'leads back to it or nowhere' if is_loop else 'does not exist'}, so this part "
         "of the input is missing. Mount or restore what it leads to, or delete the link"
     )
 

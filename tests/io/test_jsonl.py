@@ -109,7 +109,7 @@ def test_types_of_several_files_are_unified(tmp_path):
 
 def test_a_name_in_dtype_that_is_almost_one_of_the_columns_is_told(tmp_path):
     write(tmp_path, a_jsonl='{"id": 1, "text": "s"}')
-    with pytest.warns(UserWarning, match=r"dtype names 'txt', .* did you mean 'text'\?") as told:
+    with pytest.warns(UserWarning, match=r"dtype has 'txt', .* Did you mean 'text'\?") as told:
         rows = read_jsonl(tmp_path, dtype={"id": "string", "txt": "string"})
     assert told[0].filename == __file__
     assert list(rows.columns) == ["id", "text", "txt"]

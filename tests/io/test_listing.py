@@ -141,7 +141,7 @@ def test_what_is_no_path_is_refused(paths):
     [
         ("loop.jsonl", "loop.jsonl", "leads back to it or nowhere"),
         ("nowhere.jsonl", "/nothing/there", "is not there"),
-        ("nowhere.JSONL", "nothing", "is not there"),
+        ("nowhere.JSONL", "nothing", "does not exist"),
     ],
 )
 def test_a_link_that_leads_nowhere_is_an_error_and_no_missing_file(tmp_path, pattern, name, target, said):
@@ -162,7 +162,7 @@ def test_a_link_to_a_directory_that_is_gone_is_an_error(tmp_path, pattern):
     write(tmp_path, "d/a.jsonl")
     for name in ("shard", "v1.0"):
         (tmp_path / name).symlink_to("/mnt/gone")
-        with pytest.raises(InputError, match=f"{name}' is a link to '/mnt/gone', which is not there"):
+        with pytest.raises(InputError, match=f"{name}' is a link to '/mnt/gone', which does not exist"):
             list_files(f"{tmp_path}{pattern}", suffixes=(".jsonl",))
         (tmp_path / name).unlink()
 
