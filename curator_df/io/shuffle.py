@@ -223,7 +223,7 @@ def blend(
         called = "epochs" if shares is None else "weights"
         raise ParameterError(
             f"blend: {called}= has the names {', '.join(map(repr, said)) or 'none'}, but the tables are "
-            f"{', '.join(map(repr, tables)) or 'none'}; Use each table's name once"
+            f"{', '.join(map(repr, tables)) or 'none'}. Use each table's name once"
         )
     for name, df in tables.items():
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
@@ -347,7 +347,7 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
     for schema, (_, taken) in zip(schemas, chains, strict=True):
         if not schema.equals(schemas[0]):
             raise SchemaError(
-                f"{operator}: the table {taken.table!r} {_difference(schema, schemas[0], chains[0][1].table)}; Give all "
+                f"{operator}: the table {taken.table!r} {_difference(schema, schemas[0], chains[0][1].table)}. Give all "
                 "tables the same columns and types"
             )
     asked = (operator, identities) if shares is None else (operator, identities, shares)

@@ -278,7 +278,7 @@ ALL_CASES = (
         costly={"keep": "longest", "normalize": "case_and_spaces"},
         backends=BOTH,
     ),
-    Case("drop_exact_duplicates", {"subset": ("title", "score")}, "columns", waits=True),
+    Case("drop_exact_duplicates", {"subset": ("score",)}, "columns", waits=True, costly={"subset": ("id", "text")}),
     Case("remove_repeated_parts", {"unit": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("remove_repeated_parts", {"unit": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "jaccard_threshold": None}, backends=BOTH),
@@ -408,7 +408,7 @@ ALL_CASES = (
         part="b",
         backends=BOTH,
     ),
-    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "group_column": "score"}, "groups", part="b"),
+    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "group_column": "score"}, "groups", costly={"group_column": "id"}, part="b"),
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )
 

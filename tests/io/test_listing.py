@@ -140,7 +140,7 @@ def test_what_is_no_path_is_refused(paths):
     ("name", "target", "said"),
     [
         ("loop.jsonl", "loop.jsonl", "leads back to it or nowhere"),
-        ("nowhere.jsonl", "/nothing/there", "is not there"),
+        ("nowhere.jsonl", "/nothing/there", "does not exist"),
         ("nowhere.JSONL", "nothing", "does not exist"),
     ],
 )

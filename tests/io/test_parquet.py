@@ -108,7 +108,7 @@ def test_a_row_that_is_too_large_is_named(tmp_path):
     source = source_of(read_parquet(tmp_path))
     assert [len(block) for block in all_blocks(source, block_bytes=1000)] == [1, 1, 1]
     with pytest.raises(
-        OversizeRowError, match=r"a\.parquet', row 2: the row has 100,0\d\d bytes, and 5,000 fit"
+        OversizeRowError, match=r"a\.parquet', row 2: the row has 100,0\d\d bytes, but only 5,000 fit"
     ) as error:
         all_blocks(source, block_bytes=1000, largest_row_bytes=5000)
     assert (error.value.line, error.value.offset) == (2, 1)
@@ -145,7 +145,7 @@ def test_types_are_widened_and_missing_columns_are_null(tmp_path):
 def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
     write(tmp_path / "a.parquet", {"x": [1]})
     write(tmp_path / "b.parquet", {"x": ["s"]})
-    with pytest.raises(SchemaError, match=r"'x' holds int64 in .*a\.parquet' and .*string in .*b\.parquet'"):
+    with pytest.raises(SchemaError, match=r"'x' has the type int64 in .*a\.parquet' and .*string in .*b\.parquet'"):
         read_parquet(tmp_path)
     assert read_parquet(tmp_path, dtype={"x": "string"}).compute()["x"].tolist() == ["1", "s"]
     with pytest.raises(SchemaError, match=r"b\.parquet'.*does not fit int64"):
@@ -155,7 +155,7 @@ def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("x", r"'x' holds int64 in .*0\.parquet' and .*string in .*1\.parquet'"),
+        ("x", r"'x' has the type int64 in .*0\.parquet' and .*string in .*1\.parquet'"),
         ("y", r"1\.parquet' has the column 'y'.*columns="),
     ],
 )
@@ -180,7 +180,7 @@ def test_columns_source_and_projection(tmp_path):
     assert read_parquet(path, add_source=True)["source_line"].compute().tolist() == [1, 2, 3]
     with pytest.raises(ColumnError, match=r"has 'text', which is not in the files\. They have: 'a', 'b'"):
         read_parquet(path, columns=["text"])
-    with pytest.raises(ColumnError, match="would overwrite 'source_line'"):
+    with pytest.raises(ColumnError, match="would overwrite the column 'source_line'"):
         read_parquet(write(tmp_path / "b.parquet", {"source_line": [1]}), add_source=True)
 
 
@@ -242,7 +242,7 @@ def test_too_many_columns_are_refused_with_the_number(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text(json.dumps(wide(30)) + "\n")
     monkeypatch.setattr(frames, "MOST_COLUMNS", 29)
     for read, file in ((read_parquet, path), (read_jsonl, tmp_path / "a.jsonl")):
-        with pytest.raises(SchemaError, match=f"{read.__name__}: 30 columns, but a table can have 29.*columns="):
+        with pytest.raises(SchemaError, match=f"{read.__name__}: the files have 30 columns, but a table can have 29.*columns="):
             read(file)
         assert read(file, columns=["c1", "c2"]).compute().shape[1] == 2
 

@@ -193,7 +193,7 @@ def test_a_page_that_does_not_fit_is_refused_or_left_out(tmp_path, headers, body
     source = source_of(cdf.read_warc(tmp_path))
     (piece,) = source.cut(10**9)
     arguments = {"block_bytes": 1_000, "largest_row_bytes": 1_000_000}
-    with pytest.raises(errors.OversizeRowError, match=r"a\.warc.*record at byte.*and 1,000,000 fit into the memory"):
+    with pytest.raises(errors.OversizeRowError, match=r"a\.warc.*record at byte.*but 1,000,000 fit into the memory"):
         list(source.blocks(piece, **arguments))
     long = []
     blocks = list(source.blocks(piece, on_long_row=long.append, **arguments))
@@ -261,7 +261,7 @@ def test_directories_are_searched_for_their_suffixes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [
-        ({"on_bad_rows": "skip"}, errors.ParameterError, "is not one of 'raise', 'quarantine'"),
+        ({"on_bad_rows": "skip"}, errors.ParameterError, "must be one of 'raise', 'quarantine'"),
         ({"columns": ["html"]}, errors.ColumnError, r"has 'html', which is not in the files. They have: 'url', 'date'"),
     ],
 )

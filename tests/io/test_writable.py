@@ -21,13 +21,13 @@ def table(tmp_path, columns):
 @pytest.mark.parametrize("kind", [pa.binary(), pa.list_(pa.binary())])
 def test_bytes_are_refused_as_json(tmp_path, kind):
     df = table(tmp_path, {"text": ["a"], "raw": pa.nulls(1, kind)})
-    with pytest.raises(SchemaError, match=r"'raw' holds .*bytes have no place in JSON Lines.*write_parquet"):
+    with pytest.raises(SchemaError, match=r"'raw' has .*bytes have no place in JSON Lines.*write_parquet"):
         cdf.write_jsonl(df, tmp_path / "out")
 
 
 def test_objects_without_fields_are_refused_as_parquet(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a", "m": {}}\n')
-    with pytest.raises(SchemaError, match=r"'m' holds struct<>.*write_jsonl"):
+    with pytest.raises(SchemaError, match=r"'m' has the type struct<>.*write_jsonl"):
         cdf.write_parquet(cdf.read_jsonl(tmp_path / "a.jsonl"), tmp_path / "out")
 
 
@@ -174,7 +174,7 @@ def test_columns_nested_too_deeply_for_rows_in_another_order_are_refused(tmp_pat
 
 
 def test_json_columns_nested_too_deeply_for_a_table_are_refused(tmp_path, cluster):
-    with pytest.raises(SchemaError, match=r"'deep' holds lists or objects nested more than 100 levels deep in line 1"):
+    with pytest.raises(SchemaError, match=r"'deep' has lists or objects nested more than 100 levels deep in line 1"):
         deep_lines(tmp_path / "a.jsonl", 103)
     assert len(cdf.read_jsonl(tmp_path / "a.jsonl", columns=["text"]).compute()) == 1
     cdf.write_jsonl(deep_lines(tmp_path / "b.jsonl", 100), tmp_path / "out")

@@ -304,7 +304,7 @@ def test_wrong_arguments_are_named(corpus, tmp_path):
     for wrong, message in (({}, "an empty one"), ([docs], "got list")):
         with pytest.raises(errors.ParameterError, match=message):
             cdf.write_many(wrong)
-    with pytest.raises(errors.ExpressionError, match=r"to go to 'out' must be a Dask DataFrame, not Series"):
+    with pytest.raises(errors.ExpressionError, match=r"the table for 'out' must be a Dask DataFrame, not Series"):
         cdf.write_many({"out": docs.id})
     with pytest.raises(errors.ParameterError, match="rejects names 'b'"):
         cdf.write_many({"a": docs}, rejects={"b": "c"})
