@@ -231,7 +231,7 @@ def memory_settings(dask_worker) -> dict[str, object]:
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["by its nanny", "by another nanny"])
 def test_a_worker_that_is_started_again_has_the_same_settings(is_killed):
-    with cdf.start_cluster(memory="1GB", cpus=1) as cluster:
+    with cdf.start_cluster(memory="4GB", cpus=1) as cluster:
         ((address, first),) = cluster.client.run(memory_settings).items()
         deadline = time.monotonic() + 60
         while is_starting(cluster._local) and time.monotonic() < deadline:

@@ -408,7 +408,13 @@ ALL_CASES = (
         part="b",
         backends=BOTH,
     ),
-    Case("split_rows", {"parts": {"a": 0.5, "b": 0.5}, "group_column": "score"}, "groups", costly={"group_column": "id"}, part="b"),
+    Case(
+        "split_rows",
+        {"parts": {"a": 0.5, "b": 0.5}, "group_column": "score"},
+        "groups",
+        costly={"group_column": "id"},
+        part="b",
+    ),
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )
 

@@ -145,7 +145,7 @@ def test_what_does_not_fit_or_has_no_way_is_refused(folder):
         said,
         [
             ("UnsupportedBackendError", r"normalize_whitespace works on pandas blocks.*to_backend\(df, 'pandas'\)"),
-            ("SchemaError", r"the column 'tags' has the type .*list<.*columns= of the reader"),
+            ("SchemaError", r"the column 'tags' has the type .*list<.*Leave it out \(columns="),
             (
                 "BudgetError",
                 r"blocks of 1 MB do not fit on a GPU.*only 33 MB of each GPU may be used.*device_memory=34_700_000",

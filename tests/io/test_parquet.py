@@ -242,7 +242,9 @@ def test_too_many_columns_are_refused_with_the_number(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text(json.dumps(wide(30)) + "\n")
     monkeypatch.setattr(frames, "MOST_COLUMNS", 29)
     for read, file in ((read_parquet, path), (read_jsonl, tmp_path / "a.jsonl")):
-        with pytest.raises(SchemaError, match=f"{read.__name__}: the files have 30 columns, but a table can have 29.*columns="):
+        with pytest.raises(
+            SchemaError, match=f"{read.__name__}: the files have 30 columns, but a table can have 29.*columns="
+        ):
             read(file)
         assert read(file, columns=["c1", "c2"]).compute().shape[1] == 2
 

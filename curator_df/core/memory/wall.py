@@ -131,6 +131,11 @@ class WorkerSide:
         self.weigh()
         os.rename(f"{folder}/new-{self._pid}", f"{folder}/{WORKER}-{self._pid}")
 
+    def close(self) -> None:
+        """Close the files of the wall."""
+        os.close(self._free)
+        os.close(self._slot)
+
     def weigh(self) -> None:
         """Say what this process holds when it is idle."""
         self._idle_bytes = counted_bytes(self._pid)
@@ -296,6 +301,8 @@ def weigh_idle() -> None:
 def leave_wall() -> None:
     """Make this process no worker of a wall any more."""
     global _side  # noqa: PLW0603 - of this process
+    if _side is not None:
+        _side.close()
     _side = None
 
 

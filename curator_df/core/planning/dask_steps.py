@@ -198,18 +198,22 @@ def require_block_by_block(expression: Expr, origin: Expr) -> None:
     UnsupportedBackendError
         If the expression contains Dask's own ``to_backend``.
     """
+    _refuse_moves(expression)
     for node in expression.walk():
         kind = type(node).__name__
-        if kind in MOVES:
-            raise UnsupportedBackendError(
-                "df.to_backend is Dask's: it changes the types of columns, and no plan counts its copy. In a run, use "
-                "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) to move blocks to a GPU, and "
-                "to_backend(df, 'pandas') to move them back"
-            )
         if kind in _REFUSED:
             raise ExpressionError(f"{title(node)}, a step of Dask, {_REFUSED[kind]}")
         if node._name != origin._name and not isinstance(node, _DelayedExpr) and not _is_block_by_block(node):
             raise ExpressionError(f"{title(node)}, a step of Dask, {_SEVERAL_BLOCKS}")
+
+
+def _refuse_moves(expression: Expr) -> None:
+    if any(type(node).__name__ in MOVES for node in expression.walk()):
+        raise UnsupportedBackendError(
+            "df.to_backend is Dask's: it changes the types of columns, and no plan counts its copy. In a run, use "
+            "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) to move blocks to a GPU, and "
+            "to_backend(df, 'pandas') to move them back"
+        )
 
 
 def streams(node: Expr) -> bool:
@@ -225,7 +229,10 @@ def require_no_dependence_on_blocks(expression: Expr) -> None:
     ------
     ExpressionError
         The message names another way to get such rows.
+    UnsupportedBackendError
+        If the expression contains Dask's own ``to_backend``.
     """
+    _refuse_moves(expression)
     for node in expression.walk():
         if _REFUSED.get(type(node).__name__) in (_BY_CHANCE, _PICKED):
             raise ExpressionError(f"{title(node)}, a step of Dask, {_REFUSED[type(node).__name__]}")

@@ -80,8 +80,8 @@ def test_a_relative_path_stays_where_it_was_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("file", "file is no folder"),
-        ("file/out", "file is no folder"),
+        ("file", "file is a file, not a folder"),
+        ("file/out", "file is a file, not a folder"),
         ("/proc/out", "No such file"),
         ("a" * 300, "too long"),
     ],

@@ -139,7 +139,7 @@ def test_an_error_of_a_function_has_the_line_of_the_user_the_rows_and_few_frames
 
 
 def test_the_rows_of_an_error_after_a_shuffle_are_not_guessed(docs):
-    shuffled = docs[["n"]].sort_values("n")
+    shuffled = docs[["n"]].sort_values("n", ascending=False)
     with pytest.raises(ZeroDivisionError) as failed:
         shuffled.map_partitions(lambda block: block / (0 * len(block)) + 1 // 0, meta=shuffled._meta).compute()
     assert not getattr(failed.value, "__notes__", [])
