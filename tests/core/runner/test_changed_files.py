@@ -104,7 +104,7 @@ def test_files_of_finished_ranges_that_are_gone_end_the_run_which_then_resumes(c
     docs = cdf.read_jsonl(corpus).curate.keep_where(keep_most)
     done = at("write", 4, spoil)
     how = {"rejects": tmp_path / "rejects"}
-    with pytest.raises(OutputChangedError, match=rf"/{which}/part-\d+-\d+\.parquet' .*files of 1 of \d+ finished"):
+    with pytest.raises(OutputChangedError, match=rf"/{which}/part-\d+-\d+\.parquet' .*Files of 1 of \d+ finished"):
         cdf.write_parquet(docs, tmp_path / "out", **how)
     assert done
     assert not (tmp_path / "out/_curator/receipt.json").exists()
@@ -117,7 +117,7 @@ def test_files_of_finished_ranges_that_are_gone_end_the_run_which_then_resumes(c
 
 def test_notes_that_are_gone_end_the_run(corpus, tmp_path, at):
     at("write", 4, (tmp_path / "out/_curator/done.jsonl").unlink)
-    with pytest.raises(OutputChangedError, match=r"out/_curator/done\.jsonl' .* is gone"):
+    with pytest.raises(OutputChangedError, match=r"out/_curator/done\.jsonl' .* is now missing"):
         cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out")
 
 

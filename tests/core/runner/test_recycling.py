@@ -70,6 +70,6 @@ def test_threads_of_the_client_cannot_be_started_again():
     layout = choose_layout(410 * MB, cpus=1)
     with pytest.raises(errors.ParameterError, match=r"needs worker processes.*Use memory=([0-9_]+)") as refused:
         require_processes(RecycleAfter(10, "tasks"), layout, 0)
-    named = int(re.search(r"at least memory=([0-9_]+)", str(refused.value)).group(1))
+    named = int(re.search(r"Use memory=([0-9_]+)", str(refused.value)).group(1))
     assert choose_layout(named * 99 // 100, cpus=1).in_process
     assert not choose_layout(named, cpus=1).in_process

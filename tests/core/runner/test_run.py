@@ -244,11 +244,13 @@ def test_the_refusal_is_exact_at_the_limit(corpus, cluster, monkeypatch):
         cdf.explain(cdf.read_jsonl(corpus, blocksize="1GB"), memory=int(least), cpus=2)
 
 
-def test_a_plan_of_steps_that_need_several_blocks_is_refused(corpus):
+def test_a_plan_of_steps_that_need_several_blocks_says_what_dask_computes_first(corpus):
     docs = cdf.read_jsonl(corpus)
-    for foreign in (docs.sort_values("id"), docs.merge(docs, on="id"), docs.drop_duplicates()):
-        with pytest.raises(errors.ExpressionError):
-            cdf.explain(foreign)
+    for foreign, step in ((docs.sort_values("id"), "sort_values"), (docs.merge(docs, on="id"), "merge")):
+        said = dict(cdf.explain(foreign).remarks)["working files"]
+        assert said.startswith(f"Dask computes {step} first and writes its rows to ")
+    with pytest.raises(errors.ExpressionError, match="draws rows block by block"):
+        cdf.explain(docs.sample(frac=0.5))
 
 
 def test_a_block_that_is_not_as_announced_is_named(corpus, tmp_path):
@@ -309,7 +311,7 @@ def test_a_pass_begins_with_the_blocks_that_the_one_before_came_to(tmp_path, mon
     (first, whole), (second, same) = began
     assert first == whole == same
     assert second <= whole // 2
-    assert "after ranges ran out of memory" in receipt.settings["blocks"]
+    assert "after input splits ran out of memory" in receipt.settings["blocks"]
     assert rows_of(tmp_path / "out").id.tolist() == list(range(16_000))
 
 
