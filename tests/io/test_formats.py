@@ -153,7 +153,7 @@ def test_text_files_that_are_no_text_are_named(tmp_path, data):
         BadRowError, match=r"b\.txt', byte 0: the file is (a ZIP|a tar|gzip|UTF-16LE).*on_bad_rows='quarantine'"
     ):
         read_text_files(tmp_path).compute()
-    with pytest.warns(UserWarning, match=r"1 bad row was left out.*b\.txt.*the file is"):
+    with pytest.warns(UserWarning, match=r"1 bad row was skipped.*b\.txt.*the file is"):
         assert read_text_files(tmp_path, on_bad_rows="quarantine").compute()["text"].tolist() == ["fine"]
 
 

@@ -56,7 +56,7 @@ CLASHES = [
 
 @pytest.mark.parametrize(("one", "other", "message"), CLASHES)
 def test_types_that_do_not_go_together_are_an_error_that_names_the_lines(one, other, message):
-    with pytest.raises(SchemaError, match=f"the column 'a' holds {message}.*on_bad_rows='quarantine'"):
+    with pytest.raises(SchemaError, match=f"the column 'a' has {message}.*on_bad_rows='quarantine'"):
         infer([head(one, other)], {}, "f{}".format)
 
 

@@ -88,7 +88,7 @@ def test_a_file_in_another_encoding_is_an_error_with_file_and_byte(tmp_path):
 def test_a_file_in_another_encoding_is_set_aside(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff")
     (tmp_path / "b.txt").write_bytes(b"good")
-    with pytest.warns(UserWarning, match=r"1 bad row was left out.*a\.txt"):
+    with pytest.warns(UserWarning, match=r"1 bad row was skipped.*a\.txt"):
         assert texts_of(tmp_path, on_bad_rows="quarantine") == ["good"]
     bad = []
     source = source_of(cdf.read_text_files(tmp_path, on_bad_rows="quarantine"))

@@ -27,7 +27,7 @@ def test_a_whole_number_that_would_lose_digits_makes_a_bad_row(tmp_path, shape, 
         SchemaError, match=rf"line {HEAD_ROWS + 3:,} .*column 'a': float64 cannot hold .* exactly.*dtype="
     ):
         rows(tmp_path, values)
-    with pytest.warns(UserWarning, match=f"1 bad row was left out.*line {HEAD_ROWS + 3:,} .*float64 cannot hold"):
+    with pytest.warns(UserWarning, match=f"1 bad row was skipped.*line {HEAD_ROWS + 3:,} .*float64 cannot hold"):
         kept = rows(tmp_path, values, on_bad_rows="quarantine")
     assert len(kept) == 2
 
