@@ -292,9 +292,9 @@ def _kernels(question: NearQuestion) -> tuple[str, ...]:
     """Return the kernels of the drop, and those of the table whose signatures are compared."""
     bits = question.scheme.use_64_bit_hash
     needed = kernel_sets.near_duplicates(use_64_bit_hash=bits, compares_texts=question.text is not None)
-    if question.against is None:
+    program = None if question.against is None else question.against.program
+    if program is None:  # groups that were found need no comparison any more
         return needed
-    program = question.against.program
     parts = (program.source, *(step.action for step in program.steps))
     return (*needed, *(kernel for part in parts for kernel in getattr(part, "compiled", ())))
 

@@ -36,13 +36,13 @@ def drawn(rules):
 
 def test_limits_thresholds_spills_retries_and_pauses_are_drawn():
     tree, workers, gpus = drawn(DEFAULT_RULES)
-    assert set(tree) == {"client", "worker 0", "allowed, 4.00 GB", "alert at 90%", "range run again", "alert"}
+    assert set(tree) == {"client", "worker 0", "allowed, 4.00 GB", "alert at 90%", "input split retried", "alert"}
     assert set(workers) == {"worker 0", "worker 0, spilled", "paused", "limit, 2.00 GB", "alert at 90%"}
     assert set(gpus) == {"GPU 0", "device, 16.00 GB", "alert at 90%"}
     heights = [panel["alert at 90%"].get_ydata()[0] for panel in (tree, workers, gpus)]
     assert heights == [3.6 * GB, 1.8 * GB, 14.4 * GB]
     assert list(workers["worker 0, spilled"].get_ydata()) == [0, 1_000, 2_000]
-    assert len(tree["range run again"].get_segments()) == 1
+    assert len(tree["input split retried"].get_segments()) == 1
 
 
 def test_thresholds_are_those_of_the_rules():

@@ -185,7 +185,7 @@ def test_what_goes_wrong_in_counting_is_logged_once_and_ends_nothing(caplog):
     series_of(Exchanged(None))
     series_of(Exchanged(None))
     assert [record.getMessage() for record in caplog.records] == [
-        "metrics: Exchanged could not be counted; the run goes on"
+        "metrics: Exchanged could not be counted; the run continues"
     ]
 
 
