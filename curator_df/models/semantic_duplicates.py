@@ -72,7 +72,7 @@ class SemanticQuestion:
         return cls(**{**said, "eps": tuple(said["eps"]), "keep": keep})
 
 
-DEFAULT = SemanticQuestion("embedding", (0.01,), None, "hard", 42, None)
+DEFAULT = SemanticQuestion("embedding", (0.01,), None, "hard", 0, None)
 
 
 def drop_semantic_duplicates(

@@ -131,7 +131,7 @@ def test_decisions_and_single_numbers(fitted):
     scores = number.predict(found["text"].dropna().tolist())
     np.testing.assert_allclose(found["label_score"].dropna().to_numpy(dtype=float), scores, atol=1e-6)
     assert found["label"].dropna().tolist() == ["high" if score >= 0.5 else "low" for score in scores]
-    with pytest.raises(errors.ParameterError, match="one number"):
+    with pytest.raises(errors.ParameterError, match="a single score"):
         table().pipe(cdf.add_class, number)
     with pytest.raises(errors.ParameterError, match="score_of='high'"):
         table().pipe(cdf.add_class, number, thresholds=thresholds, score_of="high")

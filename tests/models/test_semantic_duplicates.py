@@ -83,7 +83,7 @@ def test_the_same_rows_as_with_all_cosines_in_memory(tmp_path, keep, order):
     assert 60 < len(expected) < 200
     assert receipt.reasons()["rows"].sum() == receipt.rows_dropped == 240 - len(expected)
     assert (receipt.exchanges[0].keys, receipt.exchanges[0].unique) == (240, len(expected))
-    assert "1 clusters" in str(receipt.exchanges[0])
+    assert "1 cluster," in str(receipt.exchanges[0])
     assert not list((tmp_path / "out").rglob("*.slices"))
 
 
