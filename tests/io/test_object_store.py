@@ -288,7 +288,7 @@ def test_columns_that_are_read_in_turn_are_asked_for_once(options, tmp_path, ask
     content = (tmp_path / "a.parquet").read_bytes()
     assert len(content) > 10_000_000
     Folder("s3://bucket/turns", options).write("a.parquet", content)
-    docs = cdf.read_parquet("s3://bucket/turns/a.parquet", storage_options=options)
+    docs = cdf.read_parquet("s3://bucket/turns/a.parquet", blocksize="64MB", storage_options=options)  # one partition
     del asked[:]
     with dask.config.set(scheduler="synchronous"):
         assert docs.compute().a.tolist() == texts["a"]
