@@ -43,7 +43,7 @@ SPOOL_FOLDER = "spool"
 GROUP_BYTES = 8_000_000
 """Approximate bytes of a row group, the unit that a run reads."""
 DISK_SHARE = 0.5
-"""Bytes of a file as a share of those of its rows in memory, where they are not known yet: text takes 0.3 to 0.45."""
+"""Bytes of a file as a share of those of its rows in memory, where they are not known yet. Assumed, not measured."""
 SETTLE_SECONDS = 20.0
 """Longest wait for tasks that still write when one has failed, before their files are deleted."""
 INDEX_FOLDER = "_index"

@@ -37,7 +37,7 @@ PARTS_FOLDER = "parts"
 PARTED_FROM = 1.5
 """Blocks that a split must have to be read in parts."""
 DISK_SHARE = 0.5
-"""Bytes of the file of blocks as a share of those of its rows: text takes 0.3 to 0.45."""
+"""Bytes of the file of blocks as a share of those of its rows. Assumed, not measured."""
 CODEC = "zstd"
 
 
