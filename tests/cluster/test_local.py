@@ -165,6 +165,42 @@ def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
+def memory_settings(dask_worker) -> dict[str, object]:
+    """Return what a worker process goes by (runs on it)."""
+    manager = dask_worker.memory_manager
+    return {
+        "target": manager.memory_target_fraction,
+        "spill": manager.memory_spill_fraction,
+        "pause": manager.memory_pause_fraction,
+        "max_spill": manager.max_spill,
+        "limit": manager.memory_limit,
+        "has_data_limit": resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY,
+        "shuffle": dask.config.get("distributed.p2p.comm.buffer"),
+        "environment": [os.environ.get(name) for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "OMP_NUM_THREADS")],
+    }
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["by its nanny", "by another nanny"])
+def test_a_worker_that_is_started_again_has_the_same_settings(is_killed):
+    with cdf.start_cluster(memory="4GB", cpus=1) as cluster:
+        ((address, first),) = cluster.client.run(memory_settings).items()
+        deadline = time.monotonic() + 60
+        while is_starting(cluster._local) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if is_killed:
+            os.kill(cluster.client.run(os.getpid)[address], signal.SIGKILL)
+        else:
+            cluster._revive()
+        while address in cluster.client.nthreads() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        cluster.client.wait_for_workers(1, timeout=60)
+        ((other, second),) = cluster.client.run(memory_settings).items()
+    assert other != address
+    assert first["pause"] is False
+    assert first["has_data_limit"]
+    assert second == first
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """Open from its first test on: tests that want none come before."""
@@ -212,39 +248,3 @@ def test_a_restarted_worker_has_a_limit_again(cluster):
     cluster.client.restart(timeout=120)
     assert before.isdisjoint(cluster.client.run(os.getpid).values())
     assert all(0 < limit < 3_000_000_000 for limit in cluster.client.run(data_limit).values())
-
-
-def memory_settings(dask_worker) -> dict[str, object]:
-    """Return what a worker process goes by (runs on it)."""
-    manager = dask_worker.memory_manager
-    return {
-        "target": manager.memory_target_fraction,
-        "spill": manager.memory_spill_fraction,
-        "pause": manager.memory_pause_fraction,
-        "max_spill": manager.max_spill,
-        "limit": manager.memory_limit,
-        "has_data_limit": resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY,
-        "shuffle": dask.config.get("distributed.p2p.comm.buffer"),
-        "environment": [os.environ.get(name) for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "OMP_NUM_THREADS")],
-    }
-
-
-@pytest.mark.parametrize("is_killed", [True, False], ids=["by its nanny", "by another nanny"])
-def test_a_worker_that_is_started_again_has_the_same_settings(is_killed):
-    with cdf.start_cluster(memory="4GB", cpus=1) as cluster:
-        ((address, first),) = cluster.client.run(memory_settings).items()
-        deadline = time.monotonic() + 60
-        while is_starting(cluster._local) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if is_killed:
-            os.kill(cluster.client.run(os.getpid)[address], signal.SIGKILL)
-        else:
-            cluster._revive()
-        while address in cluster.client.nthreads() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        cluster.client.wait_for_workers(1, timeout=60)
-        ((other, second),) = cluster.client.run(memory_settings).items()
-    assert other != address
-    assert first["pause"] is False
-    assert first["has_data_limit"]
-    assert second == first

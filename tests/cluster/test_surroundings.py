@@ -464,7 +464,8 @@ def test_a_user_without_home_and_entry_who_may_write_to_the_temporary_directory_
         "setpriv --reuid 12345 --regid 12345 --clear-groups --inh-caps +dac_read_search --ambient-caps +dac_read_search"
     )
     given = {**environment, "TMPDIR": folder, "TARGET": f"{folder}/out"}
-    given.pop("HOME", None)
+    for name in ("HOME", "CURATOR_DF_CACHE"):
+        given.pop(name, None)
     code, output = run(f"{become} python {environment['PROGRAM']}", given, "/")
     assert code == 0, output
     assert rows_of(given) == ROWS
