@@ -57,6 +57,17 @@ def show_count(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural}"
 
 
+def show_float(number: float) -> str:
+    """Format a number for a table: with one decimal place, or from 1,000 on with none.
+
+    Examples
+    --------
+    >>> show_float(0.25), show_float(51_964.4)
+    ('0.2', '51,964')
+    """
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:,.1f}"
+
+
 def show_duration(seconds: float) -> str:
     """Format a duration with the units that users expect.
 

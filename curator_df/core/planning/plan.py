@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,8 @@ MAX_DEFAULT_BLOCK_BYTES = 16_000_000
 """Maximum default block size in bytes. Larger blocks were not faster and need more memory: 1.9, 1.8, 1.8 and 2.0 s for 100 MB
 through the Gopher chain in one thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may set more.
 """
+ANSWERS = ("compile", "reused", "working files")
+"""Labels of remarks that are shown before the layout: what happens before the run, or does not have to."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,17 @@ class Plan:
         return max(self.projected_bytes, layout.reserved_bytes + min(max(together, alone), at_most))
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the content of the plan, as (label, value)."""
-        layout = self.layout
+        """Return the content of the plan, as (label, value): first whether it fits, at last the passes and the steps."""
+        layout, stage = self.layout, self.stages[-1]
+        passes = sum(each.of_input for each in self.stages)
+        read = f", read {passes} times" if passes > 1 else ""
         said = [
-            ("input", f"{show_count(self.input_files, 'file')}, {show_size(self.input_bytes)}"),
-            ("memory", f"{show_size(self.projected_bytes)} estimated peak, {show_size(layout.allowed_bytes)} budget"),
+            (
+                "memory",
+                f"{show_size(self.projected_bytes)} estimated peak, {show_size(layout.allowed_bytes)} budget: it fits",
+            ),
+            ("input", f"{show_count(self.input_files, 'file')}, {show_size(self.input_bytes)}{read}"),
+            *(remark for remark in self.remarks if remark[0] in ANSWERS),
             (
                 "layout",
                 f"{layout.shape}, {show_size(layout.thread_bytes)} of working memory for each thread ({layout.reason})",
@@ -134,46 +143,53 @@ class Plan:
         if layout.client_bytes:
             said.append(("client", f"{show_size(layout.client_bytes)} used by this process since the cluster started"))
         if self.device is not None:
-            said.append(("gpu", self.device.said(self.stages[-1].block_bytes)))
-        for number, stage in enumerate(self.stages, start=1):
-            tasks = f"{stage.task_factor:.1f} = {show_size(stage.task_bytes)} a task"
-            blocks = f"blocks of {show_size(stage.block_bytes)} x {tasks}"
-            alone = show_size(stage.exclusive_row_bytes)
-            rows = f"rows up to {show_size(stage.largest_row_bytes)}, exclusively up to {alone}"
-            said.append((f"stage {number}", f"{stage.title}: {blocks}; {rows}"))
-            said += [
-                ("", f"{name}: {factor:.1f} x block ({'measured' if measured else 'assumed'})")
-                for name, factor, measured in stage.steps
-            ]
+            said.append(("gpu", self.device.said(stage.block_bytes)))
+        said.append(("blocks", _blocks(stage)))
         if self.held_bytes:
             said.append(("fixed", f"{show_size(self.held_bytes)} in each worker for steps, in addition to blocks"))
         if self.kept:
             names, kept_bytes = ", ".join(self.kept), sum(self.kept.values())
             whose = f"of that for packages of earlier runs ({names}), which restarted workers do not have"
             said.append(("", f"{show_size(kept_bytes)} {whose}"))
-        beside = self.stages[-1].beside
-        waiting = f"the other tasks run other steps or wait, with one block each: {show_size(self.stages[-1].task_bytes)} a task"
-        said += [
-            (
-                "tasks",
-                f"{name}: at most {most} of the {layout.threads + beside} tasks of a worker concurrently; {waiting}",
-            )
-            for name, most in self.limits
-        ]
+        said += self._tasks()
+        said += (remark for remark in self.remarks if remark[0] not in ANSWERS)
+        return [*said, *_under("passes", self._passes()), *_under("steps", self._steps())]
+
+    def _tasks(self) -> Iterator[tuple[str, str]]:
+        """Yield what limits the number of concurrent tasks."""
+        layout, stage = self.layout, self.stages[-1]
+        tasks = layout.threads + stage.beside
+        waiting = f"the other tasks run other steps or wait, with one block each: {show_size(stage.task_bytes)} a task"
+        for name, most in self.limits:
+            yield "tasks", f"{name}: at most {most} of the {tasks} tasks of a worker concurrently; {waiting}"
         if self.elsewhere or layout.spare_cpus:
-            said.append(("tasks", tasks_planned(self.elsewhere, layout.threads, beside, layout.spare_cpus)))
-        said += self.remarks
+            yield "tasks", tasks_planned(self.elsewhere, layout.threads, stage.beside, layout.spare_cpus)
+
+    def _passes(self) -> Iterator[str]:
+        """Yield each pass with the steps that only it has, and how to have fewer; nothing if there is one pass."""
+        if len(self.stages) == 1:
+            return
+        of_all = {name for name, _, _ in self.stages[-1].steps}
+        for number, stage in enumerate(self.stages, start=1):
+            own = [_factor(*step) for step in stage.steps if step[1] and (step[0] not in of_all or not stage.of_input)]
+            yield f"{number}  {stage.title}{'; ' * bool(own)}{'; '.join(own)}"
+        names = [name for name, _, _ in self.stages[0].steps[:-1]]
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
-            said.append(("passes", self._passes(passes)))
-        return said
+            yield (
+                f"With checkpoint(df, path) before the first drop, {', '.join(names)} would run once instead of {passes} times; "
+                "the result would be written, and read instead of the input"
+            )
 
-    def _passes(self, passes: int) -> str:
-        names = ", ".join(name for name, _, _ in self.stages[0].steps[:-1])
-        return (
-            f"{names}: {passes} times; checkpoint(df, path) before the first drop runs them once, at the cost of writing and "
-            "reading their result"
-        )
+    def _steps(self) -> Iterator[str]:
+        """Yield each step of the last pass, with the passes that run it if there are several."""
+        met: Counter[tuple[str, float, bool]] = Counter()
+        for step in self.stages[-1].steps:
+            met[step] += 1
+            runs = [
+                n for n, stage in enumerate(self.stages, 1) if stage.of_input and stage.steps.count(step) >= met[step]
+            ]
+            yield _factor(*step) + (f", in {_numbers('pass', runs)}" if len(self.stages) > 1 else "")
 
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
@@ -197,6 +213,32 @@ class Plan:
             for name, value in self.lines()
         )
         return f"<table>{rows}</table>"
+
+
+def _blocks(stage: StagePlan) -> str:
+    """Describe the blocks of a pass, the memory of its tasks, and the longest rows."""
+    task = f"a task needs {stage.task_factor:.1f} x that and a fixed part, {show_size(stage.task_bytes)}"
+    alone = show_size(stage.exclusive_row_bytes)
+    return f"{show_size(stage.block_bytes)}; {task}; rows up to {show_size(stage.largest_row_bytes)}, exclusively up to {alone}"
+
+
+def _factor(name: str, factor: float, measured: bool) -> str:
+    return f"{name}: {factor:.1f} x block ({'measured' if measured else 'assumed'})"
+
+
+def _numbers(noun: str, numbers: Sequence[int]) -> str:
+    """Return ``pass 4``, ``passes 1 to 3`` or ``passes 1, 2 and 4``."""
+    if len(numbers) == 1:
+        return f"{noun} {numbers[0]}"
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{noun}es {numbers[0]} to {numbers[-1]}"
+    return f"{noun}es {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _under(label: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield lines of which the first has the label."""
+    for number, line in enumerate(lines):
+        yield "" if number else label, line
 
 
 def plan_stream(program: Program, sink: Sink, rejects: Sink | None, layout: Layout) -> Plan:

@@ -17,8 +17,8 @@ import pandas as pd
 
 from curator_df.core.memory.leaks import LeakReceipt
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
-from curator_df.core.receipts.model_figures import model_figures
-from curator_df.core.sizes import show_count, show_size
+from curator_df.core.receipts.model_figures import model_figures, plain_counters
+from curator_df.core.sizes import show_count, show_float, show_size
 from curator_df.errors import ParameterError
 
 SHOWN_FOLDERS = 5
@@ -48,6 +48,11 @@ class StepReceipt:
     def rows_dropped(self) -> int:
         """Rows dropped by the step; 0 if it made more rows."""
         return max(self.rows_in - self.rows_out, 0)
+
+    def counted(self) -> str:
+        """Return what the operator counted in words, such as ``rows changed 12, tokens 3,400``; empty if nothing."""
+        counters = plain_counters(self.counters)
+        return ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in counters.items() if number)
 
     @property
     def rows_per_second(self) -> float:
@@ -85,13 +90,13 @@ class ExchangeReceipt:
     def __str__(self) -> str:
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
         said = (
-            f"{self.keys:,} keys ({show_size(self.key_bytes)}{spilled}), {self.unique:,} of them unique, in "
-            f"{self.hash_ranges:,} hash ranges, the largest {self.skew:.1f} x the mean; {self.seconds:,.1f} s"
+            f"{show_count(self.keys, 'key')} ({show_size(self.key_bytes)}{spilled}), {self.unique:,} of them unique, in "
+            f"{show_count(self.hash_ranges, 'hash range')}, the largest {self.skew:.1f} x the mean; {self.seconds:,.1f} s"
         )
         if "candidate_pairs" in self.details:
             compared = f", {self.details['compared']:,} compared" if "compared" in self.details else ""
             said += (
-                f"; {self.details['bands']} bands, {self.details['bands_per_iteration']} per iteration, "
+                f"; {show_count(self.details['bands'], 'band')}, {self.details['bands_per_iteration']} per iteration, "
                 f"{show_count(self.details['candidate_pairs'], 'pair')}{compared}, {show_count(self.details['groups'], 'group')}"
             )
         if "largest_cluster" in self.details:
@@ -349,7 +354,7 @@ class Receipt:
             ("memory", f"{measured}, {show_size(self.allowed_bytes)} budget"),
             ("time", f"{self.seconds:,.1f} s{speed}"),
             ("output", f"{self.output}: {sizes}"),
-            ("ranges", f"{self.ranges:,}{resumed}"),
+            ("ranges", f"{show_count(self.ranges, 'input split')}{resumed}"),
         ]
         if self.projected_device_bytes:
             seen = (
@@ -367,6 +372,7 @@ class Receipt:
             lines.append(("retries", ", ".join(f"{number:,} {cause}" for cause, number in self.retries.items())))
         lines += [(gpu, f"busy {share:.0%} of the last pass") for gpu, share in self.gpu_use.items()]
         lines += [("leak", str(leak)) for leak in self.leaks]
+        lines += [(step.name, counted) for step in self.steps if (counted := step.counted())]
         lines += [(exchange.step, str(exchange)) for exchange in self.exchanges]
         lines += [(name, value) for name, value in self.settings.items()]
         return lines + [("advice", text) for text in self.advice]
@@ -377,13 +383,17 @@ class Receipt:
         named = ", ".join(f"{folder}: {show_count(rows, 'row')}" for folder, rows in largest)
         return named + (f", and {more:,} more" if more else "")
 
+    def _shown(self) -> pd.DataFrame:
+        """Return `to_frame` with its columns named in words."""
+        return self.to_frame().rename(columns=lambda name: name.replace("_", " "))
+
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
         from rich.console import Group
 
         from curator_df.core.receipts.rich_tables import grid_of, table_of
 
-        tables = [self.to_frame(), *([self.reasons()] if any(step.dropped for step in self.steps) else [])]
+        tables = [self._shown(), *([self.reasons()] if any(step.dropped for step in self.steps) else [])]
         return Group(grid_of(self.summary()), *map(table_of, tables))
 
     def __str__(self) -> str:
@@ -401,7 +411,12 @@ class Receipt:
             f"{html.escape(value)}</td></tr>"
             for name, value in self.summary()
         )
-        parts = [f"<table>{head}</table>", self.to_frame().to_html(index=False, na_rep="")]
+        parts = [f"<table>{head}</table>", _html_table(self._shown())]
         if any(step.dropped for step in self.steps):
-            parts.append(self.reasons().to_html(index=False, formatters={"share": "{:.2%}".format}))
+            parts.append(_html_table(self.reasons().assign(share=lambda found: found["share"].map("{:.2%}".format))))
         return "".join(parts)
+
+
+def _html_table(frame: pd.DataFrame) -> str:
+    whole = {name: "{:,}".format for name in frame.columns if frame[name].dtype == "int64"}
+    return frame.to_html(index=False, na_rep="", float_format=show_float, formatters=whole)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.core.receipts.model_figures import plain_counters
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.timeline import timeline_picture
 from curator_df.core.sizes import show_count, show_duration, show_size
@@ -146,7 +145,7 @@ def _steps(receipt: Receipt) -> str:
     longest = max((step.seconds for step in receipt.steps), default=0.0) or 1.0
     rows = []
     for step in receipt.steps:
-        counted = ", ".join(f"{name} {number:,}" for name, number in plain_counters(step.counters).items())
+        counted = step.counted()
         name = html.escape(step.name) + (f"<br><small>{html.escape(counted)}</small>" if counted else "")
         dropped = step.rows_dropped
         cells = [f"{step.rows_in:,}", f"{dropped:,}" if dropped else "", f"{step.rows_out:,}"]

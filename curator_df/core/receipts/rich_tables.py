@@ -9,6 +9,8 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
+from curator_df.core.sizes import show_float
+
 
 def grid_of(lines: list[tuple[str, str]]) -> Table:
     """Return names and values, one per line, without a frame."""
@@ -31,4 +33,6 @@ def table_of(frame: pd.DataFrame) -> Table:
 def _cell(name: str, value: Any) -> str:
     if name == "share" or pd.isna(value):
         return "" if pd.isna(value) else f"{value:.2%}"
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return show_float(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -91,6 +91,29 @@ def test_each_pending_step_has_a_pass_of_its_own_before_the_last(plan):
     assert {stage.block_bytes for stage in made.stages} == {made.stages[-1].block_bytes}
 
 
+def test_a_plan_shows_first_that_it_fits_and_then_each_step_once(plan):
+    made = plan(lambda docs: without_duplicates(docs.pipe(cdf.add_ids, into="number", dense=True)))
+    (memory, fits), (read, how_often), *_ = lines = made.lines()
+    assert (memory, read) == ("memory", "input")
+    assert fits.endswith("budget: it fits")
+    assert how_often.endswith("read 3 times")
+    shown = [line for _, line in lines[[label for label, _ in lines].index("passes") :]]
+    assert shown[:3] == [
+        "1  rows for add_ids",
+        "2  keys for drop_exact_duplicates, then merge them; hash and sort keys: 1.5 x block (assumed)",
+        "3  write",
+    ]
+    names = [line.partition(": ")[0] for line in shown[4:]]
+    assert names == ["read", "add_ids", "drop_exact_duplicates", "write"]
+    assert [line.rpartition(", in ")[2] for line in shown[4:]] == [
+        "passes 1 to 3",
+        "passes 2 and 3",
+        "pass 3",
+        "pass 3",
+    ]
+    assert "pass" not in str(plan(as_it_is))
+
+
 def test_a_pass_that_two_outputs_share_is_planned_once(plan):
     shared = plan(without_duplicates, lambda docs: without_duplicates(docs).pipe(cdf.keep_where, "id > 0"))
     assert [stage.title for stage in shared.stages][-1] == "write"

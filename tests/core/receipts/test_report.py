@@ -71,7 +71,7 @@ def test_the_page_is_one_file_with_every_figure(tmp_path):
     assert "url(" not in content
     for said in (
         "out & more", "600 ", "rows written of 1,000 read (60.0%)", "700 MB", "with a budget of 1.00 GB", "2 MB/s", "20.0 s",
-        "no <b>stop</b> words", "20.00%", "texts_seen 1,000", "Use a smaller blocksize= to avoid that", "lang=en",
+        "no <b>stop</b> words", "20.00%", "texts seen 1,000", "Use a smaller blocksize= to avoid that", "lang=en",
         "range 3 again: memory", "did not fit into the memory budget, even exclusively", "enough for 2 processes", "16,000,000",
         "quarantine (as an argument)",
         "They are in removed.", "800 MB (80%)",
@@ -268,7 +268,7 @@ def test_what_a_model_did_is_a_table_of_its_own():
     assert "Models and GPUs" in sections(report_page(one))
     text = " ".join(Page(report_page(one)).text)
     assert all(
-        said in text for said in ("bfloat16", "10.0%", "512: 3,000, 1,024: 9,000", "no device", "padding_tokens 1,000")
+        said in text for said in ("bfloat16", "10.0%", "512: 3,000, 1,024: 9,000", "no device", "padding tokens 1,000")
     )
     assert "tokens_in_batches" not in text
     assert "batches_in_" not in text
