@@ -58,6 +58,7 @@ from curator_df.ops.metrics import add_metrics
 from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
 from curator_df.ops.near_report import describe_near_duplicates
 from curator_df.ops.notebook import integrate as _integrate
+from curator_df.ops.preview import Preview, preview
 from curator_df.ops.profile import add_profile, keep_profile
 from curator_df.ops.quality_tiers import add_quality_tier
 from curator_df.ops.redaction import redact_pii
@@ -76,6 +77,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cluster",
     "Plan",
+    "Preview",
     "Profile",
     "Receipt",
     "Rule",
@@ -126,6 +128,7 @@ __all__ = [
     "normalize_unicode",
     "normalize_whitespace",
     "presidio",
+    "preview",
     "profile_memory",
     "profiles",
     "read_jsonl",
@@ -196,6 +199,7 @@ _register_operators(
         normalize_newlines,
         normalize_unicode,
         normalize_whitespace,
+        preview,
         redact_pii,
         remove_boilerplate,
         remove_c4_lines,

@@ -20,7 +20,7 @@ NO_TABLES = {
 }
 TAKES_A_TABLE = [
     *((case.operator, case.arguments) for case in {case.operator: case for case in reversed(CASES)}.values()),
-    *((name, {}) for name in ("describe_drops", "explain", "find_exact_duplicates", "find_near_duplicates")),
+    *((name, {}) for name in ("describe_drops", "explain", "preview", "find_exact_duplicates", "find_near_duplicates")),
     ("find_semantic_duplicates", {"embedding": "vector"}),
     *((name, {"path": "out"}) for name in ("checkpoint", "shuffle_rows", "write_jsonl", "write_parquet")),
     ("blend", {"path": "out", "epochs": {"a": 1}}),

@@ -41,6 +41,7 @@ VERBLESS = {
     "job_cluster",
     "monitor_memory",
     "presidio",
+    "preview",
     "profile_memory",
     "recommend",
     "resources",

@@ -162,7 +162,7 @@ VOCABULARY = {
     "resources": Word("what a model's call takes of a worker", "", "Resources"),
     "revision": Word("commit, tag or branch on the hub", "", "str"),
     "right": Word("right bound of what is kept of a text", "", "int | str"),
-    "rows": Word("rows of the output", "rows", "int"),
+    "rows": Word("rows to take", "rows", "int"),
     "rules": Word("when to alert", "", "Sequence[AlertRule]"),
     "sample": Word("table to measure on", "", "Any"),
     "sample_size": Word("amount of text to measure on", "bytes", "str | int"),

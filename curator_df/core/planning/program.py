@@ -325,7 +325,7 @@ def lower(df: Any, *, spools: bool = False) -> Program:
     expression = df.expr
     if spools and _spoolers and (part := foreign_part(expression)) is not None:
         expression = expression.substitute(part, _spoolers[-1].spooled(part).table.expr)
-    origin = _find_origin(expression)
+    origin = find_origin(expression)
     reader: ReadPartition = origin.operand("func")
     source = reader.source
     require_block_by_block(expression, origin)
@@ -373,7 +373,7 @@ def _streams_from(root: Expr, start: Expr) -> bool:
 
 def origin_of(df: Any) -> ReadPartition:
     """Return the reader that a table begins with; raise `ExpressionError` if it is not one of curator_df."""
-    reader: ReadPartition = _find_origin(df.expr).operand("func")
+    reader: ReadPartition = find_origin(df.expr).operand("func")
     return reader
 
 
@@ -389,7 +389,8 @@ def require_addresses(df: Any, operator: str) -> None:
             raise shared_addresses(operator, title(node))
 
 
-def _find_origin(expression: Expr) -> Expr:
+def find_origin(expression: Expr) -> Expr:
+    """Return the node of the reader that an expression begins with; raise `ExpressionError` if it is not one of curator_df."""
     leaves = {node._name: node for node in expression.walk() if not node.dependencies()}
     ours = {name: node for name, node in leaves.items() if _is_ours(node)}
     if not ours:

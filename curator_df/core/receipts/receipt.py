@@ -263,6 +263,11 @@ class Receipt:
         table = pd.DataFrame(rows, columns=["step", "reason", "rows", "share"])
         return table.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
 
+    def tables(self) -> list[pd.DataFrame]:
+        """Return what the receipt displays: `to_frame` with its columns named in words, and `reasons` if rows were dropped."""
+        steps = self.to_frame().rename(columns=lambda name: name.replace("_", " "))
+        return [steps, self.reasons()] if any(step.dropped for step in self.steps) else [steps]
+
     def models(self) -> pd.DataFrame:
         """Return one row for each step with a model: documents and tokens, both also per second, and how full batches were.
 
@@ -383,18 +388,13 @@ class Receipt:
         named = ", ".join(f"{folder}: {show_count(rows, 'row')}" for folder, rows in largest)
         return named + (f", and {more:,} more" if more else "")
 
-    def _shown(self) -> pd.DataFrame:
-        """Return `to_frame` with its columns named in words."""
-        return self.to_frame().rename(columns=lambda name: name.replace("_", " "))
-
     def __rich__(self) -> Any:
         """Render for a terminal with rich."""
         from rich.console import Group
 
         from curator_df.core.receipts.rich_tables import grid_of, table_of
 
-        tables = [self._shown(), *([self.reasons()] if any(step.dropped for step in self.steps) else [])]
-        return Group(grid_of(self.summary()), *map(table_of, tables))
+        return Group(grid_of(self.summary()), *map(table_of, self.tables()))
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -411,12 +411,12 @@ class Receipt:
             f"{html.escape(value)}</td></tr>"
             for name, value in self.summary()
         )
-        parts = [f"<table>{head}</table>", _html_table(self._shown())]
-        if any(step.dropped for step in self.steps):
-            parts.append(_html_table(self.reasons().assign(share=lambda found: found["share"].map("{:.2%}".format))))
-        return "".join(parts)
+        return f"<table>{head}</table>" + "".join(map(html_table, self.tables()))
 
 
-def _html_table(frame: pd.DataFrame) -> str:
-    whole = {name: "{:,}".format for name in frame.columns if frame[name].dtype == "int64"}
-    return frame.to_html(index=False, na_rep="", float_format=show_float, formatters=whole)
+def html_table(frame: pd.DataFrame) -> str:
+    """Return a small table of figures as HTML; missing values are empty."""
+    formatters: dict[Any, Any] = {name: "{:,}".format for name in frame.columns if frame[name].dtype == "int64"}
+    if "share" in frame.columns:
+        formatters["share"] = "{:.2%}".format
+    return frame.to_html(index=False, na_rep="", float_format=show_float, formatters=formatters)

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress bar in a terminal; nothing elsewhere (logs, cron, pipes). In a notebook, see `core.runner.live_panel`."""
+"""Progress bar in a terminal, a line every 30 s elsewhere (logs, cron, pipes). In a notebook, see `core.runner.live_panel`."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
+
+from curator_df.core.sizes import show_duration
+
+LINE_SECONDS = 30.0
+"""Minimum time between two lines where there is no terminal."""
 
 
 class Progress(Protocol):
@@ -18,12 +25,14 @@ class Progress(Protocol):
 
 @contextmanager
 def progress_bar(title: str, total: int, *, is_wanted: bool = True) -> Iterator[Progress]:
-    """Show a bar for ``total`` ranges while the block runs; nothing if there is no terminal."""
-    if is_wanted and not in_notebook() and sys.stderr is not None and sys.stderr.isatty():
+    """Show a bar for ``total`` ranges while the block runs; without a terminal, a line on standard error now and then."""
+    if not is_wanted or in_notebook() or sys.stderr is None:
+        yield _show_nothing
+    elif sys.stderr.isatty():
         with _terminal_bar(title, total) as show:
             yield show
     else:
-        yield _show_nothing
+        yield _Lines(title, total)
 
 
 @contextmanager
@@ -47,6 +56,27 @@ def _terminal_bar(title: str, total: int) -> Iterator[Progress]:
             bar.update(task, completed=done, text=text, total=total)
 
         yield show
+
+
+class _Lines:
+    """A line of progress every `LINE_SECONDS`; a shorter run has none."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total = title, total
+        self._started = self._last = time.monotonic()
+
+    def __call__(self, done: int, text: str, total: int | None = None) -> None:
+        self._total = self._total if total is None else total
+        now = time.monotonic()
+        if now - self._last < LINE_SECONDS:
+            return
+        self._last = now
+        more = f", {text}" if text else ""
+        line = f"{self._title}: {done:,} of {self._total:,}{more}, after {show_duration(now - self._started)}\n"
+        # A run does not end because nobody reads its progress: a pipe or file that was closed.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(line)
+            sys.stderr.flush()
 
 
 def _show_nothing(done: int, text: str, total: int | None = None) -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A terminal has a bar where there is something to show the progress of."""
+"""A terminal has a bar, and any other standard error a line now and then, where there is something to show the progress of."""
 
 import io
 import re
 import sys
 
+from curator_df.core.runner import progress
 from curator_df.core.runner.progress import progress_bar
 
 
@@ -32,3 +33,34 @@ def test_a_bar_shows_what_is_done_of_how_many(monkeypatch):
 
 def test_where_nothing_is_compared_there_is_no_bar(monkeypatch):
     assert shown(monkeypatch, is_wanted=False) == ""
+
+
+class Broken(io.StringIO):
+    """Stands for a pipe whose reader has ended."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def lines(monkeypatch, stream, seconds):
+    """Show progress at these seconds; return what a stream that is no terminal has then."""
+    times = iter([0.0, *seconds])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar("curating", 9) as show:
+        for done in range(1, len(seconds) + 1):
+            show(done, "5 rows", 12 if done == 2 else None)
+    return stream.getvalue()
+
+
+def test_without_a_terminal_there_is_a_line_every_half_minute(monkeypatch):
+    said = lines(monkeypatch, io.StringIO(), [10.0, 31.0, 45.0, 62.0])
+    assert said == "curating: 2 of 12, 5 rows, after 31.0 s\ncurating: 4 of 12, 5 rows, after 62.0 s\n"
+
+
+def test_a_short_run_shows_nothing_without_a_terminal(monkeypatch):
+    assert lines(monkeypatch, io.StringIO(), [1.0, 29.0]) == ""
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(monkeypatch):
+    assert lines(monkeypatch, Broken(), [40.0, 80.0]) == ""

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a chain over a few rows of its input, to see in seconds what it keeps and drops."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pyarrow.parquet as pq
+from dask.dataframe.dask_expr import FrameBase, new_collection
+
+from curator_df.core.arguments import require_integer
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.exchange_plan import LARGEST_SAMPLED_ROW_BYTES
+from curator_df.core.planning.program import ReadPartition, current_spooler, find_origin, foreign_part, lower
+from curator_df.core.ranges.source import Ranges, Source
+from curator_df.core.receipts.receipt import Receipt, html_table
+from curator_df.core.runner.session import current_session
+from curator_df.core.sizes import show_count
+from curator_df.errors import NoClusterError, ParameterError
+from curator_df.io.write import write_parquet
+
+PREVIEW_FOLDER = "previews"
+"""Folder below the working folder of the cluster."""
+PLACE_ROWS = 50
+"""Minimum number of rows read at one place of the input."""
+SAMPLE_BYTES = 32_000_000
+"""Maximum bytes of all rows that are read."""
+READ_BYTES = 1_000_000
+"""Decompressed bytes of a block while they are read."""
+OF_WORKING_FILES = ["reject_file", "reject_offset", "reject_matched_file", "reject_matched_offset"]
+"""Columns of dropped rows that would name places in working files, which are deleted."""
+SHOWN_ROWS = 5
+"""Number of kept rows that a preview displays."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Result of a chain on a few rows of its input; it displays itself in terminals and notebooks."""
+
+    kept: pd.DataFrame
+    """Rows that the chain keeps, with the columns of its result."""
+    dropped: pd.DataFrame
+    """Rows that it drops, as the ``rejects=`` of a writer: with the step, the reason, and the value and threshold of the rule."""
+    receipt: Receipt
+    """Receipt of the run over these rows. The folders that it names were deleted."""
+    places: int
+    """Number of places of the input at which rows were read."""
+
+    def _said(self) -> str:
+        read = show_count(self.receipt.rows_read, "row")
+        return (
+            f"{read} read at {show_count(self.places, 'place')} of the input: {self.receipt.rows_written:,} kept, "
+            f"{self.receipt.rows_dropped:,} dropped. Duplicates are searched for among these rows only"
+        )
+
+    def __rich__(self) -> Any:
+        """Render for a terminal with rich."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from curator_df.core.receipts.rich_tables import table_of
+
+        return Group(Text(self._said()), *map(table_of, self.receipt.tables()))
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=110, force_terminal=False, force_jupyter=False)
+        with console.capture() as said:
+            console.print(self)
+        return said.get().rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = self.kept.head(SHOWN_ROWS).to_html(index=False, na_rep="")
+        tables = "".join(map(html_table, self.receipt.tables()))
+        return f"<p>{self._said()}.</p>{tables}<p>The first rows that are kept:</p>{rows}"
+
+
+def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
+    """Run a chain over a few rows of its input, and show what it keeps and drops.
+
+    The rows are the first ones of input splits that are spread over the whole input, so that only a small part of it is read.
+    A larger ``rows`` takes the same rows and more. A chain that drops duplicates finds those among these rows only, so that it
+    keeps more of them than a run over the whole input would.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl`, `read_parquet` or `read_warc`, or any other table of Dask, which is computed first.
+    rows : int
+        Number of rows to read, at most; fewer if the input splits or the rows are small, or if they have more than 32 MB.
+
+    Returns
+    -------
+    Preview
+        A preview: ``kept`` and ``dropped`` rows as pandas tables, and the ``receipt`` of the run.
+
+    Raises
+    ------
+    NoClusterError
+        If no cluster is running, or one without a working folder.
+    BudgetError
+        If the chain cannot fit, even with small blocks.
+
+    Notes
+    -----
+    Rows: up to ``rows`` of the input, those that the chain keeps and those that it drops. Columns: those of the chain, and of
+    dropped rows the reasons. Peak extra memory: that of the chain, and 32 MB in this process. Computes: yes, for these rows.
+    """
+    require_integer("preview", "rows", rows)
+    if rows < 1:
+        raise ParameterError(f"preview: rows={rows} must be 1 or more")
+    part = foreign_part(df.expr) if isinstance(df, FrameBase) and df.ndim == 2 else None
+    if part is None:
+        lower(df)
+    session, spooler = current_session(), current_spooler()
+    if spooler is None:
+        raise NoClusterError(
+            "preview needs the working folder of a cluster. Start one with start_cluster(memory=...), or give connect or "
+            "slurm_cluster a workdir="
+        )
+    expression = df.expr
+    if part is not None:
+        expression = expression.substitute(part, spooler.spooled(part).table.expr)
+    origin = find_origin(expression)
+    reader: ReadPartition = origin.operand("func")
+    taken = places(len(reader.ranges), rows)
+    first = FirstRows(reader.source, reader.ranges, SAMPLE_BYTES // len(taken))
+    with dask.config.set({"dataframe.convert-string": False}):
+        sample = dd.from_map(first, list(taken), list(taken.values()), meta=reader.source.meta, label="first_rows").expr
+    chain = new_collection(expression.substitute(origin, spooler.spooled(sample).table.expr))
+    home = session.working(PREVIEW_FOLDER).below(uuid.uuid4().hex[:12])
+    try:
+        receipt = write_parquet(chain, home.below("kept").url, rejects=home.below("dropped").url)
+        dropped = _rows(home.below("dropped")).drop(columns=OF_WORKING_FILES, errors="ignore")
+        return Preview(_rows(home.below("kept")), dropped, receipt, len(taken))
+    finally:
+        home.delete_tree("")
+        spooler.forget(sample)
+
+
+def places(ranges: int, rows: int) -> dict[int, int]:
+    """Return the numbers of the input splits to read from, in order, and how many rows of each.
+
+    Splits are taken in the order of the van der Corput sequence, which halves the largest gap each time: more rows take the same
+    splits and others, and once there are no others, more rows of each.
+
+    Examples
+    --------
+    >>> places(100, 180)
+    {0: 50, 25: 50, 50: 50, 75: 30}
+    >>> places(100, 100)
+    {0: 50, 50: 50}
+    >>> places(3, 1000)
+    {0: 334, 1: 334, 2: 332}
+    """
+    count = max(PLACE_ROWS, math.ceil(rows / ranges))
+    taken: dict[int, int] = {}
+    for share in _van_der_corput():
+        if rows <= 0:
+            break
+        number = int(share * ranges)
+        if number not in taken:
+            taken[number] = min(count, rows)
+            rows -= count
+    return dict(sorted(taken.items()))
+
+
+def _van_der_corput() -> Iterator[float]:
+    """Yield 0, 1/2, 1/4, 3/4, 1/8, 5/8 and so on, without end."""
+    yield 0.0
+    parts = 1
+    while True:
+        shares = sorted(range(parts), key=lambda number: int(f"{number:0{parts.bit_length()}b}"[::-1], 2))
+        yield from ((number + 0.5) / parts for number in shares)
+        parts *= 2
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """Function that Dask calls for the first rows of an input split."""
+
+    source: Source
+    """Source of the rows."""
+    ranges: Ranges
+    """Input splits of the source."""
+    most_bytes: int
+    """Maximum bytes of the rows of one split in memory."""
+
+    def __call__(self, number: int, rows: int) -> Any:
+        """Return the first ``rows`` of one split, at least one if it has any; those above 4 MB are left out."""
+        parts, count, size = [], 0, 0
+        blocks = self.source.blocks(
+            self.ranges[number],
+            block_bytes=READ_BYTES,
+            largest_row_bytes=LARGEST_SAMPLED_ROW_BYTES,
+            on_bad_row=(lambda _: None) if self.source.quarantines else None,
+            on_long_row=lambda _: None,
+        )
+        for block in blocks:
+            taken = _within(block.iloc[: rows - count], self.most_bytes - size, at_least=0 if count else 1)
+            parts.append(taken)
+            count, size = count + len(taken), size + int(taken.memory_usage(index=False).sum())
+            if count >= rows or len(taken) < len(block):
+                break
+        if not parts:
+            return self.source.meta
+        return parts[0] if len(parts) == 1 else dd.methods.concat(parts)
+
+
+def _within(block: pd.DataFrame, most_bytes: int, *, at_least: int) -> pd.DataFrame:
+    """Return the first rows of a block, as many as have about ``most_bytes``."""
+    size = int(block.memory_usage(index=False).sum())
+    if size <= most_bytes:
+        return block
+    return block.iloc[: max(int(len(block) * max(most_bytes, 0) / size), at_least)]
+
+
+def _rows(folder: Folder) -> pd.DataFrame:
+    """Return the rows of the Parquet files of a folder."""
+    tables = []
+    for name in folder.names():
+        if name.startswith("_") or not name.endswith(".parquet"):
+            continue
+        with folder.filesystem.open(folder.path(name), "rb") as file:
+            tables.append(pq.read_table(file).to_pandas())
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
