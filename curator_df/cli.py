@@ -280,7 +280,7 @@ def warm(
     ] = None,
     all_kernels: Annotated[bool, typer.Option("--all", help="Compile the kernels of all operators.")] = False,
 ) -> None:
-    """Compile kernels on this machine, so that no run has to. Kernels that are already compiled take no time."""
+    """Compile kernels on this machine, so that no run has to. Kernels that are already compiled are skipped."""
     kernels = kernels_to_warm(operators or [], is_all=all_kernels)
     compile_kernels(kernels)
     _console().print(

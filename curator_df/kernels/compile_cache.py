@@ -35,7 +35,7 @@ MOST_BYTES = 300_000_000
 UNUSED_SECONDS = 90 * 86400.0
 """After this long without being loaded, a kernel is deleted."""
 WAIT_SECONDS = 600.0
-"""How long a process waits for another one that compiles the same kernel, before it compiles the kernel itself."""
+"""Time that a process waits for another one that compiles the same kernel, before it compiles the kernel itself."""
 _ABANDONED_SECONDS = 86400.0
 _USED_SECONDS = 86400.0
 _DIGEST_BYTES = 16

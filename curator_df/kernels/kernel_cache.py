@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="misc,no-untyped-call"
-"""What numba asks before it compiles a kernel, and tells after: the folder of `compile_cache`, as numba's own interface."""
+"""Interface through which numba asks for a compiled kernel, and stores one: the folder of `compile_cache`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels each piece of work calls, by name, and how long each takes to compile.
+"""Names of the kernels that each operation calls, and how long each takes to compile.
 
 A name is ``module.function``. Nothing here imports numba: the client of a cluster compiles what the steps of a run name
 (`BlockKernel.compiled`) in processes of its own before the run, and workers only load.
@@ -160,7 +160,7 @@ def kernels_to_warm(operators: Sequence[str], *, is_all: bool) -> tuple[str, ...
     Raises
     ------
     ParameterError
-        If there is no such operator, or all and some are asked for.
+        If there is no such operator, or if all and some are requested.
     """
     if is_all and operators:
         raise ParameterError(

@@ -107,7 +107,7 @@ def add_class(
     InputError
         If the model does not exist, or some of its files are missing.
     ParameterError
-        If the model has no safetensors file or is not a classifier, a catalogue entry has no commit, or a
+        If the model has no safetensors file or is not a classifier, a catalog entry has no commit, or a
         parameter is out of range.
     OperatorError
         When computing, if a function returns anything but such an array.

@@ -65,7 +65,7 @@ def add_comment_ratio(
     Rows: same. Columns: plus ``comment_ratio``. Backends: pandas. Peak extra memory: 0.4 x block; of Python a parsed file
     too, 70 MB for the default of 100 kB. Computes: no.
 
-    Python code is parsed by the running Python, one text at a time, while holding the GIL: use worker processes rather
+    Python code is parsed by the running Python, one text after the other, while holding the GIL: use worker processes rather
     than threads. Other languages are scanned by a compiled kernel. The receipt counts ``texts_not_parsed``.
 
     References

@@ -97,7 +97,7 @@ def add_contamination(
 
     Overlapping n-grams form one passage.
     Words are compared in lower case and without punctuation, across line ends; positions refer to the unchanged text.
-    The benchmarks are read when the operator is called, because their content is part of what a resumed run compares,
+    The benchmarks are read when the operator is called, because a resumed run compares their content with that of before,
     and once in each worker, into a table of 24 to 48 bytes per n-gram, which the plan counts. In texts without spaces
     between words, each stretch is compared as if it were one word. Normalize texts and benchmarks in the same way
     first: accented letters have two Unicode forms.
@@ -179,12 +179,12 @@ def drop_contaminated(
     Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.2 x block, and a table in each worker. Computes:
     no; it reads the benchmarks.
 
-    It looks at one row at a time, so unlike the drops of duplicates it is not pending. In the rejects, ``reject_rule``
+    It looks at each row by itself, so unlike the drops of duplicates it is not pending. In the rejects, ``reject_rule``
     is the benchmark and item of the first match (``name:item``), and ``reject_value`` is the position of its first
     character. The receipt counts rows by benchmark. To see all matches use `add_contamination`; to cut them out use
     `remove_contamination`.
     Words are compared in lower case and without punctuation, across line ends; positions refer to the unchanged text.
-    The benchmarks are read when the operator is called, because their content is part of what a resumed run compares,
+    The benchmarks are read when the operator is called, because a resumed run compares their content with that of before,
     and once in each worker, into a table of 24 to 48 bytes per n-gram, which the plan counts. In texts without spaces
     between words, each stretch is compared as if it were one word. Normalize texts and benchmarks in the same way
     first: accented letters have two Unicode forms.
@@ -280,7 +280,7 @@ def remove_contamination(
     them, and it joins the two words at a line end. Here a row stays one row, so no id occurs twice; every match counts;
     and positions are those in the text. The receipt counts ``rows_changed`` and ``passages``.
     Words are compared in lower case and without punctuation, across line ends; positions refer to the unchanged text.
-    The benchmarks are read when the operator is called, because their content is part of what a resumed run compares,
+    The benchmarks are read when the operator is called, because a resumed run compares their content with that of before,
     and once in each worker, into a table of 24 to 48 bytes per n-gram, which the plan counts. In texts without spaces
     between words, each stretch is compared as if it were one word. Normalize texts and benchmarks in the same way
     first: accented letters have two Unicode forms.

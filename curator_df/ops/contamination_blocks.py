@@ -30,7 +30,7 @@ SHOWN_BYTES = 100
 MOST_PASSAGES = 16
 """Most passages of a text that are shown."""
 ROWS_AT_A_TIME = 256
-"""Rows whose passages are Python objects at a time."""
+"""Number of rows whose passages are held as Python objects."""
 PASSAGE: Any = pa.struct(
     [
         ("benchmark", pa.large_string()),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators do with cuDF blocks. The texts stay on the device; to the host go numbers of rows, and their hashes.
+"""Operations on cuDF blocks. The texts stay on the device; to the host go numbers of rows, and their hashes.
 
 The kernels are imported where there is such a block, and nowhere else.
 """
@@ -64,7 +64,7 @@ def with_device_metrics(block: Any, text: str, metrics: Sequence[str], stop_word
 
 
 def kept_on_device(block: Any, text: str, profile: Profile, *, add_metrics: bool) -> Outcome:
-    """Return the rows of a cuDF block that a profile keeps; to the host go counts and, for rejects, what is said of these."""
+    """Return the rows of a cuDF block that a profile keeps; to the host go counts and, for rejects, the reasons of these."""
     from curator_df.kernels.device.columns import kept_rows, number_column
 
     values, codes, passes, counted = _judged(block, text, profile)
@@ -114,7 +114,7 @@ def _judged(block: Any, text: str, profile: Profile) -> tuple[dict[str, Any], An
 
 
 def device_band_hashes(texts: Any, scheme: Scheme) -> npt.NDArray[np.uint64]:
-    """Return the hash of each band of the texts of a cuDF Series; to the host go signatures, some rows at a time."""
+    """Return the hash of each band of the texts of a cuDF Series; to the host go signatures, a group of rows after the other."""
     from curator_df.kernels.device.columns import texts_of
     from curator_df.kernels.device.signatures import text_signatures
 
@@ -173,7 +173,7 @@ def require_device_text(operator: str, meta: Any, columns: Sequence[str]) -> Non
     if is_on_device(meta) and not (len(columns) == 1 and is_text(meta.dtypes[columns[0]])):
         raise UnsupportedBackendError(
             f"{operator} hashes one column of text of cuDF blocks, and was given {', '.join(map(repr, columns))}; its kernel "
-            "takes no others, so convert the table first with to_backend(df, 'pandas')"
+            "does not accept others, so convert the table first with to_backend(df, 'pandas')"
         )
 
 

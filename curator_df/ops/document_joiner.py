@@ -23,7 +23,7 @@ OPERATOR = "join_documents"
 
 @dataclass(frozen=True)
 class Joining:
-    """What is joined, and how."""
+    """Columns to join, and how."""
 
     text: str
     """Column of the texts."""

@@ -37,7 +37,7 @@ from curator_df.kernels.joined_texts import TextArray, one_array
 from curator_df.ops.document_joiner import OPERATOR, DocumentJoiner, Joining, SegmentReader, Segments
 
 REASON = "joined"
-"""Of a row that is part of another row now."""
+"""Number of a row that is part of another row now."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class DocumentBarrier:
     """Segments that wait for what is known of all ranges."""
 
     joining: Joining
-    """What is joined, and how."""
+    """Columns to join, and how."""
     keep: ClassVar[Literal["first"]] = "first"
     home: ClassVar[None] = None
     of_parts: ClassVar[bool] = False
@@ -142,7 +142,7 @@ def head_file(number: int) -> str:
 
 @dataclass(frozen=True)
 class FoundDocuments:
-    """What the first pass left for the last one."""
+    """Results of the first pass for the last one."""
 
     found: Found
     """Rows and checksums of each range, and the documents that begin where others with the same id were before."""
@@ -155,7 +155,7 @@ class FoundDocuments:
     checksums: npt.NDArray[np.uint32] = field(repr=False)
     """Shape (ranges,): of the files with the first document of each."""
     files: Sequence[str] = field(repr=False)
-    """Of the input, to say where a row is."""
+    """Files of the input, to say where a row is."""
 
     def following(self, number: int) -> Iterator[tuple[npt.NDArray[np.int64], TextArray]]:
         """Yield the segments with which the last document of a range goes on in the next ones: numbers and texts."""
@@ -213,12 +213,12 @@ def found_documents(found: Found, files: Sequence[str]) -> FoundDocuments:
 
 @dataclass(frozen=True)
 class JoinDocuments(RangeAction):
-    """What a pending join is in the last pass."""
+    """Form of a pending join in the last pass."""
 
     barrier: DocumentBarrier
-    """What is joined, and how."""
+    """Columns to join, and how."""
     found: FoundDocuments
-    """What is known of all ranges."""
+    """Results of the first pass, of all ranges."""
 
     def of_range(self, number: int) -> OfRange:
         """Return what joins the documents that begin in one range, once."""

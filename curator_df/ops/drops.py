@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each rule of a profile would drop, before anything is: `describe_drops`."""
+"""Count the rows that each rule of a profile would drop, before any is dropped: `describe_drops`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTED = ("rows_dropped", "rows_breaking", "characters_dropped", "characters_br
 PEAK_FACTOR = 0.3
 """Beside what the pass holds of the longest text: 2 + 8 bytes a row, of rows that may hold little else."""
 SPLIT_EVERY = 16
-"""Counts of so many blocks are added up at a time, so that those of all blocks are never held."""
+"""Number of blocks whose counts are added up in one step, so that those of all blocks are never held."""
 
 
 def describe_drops(
@@ -70,7 +70,7 @@ def describe_drops(
     datatrove's or ICU's words (``docs/profiles.md#words``), or on C4 sentences with datatrove's words. Computes: yes,
     on the active cluster or scheduler.
 
-    Only a few numbers per rule are transferred, for 16 blocks at a time.
+    Only a few numbers per rule are transferred, for each 16 blocks.
 
     Examples
     --------

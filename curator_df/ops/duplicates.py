@@ -42,7 +42,7 @@ class Best:
     column: str
     """A column of numbers."""
     which: Literal["max", "min"]
-    """Which value wins. Among equal values the first in input order wins; a missing value loses."""
+    """Value that wins. Among equal values the first in input order wins; a missing value loses."""
 
 
 def best(column: str, which: Literal["max", "min"] = "max") -> Best:
@@ -53,7 +53,7 @@ def best(column: str, which: Literal["max", "min"] = "max") -> Best:
     column : str
         A column of numbers.
     which : {"max", "min"}
-        Which value wins. Among equal values the first in input order wins. A missing value loses to any other.
+        Value that wins. Among equal values the first in input order wins. A missing value loses to any other.
 
     Returns
     -------
@@ -270,12 +270,12 @@ def _as_json(subset: str | Sequence[str], normalize: Normalize | None, keep: Sur
 
 
 def content_keys(block: Any, *, columns: tuple[str, ...], normalize: Normalize | None, ranked_by: str | None) -> Keys:
-    """Hash the rows of a block, and take the values that survivors are chosen by (``"#length"``: characters of the text)."""
+    """Hash the rows of a block, and take values to choose the kept rows by (``"#length"``: characters of the text)."""
     return ranked_keys(block_hashes(block, columns, normalize=normalize), block, columns, ranked_by)
 
 
 def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, ...], ranked_by: str | None) -> Keys:
-    """Return hashes of the rows of a block, with the values that survivors are chosen by."""
+    """Return hashes of the rows of a block, with the values by which the kept row of a group is chosen."""
     if ranked_by is None:
         return Keys(hashes)
     if ranked_by == "#length":
@@ -302,7 +302,7 @@ def survivor_policy(operator: str, keep: Survivor | Best) -> Keep:
 
 
 def ranked_by(df: Any, operator: str, keep: Survivor | Best) -> str | None:
-    """Return the column by which survivors are chosen (``"#length"``: by the length of the text), None for a place."""
+    """Return the column by which the kept row is chosen (``"#length"``: by the length of the text), None for a place."""
     if isinstance(keep, Best):
         require_columns(df, operator, keep.column)
         if getattr(df.dtypes[keep.column], "kind", "O") not in "iufb":

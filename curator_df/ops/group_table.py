@@ -33,21 +33,21 @@ COLUMNS: dict[str, Any] = {
     "matched_file": "string[pyarrow]",
     "matched_offset": "Int64",
 }
-"""Of every table, before the similarity."""
+"""Columns of every table, before the similarity."""
 MERGE_BYTES = 2_000_000
 """Held to read the members of a group of ranges, and as much for each other thing that is read along with them."""
 
 
 @dataclass(frozen=True)
 class GroupTable:
-    """How a table of groups is made."""
+    """Description of how a table of groups is made."""
 
     matches: Callable[[Any, int], Matches]
     """``matches(found, group)``: its rows."""
     id_column: str | None = None
     """Column of the input that names its rows."""
     id_dtype: Any = None
-    """What it holds: text or integers."""
+    """Type of its values: text or integers."""
     against: KeptSignatures | None = None
     """Another table, to whose rows addresses point that come after those of the input."""
     measure: str = "jaccard"
@@ -74,17 +74,17 @@ class TableJob:
     """Everything about the table that is the same for all its files."""
 
     found: Found
-    """What was found."""
+    """Groups that were found."""
     sink: FileSink
     """Where the table goes."""
     paths: tuple[str, ...]
     """The input's files, and those of another table."""
     table: GroupTable
-    """How it is made."""
+    """Columns and format of the table."""
     ids_folder: Folder
     """Where `ids` are."""
     ids: tuple[FileRecord, ...] = ()
-    """What `id_pass.take_ids` returned."""
+    """Result of `id_pass.take_ids`."""
 
 
 def table_pieces(found: Found) -> list[Range]:

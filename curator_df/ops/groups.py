@@ -51,7 +51,7 @@ from curator_df.ops.group_table import GroupTable, TableJob, run_table, table_pi
 DROPS_FOLDER = f"{JOURNAL_FOLDER}/drops"
 PARAMETERS = f"{JOURNAL_FOLDER}/parameters.json"
 KINDS = {"scheme": "near_duplicates", "embedding": "semantic_duplicates", "normalize": "exact_duplicates"}
-"""What was searched for, by a parameter that only this search has."""
+"""Kind of the search, by a parameter that only this search has."""
 
 
 def find_groups(
@@ -204,7 +204,7 @@ def _write_table(
 
 
 def named_by(table: GroupTable, df: Any, operator: str, column: str | None, against: Any = None) -> GroupTable:
-    """Return the same table with the ids of rows and of what they matched, of a column of text or integers."""
+    """Return the same table with the ids of rows and of the rows that they matched, of a column of text or integers."""
     if column is None:
         return table
     kept = table.against

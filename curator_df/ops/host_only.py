@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why functions take no cuDF blocks: an error says it beside the way out, and docs/operators.md beside "pandas".
+"""Reasons why functions do not accept cuDF blocks: an error gives one with the way out, and docs/operators.md after "pandas".
 
 What a function that takes cuDF blocks for some arguments says of the others stands where it refuses them.
 """

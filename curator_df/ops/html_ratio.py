@@ -64,7 +64,7 @@ def add_html_text_ratio(
     270 x ``max_page_size`` in each task. Computes: no.
 
     Text is everything between tags, without ``script``, ``style``, ``template``, comments and ruby annotations; white
-    space alone between two tags counts as one character. Pages are parsed by Python's ``html.parser``, one at a time
+    space alone between two tags counts as one character. Pages are parsed by Python's ``html.parser``, one after the other
     while holding the GIL: use worker processes rather than threads. The numbers are those of NeMo Curator, which builds
     a tree of the page with Beautiful Soup and the same parser. The receipt counts ``pages_cut`` and
     ``pages_not_parsed``: pages that the parser rejects, or that have thousands of tags without a closing ``>``,

@@ -34,7 +34,7 @@ KEEP_FACTOR = 2.0
 """The rows that stay, and while they are chosen a number and a score of each row."""
 MAX_CHARS = 10_000
 MOST_CHARS = 1_000_000
-"""What is looked at is held as Python texts: at most about 20 MB of this length."""
+"""Maximum number of characters of a text that are held as a Python text for detection: about 20 MB of such texts."""
 
 
 def add_language(

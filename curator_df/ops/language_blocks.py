@@ -47,20 +47,20 @@ class LanguageModel:
     digest: str
     """BLAKE2b-128 of the file, by which it is the same model in another place."""
     size_bytes: int
-    """Of the file."""
+    """Size of the file in bytes."""
 
     @property
     def held_bytes(self) -> int:
-        """What the model takes in a process: of lid.176.ftz (0.9 MB) 3.5 MB were measured; of larger ones it is assumed."""
+        """Bytes of the model in a process: 3.5 MB measured for lid.176.ftz (0.9 MB), assumed for larger ones."""
         return 4 * self.size_bytes if self.path.endswith(".ftz") else 50_000_000 + 3 * self.size_bytes // 2
 
 
 @dataclass(frozen=True)
 class LanguageSettings:
-    """How the language of a text is found."""
+    """Description of how the language of a text is found."""
 
     model: LanguageModel
-    """What knows languages."""
+    """Model that identifies languages."""
     unit: Unit
     """Whether a text is judged as a whole, or its lines are and vote."""
     max_chars: int

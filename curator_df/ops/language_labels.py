@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which labels a fastText model has, read from its file without loading it, and those nearest to a wrong one.
+"""Labels of a fastText model, read from its file without loading it, and those nearest to a wrong one.
 
 See also `language_blocks`, which uses the model.
 """
@@ -19,7 +19,7 @@ from curator_df.errors import ParameterError
 LABEL = "__label__"
 MAGIC = 793_712_314
 HEADER = struct.Struct("<ii12idiii2q")
-"""Of a fastText file: magic number, version, 13 arguments, entries, words, labels, tokens, pruned words [1]_.
+"""Header of a fastText file: magic number, version, 13 arguments, entries, words, labels, tokens, pruned words [1]_.
 
 .. [1] https://github.com/facebookresearch/fastText/blob/v0.9.2/src/dictionary.cc (``Dictionary::save``) and ``args.cc``
 """

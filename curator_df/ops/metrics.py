@@ -64,7 +64,7 @@ def add_metrics(
     OperatorError
         When computing, if a user-defined metric returns anything but numbers.
     ParameterError
-        If a name is not in the catalogue (the message lists it), if its metric is not defined for these words, or if
+        If a name is not in the catalog (the message lists it), if its metric is not defined for these words, or if
         two metrics have the same name.
     UnsupportedBackendError
         If the blocks are cuDF blocks and a metric, or the words, have no GPU kernel (docs/gpu.md lists what has one).
@@ -81,7 +81,7 @@ def add_metrics(
     datatrove's words, the peak is at least 10.2 x. Each user-defined metric takes another 0.2 x, and the peak is at
     least 5.2 x if one is computed from a document.
 
-    All metrics of the catalogue are counted in one reading of each text. Once they are stored, `keep_profile` and
+    All metrics of the catalog are counted in one reading of each text. Once they are stored, `keep_profile` and
     `describe_drops` take ``from_metrics=True``: trying another threshold then needs no pass over the text. The columns
     do not record which ``words`` they were counted with, so the profile must use the same.
 

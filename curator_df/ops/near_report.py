@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found by `find_near_duplicates`, in figures: groups by size, pairs by similarity, and what the settings miss."""
+"""Report on the groups that `find_near_duplicates` found: groups by size, pairs by similarity, and what the settings miss."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def describe_near_duplicates(
 
     Notes
     -----
-    Rows: none. Peak extra memory: with ``docs`` 8 MB at a time in this process, or the whole file if it was compressed
+    Rows: none. Peak extra memory: with ``docs`` 8 MB in this process, or the whole file if it was compressed
     as a whole. Computes: yes, from two columns of the table on disk, and with ``docs`` the parts of the input that
     contain the examples.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search for near duplicates asks for, as a value: its scheme, and what rows are compared with."""
+"""Settings of a search for near duplicates as a value: its scheme, and the rows to compare with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from curator_df.ops.published import scheme_of, schemes
 SIGNATURES = "minhash"
 """Column that `add_minhash` makes, by default."""
 MANY_ROWS = 1_000_000_000
-"""From about so many rows on 64-bit hashes are chosen."""
+"""Number of rows from which on 64-bit hashes are chosen."""
 
 
 def chosen_scheme(df: Any, operator: str, scheme: Scheme | str) -> Scheme:
@@ -48,7 +48,7 @@ def has_many_rows(df: Any) -> bool:
 
 @dataclass(frozen=True)
 class NearQuestion:
-    """What `find_near_duplicates` and `drop_near_duplicates` are asked, but for how it is computed."""
+    """Settings of `find_near_duplicates` and `drop_near_duplicates` that change their result."""
 
     text: str | None
     """The text column."""
@@ -57,14 +57,14 @@ class NearQuestion:
     jaccard_threshold: float | None
     """Least similarity of a pair that is joined."""
     keep: Survivor | Best
-    """Which row of a group stays."""
+    """Row of a group that stays."""
     signatures: str | None
     """Column of signatures."""
     against: KeptSignatures | None
     """Rows of another table."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as it is stored beside what was found."""
+        """Return the settings as they are stored with the groups."""
         against = self.against
         fields = {name: value for name, value in vars(self.scheme).items() if name not in ("name", "source")}
         return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stages of near duplicates take from a block: bands, contents, texts; and how two texts are compared.
+"""Values that the stages of near duplicates take from a block: bands, contents, texts; and how two texts are compared.
 
 A row has a text, or a signature that `add_minhash` made of it, or both: then bands come from the signature, and the text is
 what is compared. Every function takes the same parameters, those of `NearBarrier`.
@@ -53,7 +53,7 @@ def text_bands(
 def text_contents(
     block: Any, *, text: str | None, scheme: Scheme, ranked_by: str | None, signatures: str | None
 ) -> Keys:
-    """Return the hashes of a block's texts, as they are, and what survivors are chosen by."""
+    """Return the hashes of a block's unchanged texts, and the values by which the kept row of a group is chosen."""
     columns = () if text is None else (text,)
     if signatures is None:
         return content_keys(block, columns=columns, normalize=None, ranked_by=ranked_by)

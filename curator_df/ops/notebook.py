@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What IPython and Jupyter show of our tables, complete after them and print of their errors, through IPython's own hooks.
+"""Displays, completions and errors of our tables in IPython and Jupyter, through IPython's own hooks.
 
 Nothing of Dask is replaced. Without IPython, or with tables that are not ours, nothing changes.
 """

@@ -41,7 +41,7 @@ METRICS_PEAK_FACTOR = 0.9
 """For every 10 columns of metrics, or fewer."""
 ADD_PEAK_FACTOR = 0.1
 STORED_ADD_PEAK_FACTOR = 0.6
-"""Of `add_profile` on stored metrics, where rows may hold nine numbers and nothing else: 0.51 measured (`keep_profile`: 1.13)."""
+"""`add_profile` on stored metrics, where rows may hold nine numbers and nothing else: 0.51 measured (`keep_profile`: 1.13)."""
 WORK_PEAK_FACTOR = 0.2
 """Beside what the pass holds of the longest text (`work_factor`). Its tables are gone before rows are copied."""
 
@@ -265,7 +265,7 @@ def _rejects(
 
 
 def _about(profile: Profile, from_metrics: bool) -> dict[str, Any]:
-    """Return what a kernel says of itself beside its factor."""
+    """Return what a kernel declares in addition to its factor."""
     if from_metrics:
         return {"peak_is_measured": True}
     return {

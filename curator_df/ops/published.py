@@ -18,7 +18,7 @@ def profile_of(operator: str, profile: Profile | str) -> Profile:
     """Return a profile, or the published one of this name; raise `ParameterError` if there is none."""
     if isinstance(profile, Profile):
         return profile
-    from curator_df import profiles  # they are made of what is defined in this layer
+    from curator_df import profiles  # they are made of classes of this layer
 
     listed = {found.name: found for found in map(vars(profiles).get, profiles.__all__) if isinstance(found, Profile)}
     return _named(operator, "profile", profile, listed, "a Profile")

@@ -22,7 +22,7 @@ How = Literal["max", "min", "weighted"]
 PEAK_FACTOR = 0.9
 """Peak extra bytes for rows of 100 bytes and names of few letters: numbers, codes, and the strings made of them."""
 SPAN_ROWS = 65_536
-"""Rows whose scores are put together at a time."""
+"""Number of rows whose scores are combined in one step."""
 
 
 def add_quality_tier(

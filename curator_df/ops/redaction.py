@@ -19,15 +19,15 @@ from curator_df.kernels.pii_redaction import RedactionSettings, Replacement, red
 from curator_df.ops.rewriting import SPLICE_FACTOR, rewrite_texts
 
 MAX_KEY_BYTES = 64
-"""Of BLAKE2b."""
+"""Size of a BLAKE2b digest in bytes."""
 HASH_FACTOR = 4.1
-"""Of ``replacement="hash"``: a digest takes 24 bytes where an address of 6 was, and the buffer grows by steps of an eighth."""
+"""Factor of ``replacement="hash"``: a digest takes 24 bytes, an address 6, and the buffer grows by steps of an eighth."""
 LABEL_GROWTH = 1.15
 DIGEST_LENGTH = 17
 """An entity of one letter and the space after it become a label, or one with a digest, and that space; the buffer grows by
 steps of an eighth."""
 SEGMENT_BYTES = 8_000_000
-"""What Python holds for one segment of a text that is full of what is looked for (measured: 3 MB)."""
+"""Memory in Python for one segment of a text that consists of personal data (measured: 3 MB)."""
 
 
 def redact_pii(
@@ -119,7 +119,7 @@ def redact_pii(
     that spans a cut may be found only in part, and a piece without a letter or digit is skipped. Where an entity
     overlaps with a match of a rule, the rule wins; of two entities the one with the higher score wins, then the longer
     one, then the first. The plan reserves memory for the pipeline once in each worker, and for a piece in each task.
-    Only one thread of a worker analyses at a time, so use workers with one thread each.
+    Threads of a worker analyze texts one after the other, so use workers with one thread each.
 
     References
     ----------

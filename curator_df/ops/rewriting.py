@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an operator that changes texts, and nothing else, is made of a function of a text column."""
+"""Make an operator that changes texts, and nothing else, from a function of a text column."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.buffers import text_dtype
 from curator_df.ops.host_only import require_host
 
-# Measured (tests/contracts/test_memory.py) of what copies texts once, each no longer than it was: at most 1.00.
+# Measured (tests/contracts/test_memory.py) of functions that copy texts once, each no longer than before: at most 1.00.
 COPY_FACTOR = 1.2
-# Measured (benchmarks/kernel_memory.py) of what replaces pieces of texts: at most 1.29.
+# Measured (benchmarks/kernel_memory.py) of functions that replace pieces of texts: at most 1.29.
 SPLICE_FACTOR = 1.4
 
 Rewrite = Callable[..., tuple[Any, int | Mapping[str, int]]]

@@ -14,7 +14,7 @@ from curator_df.core.ranges.source import OFFSET_BITS, BadRow
 from curator_df.errors import ExpressionError
 
 PIECE_BYTES = 8_000_000
-"""About what is read at a time, of the text as it is when decompressed."""
+"""Approximate bytes of decompressed text that are read in one step."""
 
 
 def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -> pd.DataFrame:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user's function of a block must return: one value for each row."""
+"""Checks of what a user's function of a block returns: one value for each row."""
 
 from __future__ import annotations
 

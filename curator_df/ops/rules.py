@@ -37,7 +37,7 @@ class Rule:
     """
 
     metric: str | UserMetric
-    """Name of a metric of the catalogue, or a user-defined metric."""
+    """Name of a metric of the catalog, or a user-defined metric."""
     keep: Keep
     """Comparison that is true for a kept text."""
     threshold: float
@@ -91,7 +91,7 @@ class Profile:
     rules: tuple[Rule, ...]
     """In the order in which they are applied."""
     words: Words = "whitespace"
-    """How a text is split into words."""
+    """Way in which a text is split into words."""
     stop_words: tuple[str, ...] = STOP_WORDS
     """Words that ``stop_word_count`` counts."""
 
@@ -124,7 +124,7 @@ class Profile:
 
     @property
     def text_metrics(self) -> tuple[str, ...]:
-        """Metrics of the catalogue among these, which are computed from the text."""
+        """Metrics of the catalog among these, which are computed from the text."""
         return tuple(name for name in self.metrics if name in METRICS)
 
     @property

@@ -37,7 +37,7 @@ def sample_rows(
     by: IdentityKind = "address",
     subset: str | Sequence[str] = "text",
 ) -> dd.DataFrame:
-    """Keep a random sample of the rows; a larger sample contains all rows of a smaller one, so two samples are no split.
+    """Keep a random sample of the rows; a larger sample contains a smaller one: for disjoint samples see `split_rows`.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def _bounds(operator: str, parts: Mapping[str, float]) -> dict[str, tuple[float,
 def _identifying_columns(
     df: Any, operator: str, by: IdentityKind, subset: str | Sequence[str], seed: int
 ) -> tuple[str, ...]:
-    """Return the columns that identify a row, none for its address, after checks of what the caller asked for."""
+    """Return the columns that identify a row, none for its address, after checks of the caller's arguments."""
     choose(operator, "by", by, IdentityKind)
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
         raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")

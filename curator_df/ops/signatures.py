@@ -16,7 +16,7 @@ from curator_df.ops.host_only import require_host
 from curator_df.ops.near_scheme import SIGNATURES, chosen_scheme
 
 ROW_BYTES = 100
-"""Of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
+"""Bytes of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
 
 
 def add_minhash(

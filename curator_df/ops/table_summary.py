@@ -25,7 +25,7 @@ SHOWN_COLUMNS = 12
 
 @dataclass(frozen=True)
 class TableSummary:
-    """What is known of a table before anything is computed."""
+    """Facts about a table that are known before anything is computed."""
 
     reads: str
     """Files and their size."""
@@ -36,7 +36,7 @@ class TableSummary:
     steps: str
     """Names of the steps, in order."""
     deferred: str
-    """Which steps need a full pass, and what runs it; empty without any."""
+    """Steps that need a full pass, and what runs it; empty without any."""
     partitions: int
     """Partitions that Dask computes."""
 
@@ -94,7 +94,7 @@ def _reads(source: Source) -> str:
 def _rows(source: Source) -> str:
     rows = None
     if not any("://" in path for path in source.files[:1]):  # footers in a remote store take seconds
-        with contextlib.suppress(CuratorError, OSError):  # a file that went away is an error of what reads it
+        with contextlib.suppress(CuratorError, OSError):  # a file that went away is an error of its reader
             rows = source.about_rows()
     return "unknown before the files are read" if rows is None else f"about {rows:,} in the files"
 

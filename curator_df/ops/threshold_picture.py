@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of what thresholds keep: of all metrics, and of one with a threshold to move."""
+"""Pictures of the rows that thresholds keep: of all metrics, and of one with a threshold to move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BARS = 50
 SHOWN = (0.005, 0.995)
 """Shares of the rows between which the values lie that are drawn; thresholds are always in the picture."""
 WIDE = 100.0
-"""Positive values of which the largest is so many times the smallest are drawn on a logarithmic axis."""
+"""Ratio of the largest to the smallest positive value from which on the axis is logarithmic."""
 STEPS = 400
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows each threshold of a metric keeps: `explore_thresholds`, and the numbers behind its pictures.
+"""Count the rows that each threshold of a metric keeps: `explore_thresholds`, and the numbers behind its pictures.
 
 Values are counted by their first 11 significant binary digits, so a metric of any range is a table of a few thousand counts,
 and tables of blocks add up.
@@ -32,9 +32,9 @@ COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}
 MISSING = np.iinfo(np.int64).max
 """Bucket of values that are null or NaN."""
 CUT_BITS = 42
-"""Of the 52 bits behind the leading one of a float64, 10 count: values of a bucket differ by less than 0.1 %."""
+"""Number of bits that count of the 52 behind the leading one of a float64: values of a bucket differ by less than 0.1 %."""
 PEAK_FACTOR = 3.0
-"""One metric at a time. Measured (tracemalloc, 500,000 rows): 18 to 27 bytes a row, which is 2.6 x a column of Int8 with its
+"""For each metric in turn. Measured (tracemalloc, 500,000 rows): 18 to 27 bytes a row, which is 2.6 x a column of Int8 with its
 addresses, 1.5 x one of Int64, 0.4 x four of Float64."""
 SPLIT_EVERY = 16
 
@@ -184,7 +184,7 @@ def explore_thresholds(
     profile : Profile or str, optional
         Profile whose thresholds are drawn, or the name of a published one.
     metrics : sequence of str, optional
-        Columns of numbers. Default: the profile's metrics, or all catalogue metrics in the table.
+        Columns of numbers. Default: the profile's metrics, or all catalog metrics in the table.
 
     Returns
     -------
@@ -210,7 +210,7 @@ def explore_thresholds(
     ``share_at_most``. Peak extra memory: 3.0 x block. Computes: yes, on the active cluster or scheduler, all rows in
     one pass.
 
-    Counts of a few thousand values per metric are transferred, for 16 blocks at a time. Values that differ by less than
+    Counts of a few thousand values per metric are transferred, for each 16 blocks. Values that differ by less than
     0.1 % count as one; `describe_drops` counts a profile exactly.
 
     Examples

@@ -19,7 +19,7 @@ from curator_df.ops.host_only import require_host
 # CJK, one huge row), 1.00 where every line does, 1.29 on one line of 28 MB of mojibake:
 # ftfy holds about 17 MB while it works on a segment of 1,000,000 characters, whatever the block.
 SEGMENT_BYTES = 20_000_000
-"""What ftfy holds for one segment of a million damaged characters, whatever the block (measured 19 MB)."""
+"""Memory of ftfy for one segment of a million damaged characters, whatever the block (measured 19 MB)."""
 PEAK_FACTOR = 1.4
 
 

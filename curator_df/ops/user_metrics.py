@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics that a user wrote: a name and a function, of a block or of one text. Rules and `add_metrics` take them.
 
-The catalogue's own metrics are compiled (`kernels.metrics`); a function of one text is Python for each document.
+The catalog's own metrics are compiled (`kernels.metrics`); a function of one text is Python for each document.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from curator_df.kernels.metrics import CATALOGUE
 from curator_df.ops.row_values import require_row_values
 
 Of = Literal["document", "block"]
-"""What a function is given."""
+"""Argument of the function."""
 
 VALUES_PEAK_FACTOR = 0.2
-"""For each such metric, beside what its function holds: 17 bytes of numbers and masks a row, of rows of 100 bytes."""
+"""Factor of each such metric, without the memory of its function: 17 bytes of numbers and masks a row, of rows of 100 bytes."""
 TEXT_PEAK_FACTOR = 5.0
 """One text as a Python string, while its metric is made. Python widens a string of one byte a character to one of four, and holds
 both, where an emoji stands at the end of a text of ASCII. Measured: 5.00; 1.00 of ASCII and 0.67 of Chinese."""
@@ -57,7 +57,7 @@ class UserMetric:
         if not isinstance(self.name, str) or not self.name:
             raise ParameterError(f"UserMetric: name={self.name!r} is not a name")
         if self.name in CATALOGUE:
-            raise ParameterError(f"UserMetric: {self.name!r} is a metric of the catalogue; take another name")
+            raise ParameterError(f"UserMetric: {self.name!r} is a metric of the catalog; choose another name")
         if not callable(self.function):
             raise ParameterError(f"UserMetric {self.name!r} needs a function; found {self.function!r}")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a profile says of the rows of a block: the first rule that each breaks, from its text or from metrics kept before."""
+"""Verdicts of a profile on the rows of a block: the first rule that each breaks, from its text or from stored metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from curator_df.ops.user_metrics import user_values
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Of all rows of a block."""
+    """Verdicts on all rows of a block."""
 
     codes: npt.NDArray[np.int16]
     """`PASSES`, the position of the first rule that the row breaks, or the number of rules if its text is null."""
@@ -33,7 +33,7 @@ class Verdicts:
 
 
 def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[Measured]:
-    """Yield the metrics that a profile needs, some rows at a time: from the text, or from the columns of their names."""
+    """Yield the metrics that a profile needs, some rows after others: from the text, or from the columns of their names."""
     columns = {name: block[name] for name in (profile.metrics if from_metrics else profile.column_metrics)}
     if from_metrics:
         for first_row in range(0, len(block), MEASURED_ROWS):
@@ -45,7 +45,7 @@ def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool
 
 
 def _read(columns: Mapping[str, pd.Series], measured: Measured) -> Measured:
-    """Return the metrics of some rows with those of columns beside them; a row without one is not valid."""
+    """Return the metrics of some rows, with those of columns added; a row without one is not valid."""
     missing = np.zeros(measured.rows, dtype=bool) if measured.valid is None else ~measured.valid
     read = {}
     for name, column in columns.items():

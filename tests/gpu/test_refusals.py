@@ -32,7 +32,7 @@ REFUSED = "works on pandas blocks, and this table has cudf blocks: {}"
 IN_PART = (
     r"cannot measure [\w, ]+ on cuDF blocks",
     r"splits the texts of cuDF blocks only at white space, and words='\w+' was set: such words are found only on the CPU",
-    "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel takes no others, so",
+    "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel does not accept others, so",
     REFUSED.format("with identity='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
 )
