@@ -257,6 +257,7 @@ import psutil
 import curator_df as cdf
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
     with cdf.start_cluster(memory="2GB", cpus=1):
         print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
         signal.pause()

@@ -158,7 +158,8 @@ class Family:
         if now - self._walked < WALK_SECONDS and 0 <= last - self._last <= MOST_NUMBERS:
             waiting = list(range(self._last + 1, last + 1))
         else:
-            waiting, self._walked = sorted(peak.processes(self.root, self.excluded)), now
+            # Parents come first: where the numbers of processes began again, a child may have a smaller one.
+            waiting, self._walked = peak.processes(self.root, self.excluded), now
         self._last = last
         return [new for pid in waiting if (new := self._admit(pid)) is not None]
 

@@ -8,11 +8,12 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from curator_df.core.memory import guard
-from curator_df.core.memory.guard import HEAD, OTHER, WORKER, Guard, Member, excess, offender, open_file
+from curator_df.core.memory.guard import HEAD, OTHER, WORKER, Family, Guard, Member, excess, offender, open_file
 from curator_df.core.memory.wall import read_ended
 
 pytestmark = pytest.mark.quick
@@ -156,6 +157,19 @@ def test_what_a_step_has_started_may_ask_for_what_is_free(worker, watch, tmp_pat
     free = struct.unpack("q", (tmp_path / "free").read_bytes())[0]
     assert 250 * MB < free < 320 * MB
     assert free < soft < free + 100 * MB
+
+
+def test_children_with_smaller_numbers_than_their_parents_are_found_at_once(worker, tmp_path):
+    """The numbers of processes begin again when they are used up."""
+    try:
+        Path("/proc/sys/kernel/ns_last_pid").write_text("400")
+    except OSError:
+        pytest.skip("by nature: only root may choose the number of the next process")
+    process, pids = worker(10 * MB)
+    if process.pid > os.getpid():
+        pytest.skip("the process of the tests has a small number")
+    found = Family(os.getpid(), 0, str(tmp_path)).find(time.monotonic())
+    assert {os.getpid(), process.pid, *pids} <= {one.pid for one in found}
 
 
 def test_a_worker_that_goes_on_with_its_step_is_ended(worker, watch, tmp_path, monkeypatch):
