@@ -103,9 +103,14 @@ class FakeTask:
             self._value = outcome
             self._end("error")
         else:
-            self._value = self._call() if isinstance(outcome, Runs) else outcome
-            self._value = cloudpickle.loads(cloudpickle.dumps(self._value))
-            self._end("finished")
+            try:
+                value = self._call() if isinstance(outcome, Runs) else outcome
+                self._value = cloudpickle.loads(cloudpickle.dumps(value))
+            except Exception as exc:  # noqa: BLE001 - a worker returns what a task raises, such as a probe of the user's function
+                self._value = exc
+                self._end("error")
+            else:
+                self._end("finished")
 
     def tick(self) -> None:
         """Let time pass."""
