@@ -97,9 +97,12 @@ def stop_word_bit(data: Any, start: int, length: int, case: int) -> int:
 
     ``case``: 0, or 0x20 to treat capitals as small letters.
     """
-    key = np.uint64(0)
+    key = letter = np.uint64(0)
     for place in range(length):
-        key |= np.uint64(data[start + place] | case) << np.uint64(8 * place)
+        letter = np.uint64(data[start + place] | case)
+        key |= letter << np.uint64(8 * place)
+    if letter == 0:  # a NUL at the end of a word would be no part of its key
+        return 0
     return _bit_of_key(key)
 
 

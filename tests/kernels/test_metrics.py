@@ -73,6 +73,7 @@ def measured(texts: list[str | None], names: list[str] | None = None, dtype: obj
 @settings(max_examples=400)
 @given(st.lists(TEXTS, max_size=4))
 @example(["", " ", "\r\n", "\n\r", "a\r", "a\r\r\nb", "...\u2028", "x…\x85", "- a\n•b", "\x1f-", "a" * 70_000])
+@example(["the\0", "to\0\0 be\0 of", "\0the a\0t"])
 def test_metrics_equal_plain_python_on_any_text(texts):
     assert measured(texts) == [plain_metrics(text) for text in texts]
 

@@ -14,6 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.memory.leaks import Leak, LeakWatch, theil_sen, trend_probability
+from curator_df.core.runner import run
 from curator_df.core.tasks import leak_probe
 from curator_df.core.tasks.leak_probe import restart, treat
 
@@ -269,7 +270,9 @@ def hold_more(block):
 
 
 @pytest.mark.slow
-def test_one_worker_that_is_full_of_earlier_ranges_is_started_again_and_all_rows_are_written(tmp_path):
+def test_one_worker_that_is_full_of_earlier_ranges_is_started_again_and_all_rows_are_written(tmp_path, monkeypatch):
+    # The process of the tests may be large, and leave little for the worker: a range leaves 64 MB behind.
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000_000)
     row = json.dumps({"text": "word " * 120}) + "\n"
     (tmp_path / "in.jsonl").write_text(row * 60_000)
     with cdf.start_cluster(memory="1GB", cpus=1):
