@@ -92,10 +92,26 @@ def _opened(
             page_checksum_verification=True,
         )
     except pa.ArrowNotImplementedError as exc:
+        wide = " or ".join(repr(name) for name in _of_16_bytes(file))
         raise SchemaError(
-            f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read: {exc}. Write the file again with "
-            "another type for it, such as a decimal or a string, or leave the file out"
+            f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read"
+            f"{f' (of its columns, {wide} has 16 bytes a value)' if wide else ''}: {exc}. Write the file again with another "
+            "type for it, such as a decimal or a string, or leave the file out"
         ) from exc
+
+
+def _of_16_bytes(file: Any) -> list[str]:
+    """Return the columns that may hold numbers of 128 bits, in a file that pyarrow cannot open because of their type."""
+    reader = pq.core.ParquetReader()
+    with suppress(pa.ArrowException):
+        reader.open(file)  # it reads the footer before it refuses the types
+    schema = None if reader.metadata is None else reader.metadata.schema
+    columns = [] if schema is None else [schema.column(place) for place in range(len(schema))]
+    return [
+        column.path
+        for column in columns
+        if column.length == 16 and str(column.logical_type.type) in ("NONE", "UNKNOWN")
+    ]
 
 
 @contextmanager
@@ -111,9 +127,13 @@ def damage_of(path: str, where: str = "") -> Iterator[None]:
             "again without it, or leave out the file, or the column with columns="
         ) from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
-        raise CorruptFileError(
-            f"{path!r}{where} is not a readable Parquet file: {exc}. Download it again, or leave it out"
-        ) from exc
+        way_out = "Download it again, or leave it out"
+        if "crypt" in str(exc):
+            way_out = (
+                "If it is encrypted, write it again without encryption, or choose other columns with columns=; otherwise "
+                "download it again, or leave it out"
+            )
+        raise CorruptFileError(f"{path!r}{where} is not a readable Parquet file: {exc}. {way_out}") from exc
 
 
 @contextmanager
