@@ -309,7 +309,21 @@ def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         kind = pa.unify_schemas(fields, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid) as exc:
         raise TypeError(f"{one} and {other}") from exc
+    if _rounds_decimals(one, kind) or _rounds_decimals(other, kind):
+        raise TypeError(f"{one} and {other}")
     return plain_type(kind)
+
+
+def _rounds_decimals(kind: pa.DataType, widened_to: pa.DataType) -> bool:
+    """Return whether decimals of a type, or inside of it, would become floats, which Arrow rounds without a check."""
+    if pa.types.is_decimal(kind):
+        return bool(pa.types.is_floating(widened_to))
+    for place in range(kind.num_fields):
+        field = kind.field(place)
+        found = widened_to.get_field_index(field.name) if pa.types.is_struct(kind) else place  # -1: two of that name
+        if _rounds_decimals(field.type, widened_to.field(place if found < 0 else found).type):
+            return True
+    return False
 
 
 def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.Schema, dict[str, int]]:
