@@ -92,10 +92,26 @@ def _opened(
             page_checksum_verification=True,
         )
     except pa.ArrowNotImplementedError as exc:
+        wide = " or ".join(repr(name) for name in _of_16_bytes(file))
         raise SchemaError(
-            f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read: {exc}. Write the file again with "
-            "another type for it, such as a decimal or a string, or leave the file out"
+            f"{path!r} has a column of a type that pyarrow {pa.__version__} cannot read"
+            f"{f' (of its columns, {wide} has 16 bytes a value)' if wide else ''}: {exc}. Write the file again with another "
+            "type for it, such as a decimal or a string, or leave the file out"
         ) from exc
+
+
+def _of_16_bytes(file: Any) -> list[str]:
+    """Return the columns that may hold numbers of 128 bits, in a file that pyarrow cannot open because of their type."""
+    reader = pq.core.ParquetReader()
+    with suppress(pa.ArrowException):
+        reader.open(file)  # it reads the footer before it refuses the types
+    schema = None if reader.metadata is None else reader.metadata.schema
+    columns = [] if schema is None else [schema.column(place) for place in range(len(schema))]
+    return [
+        column.path
+        for column in columns
+        if column.length == 16 and str(column.logical_type.type) in ("NONE", "UNKNOWN")
+    ]
 
 
 @contextmanager
@@ -111,9 +127,13 @@ def damage_of(path: str, where: str = "") -> Iterator[None]:
             "again without it, or leave out the file, or the column with columns="
         ) from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
-        raise CorruptFileError(
-            f"{path!r}{where} is not a readable Parquet file: {exc}. Download it again, or leave it out"
-        ) from exc
+        way_out = "Download it again, or leave it out"
+        if "crypt" in str(exc):
+            way_out = (
+                "If it is encrypted, write it again without encryption, or choose other columns with columns=; otherwise "
+                "download it again, or leave it out"
+            )
+        raise CorruptFileError(f"{path!r}{where} is not a readable Parquet file: {exc}. {way_out}") from exc
 
 
 @contextmanager
@@ -289,7 +309,21 @@ def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         kind = pa.unify_schemas(fields, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid) as exc:
         raise TypeError(f"{one} and {other}") from exc
+    if _rounds_decimals(one, kind) or _rounds_decimals(other, kind):
+        raise TypeError(f"{one} and {other}")
     return plain_type(kind)
+
+
+def _rounds_decimals(kind: pa.DataType, widened_to: pa.DataType) -> bool:
+    """Return whether decimals of a type, or inside of it, would become floats, which Arrow rounds without a check."""
+    if pa.types.is_decimal(kind):
+        return bool(pa.types.is_floating(widened_to))
+    for place in range(kind.num_fields):
+        field = kind.field(place)
+        found = widened_to.get_field_index(field.name) if pa.types.is_struct(kind) else place  # -1: two of that name
+        if _rounds_decimals(field.type, widened_to.field(place if found < 0 else found).type):
+            return True
+    return False
 
 
 def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.Schema, dict[str, int]]:

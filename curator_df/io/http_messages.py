@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from curator_df.io.gzip_members import MAGIC
 from curator_df.io.streams import Gzip
 from curator_df.io.zstd_frames import STEP_BYTES as ZSTD_STEP_BYTES
 
@@ -196,7 +197,8 @@ def _without(coding: str, body: Any, most_bytes: int | None) -> tuple[list[Any],
     """Return the pieces of a body without one coding, and the note on it."""
     beginning, decode = _DECODERS.get(coding, (None, None))
     if decode is None or (beginning is not None and not beginning.match(body)):
-        return [body], NOT_DECODED
+        is_cut = coding == "gzip" and MAGIC.startswith(bytes(body[: len(MAGIC)]))
+        return ([], TRUNCATED) if is_cut else ([body], NOT_DECODED)
     pieces, held_bytes, note = [], 0, None
     try:
         for piece in decode(body):
@@ -348,7 +350,7 @@ def _brotli_at(body: Any, at: int) -> Any:
     return decoder
 
 
-_GZIP = re.compile(rb"\x1f\x8b\x08", re.DOTALL)
+_GZIP = re.compile(re.escape(MAGIC))
 _ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)
 _DECODERS: dict[str, tuple[re.Pattern[bytes] | None, Callable[[Any], Iterator[Any]]]] = {
     "chunked": (_CHUNK, _chunks),

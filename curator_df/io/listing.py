@@ -554,7 +554,7 @@ def remote_change(system: Any, name: str, info: Mapping[str, Any] | None, listed
         try:
             info = system.info(name)
         except FileNotFoundError:
-            return "it was deleted"
+            return "it does not exist now, but did when it was listed"
     if info.get("size") is not None and int(info["size"]) != listed.size_bytes:
         return _other_size(int(info["size"]), listed)
     if not listed.stamp or _remote_stamp(info) == listed.stamp:
@@ -565,7 +565,7 @@ def remote_change(system: Any, name: str, info: Mapping[str, Any] | None, listed
     same = [entry for entry in in_folder if entry["name"].strip("/") == name.strip("/")]
     if same and all(_remote_stamp(entry) == listed.stamp for entry in same):
         return None
-    return "its ETag or modification time has changed since it was listed"
+    return "its ETag or modification time is not the one that it had when it was listed"
 
 
 def _other_size(size_bytes: int, listed: Listed) -> str:

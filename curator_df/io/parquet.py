@@ -324,7 +324,11 @@ class ParquetSource:
 
 def _cast(column: Any, kind: pa.DataType) -> Any:
     # Bytes that are not UTF-8 make a bad row, not a column of another type.
-    return column.cast(options=pc.CastOptions(kind, allow_invalid_utf8=True))
+    cast = column.cast(options=pc.CastOptions(kind, allow_invalid_utf8=True))
+    is_rounded = pa.types.is_decimal(kind) and pa.types.is_floating(column.type)  # Arrow checks all other numbers
+    if is_rounded and not cast.cast(column.type).equals(column):
+        raise pa.ArrowInvalid("digits after the point would be lost")
+    return cast
 
 
 def read_parquet(
@@ -349,7 +353,8 @@ def read_parquet(
     columns : list of str, optional
         Columns to read; others are ignored. Default: all.
     dtype : mapping of str to str or pyarrow.DataType, optional
-        Types to convert columns to. Also adds columns that the files inspected first do not have.
+        Types to convert columns to. Also adds columns that the files inspected first do not have. A value that does not fit
+        is a `SchemaError`; only decimals under a float type become the nearest float.
     blocksize : int or str, optional
         Approximate decoded bytes of a Dask partition, such as ``"256MB"``.
     files_per_partition : int, optional

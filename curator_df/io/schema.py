@@ -198,9 +198,13 @@ class Seen:
         return _SCALARS[kind], file
 
     def _number(self) -> int:
-        """Return the first of `NUMBERS` that holds most of the numbers."""
-        held = [sum(rows for mask, (rows, _) in self.whole.items() if mask >> bit & 1) for bit in range(len(NUMBERS))]
-        return held.index(max(held))
+        """Return the type of `NUMBERS` that holds most of the numbers; in a tie the one of the first number."""
+
+        def order(bit: int) -> tuple[int, Place]:
+            held = [seen for mask, seen in self.whole.items() if mask >> bit & 1]
+            return -sum(rows for rows, _ in held), min((place for _, place in held), default=(0, 0))
+
+        return min(range(len(NUMBERS)), key=order)
 
     def _number_type(self) -> tuple[pa.DataType, int]:
         best = self._number()

@@ -197,9 +197,7 @@ class _Opened:
         except RemoteFileError:
             raise
         except OSError as exc:
-            raise InputError(
-                f"cannot open {path!r}: {exc.strerror or exc}; it existed when the input was listed"
-            ) from exc
+            raise InputError(f"cannot open {path!r}: {exc.strerror or exc}; it existed when it was listed") from exc
         if listed is not None and (listed.size_bytes > SMALL_FILE_BYTES or isinstance(file, _Remote)):
             try:
                 self._require_unchanged(listed, after=False)
@@ -320,7 +318,7 @@ class _Remote:
             except OSError as exc:
                 if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a busy store
                     raise
-                raise _changed(self._path, "the store has another version of it now") from exc
+                raise _changed(self._path, "the store has another version of it now than when it was listed") from exc
 
         return patiently(f"read {self._path!r}", once)
 

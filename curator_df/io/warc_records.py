@@ -153,7 +153,8 @@ class WarcRecords:
         fields = _fields(bytes(self._buffer[: end.start()]))
         length = fields.get("content-length", "")
         if not re.fullmatch(r"[0-9]{1,15}", length):
-            raise self._bad(offset, f"its Content-Length is {length!r}")
+            is_there = "content-length" in fields
+            raise self._bad(offset, f"its Content-Length is {length!r}" if is_there else "it has no Content-Length")
         return Head(offset, end.end(), int(length), fields)
 
     def take(self, head: Head) -> bytes:

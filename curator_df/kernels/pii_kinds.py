@@ -34,14 +34,16 @@ _FILES = frozenset((_FILE_ENDINGS + " " + _FILE_ENDINGS.upper()).split())
 _FILES_AND_DOMAINS = frozenset(("map", "mov", "zip"))
 _VERSION = re.compile(r"v?[0-9]+(?:\.(?:[0-9]+|x)[.+-]|-(?:alpha|beta|rc|pre|dev|next|canary)\b)", re.IGNORECASE)
 _DENSITY = re.compile(r"[0-9]+(?:\.[0-9]+)?x(?:[~_-][^.]{0,20})?\.", re.IGNORECASE)
-_EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}{_TOP}(?!@)")
+_EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}({_TOP})(?!@)")
 # First letter of names such as O'Neil.
 _APOSTROPHE = re.compile(rf"(?:(?<![{_NAME}.%+'-])|(?<![{_NAME}.%+'-])[{_NAME}][{_NAME}.%+-]{{0,30}}[._-])[Oo]'$")
 # Shared logins, and names of algorithms in the form of addresses (RFC 4251, section 6).
 _SHARED_LOGIN = re.compile(r"(?:git|hg|aur|gitea|forgejo)@[^@]{1,255}$", re.IGNORECASE)
 _REPOSITORY = re.compile(r"[:/]~?\w")
 _ALGORITHMS = ("openssh.com", "libssh.org")
-_ODD_DOMAINS = (*"0123456789vV", *_ALGORITHMS)
+# First characters of domains, endings and following characters that need a closer look, for speed.
+_ODD_FIRST = frozenset("0123456789vV") | {name[0] for name in _ALGORITHMS}
+_ODD_AFTER = frozenset(":/")
 
 # These and the next ones begin with a character and then look behind it, so that `re` skips impossible starts.
 _IPV4 = re.compile(r"\d(?<![\w.].)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d)", re.ASCII)
@@ -163,9 +165,9 @@ def _emails(text: str) -> Spans:
     ended = 0
     for match in _EMAIL.finditer(text):
         start, stop = match.span()
-        domain = text.index("@", start) + 1
-        ending = text[text.rindex(".", domain, stop) + 1 : stop]
-        is_odd = ending in _FILES or text.startswith(_ODD_DOMAINS, domain) or text.startswith((":", "/"), stop)
+        is_odd = (
+            match[1] in _FILES or text[stop : stop + 1] in _ODD_AFTER or text[text.index("@", start) + 1] in _ODD_FIRST
+        )
         if is_odd and _names_nobody(text, start, stop):
             continue
         if start and text[start - 1] == "'" and (name := _APOSTROPHE.search(text, max(ended, start - 36), start)):

@@ -28,7 +28,7 @@ _PHONES = re.compile(
     rf"|(?P<american>(?:\((?<![\w+].){_AFTER_PARENTHESIS}"
     rf"|1(?<![\w+].)(?:{_BETWEEN}?\({_AFTER_PARENTHESIS}|(?<![.-].)[ .-]{_AREA}{_LAST_SEVEN})"
     rf"|[2-9](?<![\w+.-].)(?!11)[0-8]\d{_LAST_SEVEN})(?!(?!x\d)[\w-]|\.\d))"
-    rf"|[:：#. \t](?P<labelled>\(?\d(?:{_GAP}\d){{6,14}})(?!\d)",
+    rf"|[:：#. \t](?<!\d.)(?P<labelled>\(?\d(?:{_GAP}\d){{6,14}})(?!\d)",
     re.ASCII,
 )
 _AMERICAN_HERE = re.compile(

@@ -81,7 +81,7 @@ def test_a_file_replaced_by_one_of_the_same_size_before_it_is_read(name, write):
     docs = read(path)
     assert len(docs) == (1 if name == "a.txt" else ROWS)  # and what is cached of the file now is of no use
     write(name, content("b"))
-    with pytest.raises(InputChangedError, match=rf"{name}' changed after it was listed: .*(when|since) it was listed"):
+    with pytest.raises(InputChangedError, match=rf"{name}' changed after it was listed: .+ when it was listed\. Rows"):
         docs.compute()
     assert isinstance(InputChangedError("it changed"), InputError)
 
@@ -156,7 +156,7 @@ def test_a_file_deleted_while_it_is_read_from_a_store():
     blocks = source.blocks(source.cut(1 << 40)[0], block_bytes=20_000)
     next(blocks)
     store.rm("/deleted/a.jsonl")
-    with pytest.raises(InputChangedError, match="it was deleted"):
+    with pytest.raises(InputChangedError, match="it does not exist now, but did when it was listed"):
         list(blocks)
 
 
@@ -171,7 +171,9 @@ def test_a_store_that_writes_its_etags_otherwise_in_a_list(monkeypatch):
     docs = cdf.read_jsonl("memory://quoted/*.jsonl")
     assert len(docs) == ROWS
     monkeypatch.setattr(type(store), "ls", real)
-    with pytest.raises(InputChangedError, match="its ETag or modification time has changed"):
+    with pytest.raises(
+        InputChangedError, match="its ETag or modification time is not the one that it had when it was listed"
+    ):
         docs.compute()
 
 

@@ -181,6 +181,13 @@ def test_a_body_that_ends_early_gives_what_could_be_decoded(coding):
     assert body_of(b"", f"Content-Encoding: {coding}") == (b"", None)
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3, 10])
+def test_a_gzip_body_that_is_cut_in_its_header_is_truncated(cut):
+    body = gzip.compress(PAGE)[:cut]
+    assert body_of(body, "Content-Encoding: gzip") == (b"", TRUNCATED)
+    assert body_of(body, "Content-Encoding: br, x-gzip") == (b"", TRUNCATED)
+
+
 def test_chunks_that_end_early_are_counted():
     whole = chunked(PAGE)
     assert body_of(whole[:-5], "Transfer-Encoding: chunked") == (PAGE, TRUNCATED)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of Parquet columns, alone and inside of lists, structs and maps: each is read right, or refused with the way out."""
 
+import base64
 import datetime as dt
 import decimal
 
@@ -161,3 +162,25 @@ def test_a_type_that_pyarrow_cannot_convert_is_refused_with_the_way_out(tmp_path
     ):
         read_parquet(path).compute()
     assert read_parquet(path, columns=["id"]).compute()["id"].tolist() == list(range(ROWS))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_number_of_128_bits_is_refused_with_its_file_and_column(tmp_path, nested):
+    """polars writes one as 16 bytes, with a type in the schema of Arrow that pyarrow cannot read."""
+
+    def columns(kind):
+        return pa.schema([("text", pa.string()), ("wide", pa.struct([("n", kind)]) if nested else kind)])
+
+    described = columns(pa.int64()).serialize().to_pybytes()
+    assert described.count((64).to_bytes(4, "little")) == 1
+    described = described.replace((64).to_bytes(4, "little"), (128).to_bytes(4, "little"))
+    bytes_of_number = (2**100).to_bytes(16, "little")
+    values = {"text": ["x"], "wide": [{"n": bytes_of_number} if nested else bytes_of_number]}
+    with pq.ParquetWriter(tmp_path / "a.parquet", columns(pa.binary(16)), store_schema=False) as file:
+        file.write_table(pa.table(values, columns(pa.binary(16))))
+        file.add_key_value_metadata({"ARROW:schema": base64.b64encode(described)})
+    wanted = (
+        rf"a\.parquet' has a column .*, '{'wide.n' if nested else 'wide'}' has 16 bytes a value.*another type for it"
+    )
+    with pytest.raises(SchemaError, match=wanted):
+        read_parquet(tmp_path / "a.parquet", on_bad_rows="quarantine")

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import decimal
 import json
 import os
 
@@ -150,6 +151,36 @@ def test_types_that_do_not_go_together_are_an_error_at_the_door(tmp_path):
     assert read_parquet(tmp_path, dtype={"x": "string"}).compute()["x"].tolist() == ["1", "s"]
     with pytest.raises(SchemaError, match=r"b\.parquet'.*does not fit int64"):
         read_parquet(tmp_path, dtype={"x": "int64"}).compute()
+
+
+EXACT, ROUNDED = decimal.Decimal("9007199254740993.5"), 0.5
+
+
+@pytest.mark.parametrize("wrapped", [lambda value: value, lambda value: [value], lambda value: {"in": [value]}])
+@pytest.mark.parametrize("first", [EXACT, ROUNDED])
+@pytest.mark.parametrize("seen", [True, False])
+def test_decimals_do_not_become_floats_because_another_file_has_them(tmp_path, monkeypatch, wrapped, first, seen):
+    second = EXACT if first is ROUNDED else ROUNDED
+    values = [first, second, first] if seen else [first, second, first, first]
+    monkeypatch.setattr(footers, "ALL_FOOTERS", len(values) if seen else 2)
+    monkeypatch.setattr(footers, "SPREAD_FOOTERS", 2)
+    for number, value in enumerate(values):
+        write(tmp_path / f"{number}.parquet", {"x": [wrapped(value), None]})
+    with pytest.raises(SchemaError, match=r"'x' has the type .*(decimal|double).* in .*0\.parquet' and .*1\.parquet'"):
+        read_parquet(tmp_path).compute()
+
+
+def test_decimals_of_other_widths_and_whole_numbers_are_widened(tmp_path):
+    for number, value in enumerate([decimal.Decimal("0.25"), decimal.Decimal(12345678901234567890), 7]):
+        write(tmp_path / f"{number}.parquet", {"x": [value]})
+    assert read_parquet(tmp_path).compute()["x"].tolist() == [decimal.Decimal("0.25"), 12345678901234567890, 7]
+
+
+def test_floats_become_decimals_only_with_all_digits(tmp_path):
+    write(tmp_path / "a.parquet", {"x": [0.5, None]})
+    assert read_parquet(tmp_path, dtype={"x": pa.decimal128(5, 1)}).compute()["x"].tolist()[0] == decimal.Decimal("0.5")
+    with pytest.raises(SchemaError, match=r"a\.parquet': the column 'x' has .*does not fit decimal128\(5, 0\)"):
+        read_parquet(tmp_path, dtype={"x": pa.decimal128(5, 0)}).compute()
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_plain_file_that_is_cut_or_has_something_between(tmp_path):
         (one.replace(b"Length: 3", b"Length: 100") + two, ["two"], 0, "does not end after the 100 bytes"),
         (one.replace(b"Length: 3", b"Length: 99999") + two, ["two"], 0, "the record is cut"),
         (one.replace(b"Length: 3", b"Length: -3") + two, ["two"], 0, "its Content-Length is '-3'"),
-        (one.replace(b"Content-Length", b"Content-Width") + two, ["two"], 0, "its Content-Length is ''"),
+        (one.replace(b"Content-Length", b"Content-Width") + two, ["two"], 0, "it has no Content-Length"),
         (b"WARC/1.0\r\nx: " + b"y" * 100_000 + b"\r\n" + two, ["two"], 0, "more than 65,536 bytes"),
     ):
         source = source_for(tmp_path / "a.wet", content)

@@ -51,6 +51,16 @@ def test_a_type_that_the_user_gives_rounds_or_keeps_digits(tmp_path):
     assert read_jsonl(tmp_path, dtype={"a": "string"}).compute()["a"].tolist() == [str(BIG), "0.5"]
 
 
+@pytest.mark.parametrize("shape", ["%s", "[%s]", '{"x": %s}'])
+@pytest.mark.parametrize("numbers", [("0.5", BIG), (BIG, "0.5"), (2**64 - 1, -1), (-1, 2**64 - 1), ("0.5", 2**64 - 1)])
+def test_the_first_of_two_numbers_without_a_common_type_is_kept(tmp_path, shape, numbers):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"row": {row}, "a": {shape % n}}}\n' for row, n in enumerate(numbers)))
+    with pytest.raises(SchemaError, match="whole number"):
+        read_jsonl(tmp_path)
+    with pytest.warns(UserWarning, match="1 bad row was skipped.*line 2 "):
+        assert read_jsonl(tmp_path, on_bad_rows="quarantine").compute()["row"].tolist() == [0]
+
+
 def test_a_number_beside_lists_that_are_too_deep_to_look_into_is_a_bad_row(tmp_path):
     deep = "[" * 5000 + "]" * 5000
     (tmp_path / "a.jsonl").write_text(f'{{"a": 0.5}}\n{{"a": {BIG}, "m": {deep}}}\n')
