@@ -159,7 +159,7 @@ class Cluster:
     def _start(self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None) -> None:
         layout = self.layout
         if layout.in_process:
-            self._local = _start_in_process(layout, dashboard, self._host, self._deadline)
+            self._local = _start_in_process(layout, dashboard, self._host, self._spill.path, self._deadline)
         else:
             self._local = self._start_workers(dashboard)
         self._deadline.renew()
@@ -191,7 +191,7 @@ class Cluster:
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
-        with dask.config.set(_settings(layout, self._spill_bytes // layout.workers, environment)):
+        with dask.config.set(_settings(layout, self._spill.path, self._spill_bytes // layout.workers, environment)):
             # Nannies share Dask's own dictionary and would start lost workers again, later, without these settings.
             config = copy.deepcopy(dask.config.config)
             if self._devices is not None:
@@ -485,8 +485,10 @@ def new_spill_folder(parent: str) -> SpillFolder:
         ) from exc
 
 
-def _start_in_process(layout: Layout, dashboard: Any, host: str, deadline: StartDeadline) -> LocalCluster:
-    with dask.config.set(_settings(layout, None, {})):
+def _start_in_process(
+    layout: Layout, dashboard: Any, host: str, directory: str, deadline: StartDeadline
+) -> LocalCluster:
+    with dask.config.set(_settings(layout, directory, None, {})):
         return BoundedCluster(
             deadline=deadline,
             n_workers=1,
@@ -500,8 +502,9 @@ def _start_in_process(layout: Layout, dashboard: Any, host: str, deadline: Start
         )
 
 
-def _settings(layout: Layout, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
+def _settings(layout: Layout, directory: str, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
     return {
+        "temporary-directory": directory,  # a scheduler makes a folder there, and leaves it behind
         **worker_settings(layout, spill_bytes),
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.scheduler.allowed-failures": 1,
