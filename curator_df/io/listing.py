@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.arguments import absolute
 from curator_df.core.files.transient import is_transient, patiently
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.io.found_later import MAGIC, URL, finds
@@ -263,7 +264,7 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
 def _absolute(entry: str, options: Mapping[str, Any]) -> str:
     """Return an entry as an absolute path, or as a URL in its file system's form."""
     if not _is_remote(entry):
-        return os.path.abspath(os.path.expanduser(entry.removeprefix("file://")))
+        return absolute(os.path.expanduser(entry.removeprefix("file://")))
     import fsspec
 
     system, path = fsspec.core.url_to_fs(entry, **options)

@@ -8,7 +8,8 @@ from curator_df.errors import ParameterError
 
 
 @pytest.mark.parametrize(
-    ("written", "size_bytes"), [("256 MB", 256_000_000), ("1.5kB", 1_500), ("1GiB", 1 << 30), ("7", 7), (7, 7), (2.0, 2)]
+    ("written", "size_bytes"),
+    [("256 MB", 256_000_000), ("1.5kB", 1_500), ("1GiB", 1 << 30), ("7", 7), (7, 7), (2.0, 2)],
 )
 def test_a_size_is_read(written, size_bytes):
     assert read_size("memory", written) == size_bytes
