@@ -7,6 +7,10 @@ what is interrupted resumes; every dropped row has a reason.
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+# First of all imports: it refuses an address space in which those of libraries end with any error.
+from curator_df.core.memory import address_space as _address_space  # noqa: F401
+
+# isort: split
 from curator_df import errors, profiles
 from curator_df.cluster.connect import connect
 from curator_df.cluster.jobs import job_cluster, slurm_cluster

@@ -26,6 +26,7 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.cluster.compiling import compile_kernels
+from curator_df.core.arguments import absolute
 from curator_df.core.receipts.rich_tables import table_of
 from curator_df.demo_corpus import write_demo_corpus
 from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
@@ -88,8 +89,8 @@ DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
 DEMO_MEMORY = "1GB"
 SHOWN_ROWS = 3
 """Number of rows of each kind that the demo shows."""
-OPTIONS = "bands_per_iteration cpus device_memory keep memory normalize on_bad_rows on_existing partition_on port"
-OPTIONS += " profile rejects sample_size scheme text jaccard_threshold unit workdir"
+OPTIONS = "address bands_per_iteration cpus device_memory grafana_port keep memory normalize on_bad_rows on_existing"
+OPTIONS += " partition_on port profile rejects sample_size scheme text jaccard_threshold unit workdir"
 """Python arguments that are also command-line options."""
 _ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
 
@@ -304,6 +305,7 @@ def demo(
     """Curate real text that is on this machine: documentation, docstrings and licenses of installed packages."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are deleted
     if output is not None:
+        _make_folder(output)
         _run_demo(output, memory, cpus)
         _console().print(
             f"\nThe curated text is in {output / 'clean'}, the dropped rows with their reasons in {output / 'rejects'}.",
@@ -316,6 +318,15 @@ def demo(
     _console().print(
         "\nThe files of the demo were deleted. To keep them, name a folder: curator-df demo FOLDER", highlight=False
     )
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder for the results; raise `ParameterError` if that is impossible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        said = "it is a file, not a folder" if path.is_file() else exc.strerror or exc
+        raise ParameterError(f"the folder {str(path)!r} cannot be made: {said}. Name another folder") from exc
 
 
 def _run_demo(folder: Path, memory: str, cpus: int | None) -> None:
@@ -368,7 +379,7 @@ def up(
 ) -> None:
     """Write the configuration of Prometheus and Grafana, and start the installed ones. Ctrl-C stops them."""
     console = _console()
-    folder = (default_directory() if directory is None else directory).absolute()
+    folder = Path(absolute(default_directory() if directory is None else directory))
     watched = stack.Stack(folder, address, port, grafana_port)
     for path in stack.write_stack(watched):
         console.print(f"written     {path}", soft_wrap=True)

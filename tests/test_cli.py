@@ -191,6 +191,47 @@ def test_monitor_up_writes_what_prometheus_and_grafana_need(tmp_path):
     assert all(Path(name).stat().st_size for name in written)
 
 
+def answer(*arguments):
+    """Run a command in this process; return its exit code and its output."""
+    done = CliRunner().invoke(cli.app, [str(word) for word in arguments])
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("monitor up --write-only --dir file", "ParameterError: The folder '{0}/file' cannot be written to"),
+        ("monitor up --write-only --dir d --port 0", "ParameterError: --port 0 is not the number of a port"),
+        (
+            "monitor up --write-only --dir d --grafana-port 70000",
+            "ParameterError: --grafana-port 70000 is not the number",
+        ),
+        ("monitor up --write-only --dir d --address a..b", "ParameterError: --address a..b is not an address or name"),
+        ("demo file", "ParameterError: the folder 'file' cannot be made: it is a file, not a folder. Name another"),
+        ("demo file/below", "ParameterError: the folder 'file/below' cannot be made: Not a directory. Name another"),
+        ("explain in --memory 1e400", "ParameterError: --memory 1e400 is not a number of bytes"),
+        ("explain in --memory MB", "ParameterError: --memory MB is not a number of bytes"),
+    ],
+)
+def test_values_that_make_no_sense_are_named_as_options(corpus, monkeypatch, command, said):
+    monkeypatch.chdir(corpus.parent)
+    (corpus.parent / "file").touch()
+    code, output = answer(*command.split())
+    assert (code, said.format(corpus.parent) in output) == (2, True), output
+
+
+@pytest.mark.parametrize(
+    "command", ["curate in out", "explain in/*.jsonl", "dedup in out --exact", "monitor up --write-only --dir d"]
+)
+def test_a_working_directory_that_was_deleted_is_named(tmp_path, monkeypatch, command):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, output = answer(*command.split())
+    assert code == 2, output
+    assert "is a relative path, and the working directory of this process was deleted. Change to a directory" in output
+
+
 def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = curator_df("monitor", "up", "--dir", tmp_path / "watch")

@@ -17,7 +17,7 @@ import dask
 from curator_df.cluster.cuda import gpu_options
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
-from curator_df.core.arguments import path_of
+from curator_df.core.arguments import absolute, path_of
 from curator_df.core.memory.budget import Layout, choose_layout, layout_of_workers, least_with_workers
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
@@ -352,7 +352,7 @@ def request_jobs(
         spill_directory=JOB_SPILL_DIRECTORY
         if spill_directory is None
         else path_of("job_cluster", "spill_directory", spill_directory),
-        job_directory=os.path.abspath(path_of("job_cluster", "job_directory", job_directory)),
+        job_directory=absolute(path_of("job_cluster", "job_directory", job_directory)),
         python=sys.executable if python is None else path_of("job_cluster", "python", python),
         queue=names["queue"],
         account=names["account"],

@@ -39,7 +39,10 @@ WORKER_ADJUSTMENT = 500
 
 
 def own_cgroup(mounts: Path = MOUNTS, cgroup: Path = CGROUP) -> tuple[Path, Path] | None:
-    """Return the folder of this process's cgroup and that of the mounted hierarchy; None where there is no version 2."""
+    """Return the folder of this process's cgroup and the folder where the cgroup hierarchy is mounted.
+
+    Both are of cgroups version 2. Return None where the machine has only version 1, or mounts none.
+    """
     try:
         own = next(line[3:] for line in cgroup.read_text().splitlines() if line.startswith("0::"))
         lines = [line.split(" - ") for line in mounts.read_text().splitlines()]

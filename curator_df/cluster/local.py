@@ -18,12 +18,13 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Self
 
 import dask
-from distributed import Client, LocalCluster, wait
+from distributed import LocalCluster, wait
 from distributed.security import Security
 
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
@@ -47,6 +48,7 @@ from curator_df.cluster.surroundings import (
     in_brackets,
     loopback_host,
     prepare_surroundings,
+    require_address_space,
     require_importable_program,
     require_threads,
     start_failure,
@@ -54,7 +56,10 @@ from curator_df.cluster.surroundings import (
 )
 from curator_df.cluster.worker_processes import (
     MAIN_GUARD,
+    BoundedClient,
+    BoundedCluster,
     EndingNanny,
+    StartDeadline,
     close_or_kill,
     is_starting,
     replace_workers,
@@ -114,9 +119,12 @@ class Cluster:
         self._cgroup: MemoryCgroup | None = None
         self._pid = os.getpid()
         self._at_exit: Finalize | None = None
+        self._local: Any = None
+        self.client: Any = None
+        self._deadline = StartDeadline()
         for starts in range(1, MOST_STARTS + 1):
-            self._start(dashboard, workdir, recycle_after)
             try:
+                self._start(dashboard, workdir, recycle_after)
                 held = self._prepare()
                 if fits(self.layout, held) or starts == MOST_STARTS:
                     require_room(self.layout, held)
@@ -126,7 +134,9 @@ class Cluster:
                 self.close()
                 raise
             self._stop()
+            self._deadline.renew()
             self.layout = smaller
+        self._deadline.lift()
         try:
             if self.layout.in_process:
                 stand_in(self._wall.folder, is_users=True)
@@ -148,11 +158,13 @@ class Cluster:
 
     def _start(self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None) -> None:
         layout = self.layout
-        self._local = (
-            _start_in_process(layout, dashboard, self._host) if layout.in_process else self._start_workers(dashboard)
-        )
+        if layout.in_process:
+            self._local = _start_in_process(layout, dashboard, self._host, self._spill.path, self._deadline)
+        else:
+            self._local = self._start_workers(dashboard)
+        self._deadline.renew()
         with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # for its connection too
-            self.client = Client(self._local, set_as_default=True)
+            self.client = BoundedClient(self._local, deadline=self._deadline)
         watch_streams(self.client, self._local)
         self._session = Session(
             self.client,
@@ -179,7 +191,7 @@ class Cluster:
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
             os.environ.pop(WORK_BYTES_VARIABLE, None)  # nannies leave that of an earlier cluster in this process
-        with dask.config.set(_settings(layout, self._spill_bytes // layout.workers, environment)):
+        with dask.config.set(_settings(layout, self._spill.path, self._spill_bytes // layout.workers, environment)):
             # Nannies share Dask's own dictionary and would start lost workers again, later, without these settings.
             config = copy.deepcopy(dask.config.config)
             if self._devices is not None:
@@ -194,7 +206,8 @@ class Cluster:
                 )
                 wait_for_workers(on_gpus, layout.workers)
                 return on_gpus
-            cluster = LocalCluster(
+            cluster = BoundedCluster(
+                deadline=self._deadline,
                 n_workers=0,
                 threads_per_worker=layout.threads,
                 processes=True,
@@ -213,7 +226,7 @@ class Cluster:
                 **self._comm,
             )
             cluster.scale(layout.workers)
-            wait_for_workers(cluster, layout.workers)
+            wait_for_workers(cluster, layout.workers, self._deadline)
             return cluster
 
     def _prepare(self) -> Held:
@@ -274,9 +287,11 @@ class Cluster:
         self._spill.delete()
 
     def _stop(self) -> None:
-        with suppressed_end_of_loop():
-            self.client.close()
-        close_or_kill(self._local)
+        if self.client is not None:
+            with suppressed_end_of_loop(), suppress(TimeoutError):
+                self.client.close(timeout=self._deadline.close_seconds)
+        if self._local is not None:
+            close_or_kill(self._local, self._deadline.close_seconds)
         if self._own_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
             self._own_limit = None
@@ -394,6 +409,7 @@ def start_cluster(
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)
     prepare_surroundings()
+    require_address_space()
     devices, comm = choose_devices(gpus, device_memory), protocol_arguments(protocol, as_security(security))
     if devices is not None:
         importlib.import_module("cudf")  # dask-cuda will import it; its memory in this process is measured now
@@ -469,9 +485,12 @@ def new_spill_folder(parent: str) -> SpillFolder:
         ) from exc
 
 
-def _start_in_process(layout: Layout, dashboard: Any, host: str) -> LocalCluster:
-    with dask.config.set(_settings(layout, None, {})):
-        return LocalCluster(
+def _start_in_process(
+    layout: Layout, dashboard: Any, host: str, directory: str, deadline: StartDeadline
+) -> LocalCluster:
+    with dask.config.set(_settings(layout, directory, None, {})):
+        return BoundedCluster(
+            deadline=deadline,
             n_workers=1,
             threads_per_worker=layout.threads,
             processes=False,
@@ -483,8 +502,9 @@ def _start_in_process(layout: Layout, dashboard: Any, host: str) -> LocalCluster
         )
 
 
-def _settings(layout: Layout, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
+def _settings(layout: Layout, directory: str, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
     return {
+        "temporary-directory": directory,  # a scheduler makes a folder there, and leaves it behind
         **worker_settings(layout, spill_bytes),
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.scheduler.allowed-failures": 1,

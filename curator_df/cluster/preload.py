@@ -117,7 +117,11 @@ def prepare_process() -> None:
 
 
 def tighten_limit(work_bytes: int, threads: int = 0) -> int:
-    """Set the data limit anew once all threads run: from then on all of it is for work, and for the code of kernels."""
+    """Set the data limit again when all threads of this process run, and return it.
+
+    The stacks of threads count against the limit. From now on all of ``work_bytes`` is for tasks; the machine code of kernels
+    has `KERNEL_BYTES` more.
+    """
     release_free_memory()
     if not threads:  # in a separate process; the user's process may have garbage cycles to collect
         # Modules stay: one collection that walks them took 0.2 s on a busy machine, one that does not under 1 ms.

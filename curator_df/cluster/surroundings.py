@@ -17,6 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from curator_df.core.memory.address_space import START_ADDRESS_BYTES, WAY_OUT, lacking_address_space
 from curator_df.core.memory.limits import thread_limit
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 
@@ -172,6 +173,12 @@ def limits_in_force() -> str:
     return "; ".join(found)
 
 
+def require_address_space() -> None:
+    """Raise `NoClusterError` if ``ulimit -v`` leaves this process less than a start adds to it."""
+    if lacking := lacking_address_space(START_ADDRESS_BYTES):
+        raise NoClusterError(f"{lacking}. A cluster needs {START_ADDRESS_BYTES // 1024:,} kB more. {WAY_OUT}")
+
+
 def require_threads() -> None:
     """Raise `NoClusterError` if this process could not start the threads of a run any more: a limit of the shell is reached."""
     release, started = threading.Event(), []
@@ -200,6 +207,15 @@ def start_failure(exc: BaseException) -> Exception | None:
         one = one.__cause__ or one.__context__
     limits = limits_in_force()
     text = " <- ".join(said)
+    if isinstance(exc, TimeoutError):
+        return NoClusterError(
+            f"The cluster did not start in time ({said[0]}). "
+            + (
+                f"A limit of this shell is too low: {limits}"
+                if limits
+                else "The machine is too busy: end other programs"
+            )
+        )
     if limits and (any(words in text for words in REFUSALS) or not str(exc)):
         return NoClusterError(f"The cluster could not start ({said[-1]}). A limit of this shell is too low: {limits}")
     if "CommClosedError" in text:

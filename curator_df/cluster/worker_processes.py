@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count the worker processes of this process, wait until they are connected, and end them."""
+"""Start the worker processes of this process within a time limit, count them, and end them."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
-from distributed import LocalCluster, Nanny, Status
+from distributed import Client, LocalCluster, Nanny, Status
+from distributed.client import _set_global_client
+from distributed.utils import sync
 
 from curator_df.cluster.surroundings import limits_in_force
 from curator_df.errors import NoClusterError
@@ -17,6 +20,10 @@ START_SECONDS = 120
 """Maximum seconds that workers may take to start on a loaded machine."""
 SILENT_SECONDS = 60
 """How long start-up may take without a single living worker process."""
+LIMITED_START_SECONDS = 35
+"""Maximum seconds of a start while a limit of the shell is low: then it often does not fail, but waits for ever."""
+LIMITED_CLOSE_SECONDS = 3
+"""Seconds that the parts of a start that did not end in time may take to end, while a limit of the shell is low."""
 CLOSE_SECONDS = 15
 """Seconds that workers may take to end before they are killed."""
 MAIN_GUARD = (
@@ -27,6 +34,72 @@ MAIN_GUARD = (
 SYSTEM_REFUSES = (
     "The system refuses a process or a thread: end other programs, or give the cluster fewer workers with cpus="
 )
+
+
+class StartDeadline:
+    """Time limit of a start, for all waits of this process for Dask's event loop.
+
+    Where no thread can be started or no memory mapped, an error may end a callback of that loop, and what waits for it waits
+    for ever.
+    """
+
+    def __init__(self) -> None:
+        self.is_limited = bool(limits_in_force())
+        self.seconds = LIMITED_START_SECONDS if self.is_limited else START_SECONDS
+        self._until: float | None = time.monotonic() + self.seconds
+
+    @property
+    def left_seconds(self) -> float | None:
+        """Seconds that are left, at least one; None after the start."""
+        return None if self._until is None else max(1.0, self._until - time.monotonic())
+
+    @property
+    def close_seconds(self) -> float:
+        """Seconds that workers may take to end before they are killed."""
+        return LIMITED_CLOSE_SECONDS if self.is_limited and self._until is not None else CLOSE_SECONDS
+
+    def renew(self) -> None:
+        """Give another attempt the whole time again, unless a limit of the shell is low."""
+        if not self.is_limited:
+            self._until = time.monotonic() + self.seconds
+
+    def lift(self) -> None:
+        """End the limit: the cluster has started."""
+        self._until = None
+
+
+class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have no types
+    """Local cluster that raises `TimeoutError` where its start does not end in time."""
+
+    def __init__(self, *, deadline: StartDeadline, **options: Any) -> None:
+        self._deadline = deadline
+        super().__init__(**options)
+
+    def sync(self, func: Any, *args: Any, callback_timeout: Any = None, **options: Any) -> Any:
+        """Run a coroutine on the event loop, and wait for it until the deadline."""
+        timeout = self._deadline.left_seconds if callback_timeout is None else callback_timeout
+        return super().sync(func, *args, callback_timeout=timeout, **options)
+
+
+class BoundedClient(Client):  # type: ignore[misc] # Dask's classes have no types
+    """Client that raises `TimeoutError` where its start, or a call before the deadline is lifted, does not end in time."""
+
+    def __init__(self, cluster: LocalCluster, *, deadline: StartDeadline) -> None:
+        self._deadline = deadline
+        super().__init__(cluster, set_as_default=True)
+
+    def start(self, **options: Any) -> None:
+        """Connect; Dask's own method (distributed 2026.7.1) waits for the connection without a limit."""
+        if self.status != "newly-created":
+            return
+        self._loop_runner.start()
+        _set_global_client(self)
+        sync(self.loop, self._start, callback_timeout=self._deadline.left_seconds, **options)
+
+    def sync(self, func: Any, *args: Any, callback_timeout: Any = None, **options: Any) -> Any:
+        """Run a coroutine on the event loop, and wait for it until the deadline."""
+        timeout = self._deadline.left_seconds if callback_timeout is None else callback_timeout
+        return super().sync(func, *args, callback_timeout=timeout, **options)
 
 
 class EndingNanny(Nanny):  # type: ignore[misc] # Dask's classes have no types
@@ -86,19 +159,19 @@ def is_starting(cluster: LocalCluster) -> bool:
     )
 
 
-def close_or_kill(cluster: LocalCluster) -> None:
+def close_or_kill(cluster: LocalCluster, seconds: float = CLOSE_SECONDS) -> None:
     """Close a cluster; kill the workers of one that does not end.
 
     A nanny (distributed 2026.7.1) that is closed while it restarts its worker waits for it without a limit.
     """
     ended = False
     with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
-        cluster.close(timeout=CLOSE_SECONDS)
+        cluster.close(timeout=seconds)
         ended = True
     if not ended:
         _kill_workers(cluster)
         with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
-            cluster.close(timeout=CLOSE_SECONDS)
+            cluster.close(timeout=seconds)
 
 
 def replace_workers(cluster: LocalCluster, count: int) -> None:
@@ -133,16 +206,17 @@ def suppressed_end_of_loop() -> Iterator[None]:
             raise
 
 
-def wait_for_workers(cluster: LocalCluster, count: int) -> None:
+def wait_for_workers(cluster: LocalCluster, count: int, deadline: StartDeadline | None = None) -> None:
     """Wait until workers are there; raise `NoClusterError` as soon as one cannot start, or after a minute without any."""
     started, most_alive = time.monotonic(), 0
+    left_seconds = START_SECONDS if deadline is None or deadline.left_seconds is None else deadline.left_seconds
     while len(cluster.scheduler.workers) < count:
         alive = worker_processes()
         most_alive = max(most_alive, alive)
-        allowed = START_SECONDS if most_alive else SILENT_SECONDS
+        allowed = min(left_seconds, START_SECONDS if most_alive else SILENT_SECONDS)
         ended = [nanny for nanny in cluster.workers.values() if nanny.status in _ENDED]
         if ended or alive < most_alive or time.monotonic() - started > allowed:
-            close_or_kill(cluster)
+            close_or_kill(cluster, CLOSE_SECONDS if deadline is None else deadline.close_seconds)
             raise NoClusterError(_why_none_started(next((_start_error(nanny) for nanny in ended), None)))
         time.sleep(0.05)
 

@@ -61,6 +61,23 @@ def path_of(operator: str, parameter: str, value: Any) -> str:
     return path
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a local path as an absolute one.
+
+    Raises
+    ------
+    ParameterError
+        If the path is relative and the working directory of this process was deleted.
+    """
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError as exc:
+        raise ParameterError(
+            f"{os.fspath(path)!r} is a relative path, and the working directory of this process was deleted. Change to a "
+            "directory that exists (cd, or os.chdir), or use an absolute path"
+        ) from exc
+
+
 def require_mapping(operator: str, parameter: str, value: Any) -> None:
     """Raise `ParameterError` unless a value is a dict or the like."""
     if not isinstance(value, Mapping):

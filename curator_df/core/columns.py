@@ -52,7 +52,22 @@ def require_columns(df: Any, operator: str, *names: str) -> None:
     curator_df.errors.ColumnError: keep_profile needs the column 'text'; the table has: 'id'
     """
     require_table(df, operator)
-    require_names(list(df.columns), operator, *names)
+    columns = list(df.columns)
+    try:
+        require_names(columns, operator, *names)
+    except ColumnError as exc:
+        if why := "" if columns else why_no_columns(df):
+            raise ColumnError(f"{exc}: {why}") from None
+        raise
+
+
+def why_no_columns(df: Any) -> str:
+    """Explain why no columns were found in the input; empty if some were, or the reason is unknown."""
+    for node in df.expr.walk():
+        source: Any = getattr(node.operand("func"), "source", None) if "func" in node._parameters else None
+        if hasattr(source, "why_no_columns") and not len(source.meta.columns):
+            return str(source.why_no_columns())
+    return ""
 
 
 def require_names(columns: list[Any], operator: str, *names: str) -> None:

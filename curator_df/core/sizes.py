@@ -20,12 +20,13 @@ def read_size(parameter: str, value: str | int) -> int:
     ...
     curator_df.errors.ParameterError: blocksize='lots' is not a number of bytes; write it like '256MB' or 256_000_000
     """
+    refusal = ParameterError(f"{parameter}={value!r} is not a number of bytes; write it like '256MB' or 256_000_000")
+    if isinstance(value, bool) or (isinstance(value, str) and not any(letter.isdigit() for letter in value)):
+        raise refusal  # to Dask, '' is one byte, and 'MB' a million
     try:
         size_bytes = int(parse_bytes(value))
-    except (ValueError, TypeError, AttributeError) as exc:
-        raise ParameterError(
-            f"{parameter}={value!r} is not a number of bytes; write it like '256MB' or 256_000_000"
-        ) from exc
+    except (ValueError, TypeError, AttributeError, OverflowError) as exc:
+        raise refusal from exc
     if size_bytes < 1:
         raise ParameterError(f"{parameter}={value!r} must be more than zero bytes")
     return size_bytes

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 HEAD_BYTES = 512
@@ -65,10 +66,20 @@ _FORMATS = (
     _Format(b"ARROW1", "Arrow IPC (Feather)", "write it as Parquet and read it with read_parquet"),
     _Format(b"ORC", "ORC", "write it as Parquet and read it with read_parquet"),
     _Format(b"Obj\x01", "Avro", "write it as Parquet and read it with read_parquet"),
-    _Format(b"\x89HDF\r\n\x1a\n", "HDF5", "write it as Parquet and read it with read_parquet"),
+    _Format(b"\x89HDF", "HDF5", "write it as Parquet and read it with read_parquet"),
     _Format(
         b"SQLite format 3\x00", "an SQLite database", "write its tables as Parquet and read them with read_parquet"
     ),
+    _Format(b"\x93NUMPY", "an array of NumPy", "write it as Parquet and read it with read_parquet"),
+    *(
+        _Format(bytes([0x80, protocol, following]), "a Python pickle", "write its rows as JSON Lines or Parquet")
+        for protocol, followings in ((2, b"]}(cX)"), (3, b"]}(cX)"), (4, b"\x95"), (5, b"\x95"))
+        for following in followings
+    ),
+    _Format(b"\x5d\x00\x00", "LZMA data", "compress it in another format (xz -dc old.lzma | zstd -o new.jsonl.zst)"),
+    _Format(b"\x89PNG", "a picture", "leave it out"),
+    _Format(b"\xff\xd8\xff", "a picture", "leave it out"),
+    _Format(b"GIF8", "a picture", "leave it out"),
     _Format(b"%PDF-", "a PDF document", "extract its text first"),
     _Format(b"WARC/", "a web crawl (WARC)", "read it with read_warc"),
     _Format(
@@ -78,9 +89,46 @@ _FORMATS = (
     ),
     _Format(b"<!DOCTYPE", "an HTML page, which a server sent instead of a file", "download the file again"),
     _Format(b"<html", "an HTML page, which a server sent instead of a file", "download the file again"),
+    _Format(b"<!doctype", "an HTML page, which a server sent instead of a file", "download the file again"),
+    _Format(b"<?xml", "an XML document", "write its records as JSON Lines"),
 )
 _NAMES = {".snappy": "Snappy data", ".sz": "Snappy data", ".br": "Brotli data", ".lzo": "LZO data", ".lz4": "LZ4 data"}
 """Formats without a mark that all of their writers set, by file name extension."""
+
+
+_PARQUET = "convert them to Parquet"
+_NOT_READ = {
+    ".zip": "unpack archives (unzip)",
+    ".tar": "unpack archives (tar -xf)",
+    ".tar.gz": "unpack archives (tar -xf)",
+    ".tgz": "unpack archives (tar -xf)",
+    ".tar.zst": "unpack archives (tar -xf)",
+    ".7z": "unpack archives (7z x)",
+    ".rar": "unpack archives (unrar x)",
+    ".lz4": "compress them with zstd instead (lz4 -dc old.lz4 | zstd -o new.jsonl.zst)",
+    ".snappy": "compress them with gzip or zstd instead",
+    ".sz": "compress them with gzip or zstd instead",
+    ".br": "compress them with zstd instead (brotli -dc old.br | zstd -o new.jsonl.zst)",
+    ".lzo": "compress them with zstd instead (lzop -dc old.lzo | zstd -o new.jsonl.zst)",
+    ".lzma": "compress them with zstd instead (xz -dc old.lzma | zstd -o new.jsonl.zst)",
+    ".z": "compress them with zstd instead (uncompress -c old.Z | zstd -o new.jsonl.zst)",
+    **dict.fromkeys((".csv", ".tsv", ".orc", ".avro", ".feather", ".arrow", ".ipc", ".h5", ".hdf5", ".xlsx"), _PARQUET),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db", ".pkl", ".pickle", ".npy", ".npz"), _PARQUET),
+    **dict.fromkeys((".crdownload", ".part", ".partial", ".tmp"), "wait until their download ends, or rename them"),
+}
+"""Advice for files that no reader takes, by the end of their names."""
+
+
+def ways_out(names: Iterable[str]) -> str:
+    """Return advice for files whose names end as those that no reader takes; empty if there are none.
+
+    Examples
+    --------
+    >>> ways_out(["corpus.zip", "b.zip", "c.jsonl"])
+    '. Files in .zip are not read: unpack archives (unzip)'
+    """
+    ends = (max((end for end in _NOT_READ if name.lower().endswith(end)), key=len, default="") for name in names)
+    return "".join(f". Files in {end} are not read: {_NOT_READ[end]}" for end in sorted(set(ends)) if end)
 
 
 def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None:
@@ -98,13 +146,23 @@ def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None
     Examples
     --------
     >>> other_format(b"PAR1...", "a.jsonl")
-    'Parquet by its first bytes; read it with read_parquet'
+    'Parquet (by its first bytes); read it with read_parquet'
     """
     for known in _FORMATS:
         if head.startswith(known.mark, known.at) and not (is_text and known.may_be_text):
-            return f"{known.name} by its first bytes; {known.way_out}"
+            return f"{known.name} (by its first bytes); {known.way_out}"
     name = next((name for suffix, name in _NAMES.items() if path.lower().endswith(suffix)), None)
-    return None if name is None else f"{name} by its name; compress it with gzip or zstd instead"
+    return None if name is None else f"{name} (by its name); compress it with gzip or zstd instead"
+
+
+def is_plain_text(head: bytes) -> bool:
+    """Tell whether the first bytes of a file are text in UTF-8, which may end within a character."""
+    try:
+        head[: max(1, len(head) - 3)].decode()
+    except UnicodeDecodeError as exc:
+        if exc.reason != "unexpected end of data":
+            return False
+    return b"\0" not in head
 
 
 def wide_encoding(data: bytes, *, is_first: bool = True) -> str | None:

@@ -25,8 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.arguments import absolute
 from curator_df.core.files.transient import is_transient, patiently
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
+from curator_df.io.formats import ways_out
 from curator_df.io.found_later import MAGIC, URL, finds
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -247,9 +249,8 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
         if not found:
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             others = [name for name, _, _ in _walk(path, OTHER_SUFFIXES, set())] if suffixes else []
-            raise InputError(
-                f"the directory {path!r} has no file{wanted}. It has {_names(os.listdir(path))}{_readers(others)}"
-            )
+            hints = _readers(others) + (ways_out(os.listdir(path)) if suffixes else "")
+            raise InputError(f"the directory {path!r} has no file{wanted}. It has {_names(os.listdir(path))}{hints}")
         return found
     _refuse_what_is_there(path, entry)
     if not MAGIC.search(path):
@@ -263,7 +264,7 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
 def _absolute(entry: str, options: Mapping[str, Any]) -> str:
     """Return an entry as an absolute path, or as a URL in its file system's form."""
     if not _is_remote(entry):
-        return os.path.abspath(os.path.expanduser(entry.removeprefix("file://")))
+        return absolute(os.path.expanduser(entry.removeprefix("file://")))
     import fsspec
 
     system, path = fsspec.core.url_to_fs(entry, **options)

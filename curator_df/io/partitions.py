@@ -11,13 +11,13 @@ import dask.dataframe as dd
 import numpy as np
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io import FromMapProjectable
-from dask.utils import parse_bytes
 
 from curator_df.core.backend import Backend
 from curator_df.core.planning.program import ReadPartition
 from curator_df.core.ranges.source import Ranges
 from curator_df.core.ranges.stream_parts import PARTED_FROM, Parts
 from curator_df.core.runner.session import warn_without_budget
+from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.io.cut import COMPRESSION_RATIO
 from curator_df.io.moves import to_backend
@@ -87,15 +87,7 @@ def block_bytes_of(
         return DEFAULT_BLOCK_BYTES
     if blocksize is None:
         return min(max(input_bytes // DEFAULT_PARTITIONS, DEFAULT_BLOCK_BYTES), LARGEST_DEFAULT_BLOCK_BYTES)
-    try:
-        block_bytes = int(parse_bytes(blocksize))
-    except (ValueError, TypeError, AttributeError) as exc:
-        raise ParameterError(
-            f"{reader}: blocksize={blocksize!r} is not a size. Use bytes or text such as '256MB'"
-        ) from exc
-    if block_bytes < 1 or isinstance(blocksize, bool):
-        raise ParameterError(f"{reader}: blocksize={blocksize!r} must be 1 byte or more")
-    return block_bytes
+    return read_size(f"{reader}: blocksize", blocksize)
 
 
 def from_source(

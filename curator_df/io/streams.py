@@ -14,12 +14,14 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from curator_df.core.files.transient import patiently
 from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
+from curator_df.io.formats import HEAD_BYTES, is_plain_text, other_format
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listed, local_change, remote_change
 
 READ_BYTES = 1 << 17
@@ -34,7 +36,19 @@ LARGEST_WINDOW_BYTES = 1 << 27
 """Maximum window of a zstd frame, and maximum dictionary of an xz file: the default of ``zstd -d``, and more than ``xz -9``
 makes. Such a window is held in addition to the few MB; most files have one of 2 to 8 MiB."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
+"""Second to fourth byte of a zstd frame that holds no data."""
 ZSTD_SUFFIXES = (".zst", ".zstd")
+_GZIP, _ZSTD = ("gzip data", b"\x1f\x8b"), ("zstd data", ZSTD_MAGIC)
+_MARKS = {
+    ".gz": _GZIP,
+    ".gzip": _GZIP,
+    ".zst": _ZSTD,
+    ".zstd": _ZSTD,
+    ".bz2": ("bzip2 data", b"BZh"),
+    ".xz": ("xz data", b"\xfd7zXZ\0"),
+}
+"""Name and first bytes of compressed data, by the suffix of its file."""
 STORE_BYTES = 1 << 21
 """Bytes requested from a store at once, ahead of the reader, for a file that is read in order; four times that is held for a
 moment. s3fs by itself requests 50 MB: a run over 98 MB under 460 MB ran out of memory, and takes 337 MB with this."""
@@ -407,10 +421,26 @@ class Decompressed:
         return f"{show_count(count, 'byte')} of other data {follow} the compressed data, from byte {exc.at:,} of the file on"
 
     def _damage(self, exc: BaseException) -> str:
+        if not self._offset and (other := self._other_format()):
+            return f"{self._path!r} {other}"
         return (
             f"{self._path!r} is damaged or truncated: {exc}; {self._offset:,} decompressed bytes could be read. "
             f"Download the file again, or leave it out"
         )
+
+    def _other_format(self) -> str:
+        """Say what the file is if it is not compressed as its name says; empty if its first bytes are the right ones."""
+        suffix = next(suffix for suffix in COMPRESSED_SUFFIXES if self._path.lower().endswith(suffix))
+        name, mark = _MARKS[suffix]
+        self._file.seek(0)
+        head = bytes(self._file.read(HEAD_BYTES))
+        if head[: len(mark)] == mark[: len(head)] or (self._frames is not None and head[1:4] == ZSTD_SKIPPABLE):
+            return ""
+        found = None if head.startswith(b"WARC/") else other_format(head, "")
+        if found is None and is_plain_text(head):
+            found = f"text that is not compressed; rename it so that its name does not end in {suffix}"
+        way_out = "Download the file again, or leave it out" if found is None else f"By its content it is {found}"
+        return f"is not {name}, though its name says so: it begins {head[:SHOWN_BYTES]!r}. {way_out}"
 
 
 def passed_over(start: int, found: int | None, stop: int) -> str:
@@ -426,10 +456,11 @@ def _pieces(file: Any, path: str) -> Iterator[bytes]:
     suffix = path.lower().rpartition(".")[2]
     if suffix in ("gz", "gzip"):
         # zlib itself 231 MB/s, the gzip module 185, Arrow's CompressedInputStream 241.
-        return _member_pieces(file, Gzip, padding=True)
+        return _member_pieces(file, Gzip, "gzip -dc old.gz | gzip > new.gz", padding=True)
     if suffix == "bz2":
-        return _member_pieces(file, bz2.BZ2Decompressor, padding=False)
-    return _member_pieces(file, lambda: lzma.LZMADecompressor(memlimit=LARGEST_WINDOW_BYTES), padding=True)
+        return _member_pieces(file, bz2.BZ2Decompressor, "head -c {} old.bz2 > new.bz2", padding=False)
+    new = partial(lzma.LZMADecompressor, memlimit=LARGEST_WINDOW_BYTES)
+    return _member_pieces(file, new, "head -c {} old.xz > new.xz", padding=True)
 
 
 class Gzip:
@@ -458,15 +489,19 @@ class Gzip:
         return self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
 
 
-def _member_pieces(file: Any, new: Callable[[], Any], padding: bool) -> Iterator[bytes]:
-    """Decompress consecutive members; zero bytes may pad the end of gzip and xz files."""
+def _member_pieces(file: Any, new: Callable[[], Any], remedy: str, *, padding: bool) -> Iterator[bytes]:
+    """Decompress consecutive members; zero bytes may pad the end of gzip and xz files.
+
+    ``remedy`` is a command that writes the file without data that follows its members, from their length in bytes.
+    """
     data = file.read(READ_BYTES)
     mark = data[:MARK_BYTES]
     while data:
         if len(data) < SHOWN_BYTES:
             data += file.read(READ_BYTES)
         if not data.startswith(mark):
-            raise TrailingData(file.tell() - len(data), data[:SHOWN_BYTES], "(gzip -dc old.gz | gzip > new.gz)")
+            at = file.tell() - len(data)
+            raise TrailingData(at, data[:SHOWN_BYTES], f"({remedy.format(at)})")
         member = new()
         while not member.eof:
             if member.needs_input and not data:

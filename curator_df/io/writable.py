@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from curator_df.core.columns import why_no_columns
 from curator_df.core.host_blocks import host_block
-from curator_df.core.planning.program import ReadPartition
 from curator_df.errors import ColumnError, SchemaError
 from curator_df.io.output import arrow_schema
 from curator_df.io.schema import levels
@@ -34,7 +34,7 @@ def require_writable(df: Any, operator: str, suffix: str) -> None:
     """
     names = [str(name) for name in df.columns]
     if not names:
-        why = _why_no_columns(df) or ". Keep at least one"
+        why = f": {found}" if (found := why_no_columns(df)) else ". Keep at least one"
         raise ColumnError(f"{operator}: the table has no columns, so the files would have none{why}")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -85,19 +85,6 @@ def require_storable(df: Any, operator: str) -> None:
                 f"{operator}: the column {field.name!r} is nested {depth} levels deep, but rows of a shuffle can have "
                 f"{MOST_ARROW_LEVELS}; leave the column out (df.drop(columns={field.name!r})), or convert it"
             )
-
-
-def _why_no_columns(df: Any) -> str:
-    """Explain why no columns were found in the input, if this is the case."""
-    for node in df.expr.walk():
-        read = node.operand("func") if "func" in node._parameters else None
-        if (
-            isinstance(read, ReadPartition)
-            and not len(read.source.meta.columns)
-            and hasattr(read.source, "why_no_columns")
-        ):
-            return f": {read.source.why_no_columns()}"
-    return ""
 
 
 def _unwritable(kind: pa.DataType, is_parquet: bool) -> pa.DataType | None:

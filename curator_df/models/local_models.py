@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curator_df.core.arguments import absolute
 from curator_df.core.extras import require_package
 from curator_df.core.memory.held import held
 from curator_df.errors import InputError, OperatorError, ParameterError
@@ -205,7 +206,7 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
     """
     require_sklearn(operator)
     if isinstance(classifier, str | os.PathLike):
-        path = str(Path(os.fspath(classifier)).absolute())
+        path = absolute(classifier)
         if path.endswith(PICKLES):
             raise ParameterError(
                 f"{operator}: {path!r} is a pickled file, and loading it would execute code in it. Load it yourself if you "

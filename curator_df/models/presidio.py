@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.arguments import strings_of
+from curator_df.core.arguments import absolute, strings_of
 from curator_df.core.extras import require_package
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.files import digest_of
@@ -186,7 +186,7 @@ def _find_pipeline(name: str, entities: tuple[str, ...]) -> SpacyPipeline:
 
 def _folder(name: str) -> Path:
     """Return the folder of a pipeline's ``config.cfg``."""
-    folder = Path(name).absolute()
+    folder = Path(absolute(name))
     if not folder.is_dir() and name.isidentifier():
         package = importlib.util.find_spec(name)
         if package is not None and package.origin is not None:

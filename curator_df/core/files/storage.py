@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import fsspec
 from fsspec.spec import AbstractBufferedFile
 
+from curator_df.core.arguments import absolute
 from curator_df.core.files.transient import patiently
 from curator_df.core.files.write_only import WriteOnly
 from curator_df.core.sizes import show_size
@@ -75,7 +76,7 @@ class Folder:
     def __post_init__(self) -> None:
         """Resolve a relative path in the process that received it."""
         if "://" not in self.url and "::" not in self.url:
-            object.__setattr__(self, "url", os.path.abspath(os.path.expanduser(self.url)))
+            object.__setattr__(self, "url", absolute(os.path.expanduser(self.url)))
 
     def below(self, name: str) -> Folder:
         """Return a subfolder."""

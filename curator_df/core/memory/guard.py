@@ -56,7 +56,7 @@ PATIENCE_SECONDS = 3.0
 OURS = (b"curator_df", b"multiprocessing")
 """Parts of the command line of what the client itself starts for the cluster, such as workers and compilers."""
 PRIORITY = -15
-"""Of the guard's process, as of ``nice``."""
+"""Scheduling priority of the guard's process, on the scale of ``nice`` (-20 is the highest)."""
 MOST_NUMBERS = 64
 """More new numbers than this between two looks, and the whole tree is walked."""
 LIMIT_STEP = 0.02
@@ -251,7 +251,7 @@ class Guard:
     exclusive_bytes : int
         What a worker may hold at most, over what it holds when it is idle.
     folder : str
-        Where workers say that they are workers, and are told what was ended.
+        Folder with one file for each worker, which names its process, and the list of the processes that were ended.
     excluded : int
         A process that does not count: the guard's own.
     """
@@ -300,7 +300,8 @@ class Guard:
             if pid in self.family.members:
                 one = self.family.members[pid]
                 one.idle = read_head(slot)[1]
-                # What has its data limit is bounded by that; a task that runs alone may raise it, beside what leaks.
+                # A data limit binds its worker. Without one (a task that runs exclusively may lift it), the worker may hold
+                # its idle memory and that of one task.
                 one.limit = one.idle + self.exclusive + SLACK_BYTES if is_without_limit(pid) else NO_BYTES
             else:
                 os.close(slot)
@@ -365,8 +366,9 @@ class Guard:
             self._waiting.append((due, one.worker, self._handled(one.worker), fields))
         elif not one.worker:
             sys.stderr.write(
-                f"curator_df ended process {one.pid:,}, which had {took_bytes / 1e6:,.0f} MB, of "
-                f"which {free_bytes / 1e6:,.0f} MB were free for what this process starts beside its cluster\n"
+                f"curator_df ended process {one.pid}, which was not started by a step and used {took_bytes / 1e6:,.0f} MB. The "
+                f"memory budget of the cluster had {free_bytes / 1e6:,.0f} MB left for it. Start the cluster with a larger "
+                "memory=, or start this process from another program\n"
             )
 
     def _handled(self, worker: int) -> int:
@@ -396,7 +398,7 @@ class Guard:
 
 
 def limit_data_of(pid: int, more_bytes: int) -> None:
-    """Let a process ask for so many bytes more than it has asked for by now."""
+    """Set the data limit of a process to ``more_bytes`` above what it has allocated (its VmData)."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             asked = next((int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmData:")), 0)
