@@ -10,7 +10,8 @@ from typing import Any
 
 from curator_df.core.cluster_client import ClusterClient
 from curator_df.core.memory.leaks import Leak, LeakReceipt, left_by
-from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import run_step
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.tasks.task import Attempt, load_job
