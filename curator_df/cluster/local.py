@@ -54,6 +54,7 @@ from curator_df.cluster.surroundings import (
 from curator_df.cluster.worker_processes import (
     MAIN_GUARD,
     EndingNanny,
+    PatientCluster,
     close_or_kill,
     is_starting,
     replace_workers,
@@ -194,7 +195,7 @@ class Cluster:
                 )
                 wait_for_workers(on_gpus, layout.workers)
                 return on_gpus
-            cluster = LocalCluster(
+            cluster = PatientCluster(
                 n_workers=0,
                 threads_per_worker=layout.threads,
                 processes=True,

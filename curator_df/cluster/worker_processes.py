@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
-from distributed import LocalCluster, Nanny, Status
+from distributed import LocalCluster, Nanny, SpecCluster, Status
 
 from curator_df.cluster.surroundings import limits_in_force
 from curator_df.errors import NoClusterError
@@ -66,6 +67,18 @@ class EndingNanny(Nanny):  # type: ignore[misc] # Dask's classes have no types
                 await attempt.process.kill()
             return True
         return attempt.status in (Status.init, Status.failed)
+
+
+class PatientCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have no types
+    """A cluster that leaves nannies alone while they restart their workers.
+
+    Dask closes a nanny if its worker is missing 15 s after a worker of that name was removed, even while the nanny starts one:
+    after two restarts within 15 s, or one that takes longer on a loaded machine. The run then waits until its patience ends.
+    `Cluster._revive` replaces workers that are permanently gone.
+    """
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super(SpecCluster, self)._update_worker_status(op, msg)
 
 
 def worker_processes() -> int:

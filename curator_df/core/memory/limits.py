@@ -42,6 +42,8 @@ SAMPLE_SECONDS = 0.002
 """Interval at which memory is read during a call where the system keeps no peak."""
 _full_limit = 0
 """Last limit that `limit_data` set in this process; 0 if it was not called."""
+_idle_bytes = 0
+"""Private resident bytes of this process when that limit was set."""
 THREAD_STACK_BYTES = 8 << 20
 """Address space of the stack of a thread that starts later, in bytes (the default size), nearly all of it never touched."""
 
@@ -66,8 +68,8 @@ def limit_data(extra_bytes: int, *, threads: int = 0) -> int:
     if hard != NO_LIMIT:
         limit = min(limit, hard)
     set_data_limit(limit, hard)
-    global _full_limit  # noqa: PLW0603 - one per process, like the limit
-    _full_limit = limit
+    global _full_limit, _idle_bytes
+    _full_limit, _idle_bytes = limit, status_bytes("RssAnon")
     return limit
 
 
@@ -95,12 +97,16 @@ def give_back_large_buffers() -> None:
 
 @contextmanager
 def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
-    """Allow an exclusive task ``extra_bytes`` more than the process uses now; do nothing without a limit."""
+    """Allow an exclusive task ``extra_bytes`` more than the process used when it was idle; do nothing without a limit.
+
+    What earlier tasks have left in the process is part of these bytes: next to it, a task would pass the budget.
+    """
     soft, hard = data_limit()
     if extra_bytes is None or soft == NO_LIMIT:
         yield
         return
-    raised = max(soft, status_bytes("VmData") + extra_bytes)
+    left_bytes = max(0, status_bytes("RssAnon") - _idle_bytes) if _idle_bytes else 0
+    raised = max(soft, status_bytes("VmData") + extra_bytes - left_bytes)
     set_data_limit(raised if hard == NO_LIMIT else min(raised, hard), hard)
     try:
         yield
