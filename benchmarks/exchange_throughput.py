@@ -25,7 +25,8 @@ from curator_df.core.exchange.drops import DropReader, collect_drops
 from curator_df.core.exchange.exchange import Exchange, KeyWriter
 from curator_df.core.exchange.exchange_reduce import reduce_keys, skew
 from curator_df.core.files.storage import FileRecord, Folder
-from curator_df.core.memory.limits import give_back_large_buffers, release_free_memory, reset_peak, status_bytes
+from curator_df.core.memory.limits import give_back_large_buffers, release_free_memory
+from curator_df.core.memory.system import reset_peak, status_bytes
 from curator_df.core.planning.exchange_plan import TASK_SLACK_BYTES, project_exchange
 from curator_df.kernels.content_hash import column_hashes
 

@@ -19,8 +19,8 @@ def measure(memory: str, cpus: int) -> None:
     """Start a cluster, and print what its processes hold."""
     # Imported here: pages that the measuring process shares with the measured ones would count only in part.
     import curator_df as cdf
-    from curator_df.core.memory.limits import status_bytes
-    from curator_df.core.memory.peak import counted_bytes, processes, rollup
+    from curator_df.core.memory.peak import counted_bytes
+    from curator_df.core.memory.system import processes, rollup, status_bytes
     from curator_df.core.runner.session import current_session
     from curator_df.core.sizes import show_size
 

@@ -25,7 +25,7 @@ from distributed import Client, LocalCluster
 import curator_df as cdf
 from curator_df.cluster.settings import LOG_MESSAGES
 from curator_df.core.memory import freed_pages
-from curator_df.core.memory.limits import status_bytes
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.runner import run
 
 ROW_BYTES = 80

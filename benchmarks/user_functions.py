@@ -71,7 +71,26 @@ def functions(size_bytes: int) -> list[Callable[[Any], Any]]:
         time.sleep(0.5)
         return block if held else None
 
-    return [starts_a_program, forks, shares_memory, maps_memory, lifts_its_limit]
+    def leaks(block: Any) -> Any:
+        _leave(2_000_000)
+        return block
+
+    def leaks_much(block: Any) -> Any:
+        _leave(8_000_000)
+        return block
+
+    def leaks_in_one_range(block: Any) -> Any:
+        _leave(40_000_000)
+        return block
+
+    started = [starts_a_program, forks, shares_memory, maps_memory, lifts_its_limit]
+    return [*started, leaks, leaks_much, leaks_in_one_range]
+
+
+def _leave(size_bytes: int) -> None:
+    """Leave memory behind in this process, as a library with a leak does."""
+    left: list[bytearray] = sys.__dict__.setdefault("_left_behind", [])
+    left.append(bytearray(b"1") * size_bytes)
 
 
 def _touch(memory: Any) -> None:
@@ -106,6 +125,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", default="1GB")
     parser.add_argument("--megabytes", type=int, default=600)
+    parser.add_argument("--only", nargs="*", default=[], metavar="FUNCTION")
+    parser.add_argument("--files", type=int, default=150, help="input files of functions that leak")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     allowed_bytes = read_size("memory", arguments.memory)
@@ -113,10 +134,18 @@ def main() -> None:
         path = os.path.join(folder, "in.jsonl")
         with open(path, "w", encoding="utf-8") as out:
             out.writelines(json.dumps({"id": n, "text": f"row {n} " + "word " * 120}) + "\n" for n in range(ROWS))
+        many = os.path.join(folder, "many")
+        os.mkdir(many)
+        for number in range(arguments.files):
+            with open(os.path.join(many, f"{number:04}.jsonl"), "w", encoding="utf-8") as out:
+                out.writelines(json.dumps({"id": n, "text": f"row {n} " + "word " * 120}) + "\n" for n in range(400))
         print(cluster)
         print("| in a step | peak, MB | share of the number | seconds | end |\n|---|---|---|---|---|")
         for function in functions(arguments.megabytes * 1_000_000):
-            docs = cdf.read_jsonl(path)
+            if arguments.only and function.__name__ not in arguments.only:
+                continue
+            in_range = {"blocksize": "1MB"} if function.__name__ == "leaks_in_one_range" else {}
+            docs = cdf.read_jsonl(many if function.__name__ in ("leaks", "leaks_much") else path, **in_range)
             docs = docs.map_partitions(function, meta=docs._meta)
             peak, began = Peak(), time.monotonic()
             peak.start()

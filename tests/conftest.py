@@ -22,6 +22,7 @@ from distributed import Client
 from hypothesis import HealthCheck, settings
 
 from curator_df.cluster.compiling import compile_kernels
+from curator_df.core.memory.system import PORTABLE, PORTABLE_VARIABLE
 from curator_df.core.runner.session import close_session, current_session, has_session
 from curator_df.kernels.kernel_sets import (
     COMPILE_SECONDS,
@@ -107,6 +108,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first: the other processes would wait for the last of them."""
     first = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: first.get(item.path.relative_to(CHECKOUT).as_posix(), len(first)))
+    if PORTABLE:
+        reason = (
+            f"needs what only Linux tells or enforces: this is {sys.platform} with {PORTABLE_VARIABLE}={PORTABLE:d}"
+        )
+        for item in items:
+            if item.get_closest_marker("linux"):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

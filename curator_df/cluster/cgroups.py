@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from curator_df.core.memory.peak import processes
+from curator_df.core.memory.system import PORTABLE, processes
 
 CGROUP_VARIABLE = "CURATOR_DF_CGROUP"
 """Environment variable of workers: the bytes that one may hold with all that it starts, and the cgroup below which it goes."""
@@ -131,7 +131,7 @@ class MemoryCgroup:
     @classmethod
     def make(cls, limit_bytes: int) -> Self | None:
         """Return a cgroup around this process, or None where there can be none."""
-        found = own_cgroup()
+        found = None if PORTABLE else own_cgroup()
         if found is None:
             return None
         own, mount = found

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from curator_df.core.memory.system import cpus_of_process
 from curator_df.core.runner.progress import in_notebook, progress_bar
 from curator_df.core.sizes import show_duration
 from curator_df.kernels import compile_cache
@@ -50,7 +50,7 @@ def compile_kernels(kernels: Iterable[str], *, room_bytes: int | None = None) ->
     missing = compile_cache.missing_kernels([*EVERY_RUN, *kernels])
     if not missing:
         return
-    cpus = len(os.sched_getaffinity(0))
+    cpus = cpus_of_process()
     most = cpus if room_bytes is None else max(1, min(cpus, room_bytes // COMPILER_BYTES))
     started = time.monotonic()
     with _shown(missing) as done:

@@ -14,7 +14,6 @@ import logging
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -75,8 +74,9 @@ from curator_df.core.memory.budget import (
     parse_memory,
     worker_rss_bytes,
 )
-from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.peak import children_bytes
+from curator_df.core.memory.system import data_limit, set_data_limit, status_bytes
 from curator_df.core.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
@@ -234,7 +234,7 @@ class Cluster:
         layout = self.layout
         if layout.in_process:
             prepare_process()
-            self._own_limit = resource.getrlimit(resource.RLIMIT_DATA)
+            self._own_limit = data_limit()
         naps = self.client.map(time.sleep, [0.05] * layout.workers * layout.threads, pure=False)
         wait(naps)  # so that every worker thread exists
         del naps
@@ -293,7 +293,7 @@ class Cluster:
         if self._local is not None:
             close_or_kill(self._local, self._deadline.close_seconds)
         if self._own_limit is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, self._own_limit)
+            set_data_limit(*self._own_limit)
             self._own_limit = None
 
     def __enter__(self) -> Self:

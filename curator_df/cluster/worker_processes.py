@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import psutil
-from distributed import Client, LocalCluster, Nanny, Status
+from distributed import Client, LocalCluster, Nanny, SpecCluster, Status
 from distributed.client import _set_global_client
 from distributed.utils import sync
 
@@ -69,11 +69,19 @@ class StartDeadline:
 
 
 class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have no types
-    """Local cluster that raises `TimeoutError` where its start does not end in time."""
+    """Local cluster that raises `TimeoutError` where its start does not end in time, and leaves restarting nannies alone.
+
+    Dask closes a nanny if its worker is missing 15 s after a worker of that name was removed, even while the nanny starts one:
+    after two restarts within 15 s, or one that takes longer on a loaded machine. The run then waits until its patience ends.
+    `Cluster._revive` replaces workers that are permanently gone.
+    """
 
     def __init__(self, *, deadline: StartDeadline, **options: Any) -> None:
         self._deadline = deadline
         super().__init__(**options)
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super(SpecCluster, self)._update_worker_status(op, msg)
 
     def sync(self, func: Any, *args: Any, callback_timeout: Any = None, **options: Any) -> Any:
         """Run a coroutine on the event loop, and wait for it until the deadline."""

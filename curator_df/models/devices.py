@@ -11,7 +11,7 @@ import contextlib
 from typing import Any, Literal
 
 from curator_df.core.columns import choose
-from curator_df.core.memory.limits import status_bytes
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.memory.torch_memory import bound_torch, torch_peaks
 from curator_df.core.receipts.model_figures import PEAKS
 from curator_df.errors import ParameterError

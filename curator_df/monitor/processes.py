@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of one process of this machine, read often and cheaply (Linux).
+"""Memory of one process of this machine, read often and cheaply .
 
 Resident and private pages come from ``statm`` (0.1 ms). PSS, USS and counted memory need ``smaps_rollup``, which walks all pages
 (5-15 ms for a process of 300 MB), so the part of them that is not anonymous, which changes slowly, is read every
@@ -8,16 +8,14 @@ Resident and private pages come from ``statm`` (0.1 ms). PSS, USS and counted me
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from curator_df.core.memory.peak import changes_files, counted, rollup
+from curator_df.core.memory.peak import changes_files, counted
+from curator_df.core.memory.system import read_stat, rollup, statm
 
 ROLLUP_SECONDS = 10.0
 """Maximum age in seconds of the part of PSS, USS and counted memory that is not anonymous."""
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,10 @@ class ProcessReader:
     def read(self) -> ProcessMemory | None:
         """Return the memory of the process now, or None if the process has ended."""
         try:
-            _, resident, shared, *_ = (int(word) for word in Path(f"/proc/{self.pid}/statm").read_text().split())
-            private = (resident - shared) * _PAGE_BYTES
+            resident, shared = statm(self.pid)
+            if not resident:  # it has ended
+                return None
+            private = resident - shared
             if time.monotonic() >= self._due:
                 fields = rollup(self.pid)
                 unique = fields["Private_Clean"] + fields["Private_Dirty"]
@@ -57,9 +57,7 @@ class ProcessReader:
                 self._due = time.monotonic() + ROLLUP_SECONDS
         except (OSError, ValueError):
             return None
-        return ProcessMemory(
-            resident * _PAGE_BYTES, private + self._shared, private + self._unique, private + self._counted
-        )
+        return ProcessMemory(resident, private + self._shared, private + self._unique, private + self._counted)
 
 
 def start_ticks(pid: int) -> int | None:
@@ -68,8 +66,7 @@ def start_ticks(pid: int) -> int | None:
     Unlike the time of day, this does not change when somebody sets the clock.
     """
     try:
-        # The name, before the last parenthesis, may contain parentheses and spaces.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        state, _, started = read_stat(pid)
     except OSError:
         return None
-    return None if state in "ZX" else int(fields[18])
+    return None if state in "ZX" else started

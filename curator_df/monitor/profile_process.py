@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
-from curator_df.core.memory.limits import peak_of_call, release_free_memory, status_bytes
+from curator_df.core.memory.limits import peak_of_call, release_free_memory
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.ranges.source import Source
 from curator_df.io.frames import to_block

@@ -55,7 +55,7 @@ def read_process() -> ProcessReading:
     pid = os.getpid()
     held = _readers.setdefault(pid, ProcessReader(pid)).read()
     if held is None:
-        raise OSError(f"/proc/{pid} cannot be read. The monitor needs Linux with /proc mounted.")
+        raise OSError(f"The memory of process {pid} cannot be read. On Linux the monitor needs /proc mounted.")
     return ProcessReading(**asdict(held), host=socket.gethostname(), pid=pid)
 
 

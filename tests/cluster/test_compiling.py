@@ -14,7 +14,7 @@ import curator_df as cdf
 from curator_df.cluster import compiling
 from curator_df.cluster.compiling import KernelsOnNodes, batches, compile_kernels
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
-from curator_df.core.memory.limits import status_bytes
+from curator_df.core.memory.system import status_bytes
 from curator_df.kernels import compile_cache
 from curator_df.kernels.compile_cache import is_compiled
 from curator_df.kernels.kernel_sets import CLEANING, COMPILE_SECONDS, COMPONENTS, EVERY_RUN, JSON_LINES, QUOTATION_MARKS

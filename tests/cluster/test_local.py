@@ -243,6 +243,15 @@ def test_large_buffers_of_workers_ask_for_large_pages(cluster):
     assert all("hg" in flags for flags in cluster.client.run(flags_of_a_buffer).values())
 
 
+def test_a_nanny_stays_although_its_worker_takes_longer_to_start_than_dask_waits(cluster):
+    nannies = dict(cluster._local.workers)
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "50ms"}):
+        address, *_ = cluster.client.nthreads()
+        cluster.client.restart_workers([address], timeout=120)
+    assert dict(cluster._local.workers) == nannies
+    assert {nanny.status.name for nanny in nannies.values()} == {"running"}
+
+
 def test_a_restarted_worker_has_a_limit_again(cluster):
     before = set(cluster.client.run(os.getpid).values())
     cluster.client.restart(timeout=120)

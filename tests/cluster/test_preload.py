@@ -13,8 +13,8 @@ import pytest
 import curator_df as cdf
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
-from curator_df.core.memory.limits import status_bytes
 from curator_df.core.memory.peak import counted_bytes, resident_bytes
+from curator_df.core.memory.system import status_bytes
 from curator_df.errors import StepMemoryError
 
 pytestmark = pytest.mark.quick
@@ -52,6 +52,7 @@ def share_memory():
         return looked_at(pages, write=True)
 
 
+@pytest.mark.linux
 def test_clean_pages_of_a_file_do_not_end_a_worker(cluster, tmp_path):
     path = tmp_path / "file"
     path.touch()

@@ -12,7 +12,8 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
-from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import lower
 from curator_df.io import pages
 from curator_df.io.footers import column_chunks

@@ -25,7 +25,8 @@ SLACK_BYTES = 10_000_000
 MEASURE = """
 import gc, json, os, pickle, sys
 import numpy as np
-from curator_df.core.memory.limits import give_back_large_buffers, reset_peak, status_bytes
+from curator_df.core.memory.limits import give_back_large_buffers
+from curator_df.core.memory.system import reset_peak, status_bytes
 from curator_df.io.jsonl import read_jsonl
 from curator_df.io.parquet import read_parquet
 from curator_df.io.text_files import read_text_files

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 import zstandard
 
-from curator_df.core.memory.limits import status_bytes
+from curator_df.core.memory.system import status_bytes
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.io import streams
 from curator_df.io.streams import open_bytes

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.core.memory.system import boot_id, process_namespace, read_stat, seconds_since_boot
 from curator_df.errors import OutputInUseError
 
 OWNERS_FOLDER = f"{JOURNAL_FOLDER}/owners"
@@ -82,7 +83,7 @@ class Owner:
         self._id = uuid.uuid4().hex
         self._name = f"{self._id}.json"
         self._process = this_process()
-        self._beats, self._renewed, self._is_lost = 0, now_seconds(), False
+        self._beats, self._renewed, self._is_lost = 0, seconds_since_boot(), False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="curator-df-owner", daemon=True)
 
@@ -111,7 +112,7 @@ class Owner:
 
     def check(self) -> None:
         """Raise an error unless this process still owns the folder: while a machine slept, another may have taken it over."""
-        if now_seconds() - self._renewed > GONE_SECONDS / 2:
+        if seconds_since_boot() - self._renewed > GONE_SECONDS / 2:
             self._renew()
         if self._is_lost:
             raise OutputInUseError(
@@ -163,7 +164,7 @@ class Owner:
             self._write()
             if self._ended.is_set():  # released in the meantime: the file must not reappear
                 _delete(self._home, self._name)
-        self._renewed = now_seconds()
+        self._renewed = seconds_since_boot()
 
     def _wait_until_alone(self, is_locked: bool) -> None:
         watched: dict[str, _Watched] = {}
@@ -174,7 +175,7 @@ class Owner:
                     continue
                 process, mark = seen
                 if name not in watched:
-                    watched[name] = _Watched(mark, now_seconds())
+                    watched[name] = _Watched(mark, seconds_since_boot())
                 one = watched[name]
                 lives = self._lives(process, name, is_locked)
                 if lives is None:
@@ -182,8 +183,8 @@ class Owner:
                 if lives is False:
                     _delete(self._home, name)
                 elif lives:
-                    one.alive_since = one.alive_since or now_seconds()
-                    if name < self._name or now_seconds() - one.alive_since > YIELD_SECONDS:
+                    one.alive_since = one.alive_since or seconds_since_boot()
+                    if name < self._name or seconds_since_boot() - one.alive_since > YIELD_SECONDS:
                         raise is_taken(self.folder, process)
             time.sleep(LOOK_SECONDS)
 
@@ -218,7 +219,7 @@ class _Watched:
         """Return True after a heartbeat, False after too long a silence, and None if it is too early to tell."""
         if mark != self.mark:
             return True
-        if now_seconds() - self.since > GONE_SECONDS:
+        if seconds_since_boot() - self.since > GONE_SECONDS:
             _gone.add(process.run)
             return False
         if not self.is_told:
@@ -254,7 +255,7 @@ def this_process() -> Process:
     pid = os.getpid()
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     run = next(iter(_held.values()), uuid.uuid4().hex)
-    return Process(socket.gethostname(), _boot(), _namespace(), pid, _stat(pid)[1], run, since)
+    return Process(socket.gethostname(), _boot(), process_namespace(), pid, read_stat(pid)[2], run, since)
 
 
 def is_running(pid: int, started: int) -> bool | None:
@@ -266,7 +267,7 @@ def is_running(pid: int, started: int) -> bool | None:
     (True, False)
     """
     try:
-        state, began = _stat(pid)
+        state, _, began = read_stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         try:
             os.kill(pid, 0)
@@ -278,27 +279,12 @@ def is_running(pid: int, started: int) -> bool | None:
     return began == started and state not in "ZX"  # a zombie no longer writes
 
 
-def _stat(pid: int) -> tuple[str, int]:
-    """Return the state of a process, and its start time in clock ticks since the boot."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return fields[0], int(fields[19])
-
-
-def now_seconds() -> float:
-    """Return a monotonic time that includes the time in which the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 @functools.cache
 def _boot() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot_id()
     except OSError:
         return uuid.uuid4().hex  # a sandbox without it: no other process counts as local
-
-
-def _namespace() -> str:
-    return os.readlink("/proc/self/ns/pid")
 
 
 def _names(home: Folder, but: str = "") -> list[str]:

@@ -3,15 +3,14 @@
 
 Run as a script (``python -S -E guard.py PID BYTES EXCLUSIVE FOLDER``) it samples like `peak`, and looks at the tree 100 times a
 second, and 500 times when memory runs short. A look costs microseconds: the files of ``/proc`` stay open, and only if the sum
-of resident pages could pass the wall are the shares of shared pages read, which takes milliseconds. New processes are found by
-the number that the kernel gave last (``/proc/loadavg``).
+of resident pages could pass the wall are the shares of shared pages read, which takes milliseconds. Once a second they are read
+of processes whose pages have changed. New processes are found by the number that the kernel gave last (``/proc/loadavg``).
 
 What it knows of workers, and what it tells them, is in the files of FOLDER (`curator_df.core.memory.wall`). It imports a few
 modules of the standard library and nothing else, like `peak`.
 """
 
 import os
-import resource
 import signal
 import struct
 import sys
@@ -19,20 +18,21 @@ import time
 
 TYPE_CHECKING = False  # what typing has under this name, without the import
 if TYPE_CHECKING or __name__ != "__main__":
-    from curator_df.core.memory import peak
+    from curator_df.core.memory import peak, system
 else:
     import peak
+    import system
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-LOOK_SECONDS = 0.01
-"""Time between two looks at the tree."""
+LOOK_SECONDS = 0.05 if system.PORTABLE else 0.01
+"""Time between two looks at the tree. With psutil a look takes milliseconds."""
 SHORT_SECONDS = 0.002
 """Time between two looks after a process has appeared, and while memory is short."""
 SHORT_FRACTION = 0.75
 """Share of the number from which on memory is short, if something is there that may take the rest."""
 WALK_SECONDS = 0.5
-"""How often the whole tree is walked, in case the kernel's last number told nothing."""
+"""Interval at which the whole tree is walked, in case the kernel's last number told nothing."""
 AHEAD_SECONDS = 0.02
 """Growth of this time counts as if it had happened: it takes as long to read the shares, and for a process to end."""
 AHEAD_FRACTION = 0.03
@@ -46,13 +46,19 @@ NO_BYTES = 1 << 62
 LEAST_SHARE = 0.25
 """Share of what the largest holds from which on a process is an offender; of those the youngest is ended first."""
 SETTLE_SECONDS = 0.1
-"""How long shares are read again after a process has appeared or ended: a program that starts has its parent's pages at first."""
+"""Time for which shares are read again after a process has appeared or ended: a program starts with the pages of its parent."""
 REFRESH_SECONDS = 1.0
-"""How often shares are read in any case, since pages of libraries look like memory until then."""
+"""Interval at which shares are read of processes whose pages have changed: pages of libraries look like memory until then."""
+MOVED_BYTES = 1_000_000
+"""Difference from the pages at the last reading of its shares at which a process counts as changed."""
+STALE_SECONDS = 30.0
+"""Interval at which shares are read in any case."""
+WORKERS_SECONDS = 0.05
+"""Interval at which the files and limits of workers are looked at while there is room."""
 READ_SHARE = 0.1
 """Share of its time that the guard may spend on reading the shares of pages, unless the sum grows."""
 PATIENCE_SECONDS = 3.0
-"""How long a worker may go on with a step of which something was ended, such as a pool that waits for it for ever."""
+"""Time for which a worker may go on with a step of which something was ended, such as a pool that waits for it for ever."""
 OURS = (b"curator_df", b"multiprocessing")
 """Parts of the command line of what the client itself starts for the cluster, such as workers and compilers."""
 PRIORITY = -15
@@ -61,7 +67,6 @@ MOST_NUMBERS = 64
 """More new numbers than this between two looks, and the whole tree is walked."""
 LIMIT_STEP = 0.02
 """Share of the number by which what is free has changed when limits of processes are set again."""
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 FREE, ENDED = "free", "ended"
 """Files of the folder: bytes that are free now; a line for all that was ended."""
 HEAD = struct.Struct("qq")
@@ -86,6 +91,9 @@ class Member:
         "parent",
         "pid",
         "private",
+        "read_faults",
+        "read_private",
+        "read_shared",
         "shared",
         "shmem",
         "started",
@@ -95,6 +103,8 @@ class Member:
     def __init__(self, pid: int, parent: int, started: int, kind: str = OTHER, worker: int = 0) -> None:
         self.pid, self.parent, self.started, self.kind, self.worker = pid, parent, started, kind, worker
         self.private = self.shared = self.bytes = self.shmem = 0
+        self.read_private = self.read_shared = self.read_faults = 0
+        """Pages and faults when its shares were read."""
         self.limit = self.idle = 0
         """Counted bytes that a worker may hold."""
         self.ended = False
@@ -126,40 +136,29 @@ def excess(worker: Member) -> int:
     return worker.shmem + max(0, worker.bytes - worker.shmem - worker.limit)
 
 
-def read_stat(pid: int) -> "tuple[str, int, int]":
-    """Return state, parent and start of a process. Raises `OSError` if it has ended."""
-    with open(f"/proc/{pid}/stat", "rb") as stat:
-        state, parent, *fields = stat.read().rpartition(b")")[2].split()
-    return state.decode(), int(parent), int(fields[17])
-
-
-def is_process(pid: int) -> bool:
-    """Tell whether a number is that of a process, and not of a thread."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as status:
-            return any(line.split()[1] == str(pid).encode() for line in status if line.startswith(b"Tgid:"))
-    except OSError:
-        return False
-
-
 class Family:
     """The processes of a tree, found as they appear, with the pages of each."""
 
     def __init__(self, root: int, excluded: int, folder: str) -> None:
-        self.root, self.excluded, self.began, self.folder = root, excluded, read_stat(os.getpid())[2], folder
+        self.root, self.excluded, self.began, self.folder = root, excluded, system.read_stat(os.getpid())[2], folder
         self.members: dict[int, Member] = {}
-        self._files: dict[int, tuple[int, int]] = {}
-        self._last, self._walked = -1, 0.0
+        self._pages: dict[int, system.Pages] = {}
+        self._last: int | None = None
+        self._walked = 0.0
 
     def find(self, now: float) -> "list[Member]":
         """Return the processes that are new. The kernel numbers them in turn, so only numbers since the last look are tried."""
-        with open("/proc/loadavg", "rb") as load:
-            last = int(load.read().rpartition(b" ")[2])
-        if now - self._walked < WALK_SECONDS and 0 <= last - self._last <= MOST_NUMBERS:
-            waiting = list(range(self._last + 1, last + 1))
+        last, was = system.last_process(), self._last
+        if (
+            now - self._walked < WALK_SECONDS
+            and last is not None
+            and was is not None
+            and 0 <= last - was <= MOST_NUMBERS
+        ):
+            waiting = list(range(was + 1, last + 1))
         else:
             # Parents come first: where the numbers of processes began again, a child may have a smaller one.
-            waiting, self._walked = peak.processes(self.root, self.excluded), now
+            waiting, self._walked = system.processes(self.root, self.excluded), now
         self._last = last
         return [new for pid in waiting if (new := self._admit(pid)) is not None]
 
@@ -167,11 +166,11 @@ class Family:
         if pid in self.members or pid == self.excluded:
             return None
         try:
-            state, parent, started = read_stat(pid)
-            if state == "Z" or (pid != self.root and (parent not in self.members or not is_process(pid))):
+            state, parent, started = system.read_stat(pid)
+            if state == "Z" or (pid != self.root and (parent not in self.members or not system.is_process(pid))):
                 return None
             kind, worker = self._kind(pid, parent, started)
-            self._files[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY), os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+            self._pages[pid] = system.Pages(pid)
         except OSError:  # it ended while we looked
             return None
         self.members[pid] = Member(pid, parent, started, kind, worker)
@@ -185,57 +184,60 @@ class Family:
         above = self.members[parent]
         if above.kind in (WORKER, OTHER):
             return OTHER, above.worker
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read()
+        command = system.command_line(pid)
         is_own = above.kind == OWN or started < self.began or any(part in command for part in OURS)
         return (OWN, 0) if is_own else (OTHER, above.worker)
 
-    def read_pages(self) -> bool:
-        """Read the resident pages of all; forget those that have ended, and tell whether there were any."""
-        gone = False
-        for pid, (statm, _) in list(self._files.items()):
-            try:
-                _, resident, shared, *_ = (int(word) for word in os.pread(statm, 128, 0).split())
-            except OSError:
-                resident = shared = 0
-            if resident:
-                one = self.members[pid]
-                one.private, one.shared = (resident - shared) * PAGE_BYTES, shared * PAGE_BYTES
+    def read_pages(self) -> "tuple[bool, bool]":
+        """Read the resident pages of all, forget those that have ended; return whether any changed, and whether any ended."""
+        gone = changed = False
+        for pid, pages in list(self._pages.items()):
+            private, shared = pages.read()
+            one = self.members[pid]
+            if private == one.private and shared == one.shared and (private or shared):
+                continue
+            changed = True
+            if private or shared:
+                one.private, one.shared = private, shared
             else:  # a zombie has none
                 self.forget(pid)
                 gone = True
-        return gone
+        return changed, gone
 
     def faults(self) -> int:
         """Return the minor faults of all so far. A page that a process copies because its fork has it too is one of them."""
-        return sum(self._read_faults())
+        return sum(pages.faults() for pages in self._pages.values())
 
-    def _read_faults(self) -> "Iterator[int]":
-        for _, stat in self._files.values():
-            try:
-                yield int(os.pread(stat, 1024, 0).rpartition(b")")[2].split()[7])
-            except OSError:
-                continue
+    def moved(self, *, by_faults: bool) -> "list[Member]":
+        """Return the processes whose pages have changed since their shares were read; those that copied some only if asked."""
+        return [
+            one
+            for one in self.members.values()
+            if abs(one.private - one.read_private) >= MOVED_BYTES
+            or abs(one.shared - one.read_shared) >= MOVED_BYTES
+            or (by_faults and (self._pages[one.pid].faults() - one.read_faults) * system.PAGE_BYTES >= MOVED_BYTES)
+        ]
 
-    def read_shares(self) -> None:
-        """Read the counted bytes of all."""
-        for pid, one in self.members.items():
+    def read_shares(self, members: "Iterable[Member] | None" = None) -> None:
+        """Read the counted bytes of some, or of all."""
+        for one in self.members.values() if members is None else members:
             one.bytes, one.shmem = one.private, 0
+            one.read_private, one.read_shared = one.private, one.shared
+            one.read_faults = self._pages[one.pid].faults() if one.pid in self._pages else 0
             above = self.members.get(one.parent)
             if above is not None and (one.private, one.shared) == (above.private, above.shared):
                 one.bytes = 0  # between vfork and exec a process runs in the memory of its parent
                 continue
             try:
-                fields = peak.rollup(pid)
-                one.bytes = peak.counted(fields, lambda pid=pid: peak.changes_files(pid))  # type: ignore[misc]
+                fields = system.rollup(one.pid)
+                one.bytes = peak.counted(fields, lambda pid=one.pid: peak.changes_files(pid))  # type: ignore[misc]
                 one.shmem = max(0, one.bytes - fields.get("Pss_Anon", one.bytes))
             except OSError:  # it has ended
                 continue
 
     def forget(self, pid: int) -> None:
         """Forget a process that has ended."""
-        for file in self._files.pop(pid):
-            os.close(file)
+        self._pages.pop(pid).close()
         del self.members[pid]
 
 
@@ -262,28 +264,45 @@ class Guard:
         self.slots: dict[int, int] = {}
         self._free = open_file(f"{folder}/{FREE}")
         self._bound = self._base = self._pages = self._faults = self._foreign = 0
-        self._looked = self._read_due = self._read_at = self._unsettled_until = 0.0
-        self._has_forks, self._limits_due = False, wall_bytes
+        self._looked = self._read_due = self._read_at = self._refreshed = 0.0
+        self._unsettled_until = self._workers_due = 0.0
+        self._has_forks, self._limits_due, self._told = False, wall_bytes, -1
         self._waiting: list[tuple[float, int, int, list[object]]] = []
 
     def look(self) -> float:
         """Look once; return the seconds until the next look."""
         now = time.monotonic()
-        new, gone = self.family.find(now), self.family.read_pages()
-        self._find_workers()
+        new, (changed, gone) = self.family.find(now), self.family.read_pages()
+        if new or gone or now >= self._workers_due:
+            self._workers_due = now + WORKERS_SECONDS
+            self._find_workers()
+        if not (changed or new or self._has_forks or self._bound > self.wall or now < self._unsettled_until):
+            # Nothing has grown, so nothing is over the wall: most looks end here.
+            self._looked = now
+            self._end_waiting(now)
+            if now - self._refreshed > REFRESH_SECONDS and now >= self._read_due:
+                self._refresh(now)
+                self._tell_free(new)
+            return self._pause(new)
         before = self._bound
         self._bound = self._upper_bound(bool(new), gone)
         ahead = self._ahead(now)
         if new or gone:
             self._unsettled_until = now + SETTLE_SECONDS
         is_over, is_due = self._bound + ahead > self.wall, now >= self._read_due
-        if (is_over and self._bound > before) or (
-            is_due and (is_over or now < self._unsettled_until or now - self._read_at > REFRESH_SECONDS)
-        ):
+        if (is_over and self._bound > before) or (is_due and (is_over or now < self._unsettled_until)):
             self._read(now)
+            if is_over:
+                self._find_workers()
             self._end(ahead)
+        elif is_due and now - self._refreshed > REFRESH_SECONDS:
+            self._refresh(now)
         self._tell_free(new)
         self._end_waiting(now)
+        return self._pause(new)
+
+    def _pause(self, new: "list[Member]") -> float:
+        """Return the seconds until the next look."""
         is_short = self._bound > SHORT_FRACTION * self.wall and self._foreign > LEAST_BYTES
         return SHORT_SECONDS if new or is_short else LOOK_SECONDS
 
@@ -302,7 +321,7 @@ class Guard:
                 one.idle = read_head(slot)[1]
                 # A data limit binds its worker. Without one (a task that runs exclusively may lift it), the worker may hold
                 # its idle memory and that of one task.
-                one.limit = one.idle + self.exclusive + SLACK_BYTES if is_without_limit(pid) else NO_BYTES
+                one.limit = one.idle + self.exclusive + SLACK_BYTES if system.is_without_limit(pid) else NO_BYTES
             else:
                 os.close(slot)
                 del self.slots[pid]
@@ -317,7 +336,7 @@ class Guard:
             return min(self._base + max(0, pages - self._pages), pages)
         if is_gone:  # its share of pages is that of others now
             self._base = pages
-        copied = max(0, self.family.faults() - self._faults) * PAGE_BYTES
+        copied = max(0, self.family.faults() - self._faults) * system.PAGE_BYTES
         return min(self._base + max(0, pages - self._pages) + copied, pages)
 
     def _ahead(self, now: float) -> int:
@@ -329,16 +348,40 @@ class Guard:
         elapsed, self._looked = max(now - self._looked, SHORT_SECONDS), now
         return int(min(max(0, grown) / elapsed * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
 
+    def held(self, *, anew: bool = False) -> int:
+        """Return the bytes that the tree holds, as `peak.Tree` does: what the last look saw; ``anew`` reads all shares again."""
+        if anew or not self._read_at:
+            now = time.monotonic()
+            self.family.find(now)
+            self.family.read_pages()
+            self._read(now)
+        members = self.family.members.values()
+        return sum(max(0, one.bytes + one.private - one.read_private) for one in members)
+
     def _read(self, now: float = 0.0) -> None:
         """Read the shares of all pages, from which later looks go on."""
         began = time.monotonic()
-        self._read_at = now
+        self._read_at = self._refreshed = now
         self.family.read_shares()
+        self._go_on_from_shares(began)
+
+    def _refresh(self, now: float) -> None:
+        """Read the shares of processes whose pages have changed; of all now and then, and where a fork shares pages."""
+        began = time.monotonic()
+        self._refreshed = now
+        if now - self._read_at > STALE_SECONDS:
+            self._read(now)
+        elif moved := self.family.moved(by_faults=self._has_forks):
+            self.family.read_shares(None if self._has_forks else moved)
+            self._go_on_from_shares(began)
+
+    def _go_on_from_shares(self, began: float) -> None:
         members = self.family.members.values()
-        self._base = self._bound = sum(one.bytes for one in members)
-        self._pages = sum(one.private + one.shared for one in members)
-        self._faults = self.family.faults()
-        self._has_forks = sum(one.private for one in members) > self._base + LEAST_BYTES
+        self._base = sum(one.bytes for one in members)
+        self._pages = sum(one.read_private + one.read_shared for one in members)
+        self._faults = sum(one.read_faults for one in members)
+        self._has_forks = sum(one.read_private for one in members) > self._base + LEAST_BYTES
+        self._bound = self._upper_bound(False, False)
         self._read_due = began + (time.monotonic() - began) / READ_SHARE
 
     def _end(self, ahead: int) -> None:
@@ -389,32 +432,14 @@ class Guard:
     def _tell_free(self, new: "list[Member]") -> None:
         """Say how much is free, and let what steps have started ask for no more than that."""
         free = max(0, self.wall - self._bound)
-        os.pwrite(self._free, struct.pack("q", free), 0)
+        if free != self._told:
+            os.pwrite(self._free, struct.pack("q", free), 0)
+            self._told = free
         if new or abs(free - self._limits_due) > LIMIT_STEP * self.wall:
             self._limits_due = free
             for one in self.family.members.values():
                 if one.kind == OTHER and not one.ended:
-                    limit_data_of(one.pid, free)
-
-
-def limit_data_of(pid: int, more_bytes: int) -> None:
-    """Set the data limit of a process to ``more_bytes`` above what it has allocated (its VmData)."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as status:
-            asked = next((int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmData:")), 0)
-        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-        soft = asked + more_bytes
-        resource.prlimit(pid, resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-    except (OSError, ValueError):  # it has ended, or belongs to somebody else now: then it can only be ended
-        return
-
-
-def is_without_limit(pid: int) -> bool:
-    """Tell whether a process has no data limit, such as a worker in which a library has lifted it."""
-    try:
-        return resource.prlimit(pid, resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
-    except (OSError, ValueError):  # it has ended, or belongs to somebody else now
-        return False
+                    system.limit_data_of(one.pid, free)
 
 
 def end(pid: int) -> None:
@@ -460,4 +485,5 @@ if __name__ == "__main__":
     come_first()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that is guarded; this one ends with it
     root, *sizes = (int(argument) for argument in sys.argv[1:4])
-    peak.sample_forever(root, False, Guard(root, sizes[0], sizes[1], sys.argv[4], os.getpid()).look)
+    guard = Guard(root, sizes[0], sizes[1], sys.argv[4], os.getpid())
+    peak.sample_forever(root, guard, guard.look)

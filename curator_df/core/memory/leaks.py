@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.memory.freed_pages import ENDS_EACH
-from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.sizes import show_count, show_size
 
 LEAST_WINDOWS = 12

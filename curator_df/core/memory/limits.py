@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of one process, and its hard limit (Linux).
+"""Memory of one process, and its hard limit (on Linux; other systems have none).
 
 The limit is ``RLIMIT_DATA``: the kernel refuses an allocation beyond it (`MemoryError` in Python, pyarrow and numba), where a
 cgroup or the OOM killer would kill the process. It counts requested private writable pages, touched or not, so it is set
@@ -12,12 +12,23 @@ import ctypes
 import gc
 import os
 import resource
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from curator_df.core.cluster_client import ClusterClient
+from curator_df.core.memory.system import (
+    NO_LIMIT,
+    PORTABLE,
+    cpus_of_process,
+    data_limit,
+    reset_peak,
+    set_data_limit,
+    status_bytes,
+    threads_of_user,
+)
 
 Result = TypeVar("Result")
 
@@ -27,19 +38,14 @@ M_ARENA_MAX = -8
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 CGROUP_FILE = Path("/proc/self/cgroup")
 """File in which the kernel lists the cgroups of this process."""
+SAMPLE_SECONDS = 0.002
+"""Interval at which memory is read during a call where the system keeps no peak."""
 _full_limit = 0
 """Last limit that `limit_data` set in this process; 0 if it was not called."""
+_idle_bytes = 0
+"""Private resident bytes of this process when that limit was set."""
 THREAD_STACK_BYTES = 8 << 20
 """Address space of the stack of a thread that starts later, in bytes (the default size), nearly all of it never touched."""
-
-
-def status_bytes(field: str, pid: int | str = "self") -> int:
-    """Return a field of ``/proc/<pid>/status`` in bytes: ``VmData``, ``VmRSS``, ``VmHWM``, ``RssAnon``..."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    return 0
 
 
 def limit_data(extra_bytes: int, *, threads: int = 0) -> int:
@@ -58,12 +64,12 @@ def limit_data(extra_bytes: int, *, threads: int = 0) -> int:
         The limit in bytes, as ``RLIMIT_DATA`` counts.
     """
     limit = status_bytes("VmData") + extra_bytes + threads * THREAD_STACK_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
+    _, hard = data_limit()
+    if hard != NO_LIMIT:
         limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    global _full_limit  # noqa: PLW0603 - one per process, like the limit
-    _full_limit = limit
+    set_data_limit(limit, hard)
+    global _full_limit, _idle_bytes
+    _full_limit, _idle_bytes = limit, status_bytes("RssAnon")
     return limit
 
 
@@ -72,9 +78,9 @@ def lower_data_limit(by_bytes: int) -> None:
 
     Existing allocations stay; if they exceed the limit, the next allocation fails. A process without a limit is not changed.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if _full_limit and soft != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_DATA, (max(_full_limit - by_bytes, 0), hard))
+    soft, hard = data_limit()
+    if _full_limit and soft != NO_LIMIT:
+        set_data_limit(max(_full_limit - by_bytes, 0), hard)
 
 
 def give_back_large_buffers() -> None:
@@ -91,17 +97,21 @@ def give_back_large_buffers() -> None:
 
 @contextmanager
 def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
-    """Allow an exclusive task ``extra_bytes`` more than the process uses now; do nothing without a limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if extra_bytes is None or soft == resource.RLIM_INFINITY:
+    """Allow an exclusive task ``extra_bytes`` more than the process used when it was idle; do nothing without a limit.
+
+    What earlier tasks have left in the process is part of these bytes: next to it, a task would pass the budget.
+    """
+    soft, hard = data_limit()
+    if extra_bytes is None or soft == NO_LIMIT:
         yield
         return
-    raised = max(soft, status_bytes("VmData") + extra_bytes)
-    resource.setrlimit(resource.RLIMIT_DATA, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
+    left_bytes = max(0, status_bytes("RssAnon") - _idle_bytes) if _idle_bytes else 0
+    raised = max(soft, status_bytes("VmData") + extra_bytes - left_bytes)
+    set_data_limit(raised if hard == NO_LIMIT else min(raised, hard), hard)
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        set_data_limit(soft, hard)
 
 
 @contextmanager
@@ -140,11 +150,6 @@ def release_free_memory(generation: int = 2) -> None:
         trim(0)
 
 
-def reset_peak() -> None:
-    """Start a new ``VmHWM`` (peak resident bytes) for this process."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
 def peak_of_call(call: Callable[[], Result]) -> tuple[int, Result]:
     """Return the increase in resident bytes during a call at its peak, and the result of the call.
 
@@ -152,15 +157,37 @@ def peak_of_call(call: Callable[[], Result]) -> tuple[int, Result]:
     first use of a library's pages) count as well: make a small call before.
     """
     release_free_memory()
+    if PORTABLE:
+        return _sampled_peak_of_call(call)
     reset_peak()
     before = status_bytes("VmRSS")
     result = call()
     return status_bytes("VmHWM") - before, result
 
 
+def _sampled_peak_of_call(call: Callable[[], Result]) -> tuple[int, Result]:
+    """Return what `peak_of_call` does where the system keeps no peak: a thread looks every few milliseconds."""
+    ended, most = threading.Event(), status_bytes("VmRSS")
+    before = most
+
+    def sample() -> None:
+        nonlocal most
+        while not ended.wait(SAMPLE_SECONDS):
+            most = max(most, status_bytes("VmRSS"))
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    try:
+        result = call()
+    finally:
+        ended.set()
+        sampler.join()
+    return max(most, status_bytes("VmRSS")) - before, result
+
+
 def usable_cpus() -> int:
     """Return the number of CPUs that this process may use, including quotas of its cgroups (at least 1)."""
-    cpus = float(len(os.sched_getaffinity(0)))
+    cpus = float(cpus_of_process())
     for folder in _cgroup_folders("cpu"):
         words = _first_line(f"{folder}/cpu.max").split()  # "max 100000" or "150000 100000"
         words = words or [_first_line(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period")]
@@ -187,7 +214,7 @@ def thread_limit(room: int = 1) -> str:
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() and allowed != resource.RLIM_INFINITY:  # root is exempt
-        count = _threads_of_user()
+        count = threads_of_user()
         if count + room > allowed:
             return (
                 f"ulimit -u allows this user {allowed:,} processes and threads, and {count:,} exist. Set a higher limit, or "
@@ -201,18 +228,6 @@ def thread_limit(room: int = 1) -> str:
                 "Raise the limit (docker run --pids-limit)"
             )
     return ""
-
-
-def _threads_of_user() -> int:
-    """Count the threads of the processes of this user, as ``ulimit -u`` does."""
-    own, count = os.getuid(), 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if process.stat().st_uid == own:
-                count += len(os.listdir(process / "task"))
-        except OSError:  # it ended in the meantime
-            continue
-    return count
 
 
 def _cgroup_folders(controller: str) -> Iterator[Path]:

@@ -3,7 +3,7 @@
 
 Run as a script (``python -S peak.py PID``), it samples every 50 ms and answers ``peak``, ``now`` and ``reset`` on
 standard input with a number of bytes, and ``trace`` with a line of numbers: the seconds of a point, then the peak bytes of
-each of at most 400 points since ``reset``. It imports only four modules of the standard library, and stays at 9 MB.
+each of at most 400 points since ``reset``. It imports only a few modules of the standard library, and stays at 9 MB.
 
 A sample is the sum of the counted memory of the tree's processes (`counted_bytes`): anonymous pages, shared memory, and files
 that a process changes through a mapping. Clean pages of files are not counted, because the kernel reclaims them when
@@ -20,8 +20,20 @@ import sys
 import time
 
 TYPE_CHECKING = False  # same name as in typing, without the import
+if TYPE_CHECKING or __package__:
+    from curator_df.core.memory import system
+else:  # this file, or the guard, runs as a script
+    import system
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    class Sampled(Protocol):
+        """Processes whose memory is sampled repeatedly."""
+
+        def held(self, *, anew: bool = False) -> int:
+            """Return the bytes that they use."""
+
 
 INTERVAL_SECONDS = 0.05
 OTHERS_EVERY = 20
@@ -31,51 +43,15 @@ NOT_FILES = ("/dev/", "/memfd:", "/SYSV")
 """Prefixes of paths in ``/proc/PID/maps`` that are devices or shared memory, which is always counted."""
 
 
-def processes(root: int, excluded: int) -> list[int]:
-    """Return the process and all its descendants, without the excluded one."""
-    found, waiting = [], [root]
-    while waiting:
-        pid = waiting.pop()
-        if pid == excluded:
-            continue
-        try:
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{task}/children") as children:
-                    waiting.extend(int(child) for child in children.read().split())
-        except OSError:  # it ended in the meantime
-            continue
-        found.append(pid)
-    return found
-
-
 def private_bytes(pid: int) -> int:
     """Return the anonymous resident pages of a process in bytes; pages shared with a fork count in full."""
-    resident, shared = _statm(pid)
+    resident, shared = system.statm(pid)
     return resident - shared
 
 
 def resident_bytes(pid: int) -> int:
     """Return all resident pages of a process in bytes; pages of files count in full."""
-    return _statm(pid)[0]
-
-
-def _statm(pid: int) -> tuple[int, int]:
-    """Return the bytes of resident pages, and of those backed by files or shared memory; zeros if the process has ended."""
-    try:
-        with open(f"/proc/{pid}/statm") as statm:
-            _, resident, shared, *_ = statm.read().split()
-    except OSError:
-        return 0, 0
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    return int(resident) * page_bytes, int(shared) * page_bytes
-
-
-def rollup(pid: int) -> "dict[str, int]":
-    """Return the fields of ``smaps_rollup`` in bytes. Raises `OSError` if the process has ended."""
-    with open(f"/proc/{pid}/smaps_rollup") as lines:
-        next(lines, "")  # the range of addresses
-        fields = (line.split() for line in lines)
-        return {name.rstrip(":"): int(size) * 1024 for name, size, _ in fields}
+    return system.statm(pid)[0]
 
 
 def counted(fields: "Mapping[str, int]", changes_files: "Callable[[], bool]") -> int:
@@ -100,28 +76,25 @@ def counted(fields: "Mapping[str, int]", changes_files: "Callable[[], bool]") ->
 
 def changes_files(pid: int) -> bool:
     """Return whether a process has a writable mapping of a file, other than shared memory or a device."""
-    with open(f"/proc/{pid}/maps") as maps:
-        mappings = (line.split(maxsplit=5) for line in maps)
-        paths = [path[0] for _, flags, _, _, _, *path in mappings if flags[1] == "w" and flags[3] == "s" and path]
-    return any(path.startswith("/") and not path.startswith(NOT_FILES) for path in paths)
+    return any(path.startswith("/") and not path.startswith(NOT_FILES) for path in system.shared_mappings(pid))
 
 
 def counted_bytes(pid: int) -> int:
     """Return the counted memory of a process in bytes."""
     try:
-        return counted(rollup(pid), lambda: changes_files(pid))
+        return counted(system.rollup(pid), lambda: changes_files(pid))
     except OSError:  # it has ended, or the kernel does not provide the file
         return private_bytes(pid)
 
 
 def tree_bytes(root: int, excluded: int = 0) -> int:
     """Return the current counted memory of a process tree."""
-    return sum(counted_bytes(pid) for pid in processes(root, excluded))
+    return sum(counted_bytes(pid) for pid in system.processes(root, excluded))
 
 
 def children_bytes(root: int) -> int:
     """Return the counted memory of the descendants of a process, without itself."""
-    return sum(counted_bytes(pid) for pid in processes(root, 0) if pid != root)
+    return sum(counted_bytes(pid) for pid in system.processes(root, 0) if pid != root)
 
 
 class Trace:
@@ -164,7 +137,7 @@ class Tree:
         """Return the bytes that it uses; ``anew`` reads all values again, including those that are read less often."""
         anew = anew or self._exact or self._samples % OTHERS_EVERY == 0
         if anew or self._samples % TREE_EVERY == 0:
-            pids = processes(self._root, os.getpid())
+            pids = system.processes(self._root, os.getpid())
             # A process shares its pages with a fork of it, so that each of them holds less than its private pages.
             anew = anew or pids != self._pids
             self._pids = pids
@@ -192,20 +165,20 @@ class Questions:
         return [line.decode() for line in lines]
 
 
-def sample_forever(root: int, exact: bool, watch: "Callable[[], float] | None" = None) -> None:
+def sample_forever(root: int, tree: "Sampled", watch: "Callable[[], float] | None" = None) -> None:
     """Sample until standard input ends.
 
     Parameters
     ----------
     root : int
         The process whose tree is sampled.
-    exact : bool
-        Whether all of it is read at every sample.
+    tree : Sampled
+        Tells what that tree holds.
     watch : callable, optional
         Called between samples; returns the seconds after which it is to be called again.
     """
-    tree, trace, peak, questions = Tree(root, exact), Trace(), 0, Questions()
-    while os.path.exists(f"/proc/{root}"):
+    trace, peak, questions = Trace(), 0, Questions()
+    while system.exists(root):
         held = tree.held()
         peak = max(peak, held)
         trace.add(held)
@@ -228,4 +201,4 @@ def sample_forever(root: int, exact: bool, watch: "Callable[[], float] | None" =
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that is sampled; this one ends with it
-    sample_forever(int(sys.argv[1]), "--exact" in sys.argv)
+    sample_forever(int(sys.argv[1]), Tree(int(sys.argv[1]), "--exact" in sys.argv))

@@ -10,7 +10,6 @@ what is free is refused.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import struct
 import subprocess
@@ -32,10 +31,10 @@ from curator_df.core.memory.guard import (
     SLOT_BYTES,
     WORKER,
     append_line,
-    limit_data_of,
     open_file,
 )
 from curator_df.core.memory.peak import counted_bytes
+from curator_df.core.memory.system import adopt_orphans, is_memory, limit_data_of
 from curator_df.core.sizes import show_size
 from curator_df.errors import StepMemoryError
 
@@ -49,8 +48,6 @@ LEAST_CHILD_BYTES = 16_000_000
 """A process may always ask for this much: less, and not even a shell starts."""
 PROMISED_SECONDS = 0.3
 """How long a mapping counts as taken, although its pages are not there yet."""
-PR_SET_CHILD_SUBREAPER = 36
-"""From ``linux/prctl.h``."""
 
 
 @dataclass(frozen=True)
@@ -231,14 +228,6 @@ class WorkerSide:
                 self._promised.append((time.monotonic() + PROMISED_SECONDS, new_bytes, free))
 
 
-def is_memory(file: int) -> bool:
-    """Tell whether an open file is memory: a memfd, or a file in /dev/shm."""
-    try:
-        return os.readlink(f"/proc/self/fd/{file}").startswith(("/dev/shm/", "/memfd:"))  # noqa: S108 - where shared memory is
-    except OSError:
-        return False
-
-
 class Wall:
     """The wall as the client sees it.
 
@@ -323,13 +312,6 @@ def users_step(name: str) -> Iterator[None]:
         finally:
             if os.getpid() != pid:
                 os._exit(1)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of processes whose own parent ends, so that they stay in the tree (Linux)."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def watch_starts() -> None:

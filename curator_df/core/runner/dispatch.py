@@ -27,7 +27,7 @@ import cloudpickle
 from distributed import CancelledError, KilledWorker
 
 from curator_df.core.cluster_client import ClusterClient, SentTask
-from curator_df.core.memory.leaks import Leak, LeakReceipt, LeakWatch
+from curator_df.core.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
 from curator_df.core.memory.limits import more_than_limits, release_free_memory
 from curator_df.core.planning.balance import Balance, works_elsewhere
 from curator_df.core.planning.plan import StagePlan
@@ -307,6 +307,19 @@ class Dispatcher:
             self._alone.appendleft(attempt)
         return True
 
+    def _left_too_much(self, manifest: Manifest) -> StepMemoryError | None:
+        """Return the error for a range that fills an empty worker with what a step leaves behind; None if no step does."""
+        named = next((leak for leak in self.leaks if leak.step), None)
+        left_bytes = manifest.floor_bytes - manifest.idle_bytes
+        work_bytes = self.session.layout.work_bytes
+        if named is None or not manifest.idle_bytes or left_bytes < MUCH_GROWTH_SHARE * work_bytes:
+            return None
+        return StepMemoryError(
+            f"step {named.step!r} leaves {show_size(named.left_bytes)} behind at each block. On input split {manifest.number}, "
+            f"that was {show_size(left_bytes)} of the {show_size(work_bytes)} of working memory of an empty worker. "
+            "Remove what the step keeps (a global, a cache), use a larger blocksize=, or start the cluster with more memory="
+        )
+
     def _empty_workers(self, attempt: Attempt) -> None:
         """Start workers again that hold much of earlier tasks; nothing is in flight."""
         self._leak = None
@@ -323,6 +336,13 @@ class Dispatcher:
             raise named
         if isinstance(manifest.error, StepMemoryError | OperatorError):
             return self._after_step_memory(attempt, manifest.unit, manifest.error)
+        if (leaking := self._left_too_much(manifest)) is not None:
+            # Smaller blocks would leave more behind.
+            if attempt.exclusive_bytes is not None:
+                raise leaking
+            self._count("full worker", attempt)
+            self._alone.append(dataclasses.replace(attempt, tries=attempt.tries + 1))
+            return None
         self._count("memory", attempt)
         self._remember(attempt)
         smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
@@ -372,7 +392,8 @@ class Dispatcher:
         """Examine a worker whose memory keeps growing, and restart it if it leaks; no task is running."""
         self._leak = None
         job_bytes, restarts = self._parcel.job_bytes if self._is_job else None, not self.session.layout.in_process
-        told = treat(self._client, leak, job_bytes, attempt, restarts=restarts)
+        known = next((earlier for earlier in self.leaks if earlier.step), None)
+        told = treat(self._client, leak, job_bytes, attempt, restarts=restarts, known=known)
         (self._leaks.forget if told.recycled or told.only_kept else self._leaks.wait)(leak.worker)
         self._wait_for_worker()
         if not told.only_kept:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from curator_df.core.files.storage import Folder
-from curator_df.core.memory import guard, peak
+from curator_df.core.memory import guard, peak, system
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
 from curator_df.core.memory.held import release_bare
-from curator_df.core.memory.limits import lower_data_limit, release_free_memory, status_bytes
+from curator_df.core.memory.limits import lower_data_limit, release_free_memory
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.memory.wall import Wall
 from curator_df.core.runner.events import Event
 from curator_df.core.tasks.worker_limits import WorkerLimits
@@ -67,11 +68,10 @@ class PeakSampler:
     """
 
     def __init__(self, *, exact: bool = False, guarding: tuple[str, int, int] | None = None) -> None:
-        # -S and -E: no site-packages, so that it starts in 20 ms and stays at 9 MB.
+        # -S and -E: no site-packages, so that it starts in 20 ms and stays at 9 MB. With psutil it needs them.
         command = [
             sys.executable,
-            "-S",
-            "-E",
+            *(() if system.PORTABLE else ("-S", "-E")),
             str(Path(peak.__file__ if guarding is None else guard.__file__)),
             str(os.getpid()),
         ]

@@ -5,27 +5,38 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
 from curator_df.core.cluster_client import ClusterClient
-from curator_df.core.memory.leaks import Leak, LeakReceipt, left_by
-from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.leaks import LEAST_GROWTH_BYTES, PROBE_CALLS, Leak, LeakReceipt, left_by
+from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import run_step
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.tasks.task import Attempt, load_job
 
 PROBE_BLOCK_BYTES = 1_000_000
 PROBE_SECONDS = 60
+PROBE_LOOK_SECONDS = 0.5
+"""Interval at which a probe is checked for whether its worker still exists: a step that leaks may crash it."""
 RESTART_SECONDS = 60
 
 
 def treat(
-    client: ClusterClient, leak: Leak, job_bytes: bytes | None, attempt: Attempt, *, restarts: bool
+    client: ClusterClient,
+    leak: Leak,
+    job_bytes: bytes | None,
+    attempt: Attempt,
+    *,
+    restarts: bool,
+    known: LeakReceipt | None = None,
 ) -> LeakReceipt:
     """Return free pages once more; if that is not enough, name the step and restart the worker. No task is running.
 
     If no step is found to leave memory behind, it may be a cache that is filling up, so the worker is not changed the first time.
+    A full worker has no memory to try a step, so it is restarted first.
 
     Parameters
     ----------
@@ -39,6 +50,8 @@ def treat(
         Latest task, on whose range the steps are tried.
     restarts : bool
         Whether workers are processes that can be restarted.
+    known : LeakReceipt, optional
+        Earlier leak of this run, whose step was found.
     """
     address = address_of(client, leak.worker)
     told = LeakReceipt(**vars(leak), step="", left_bytes=0, recycled=False)
@@ -47,10 +60,17 @@ def treat(
     told.given_back_bytes = int(client.run(given_back, workers=[address], on_error="ignore").get(address, 0))
     if told.only_kept:
         return told
-    found = None if job_bytes is None else probe(client, address, job_bytes, attempt)
-    if found is not None:
+    if known is not None:
+        told.step, told.left_bytes = known.step, known.left_bytes
+    if restarts and (leak.again or told.step):
+        others = set(client.nthreads()) - {address}
+        told.recycled = restart(client, address)
+        address = next((new for new in client.nthreads() if new not in others), address)
+    if not told.step and job_bytes is not None and (found := probe(client, address, job_bytes, attempt)) is not None:
         told.step, told.left_bytes = found
-    told.recycled = restarts and bool(told.step or leak.again) and restart(client, address)
+        left_bytes = told.left_bytes * (PROBE_CALLS + 1)
+        if not told.recycled or left_bytes > LEAST_GROWTH_BYTES:  # what the probe left is of the worker's work memory
+            told.recycled = restarts and restart(client, address)
     return told
 
 
@@ -82,11 +102,15 @@ def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
 def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attempt) -> tuple[str, int] | None:
     """Return the step that leaves the most behind on a worker, and its bytes for each block; None if no step is found."""
     future = client.submit(left_by_steps, job_bytes, attempt, workers=[address], pure=False)
-    try:
-        left = future.result(timeout=PROBE_SECONDS)
-    except Exception:  # noqa: BLE001 - after a failed probe, the leak is reported without a name
-        future.cancel()
-        return None
+    deadline = time.monotonic() + PROBE_SECONDS
+    while True:
+        try:
+            left = future.result(timeout=PROBE_LOOK_SECONDS)
+            break
+        except Exception:  # noqa: BLE001 - after a failed probe, the leak is reported without a name
+            if future.done() or time.monotonic() >= deadline or address not in client.nthreads():
+                future.cancel()
+                return None
     return max(left.items(), key=lambda item: item[1]) if left else None
 
 

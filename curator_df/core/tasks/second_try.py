@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import shutil
 import threading
 import time
@@ -28,7 +27,8 @@ from distributed import Reschedule
 from distributed.core import error_message
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from curator_df.core.memory.limits import release_free_memory, status_bytes
+from curator_df.core.memory.limits import release_free_memory
+from curator_df.core.memory.system import NO_LIMIT, data_limit, status_bytes
 from curator_df.core.memory.wall import users_step
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.stream_parts import PARTS_FOLDER
@@ -151,8 +151,8 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
 
     def free_bytes(self) -> int:
         """Return the bytes that the process may still allocate: up to its data limit, or up to Dask's limit if it has none."""
-        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        if limit != resource.RLIM_INFINITY:
+        limit, _ = data_limit()
+        if limit != NO_LIMIT:
             return limit - status_bytes("VmData")
         allowed = self._worker.memory_manager.memory_limit
         return int(allowed) - status_bytes("VmRSS") if allowed else self._work_bytes

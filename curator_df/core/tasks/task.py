@@ -24,8 +24,9 @@ from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.files.transient import TASK_TRIES, patiently
 from curator_df.core.memory import freed_pages
 from curator_df.core.memory.device_peak import device_peak_bytes, device_run, device_spilled_bytes
-from curator_df.core.memory.limits import raised_data_limit, release_free_memory, status_bytes, thread_limit
+from curator_df.core.memory.limits import raised_data_limit, release_free_memory, thread_limit
 from curator_df.core.memory.resources import Capacity, shared
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.program import Step
 from curator_df.core.planning.rejects import reject_rows, rejects_meta

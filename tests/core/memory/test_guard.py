@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from curator_df.core.memory import guard
+from curator_df.core.memory import guard, system
 from curator_df.core.memory.guard import HEAD, OTHER, WORKER, Family, Guard, Member, excess, offender, open_file
+from curator_df.core.memory.peak import tree_bytes
+from curator_df.core.memory.system import read_stat
 from curator_df.core.memory.wall import read_ended
 
 pytestmark = pytest.mark.quick
@@ -106,7 +108,7 @@ def worker(tmp_path):
 
 def is_alive(pid):
     try:
-        return guard.read_stat(pid)[0] != "Z"
+        return read_stat(pid)[0] != "Z"
     except OSError:
         return False
 
@@ -150,6 +152,7 @@ def test_nothing_is_ended_while_there_is_room(worker, watch, tmp_path):
     assert read_ended(str(tmp_path)) == ([], 0)
 
 
+@pytest.mark.linux
 def test_what_a_step_has_started_may_ask_for_what_is_free(worker, watch, tmp_path):
     _, (pid,) = worker(10 * MB)
     watch(os.getpid(), 300 * MB).look()
@@ -246,6 +249,7 @@ def test_a_process_that_ignores_signals_is_ended():
     process.stdout.close()
 
 
+@pytest.mark.linux
 def test_a_look_costs_little(worker, watch):
     worker(10 * MB, 10 * MB)
     watching = watch(os.getpid(), 300 * MB)
@@ -253,3 +257,27 @@ def test_a_look_costs_little(worker, watch):
     for _ in range(100):
         watching.look()
     assert time.process_time() - began < 0.1  # of a second, in which there are 100 looks
+
+
+def test_shares_are_read_again_only_of_processes_whose_pages_have_changed(worker, watch, monkeypatch):
+    _, (pid,) = worker(10 * MB)
+    watching = watch(os.getpid(), 300 * MB)
+    monkeypatch.setattr(guard, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(guard, "STALE_SECONDS", 1e9)
+    monkeypatch.setattr(guard, "WALK_SECONDS", 1e9)
+    watching._refresh(time.monotonic())
+    asked, fields = [], dict.fromkeys(("Pss_Anon", "Pss_Shmem", "Private_Dirty", "Shared_Dirty"), 0)
+    monkeypatch.setattr(system, "rollup", lambda pid: asked.append(pid) or fields)
+    watching._has_forks = False
+    watching._refresh(time.monotonic())
+    assert asked == []
+    watching.family.members[pid].private += 2 * MB
+    watching._refresh(time.monotonic())
+    assert asked == [pid]
+
+
+def test_a_sample_of_the_guard_is_what_the_tree_holds(worker, watch):
+    worker(60 * MB)
+    watching = watch(os.getpid(), 300 * MB)
+    watching.look()
+    assert abs(watching.held(anew=True) - tree_bytes(os.getpid())) < 10 * MB

@@ -157,6 +157,7 @@ def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", ag
     client.submit.return_value.result.return_value = dict([probed] if probed else [])
     client.scheduler_info.return_value = {"workers": {"tcp://a": {"nanny": "its nanny"}}}
     client.restart_workers.return_value = {"tcp://a": "OK"}
+    client.nthreads.return_value = {"tcp://a": 1}
     told = treat(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
     return told, client
 
@@ -196,6 +197,16 @@ def test_where_no_step_is_seen_to_leave_memory_behind_a_worker_is_started_again_
     told, client = treated(gave=0, again=True, restarts=False, **how)
     assert (told.recycled, client.restart_workers.called) == (False, False)
     assert str(told).endswith("and it continued to grow; the worker was not restarted, because it has no nanny")
+
+
+def test_a_probe_whose_worker_crashes_ends_with_the_worker():
+    client = mock.Mock()
+    client.submit.return_value.result.side_effect = TimeoutError
+    client.submit.return_value.done.return_value = False
+    client.nthreads.side_effect = [{"tcp://a": 1}, {"tcp://b": 1}]
+    assert leak_probe.probe(client, "tcp://a", b"job", None) is None
+    assert client.submit.return_value.cancel.called
+    assert client.submit.return_value.result.call_count == 2
 
 
 def test_what_giving_back_gives_is_what_is_held_less(monkeypatch):

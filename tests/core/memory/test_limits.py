@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -68,3 +70,19 @@ def test_without_limits_the_machine_counts(cgroups):
 def test_a_quota_below_one_cpu_is_one(cgroups):
     cgroups(["0::/a"], {"a/cpu.max": "50000 100000"})
     assert usable_cpus() == 1
+
+
+RAISES = """
+from curator_df.core.memory.limits import limit_data, raised_data_limit
+from curator_df.core.memory.system import data_limit, status_bytes
+limit_data(100_000_000)
+left = bytearray(b"1") * 80_000_000
+with raised_data_limit(300_000_000):
+    print(data_limit()[0] - status_bytes("VmData"))
+"""
+
+
+@pytest.mark.linux
+def test_what_earlier_tasks_left_is_part_of_what_an_exclusive_task_may_take():
+    free_bytes = int(subprocess.check_output([sys.executable, "-c", RAISES]))
+    assert 200_000_000 < free_bytes < 235_000_000

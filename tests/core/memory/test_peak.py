@@ -9,15 +9,8 @@ import time
 
 import pytest
 
-from curator_df.core.memory.peak import (
-    changes_files,
-    children_bytes,
-    counted,
-    counted_bytes,
-    private_bytes,
-    rollup,
-    tree_bytes,
-)
+from curator_df.core.memory.peak import changes_files, children_bytes, counted, counted_bytes, private_bytes, tree_bytes
+from curator_df.core.memory.system import rollup
 from curator_df.core.runner.session import PeakSampler
 
 pytestmark = pytest.mark.quick
@@ -70,6 +63,7 @@ def touch(pages, write=False):
     return pages
 
 
+@pytest.mark.linux
 def test_a_file_that_is_mapped_to_be_read_does_not_count_just_written_or_not(file_bytes):
     assert not changes_files(os.getpid())
     before, dirty = counted_bytes(os.getpid()), rollup(os.getpid())
@@ -82,6 +76,7 @@ def test_a_file_that_is_mapped_to_be_read_does_not_count_just_written_or_not(fil
         assert abs(counted_bytes(os.getpid()) - before) < NEAR
 
 
+@pytest.mark.linux
 def test_a_file_that_is_changed_through_its_mapping_counts_until_it_is_on_disk(file_bytes):
     before = counted_bytes(os.getpid())
     with open(file_bytes, "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
@@ -120,6 +115,7 @@ def test_a_tree_counts_its_children_and_no_process_that_has_ended():
     assert counted_bytes(child.pid) == private_bytes(child.pid) == 0
 
 
+@pytest.mark.linux
 def test_the_sampler_sees_memory_that_counts_and_no_other(file_bytes, take_pages):
     sampler = PeakSampler()
     try:

@@ -18,8 +18,8 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory import resources as module
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
-from curator_df.core.memory.limits import status_bytes
 from curator_df.core.memory.resources import DEVICE_PARTS, Capacity, Resources, admitted, shared
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.set_up import set_up

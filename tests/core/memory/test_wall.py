@@ -141,18 +141,20 @@ def said(tmp_path_factory):
     return json.loads(out.stdout)
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("how", ["program", "fork", "spawned"])
 def test_a_process_may_ask_for_what_is_free_as_soon_as_it_is_there(said, how):
     assert 100 * MB <= said[how] <= 130 * MB
 
 
-@pytest.mark.parametrize("how", ["shared", "mapped"])
+@pytest.mark.parametrize("how", [pytest.param("shared", marks=pytest.mark.linux), "mapped"])
 def test_a_mapping_that_is_larger_than_what_is_free_is_refused(said, how):
     assert said[how].startswith(
         "StepMemoryError: step 'f' shares memory and took 200 MB; 100 MB were free of memory='1GB'"
     )
 
 
+@pytest.mark.linux
 def test_a_mapping_counts_before_its_pages_are_there(said):
     assert said["twice"].startswith("StepMemoryError: step 'f' shares memory and took 80 MB; 20 MB were free")
 
@@ -184,6 +186,7 @@ def test_a_fork_ends_where_the_step_does(said):
     assert said["forked"] == 1
 
 
+@pytest.mark.linux
 def test_orphans_stay_below_the_worker(said):
     assert said["orphans"] == 1
 

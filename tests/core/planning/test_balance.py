@@ -14,7 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
-from curator_df.core.memory.limits import status_bytes
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning import balance as module
 from curator_df.core.planning.balance import Balance
 from curator_df.core.planning.plan import plan_stream

@@ -492,6 +492,49 @@ def test_a_worker_that_grew_by_half_of_its_work_memory_is_started_again_before_t
     assert sorted(ran.numbers) == list(range(RANGES))
 
 
+def fills_an_empty_worker(dispatch, left):
+    """Run ranges of which number 3 fills its worker and fails, also on an empty one; say what a step is seen to leave behind."""
+
+    def script(attempt):
+        if attempt.piece.number == 3:
+            return out_of_memory(attempt, **WORK_HELD)
+        return done(attempt, **(WORK_HELD if attempt.piece.number == 0 and not ran.client.restarted else EMPTY))
+
+    ran = dispatch(script)
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": left})
+    return ran
+
+
+def test_a_range_that_fills_an_empty_worker_with_what_a_step_leaves_runs_alone_and_is_then_the_error(dispatch):
+    ran = fills_an_empty_worker(dispatch, {"parse": 2 * 10**7})
+    with pytest.raises(
+        StepMemoryError, match=r"'parse' leaves 20 MB behind at each block\. On input split 3, that was 400 MB"
+    ):
+        ran.run()
+    assert [attempt.exclusive_bytes is not None for attempt in ran.tries(3)[-2:]] == [False, True]
+
+
+def test_a_range_that_fills_an_empty_worker_with_a_cache_gets_smaller_blocks(dispatch):
+    ran = fills_an_empty_worker(dispatch, MemoryError("no room to try a step"))
+    with pytest.raises(MemoryError):
+        ran.run()
+    assert ran.tries(3)[-1].block_bytes == SMALLEST_BLOCK_BYTES
+
+
+def test_a_full_worker_is_restarted_before_its_steps_are_tried(dispatch):
+    ran = on_a_full_worker(dispatch, out_of_memory)
+    submit, tried_after = ran.client.submit, []
+
+    def noting(function, *arguments, **options):
+        if function.__name__ == "left_by_steps":
+            tried_after.append(len(ran.client.restarted))
+        return submit(function, *arguments, **options)
+
+    ran.client.submit = noting
+    ran.run()
+    assert tried_after == [1]
+
+
 def test_a_worker_in_this_process_is_not_started_again(dispatch):
     ran = on_a_full_worker(lambda script: dispatch(script, memory="405MB"), out_of_memory)
     ran.dispatcher._empties = False

@@ -18,7 +18,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
-from curator_df.core.memory.limits import status_bytes
+from curator_df.core.memory.system import status_bytes
 from curator_df.core.runner import results
 from curator_df.core.runner.session import Patience, current_session
 from curator_df.errors import BudgetError
