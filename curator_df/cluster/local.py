@@ -148,9 +148,11 @@ class Cluster:
 
     def _start(self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None) -> None:
         layout = self.layout
-        self._local = (
-            _start_in_process(layout, dashboard, self._host) if layout.in_process else self._start_workers(dashboard)
-        )
+        # Where scheduler and threads of this process keep files, which Dask would leave in the system's temporary directory.
+        with dask.config.set({"temporary-directory": self._spill.path}):
+            self._local = (
+                _start_in_process(layout, dashboard, self._host) if layout.in_process else self._start_workers(dashboard)
+            )
         with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # for its connection too
             self.client = Client(self._local, set_as_default=True)
         watch_streams(self.client, self._local)
