@@ -204,7 +204,7 @@ class Cluster:
                 memory_limit=worker_memory_limit(layout),
                 host=in_brackets(self._host),
                 dashboard_address=dashboard,
-                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0)},
+                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0), "dashboard": False},
                 worker_dashboard_address=dashboard_at(self._host, 0),
                 local_directory=self._spill.path,
                 preload=[PRELOAD],
@@ -214,7 +214,9 @@ class Cluster:
                 silence_logs=logging.CRITICAL,
                 **self._comm,
             )
-            cluster.scale(layout.workers)
+            _without_pages_of_workers(cluster).scale(layout.workers)
+            if dashboard is not None:
+                _open_dashboard(cluster)
             wait_for_workers(cluster, layout.workers)
             return cluster
 
@@ -473,8 +475,8 @@ def new_spill_folder(parent: str) -> SpillFolder:
 
 def _start_in_process(layout: Layout, dashboard: Any, host: str) -> LocalCluster:
     with dask.config.set(_settings(layout, None, {})):
-        return LocalCluster(
-            n_workers=1,
+        cluster = LocalCluster(
+            n_workers=0,
             threads_per_worker=layout.threads,
             processes=False,
             memory_limit=0,
@@ -483,6 +485,26 @@ def _start_in_process(layout: Layout, dashboard: Any, host: str) -> LocalCluster
             worker_dashboard_address=dashboard_at(host, 0),
             silence_logs=logging.CRITICAL,
         )
+        _without_pages_of_workers(cluster).scale(1)
+        cluster.wait_for_workers(1)
+        return cluster
+
+
+def _without_pages_of_workers(cluster: LocalCluster) -> LocalCluster:
+    """Make workers serve no pages of their own, whose packages take 0.4 s and 20 MB in each; the dashboard has their figures."""
+    cluster.new_spec["options"]["dashboard"] = False
+    return cluster
+
+
+def _open_dashboard(cluster: LocalCluster) -> None:
+    """Serve Dask's dashboard. Its packages are imported while the workers start."""
+    pages = importlib.import_module("distributed.dashboard.scheduler")
+
+    async def connect() -> None:
+        scheduler = cluster.scheduler
+        pages.connect(scheduler.http_application, scheduler.http_server, scheduler, prefix="/")
+
+    cluster.sync(connect)
 
 
 def _settings(layout: Layout, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:
