@@ -250,9 +250,9 @@ def read_corpus(folder: Path) -> DemoCorpus | None:
 
 
 def kept_corpus(gather: Callable[[Path], object]) -> DemoCorpus | None:
-    """Return the text of the demo that this user keeps, gathered with ``gather`` if other packages are installed than the kept text comes from.
+    """Return the text of the demo that this user keeps; None where nothing can be kept.
 
-    Returns None where nothing can be kept.
+    It is gathered with ``gather`` if there is none yet, or other packages are installed than it comes from.
     """
     home = kept_folder("demo")
     if home is None:

@@ -73,12 +73,10 @@ from curator_df.core.memory.budget import (
 from curator_df.core.memory.limits import release_free_memory, status_bytes
 from curator_df.core.memory.peak import children_bytes
 from curator_df.core.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
-from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
-from curator_df.io.spool import spool_on
 
 CLIENT_THREADS = 8
 """Number of threads in process for whose stacks (address space, hardly touched) the limit leaves space."""
@@ -135,10 +133,10 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        self._session.at_close = keep_budget_of_dask(
+        self._session.at_close = importlib.import_module("curator_df.core.runner.interactive").keep_budget_of_dask(
             self._session,
             owns_workers=True,
-            spool_on=spool_on,
+            spool_on=importlib.import_module("curator_df.io.spool").spool_on,
             working=None if workdir.startswith(f"{spill.path}/") else WorkingFolder(workdir),
         )
         open_session(self._session)
@@ -151,7 +149,9 @@ class Cluster:
         # Where scheduler and threads of this process keep files, which Dask would leave in the system's temporary directory.
         with dask.config.set({"temporary-directory": self._spill.path}):
             self._local = (
-                _start_in_process(layout, dashboard, self._host) if layout.in_process else self._start_workers(dashboard)
+                _start_in_process(layout, dashboard, self._host)
+                if layout.in_process
+                else self._start_workers(dashboard)
             )
         with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # for its connection too
             self.client = Client(self._local, set_as_default=True)
@@ -215,6 +215,7 @@ class Cluster:
                 **self._comm,
             )
             _without_pages_of_workers(cluster).scale(layout.workers)
+            import_rest()
             if dashboard is not None:
                 _open_dashboard(cluster)
             wait_for_workers(cluster, layout.workers)
@@ -223,6 +224,7 @@ class Cluster:
     def _prepare(self) -> Held:
         """Set the limits of all processes, and return the memory they hold."""
         layout = self.layout
+        import_rest()
         if layout.in_process:
             prepare_process()
             self._own_limit = resource.getrlimit(resource.RLIMIT_DATA)
@@ -494,6 +496,16 @@ def _without_pages_of_workers(cluster: LocalCluster) -> LocalCluster:
     """Make workers serve no pages of their own, whose packages take 0.4 s and 20 MB in each; the dashboard has their figures."""
     cluster.new_spec["options"]["dashboard"] = False
     return cluster
+
+
+def import_rest() -> None:
+    """Import what the client of a cluster needs: while the workers start, and before its memory is measured.
+
+    This module imports only what starts a cluster.
+    """
+    package = importlib.import_module("curator_df")
+    for name in package.__all__:
+        getattr(package, name)
 
 
 def _open_dashboard(cluster: LocalCluster) -> None:
