@@ -4,8 +4,6 @@
 import ast
 from pathlib import Path
 
-import dask.dataframe as dd
-import pandas as pd
 import pytest
 
 import curator_df as cdf
@@ -70,8 +68,9 @@ def test_near_duplicates_need_kernels_of_their_bits_and_their_kind_of_shingles_o
 @pytest.mark.parametrize(
     "scheme", [Scheme("characters", 5, 2, 2), cdf.minhash.FINEWEB, cdf.minhash.NEMO], ids=lambda one: one.name
 )
-def test_an_operator_names_the_kernels_that_its_scheme_calls(scheme):
-    docs = dd.from_pandas(pd.DataFrame({"text": ["one two three"]}), npartitions=1)
+def test_an_operator_names_the_kernels_that_its_scheme_calls(tmp_path, scheme):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two three"}\n')
+    docs = cdf.read_jsonl(tmp_path / "a.jsonl")
     unit = "words" if scheme.ngrams == "words" else "normalized" if scheme.normalize else "characters"
     kernel = f"minhash_sketch.sketch_{unit}_{64 if scheme.use_64_bit_hash else 32}"
     for action in (cdf.add_minhash(docs, scheme=scheme), cdf.drop_near_duplicates(docs, scheme=scheme)):
