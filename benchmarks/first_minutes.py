@@ -27,7 +27,7 @@ from curator_df.kernels.measure import metric_kernels
 from curator_df.ops.rules import Profile
 
 DEMO = kernels_to_warm([], is_all=False)
-FINEWEB = kernel_sets.near_duplicates(use_64_bit_hash=True, compares_texts=True)
+FINEWEB = kernel_sets.near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
 WHOLE = (METRICS, OPERATORS["drop_near_duplicates"])
 """Kernels of operators that no single call needs together: profiles and schemes are measured instead."""
 PROFILES = [profile for profile in vars(profiles).values() if isinstance(profile, Profile)]

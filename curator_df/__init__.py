@@ -5,76 +5,78 @@ Name one number of bytes; the plan is refused before it starts if it cannot fit;
 what is interrupted resumes; every dropped row has a reason.
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 # First of all imports: it refuses an address space in which those of libraries end with any error.
 from curator_df.core.memory import address_space as _address_space  # noqa: F401
 
 # isort: split
-from curator_df import errors, profiles
-from curator_df.cluster.connect import connect
-from curator_df.cluster.jobs import job_cluster, slurm_cluster
-from curator_df.cluster.local import Cluster, start_cluster
-from curator_df.core.arguments import did_you_mean as _did_you_mean
-from curator_df.core.memory.resources import resources
-from curator_df.core.planning.plan import Plan
-from curator_df.core.receipts.comparison import compare_receipts
-from curator_df.core.receipts.receipt import Receipt
-from curator_df.io.checkpoint import checkpoint, read_receipt
-from curator_df.io.jsonl import read_jsonl
-from curator_df.io.moves import to_backend
-from curator_df.io.parquet import read_parquet
-from curator_df.io.shuffle import blend, shuffle_rows
-from curator_df.io.text_files import read_text_files
-from curator_df.io.warc import read_warc
-from curator_df.io.write import write_jsonl, write_parquet
-from curator_df.io.write_by import write_by
-from curator_df.io.write_many import write_many
-from curator_df.kernels.minhash_scheme import Scheme
-from curator_df.models import catalogue as classifiers
-from curator_df.models.classification import add_class, keep_class
-from curator_df.models.completion import add_completion
-from curator_df.models.embedding import add_embedding
-from curator_df.models.presidio import presidio
-from curator_df.models.prompt_scores import add_prompt_scores
-from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
-from curator_df.models.token_count import add_token_count
-from curator_df.monitor.memory_monitor import monitor_memory
-from curator_df.monitor.memory_profile import profile_memory
-from curator_df.monitor.metrics_server import serve_metrics
-from curator_df.monitor.recommend import recommend
-from curator_df.ops.accessor import register_operators as _register_operators
-from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
-from curator_df.ops.comments import add_comment_ratio
-from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
-from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
-from curator_df.ops.drops import describe_drops
-from curator_df.ops.duplicate_parts import remove_repeated_parts
-from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
-from curator_df.ops.explain import explain, forget
-from curator_df.ops.html_ratio import add_html_text_ratio
-from curator_df.ops.ids import add_ids
-from curator_df.ops.joining import join_documents
-from curator_df.ops.language import add_language, keep_language
-from curator_df.ops.lines import remove_c4_lines, remove_lines
-from curator_df.ops.markup import remove_html, remove_markdown
-from curator_df.ops.metrics import add_metrics
-from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
-from curator_df.ops.near_report import describe_near_duplicates
-from curator_df.ops.notebook import integrate as _integrate
-from curator_df.ops.preview import Preview, preview
-from curator_df.ops.profile import add_profile, keep_profile
-from curator_df.ops.quality_tiers import add_quality_tier
-from curator_df.ops.redaction import redact_pii
-from curator_df.ops.rules import Profile, Rule
-from curator_df.ops.sample import sample_rows, split_rows
-from curator_df.ops.signatures import add_minhash
-from curator_df.ops.splitting import split_documents
-from curator_df.ops.thresholds import explore_thresholds
-from curator_df.ops.unicode import normalize_unicode
-from curator_df.ops.user_metrics import UserMetric
-from curator_df.ops.where import keep_where
-from curator_df.profiles import minhash
+from curator_df.core.importing import lazy_names as _lazy_names
+from curator_df.core.importing import when_imported as _when_imported
+
+if _TYPE_CHECKING:
+    from curator_df import errors, profiles
+    from curator_df.cluster.connect import connect
+    from curator_df.cluster.jobs import job_cluster, slurm_cluster
+    from curator_df.cluster.local import Cluster, start_cluster
+    from curator_df.core.memory.resources import resources
+    from curator_df.core.planning.plan import Plan
+    from curator_df.core.receipts.comparison import compare_receipts
+    from curator_df.core.receipts.receipt import Receipt
+    from curator_df.io.checkpoint import checkpoint, read_receipt
+    from curator_df.io.jsonl import read_jsonl
+    from curator_df.io.moves import to_backend
+    from curator_df.io.parquet import read_parquet
+    from curator_df.io.shuffle import blend, shuffle_rows
+    from curator_df.io.text_files import read_text_files
+    from curator_df.io.warc import read_warc
+    from curator_df.io.write import write_jsonl, write_parquet
+    from curator_df.io.write_by import write_by
+    from curator_df.io.write_many import write_many
+    from curator_df.kernels.minhash_scheme import Scheme
+    from curator_df.models import catalogue as classifiers
+    from curator_df.models.classification import add_class, keep_class
+    from curator_df.models.completion import add_completion
+    from curator_df.models.embedding import add_embedding
+    from curator_df.models.presidio import presidio
+    from curator_df.models.prompt_scores import add_prompt_scores
+    from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
+    from curator_df.models.token_count import add_token_count
+    from curator_df.monitor.memory_monitor import monitor_memory
+    from curator_df.monitor.memory_profile import profile_memory
+    from curator_df.monitor.metrics_server import serve_metrics
+    from curator_df.monitor.recommend import recommend
+    from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
+    from curator_df.ops.comments import add_comment_ratio
+    from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
+    from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
+    from curator_df.ops.drops import describe_drops
+    from curator_df.ops.duplicate_parts import remove_repeated_parts
+    from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
+    from curator_df.ops.explain import explain, forget
+    from curator_df.ops.html_ratio import add_html_text_ratio
+    from curator_df.ops.ids import add_ids
+    from curator_df.ops.joining import join_documents
+    from curator_df.ops.language import add_language, keep_language
+    from curator_df.ops.lines import remove_c4_lines, remove_lines
+    from curator_df.ops.markup import remove_html, remove_markdown
+    from curator_df.ops.metrics import add_metrics
+    from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
+    from curator_df.ops.near_report import describe_near_duplicates
+    from curator_df.ops.preview import Preview, preview
+    from curator_df.ops.profile import add_profile, keep_profile
+    from curator_df.ops.quality_tiers import add_quality_tier
+    from curator_df.ops.redaction import redact_pii
+    from curator_df.ops.rules import Profile, Rule
+    from curator_df.ops.sample import sample_rows, split_rows
+    from curator_df.ops.signatures import add_minhash
+    from curator_df.ops.splitting import split_documents
+    from curator_df.ops.thresholds import explore_thresholds
+    from curator_df.ops.unicode import normalize_unicode
+    from curator_df.ops.user_metrics import UserMetric
+    from curator_df.ops.where import keep_where
+    from curator_df.profiles import minhash
 
 __version__ = "0.1.0"
 
@@ -167,65 +169,169 @@ __all__ = [
     "write_parquet",
 ]
 
-_register_operators(
-    (
-        add_class,
-        add_comment_ratio,
-        add_completion,
-        add_contamination,
-        add_embedding,
-        add_html_text_ratio,
-        add_ids,
-        add_language,
-        add_metrics,
-        add_minhash,
-        add_profile,
-        add_prompt_scores,
-        add_quality_tier,
-        add_token_count,
-        checkpoint,
-        describe_drops,
-        drop_contaminated,
-        drop_exact_duplicates,
-        drop_near_duplicates,
-        drop_semantic_duplicates,
-        explain,
-        explore_thresholds,
-        find_exact_duplicates,
-        find_near_duplicates,
-        find_semantic_duplicates,
-        forget,
-        join_documents,
-        keep_class,
-        keep_language,
-        keep_profile,
-        keep_where,
-        normalize_newlines,
-        normalize_unicode,
-        normalize_whitespace,
-        preview,
-        redact_pii,
-        remove_boilerplate,
-        remove_c4_lines,
-        remove_contamination,
-        remove_html,
-        remove_lines,
-        remove_markdown,
-        remove_outside,
-        remove_quotation_marks,
-        remove_repeated_parts,
-        remove_urls,
-        sample_rows,
-        shuffle_rows,
-        split_documents,
-        split_rows,
-        to_backend,
-        write_by,
-        write_jsonl,
-        write_parquet,
-    )
+_PLACES = {
+    "Cluster": "cluster.local:Cluster",
+    "Plan": "core.planning.plan:Plan",
+    "Preview": "ops.preview:Preview",
+    "Profile": "ops.rules:Profile",
+    "Receipt": "core.receipts.receipt:Receipt",
+    "Rule": "ops.rules:Rule",
+    "Scheme": "kernels.minhash_scheme:Scheme",
+    "UserMetric": "ops.user_metrics:UserMetric",
+    "add_class": "models.classification:add_class",
+    "add_comment_ratio": "ops.comments:add_comment_ratio",
+    "add_completion": "models.completion:add_completion",
+    "add_contamination": "ops.contamination:add_contamination",
+    "add_embedding": "models.embedding:add_embedding",
+    "add_html_text_ratio": "ops.html_ratio:add_html_text_ratio",
+    "add_ids": "ops.ids:add_ids",
+    "add_language": "ops.language:add_language",
+    "add_metrics": "ops.metrics:add_metrics",
+    "add_minhash": "ops.signatures:add_minhash",
+    "add_profile": "ops.profile:add_profile",
+    "add_prompt_scores": "models.prompt_scores:add_prompt_scores",
+    "add_quality_tier": "ops.quality_tiers:add_quality_tier",
+    "add_token_count": "models.token_count:add_token_count",
+    "best": "ops.duplicates:best",
+    "blend": "io.shuffle:blend",
+    "checkpoint": "io.checkpoint:checkpoint",
+    "classifiers": "models.catalogue",
+    "compare_receipts": "core.receipts.comparison:compare_receipts",
+    "connect": "cluster.connect:connect",
+    "describe_drops": "ops.drops:describe_drops",
+    "describe_near_duplicates": "ops.near_report:describe_near_duplicates",
+    "drop_contaminated": "ops.contamination:drop_contaminated",
+    "drop_exact_duplicates": "ops.duplicates:drop_exact_duplicates",
+    "drop_near_duplicates": "ops.near_duplicates:drop_near_duplicates",
+    "drop_semantic_duplicates": "models.semantic_duplicates:drop_semantic_duplicates",
+    "errors": "errors",
+    "explain": "ops.explain:explain",
+    "explore_thresholds": "ops.thresholds:explore_thresholds",
+    "find_exact_duplicates": "ops.duplicates:find_exact_duplicates",
+    "find_near_duplicates": "ops.near_duplicates:find_near_duplicates",
+    "find_semantic_duplicates": "models.semantic_duplicates:find_semantic_duplicates",
+    "forget": "ops.explain:forget",
+    "job_cluster": "cluster.jobs:job_cluster",
+    "join_documents": "ops.joining:join_documents",
+    "keep_class": "models.classification:keep_class",
+    "keep_language": "ops.language:keep_language",
+    "keep_profile": "ops.profile:keep_profile",
+    "keep_where": "ops.where:keep_where",
+    "minhash": "profiles.minhash",
+    "monitor_memory": "monitor.memory_monitor:monitor_memory",
+    "normalize_newlines": "ops.cleaning:normalize_newlines",
+    "normalize_unicode": "ops.unicode:normalize_unicode",
+    "normalize_whitespace": "ops.cleaning:normalize_whitespace",
+    "presidio": "models.presidio:presidio",
+    "preview": "ops.preview:preview",
+    "profile_memory": "monitor.memory_profile:profile_memory",
+    "profiles": "profiles",
+    "read_jsonl": "io.jsonl:read_jsonl",
+    "read_parquet": "io.parquet:read_parquet",
+    "read_receipt": "io.checkpoint:read_receipt",
+    "read_text_files": "io.text_files:read_text_files",
+    "read_warc": "io.warc:read_warc",
+    "recommend": "monitor.recommend:recommend",
+    "redact_pii": "ops.redaction:redact_pii",
+    "remove_boilerplate": "ops.cuts:remove_boilerplate",
+    "remove_c4_lines": "ops.lines:remove_c4_lines",
+    "remove_contamination": "ops.contamination:remove_contamination",
+    "remove_html": "ops.markup:remove_html",
+    "remove_lines": "ops.lines:remove_lines",
+    "remove_markdown": "ops.markup:remove_markdown",
+    "remove_outside": "ops.cuts:remove_outside",
+    "remove_quotation_marks": "ops.cuts:remove_quotation_marks",
+    "remove_repeated_parts": "ops.duplicate_parts:remove_repeated_parts",
+    "remove_urls": "ops.cleaning:remove_urls",
+    "resources": "core.memory.resources:resources",
+    "sample_rows": "ops.sample:sample_rows",
+    "serve_metrics": "monitor.metrics_server:serve_metrics",
+    "shuffle_rows": "io.shuffle:shuffle_rows",
+    "slurm_cluster": "cluster.jobs:slurm_cluster",
+    "split_documents": "ops.splitting:split_documents",
+    "split_rows": "ops.sample:split_rows",
+    "start_cluster": "cluster.local:start_cluster",
+    "to_backend": "io.moves:to_backend",
+    "write_by": "io.write_by:write_by",
+    "write_jsonl": "io.write:write_jsonl",
+    "write_many": "io.write_many:write_many",
+    "write_parquet": "io.write:write_parquet",
+}
+"""Where each public name comes from, which is imported when it is first used; see `core.importing`."""
+_FOLDERS = {name: name for name in ("cluster", "core", "io", "kernels", "models", "monitor", "ops")}
+_OPERATORS = (
+    "add_class",
+    "add_comment_ratio",
+    "add_completion",
+    "add_contamination",
+    "add_embedding",
+    "add_html_text_ratio",
+    "add_ids",
+    "add_language",
+    "add_metrics",
+    "add_minhash",
+    "add_profile",
+    "add_prompt_scores",
+    "add_quality_tier",
+    "add_token_count",
+    "checkpoint",
+    "describe_drops",
+    "drop_contaminated",
+    "drop_exact_duplicates",
+    "drop_near_duplicates",
+    "drop_semantic_duplicates",
+    "explain",
+    "explore_thresholds",
+    "find_exact_duplicates",
+    "find_near_duplicates",
+    "find_semantic_duplicates",
+    "forget",
+    "join_documents",
+    "keep_class",
+    "keep_language",
+    "keep_profile",
+    "keep_where",
+    "normalize_newlines",
+    "normalize_unicode",
+    "normalize_whitespace",
+    "preview",
+    "redact_pii",
+    "remove_boilerplate",
+    "remove_c4_lines",
+    "remove_contamination",
+    "remove_html",
+    "remove_lines",
+    "remove_markdown",
+    "remove_outside",
+    "remove_quotation_marks",
+    "remove_repeated_parts",
+    "remove_urls",
+    "sample_rows",
+    "shuffle_rows",
+    "split_documents",
+    "split_rows",
+    "to_backend",
+    "write_by",
+    "write_jsonl",
+    "write_parquet",
 )
-_integrate()
+"""Operators that are methods of a table, as `df.curate.name`."""
+
+
+_find = _lazy_names(__name__, {**_FOLDERS, **_PLACES}, globals())
+
+
+def _register_operators() -> None:
+    from curator_df.ops.accessor import register_operators
+
+    register_operators(_OPERATORS, _find)
+
+
+_when_imported("dask.dataframe", _register_operators)
+if "IPython" in _sys.modules:  # a notebook shows tables and completes names from the first cell on
+    from curator_df.ops.notebook import integrate as _integrate
+
+    _integrate()
 
 
 def __dir__() -> list[str]:
@@ -234,8 +340,4 @@ def __dir__() -> list[str]:
 
 
 if not _TYPE_CHECKING:  # with it, a type checker would take any name for a public one
-
-    def __getattr__(name: str) -> object:
-        """Raise `AttributeError` with the public name that is most similar."""
-        hint = _did_you_mean(name, __all__)
-        raise AttributeError(f"module 'curator_df' has no attribute {name!r}.{hint}", name=name)
+    __getattr__ = _find

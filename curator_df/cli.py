@@ -1,42 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command line of curator_df: ``curator-df`` calls the public functions."""
+"""Command line of curator_df: ``curator-df`` calls the public functions.
+
+Each command imports what it runs when it runs, so that ``--help`` and ``--version`` answer at once.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
-import multiprocessing
 import os
 import re
 import shlex
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
 import curator_df as cdf
-from curator_df.cluster.compiling import compile_kernels
 from curator_df.core.arguments import absolute
-from curator_df.core.receipts.rich_tables import table_of
-from curator_df.demo_corpus import write_demo_corpus
 from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
-from curator_df.io.kinds import holds_parquet
-from curator_df.kernels.compile_cache import cache_folder
-from curator_df.kernels.kernel_sets import kernels_to_warm
-from curator_df.monitor import stack
 from curator_df.monitor.targets import LOOPBACK, default_directory
-from curator_df.ops.near_duplicates import JACCARD_THRESHOLD
-from curator_df.ops.published import schemes
 
 VERBOSE = "CURATOR_DF_VERBOSE"
 """Environment variable that shows the traceback of an error, as ``--verbose`` does."""
@@ -84,11 +74,29 @@ app = typer.Typer(
 )
 monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.", rich_markup_mode=None)
 app.add_typer(monitor_app, name="monitor")
-PROFILES = [getattr(cdf.profiles, name).name for name in cdf.profiles.__all__ if name.isupper()]
-DEFAULT_PROFILE = cdf.profiles.DATATROVE_GOPHER_QUALITY.name
+PROFILES = (
+    "datatrove_c4",
+    "datatrove_fineweb",
+    "datatrove_gopher_quality",
+    "datatrove_gopher_repetition",
+    "dclm_quality",
+    "dclm_repetition",
+    "dolma_c4",
+    "dolma_gopher_v1",
+    "dolma_gopher_v2",
+    "fineweb_c4",
+    "fineweb_paper",
+    "nemo_code",
+    "nemo_code_comments",
+    "nemo_code_html",
+    "nemo_code_tokens",
+    "nemo_english",
+)
+SCHEMES = ("nemo", "default", "fineweb", "data_juicer", "redpajama_v2")
+JACCARD_THRESHOLD = 0.8
+"""Names and a default that the help shows, repeated from the library, whose import takes a second."""
+DEFAULT_PROFILE = "datatrove_gopher_quality"
 DEMO_MEMORY = "1GB"
-SHOWN_ROWS = 3
-"""Number of rows of each kind that the demo shows."""
 OPTIONS = "address bands_per_iteration cpus device_memory grafana_port keep memory normalize on_bad_rows on_existing"
 OPTIONS += " partition_on port profile rejects sample_size scheme text jaccard_threshold unit workdir"
 """Python arguments that are also command-line options."""
@@ -226,7 +234,7 @@ def dedup(
         typer.Option(show_default=False, help="With --exact. lines or paragraphs: remove repeated ones, not rows."),
     ] = None,
     scheme: Annotated[
-        str | None, typer.Option(show_default="default", help=f"MinHash shingles and bands: {', '.join(schemes())}.")
+        str | None, typer.Option(show_default="default", help=f"MinHash shingles and bands: {', '.join(SCHEMES)}.")
     ] = None,
     jaccard_threshold: Annotated[
         float | None,
@@ -282,6 +290,10 @@ def warm(
     all_kernels: Annotated[bool, typer.Option("--all", help="Compile the kernels of all operators.")] = False,
 ) -> None:
     """Compile kernels on this machine, so that no run has to. Kernels that are already compiled are skipped."""
+    from curator_df.cluster.compiling import compile_kernels
+    from curator_df.kernels.compile_cache import cache_folder
+    from curator_df.kernels.kernel_sets import kernels_to_warm
+
     kernels = kernels_to_warm(operators or [], is_all=all_kernels)
     compile_kernels(kernels)
     _console().print(
@@ -296,7 +308,7 @@ def demo(
         typer.Argument(
             metavar="OUTPUT",
             show_default=False,
-            help="Folder for the corpus and the results. Without it, they are deleted when the demo ends.",
+            help="Folder for the corpus and the results. Without it, the results are deleted when the demo ends.",
         ),
     ] = None,
     memory: Annotated[str, typer.Option(help="Memory budget of all processes together, such as 4GB.")] = DEMO_MEMORY,
@@ -304,20 +316,19 @@ def demo(
 ) -> None:
     """Curate real text that is on this machine: documentation, docstrings and licenses of installed packages."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that temporary files are deleted
+    from curator_df.demo import run_demo
+
     if output is not None:
         _make_folder(output)
-        _run_demo(output, memory, cpus)
-        _console().print(
-            f"\nThe curated text is in {output / 'clean'}, the dropped rows with their reasons in {output / 'rejects'}.",
-            soft_wrap=True,
-            highlight=False,
+    console = _console()
+    if not run_demo(console, output, DEFAULT_PROFILE, memory, cpus):
+        raise typer.Exit(1)
+    said = "The results of the demo were deleted. To keep them, name a folder: curator-df demo FOLDER"
+    if output is not None:
+        said = (
+            f"The curated text is in {output / 'clean'}, the dropped rows with their reasons in {output / 'rejects'}."
         )
-        return
-    with tempfile.TemporaryDirectory(prefix="curator-df-demo-") as folder:
-        _run_demo(Path(folder), memory, cpus)
-    _console().print(
-        "\nThe files of the demo were deleted. To keep them, name a folder: curator-df demo FOLDER", highlight=False
-    )
+    console.print(f"\n{said}", soft_wrap=True)
 
 
 def _make_folder(path: Path) -> None:
@@ -327,36 +338,6 @@ def _make_folder(path: Path) -> None:
     except OSError as exc:
         said = "it is a file, not a folder" if path.is_file() else exc.strerror or exc
         raise ParameterError(f"the folder {str(path)!r} cannot be made: {said}. Name another folder") from exc
-
-
-def _run_demo(folder: Path, memory: str, cpus: int | None) -> None:
-    console = _console()
-    console.print("Collecting text that is already on this machine (at most 30 seconds)...")
-    # A separate process, because the memory that collecting leaves behind would count against the budget.
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
-        corpus = apart.submit(write_demo_corpus, folder / "corpus").result()
-    console.print(
-        f"Corpus: {corpus.documents:,} documents, {corpus.text_bytes / 1e6:.0f} MB of text in {folder / 'corpus'}",
-        soft_wrap=True,
-    )
-    if not corpus.is_enough:
-        console.print(
-            "This machine has too little text for the demo, which needs 20 MB and 2,000 documents.", style="bold red"
-        )
-        raise typer.Exit(1)
-    docs = _chain(str(folder / "corpus"), "text", DEFAULT_PROFILE, "raise")
-    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
-        console.print(repr(cluster))
-        console.print(cdf.explain(docs))
-        receipt = cdf.write_parquet(docs, folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
-    console.print(receipt)
-    columns = ["reject_reason", "reject_value", "reject_threshold", "text"]
-    for title, part, shown in (("kept", "clean", ["kind", "text"]), ("dropped", "rejects", columns)):
-        rows = pd.read_parquet(folder / part, columns=shown).head(SHOWN_ROWS)
-        console.print(
-            f"\nSome of the rows that were {title}:",
-            table_of(rows.assign(text=rows["text"].str.split().str.join(" ").str.slice(0, 60))),
-        )
 
 
 @monitor_app.command(short_help="Configure and start Prometheus and Grafana.")
@@ -378,6 +359,8 @@ def up(
     write_only: Annotated[bool, typer.Option("--write-only", help="Write the files and start nothing.")] = False,
 ) -> None:
     """Write the configuration of Prometheus and Grafana, and start the installed ones. Ctrl-C stops them."""
+    from curator_df.monitor import stack
+
     console = _console()
     folder = Path(absolute(default_directory() if directory is None else directory))
     watched = stack.Stack(folder, address, port, grafana_port)
@@ -431,6 +414,8 @@ def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:
 
 
 def _read(source: str, on_bad_rows: Any) -> Any:
+    from curator_df.io.kinds import holds_parquet
+
     read = cdf.read_parquet if holds_parquet(source) else cdf.read_jsonl
     return read(source, on_bad_rows=on_bad_rows)
 

@@ -4,17 +4,25 @@
 People wrote it: docstrings and comments of the standard library and of the installed packages, their read-me files,
 descriptions and licences, and the manuals in ``/usr/share`` where there are any. Licences, headers and vendored copies
 make natural near-duplicates. For the demo and for trying things out; not a corpus to train on.
+
+The demo gathers once and keeps the text in the cache folder of the user (`kept_corpus`), until other packages are installed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gzip
 import hashlib
 import inspect
+import itertools
+import json
 import os
 import re
+import shutil
+import sys
 import sysconfig
+import tempfile
 import time
 import zlib
 from collections import Counter
@@ -25,6 +33,8 @@ from typing import Literal, NamedTuple, Self
 
 import orjson
 import zstandard
+
+from curator_df.kernels.compile_cache import kept_folder
 
 Kind = Literal["docstring", "comments", "documentation", "licence", "manual"]
 """What a document was in the file it comes from."""
@@ -40,6 +50,18 @@ FILE_OF_KIND: Mapping[Kind, str] = {
 
 MIN_DOCUMENT_CHARACTERS = 100
 """Shorter texts ("Return the name.") are left out: they are no documents."""
+ENOUGH_BYTES = 20_000_000
+ENOUGH_DOCUMENTS = 2_000
+DEMO_BYTES = 28_000_000
+"""The most text that the demo gathers: where three of the four files get text, they reach `ENOUGH_BYTES`."""
+KEPT_CORPORA = 3
+"""Number of corpora that are kept: one for each environment in which the demo ran."""
+ABANDONED_SECONDS = 86400.0
+"""After this long, an unfinished corpus was left by a process that was killed."""
+ABOUT = "corpus.about"
+"""File next to the text of the demo that says what was gathered. It is written last."""
+PROGRESS_SECONDS = 0.1
+"""Time between two calls of ``on_progress``."""
 MAX_FILE_BYTES = 2_000_000
 """No more than this is read of a file, after decompression."""
 UNREADABLE = (OSError, EOFError, zlib.error)
@@ -110,10 +132,12 @@ class Root(NamedTuple):
 def write_demo_corpus(
     folder: str | os.PathLike[str],
     *,
-    min_bytes: int = 20_000_000,
-    min_documents: int = 2_000,
+    min_bytes: int = ENOUGH_BYTES,
+    min_documents: int = ENOUGH_DOCUMENTS,
     max_bytes: int = 60_000_000,
     seed: int = 0,
+    only_enough: bool = False,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> DemoCorpus:
     """Gather real text from this machine and write it as JSONL files.
 
@@ -122,11 +146,15 @@ def write_demo_corpus(
     folder : str or path
         Where to write; created if need be. Files of an earlier call in it are replaced.
     min_bytes, min_documents : int
-        How much text is enough. All that is found is written even so.
+        How much text is enough. Without ``only_enough``, all that is found is written even so.
     max_bytes : int
         The most bytes of text to write, shared equally by the files.
     seed : int
         Sets the order in which files are visited, so which text is taken where there is more than ``max_bytes``.
+    only_enough : bool
+        Whether to stop as soon as there is enough.
+    on_progress : callable, optional
+        Called with the documents and the bytes of text that were written so far, about ten times a second.
 
     Returns
     -------
@@ -152,15 +180,27 @@ def write_demo_corpus(
     >>> corpus.is_enough, corpus.text_bytes <= 200_000
     (False, True)
     """
-    started = time.monotonic()
+    started = told = time.monotonic()
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     documents: Counter[str] = Counter()
     skipped = 0
+
+    def text_bytes() -> int:
+        return sum(file.text_bytes for file in files.values())
+
+    def is_enough() -> bool:
+        return documents.total() >= min_documents and text_bytes() >= min_bytes
+
     with contextlib.ExitStack() as stack:
         names = sorted(set(FILE_OF_KIND.values()))
         files = {name: stack.enter_context(JsonlFile(target / name, max_bytes // len(names))) for name in names}
         for root, path in _visits(seed):
+            if only_enough and is_enough():
+                break
+            if on_progress is not None and time.monotonic() - told > PROGRESS_SECONDS:
+                told = time.monotonic()
+                on_progress(documents.total(), text_bytes())
             if all(files[name].is_full for name in _names_fed_by(root)):
                 continue
             try:
@@ -170,17 +210,96 @@ def write_demo_corpus(
                 continue
             for document in documents_in(text, path, f"{root.label}/{path.relative_to(root.folder).as_posix()}"):
                 documents[document.kind] += files[FILE_OF_KIND[document.kind]].add(document)
-    text_bytes = sum(file.text_bytes for file in files.values())
     return DemoCorpus(
         folder=target,
         files=tuple(file.path for file in files.values() if file.text_bytes),
         documents=documents.total(),
-        text_bytes=text_bytes,
+        text_bytes=text_bytes(),
         documents_by_kind=dict(documents),
         skipped_files=skipped,
         seconds=time.monotonic() - started,
-        is_enough=text_bytes >= min_bytes and documents.total() >= min_documents,
+        is_enough=is_enough(),
     )
+
+
+def write_for_demo(folder: Path) -> None:
+    """Gather the text of the demo into a folder, and print the documents and bytes so far.
+
+    The demo runs this in a process of its own, and reads what it prints.
+    """
+
+    def tell(documents: int, text_bytes: int) -> None:
+        sys.stdout.write(f"{documents} {text_bytes}\n")
+        sys.stdout.flush()
+
+    corpus = write_demo_corpus(folder, max_bytes=DEMO_BYTES, only_enough=True, on_progress=tell)
+    sizes = {path.name: path.stat().st_size for path in corpus.files}
+    about = {**dataclasses.asdict(corpus), "folder": "", "files": sizes}
+    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+
+
+def read_corpus(folder: Path) -> DemoCorpus | None:
+    """Return what `write_for_demo` wrote into a folder; None if it is not there, or not whole."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        files = tuple(folder / name for name in about["files"])
+        is_whole = [path.stat().st_size for path in files] == list(about["files"].values())
+        return DemoCorpus(**{**about, "folder": folder, "files": files}) if is_whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def kept_corpus(gather: Callable[[Path], object]) -> DemoCorpus | None:
+    """Return the text of the demo that this user keeps; None where nothing can be kept.
+
+    It is gathered with ``gather`` if there is none yet, or other packages are installed than it comes from.
+    """
+    home = kept_folder("demo")
+    if home is None:
+        return None
+    kept = home / _origin()
+    if (corpus := read_corpus(kept)) is None:
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            unfinished = Path(tempfile.mkdtemp(prefix=f"{kept.name}-", suffix=".part", dir=home))
+        except OSError:
+            return None
+        try:
+            gather(unfinished)
+            if read_corpus(kept) is None:  # and no other process was faster
+                shutil.rmtree(kept, ignore_errors=True)
+                unfinished.rename(kept)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        corpus = read_corpus(kept)
+    with contextlib.suppress(OSError):
+        os.utime(kept)
+    _forget_others(home)
+    return corpus
+
+
+def _origin() -> str:
+    """Return a digest of the origins of the text: this module, Python, and the names (with versions) of installed packages."""
+    digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=12)
+    digest.update(f"{sys.version} {DEMO_BYTES}".encode())
+    for root in _roots():
+        names = sorted(os.listdir(root.folder))
+        digest.update(os.fsencode("\n".join([str(root.folder), *names])))
+    return digest.hexdigest()
+
+
+def _forget_others(home: Path) -> None:
+    """Delete the corpora that were used least recently, and unfinished ones that nobody writes any more."""
+    found = []
+    for path in home.iterdir():
+        with contextlib.suppress(OSError):  # another process may have deleted it
+            found.append((path.stat().st_mtime, path))
+    whole = sorted((both for both in found if both[1].suffix != ".part"), reverse=True)
+    abandoned = [
+        (used, path) for used, path in found if path.suffix == ".part" and time.time() - used > ABANDONED_SECONDS
+    ]
+    for _, path in (*whole[KEPT_CORPORA:], *abandoned):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class JsonlFile:
@@ -344,9 +463,13 @@ def _roots() -> list[Root]:
 
 
 def _visits(seed: int) -> Iterator[tuple[Root, Path]]:
-    """Yield the files to read, root by root; in a root in an order that mixes its packages."""
-    for root in _roots():
-        yield from ((root, path) for path in sorted(_listed(root), key=lambda path: _place(root, path, seed)))
+    """Yield the files to read, one of each root in turn; in a root in an order that mixes its packages."""
+    for found in itertools.zip_longest(*(_in_order(root, seed) for root in _roots())):
+        yield from filter(None, found)
+
+
+def _in_order(root: Root, seed: int) -> list[tuple[Root, Path]]:
+    return [(root, path) for path in sorted(_listed(root), key=lambda path: _place(root, path, seed))]
 
 
 def _place(root: Root, path: Path, seed: int) -> bytes:

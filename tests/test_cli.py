@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import importlib.util
+import inspect
 import io
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -18,9 +20,10 @@ import typer
 from typer.testing import CliRunner
 
 import curator_df as cdf
-from curator_df import cli
+from curator_df import cli, demo
 from curator_df.core.receipts.rich_tables import grid_of, table_of
 from curator_df.errors import CorruptFileError
+from curator_df.ops.published import schemes
 
 HELP = Path(__file__).parent / "data" / "help"
 
@@ -35,6 +38,15 @@ def write_rows(folder):
     good = "The cat and the dog have been to the house of a friend, and that was good with them. " * 5
     rows = [{"id": n, "text": good if n % 2 else f"short {n}"} for n in range(20)]
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_small(folder):
+    """Write what the demo gathers: too little, but whole."""
+    (folder / "docstrings.jsonl").write_text('{"id": "a", "text": "One.", "kind": "docstring"}\n')
+    about = {"folder": "", "files": {"docstrings.jsonl": 49}, "documents": 1, "text_bytes": 4, "skipped_files": 0}
+    about |= {"documents_by_kind": {"docstring": 1}, "seconds": 0.0, "is_enough": False}
+    about["files"]["docstrings.jsonl"] = (folder / "docstrings.jsonl").stat().st_size
+    (folder / "corpus.about").write_text(json.dumps(about))
 
 
 @pytest.fixture
@@ -270,6 +282,29 @@ def test_defaults_in_words_stand_in_the_help():
     assert " ".join(CliRunner().invoke(cli.app, ["demo", "--help"]).output.split()).count("[default: ") == 2
 
 
+def test_the_help_repeats_what_the_library_has():
+    profiles = [getattr(cdf.profiles, name).name for name in cdf.profiles.__all__ if name.isupper()]
+    assert list(cli.PROFILES) == profiles
+    assert list(cli.SCHEMES) == list(schemes())
+    parameters = inspect.signature(cdf.drop_near_duplicates).parameters
+    assert parameters["jaccard_threshold"].default == cli.JACCARD_THRESHOLD
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["demo", "--help"], ["curate", "--help"]], ids=" ".join
+)
+def test_help_comes_at_once(arguments):
+    program = (
+        "import sys; from curator_df.cli import app; app(sys.argv[1:], standalone_mode=False); print('took', "
+        "*sorted({'dask', 'distributed', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stdout.splitlines()[-1].split() == ["took"]
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+
+
 def test_the_version_is_shown():
     assert CliRunner().invoke(cli.app, ["--version"]).output == f"curator-df {cdf.__version__}\n"
 
@@ -352,20 +387,24 @@ def test_a_reader_that_goes_away_is_no_error(corpus, arguments):
 @pytest.mark.parametrize("is_named", [True, False], ids=["a folder", "no folder"])
 @pytest.mark.parametrize("error", [None, RuntimeError("x"), KeyboardInterrupt()], ids=["whole", "error", "Ctrl-C"])
 def test_the_demo_leaves_files_only_where_a_folder_is_named(tmp_path, monkeypatch, is_named, error):
-    def run(folder, *_):
+    def curate(console, corpus, folder, *_):
         folder.mkdir(exist_ok=True)
-        (folder / "corpus.jsonl").write_text("{}")
+        (folder / "clean.parquet").write_text("{}")
         if error is not None:
             raise error
+        return True
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(cli, "_run_demo", run)
+    monkeypatch.setenv("CURATOR_DF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(demo, "_curate", curate)
+    monkeypatch.setattr(demo, "_gather", lambda folder, tell: write_small(folder))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     code = {type(None): 0, RuntimeError: 70, KeyboardInterrupt: 130}[type(error)]
     ended = CliRunner().invoke(cli.app, ["demo", *[str(tmp_path / "kept")] * is_named])
-    assert ended.exit_code == code
-    assert (tmp_path / "kept/corpus.jsonl").exists() == is_named
+    assert ended.exit_code == code, ended.output
+    assert (tmp_path / "kept/clean.parquet").exists() == is_named
+    assert (tmp_path / "kept/corpus/docstrings.jsonl").exists() == is_named
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import zstandard
 
 from curator_df import demo_corpus
-from curator_df.demo_corpus import header_comments, python_prose, read_text, roff_text, write_demo_corpus
+from curator_df.demo_corpus import header_comments, kept_corpus, python_prose, read_text, roff_text, write_demo_corpus
 
 PROSE = "All of these words were written by somebody who wanted that another person could follow the program. "
 
@@ -167,3 +168,113 @@ def test_header_comments() -> None:
 def test_roff_text() -> None:
     page = '.\\" a comment\n.TH CAT 1\n.SH "SEE ALSO"\n.PP\n.PP\n\\fIcat\\fP(1), file\\ name \\(bu a\\-b\n'
     assert roff_text(page) == "SEE ALSO\n\ncat(1), file name  a-b"
+
+
+def test_gathering_stops_with_enough_and_reports_progress(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        (packages / f"{number}.py").write_text(f'"""{number} {PROSE}"""\n')
+    (tmp_path / "man" / "man1").mkdir(parents=True)
+    for number in range(50):
+        (tmp_path / "man" / "man1" / f"{number}.1").write_text(f"{number} {PROSE}")
+    monkeypatch.setattr(demo_corpus, "PROGRESS_SECONDS", -1.0)
+    told: list[tuple[int, int]] = []
+    corpus = write_demo_corpus(
+        tmp_path / "out",
+        min_bytes=10 * len(PROSE),
+        min_documents=12,
+        only_enough=True,
+        on_progress=lambda *found: told.append(found),
+    )
+    assert corpus.is_enough
+    assert corpus.documents == 12
+    assert corpus.documents_by_kind == {"docstring": 6, "manual": 6}  # folders are visited in turn
+    assert told[0] == (0, 0)
+    assert told == sorted(told)
+    assert told[-1][0] == 11
+
+
+class Gathering:
+    """Stands for the process that gathers, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, folder: Path) -> None:
+        self.calls += 1
+        demo_corpus.write_for_demo(folder)
+
+
+@pytest.fixture
+def cache(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user in which the corpus of one small package is kept."""
+    (packages / "one-1.0.dist-info").mkdir()
+    (packages / "one.py").write_text(f'"""{PROSE}"""\n')
+    monkeypatch.setenv("CURATOR_DF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "demo"
+
+
+def test_the_text_of_the_demo_is_gathered_once(cache: Path) -> None:
+    gather = Gathering()
+    first, second = kept_corpus(gather), kept_corpus(gather)
+    assert first is not None
+    assert first == second
+    assert gather.calls == 1
+    assert [path.parent for path in first.files] == [first.folder]
+    assert list(cache.iterdir()) == [first.folder]
+    assert [row["text"].strip() for path in first.files for row in rows_of(path)] == [PROSE.strip()]
+
+
+def test_it_is_gathered_again_when_other_packages_are_installed(cache: Path, packages: Path) -> None:
+    gather = Gathering()
+    first = kept_corpus(gather)
+    (packages / "one-1.0.dist-info").rename(packages / "one-1.1.dist-info")
+    second = kept_corpus(gather)
+    assert gather.calls == 2
+    assert first is not None
+    assert second is not None
+    assert first.folder != second.folder
+
+
+def test_a_kept_corpus_that_is_not_whole_is_gathered_again(cache: Path) -> None:
+    gather = Gathering()
+    first = kept_corpus(gather)
+    assert first is not None
+    first.files[0].write_bytes(b"")
+    again = kept_corpus(gather)
+    assert gather.calls == 2
+    assert again is not None
+    assert again.files[0].stat().st_size > 0
+    (first.folder / demo_corpus.ABOUT).write_text("{")
+    kept_corpus(gather)
+    assert gather.calls == 3
+    assert list(cache.iterdir()) == [first.folder]
+
+
+def test_few_corpora_are_kept_and_nothing_unfinished(cache: Path, packages: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "docstrings.jsonl").write_text("{")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        kept_corpus(fail)
+    assert list(cache.iterdir()) == []
+    (cache / "old.part").mkdir()
+    os.utime(cache / "old.part", (0, 0))
+    (cache / "of-another-process.part").mkdir()
+    for number in range(demo_corpus.KEPT_CORPORA + 2):
+        (packages / f"more-{number}.dist-info").mkdir()
+        latest = kept_corpus(Gathering())
+        assert latest is not None
+        os.utime(latest.folder, (number + 1, number + 1))
+    left = {path.name for path in cache.iterdir()}
+    assert len(left) == demo_corpus.KEPT_CORPORA + 1
+    assert {latest.folder.name, "of-another-process.part"} <= left
+
+
+def test_nothing_is_kept_where_the_user_has_no_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.parent.mkdir()
+    (cache.parent / "file").write_text("")
+    monkeypatch.setenv("CURATOR_DF_CACHE", str(cache.parent / "file"))
+    assert kept_corpus(Gathering()) is None

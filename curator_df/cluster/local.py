@@ -78,12 +78,10 @@ from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.peak import children_bytes
 from curator_df.core.memory.system import data_limit, set_data_limit, status_bytes
 from curator_df.core.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
-from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
-from curator_df.io.spool import spool_on
 
 CLIENT_THREADS = 8
 """Number of threads in process for whose stacks (address space, hardly touched) the limit leaves space."""
@@ -145,10 +143,10 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        self._session.at_close = keep_budget_of_dask(
+        self._session.at_close = importlib.import_module("curator_df.core.runner.interactive").keep_budget_of_dask(
             self._session,
             owns_workers=True,
-            spool_on=spool_on,
+            spool_on=importlib.import_module("curator_df.io.spool").spool_on,
             working=None if workdir.startswith(f"{spill.path}/") else WorkingFolder(workdir),
         )
         open_session(self._session)
@@ -215,7 +213,7 @@ class Cluster:
                 memory_limit=worker_memory_limit(layout),
                 host=in_brackets(self._host),
                 dashboard_address=dashboard,
-                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0)},
+                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0), "dashboard": False},
                 worker_dashboard_address=dashboard_at(self._host, 0),
                 local_directory=self._spill.path,
                 preload=[PRELOAD],
@@ -225,13 +223,17 @@ class Cluster:
                 silence_logs=logging.CRITICAL,
                 **self._comm,
             )
-            cluster.scale(layout.workers)
+            _without_pages_of_workers(cluster).scale(layout.workers)
+            import_rest()
+            if dashboard is not None:
+                _open_dashboard(cluster)
             wait_for_workers(cluster, layout.workers, self._deadline)
             return cluster
 
     def _prepare(self) -> Held:
         """Set the limits of all processes, and return the memory they hold."""
         layout = self.layout
+        import_rest()
         if layout.in_process:
             prepare_process()
             self._own_limit = data_limit()
@@ -489,9 +491,9 @@ def _start_in_process(
     layout: Layout, dashboard: Any, host: str, directory: str, deadline: StartDeadline
 ) -> LocalCluster:
     with dask.config.set(_settings(layout, directory, None, {})):
-        return BoundedCluster(
+        cluster = BoundedCluster(
             deadline=deadline,
-            n_workers=1,
+            n_workers=0,
             threads_per_worker=layout.threads,
             processes=False,
             memory_limit=0,
@@ -500,6 +502,36 @@ def _start_in_process(
             worker_dashboard_address=dashboard_at(host, 0),
             silence_logs=logging.CRITICAL,
         )
+        _without_pages_of_workers(cluster).scale(1)
+        cluster.wait_for_workers(1)
+        return cluster
+
+
+def _without_pages_of_workers(cluster: LocalCluster) -> LocalCluster:
+    """Make workers serve no pages of their own, whose packages take 0.4 s and 20 MB in each; the dashboard has their figures."""
+    cluster.new_spec["options"]["dashboard"] = False
+    return cluster
+
+
+def import_rest() -> None:
+    """Import what the client of a cluster needs: while the workers start, and before its memory is measured.
+
+    This module imports only what starts a cluster.
+    """
+    package = importlib.import_module("curator_df")
+    for name in package.__all__:
+        getattr(package, name)
+
+
+def _open_dashboard(cluster: LocalCluster) -> None:
+    """Serve Dask's dashboard. Its packages are imported while the workers start."""
+    pages = importlib.import_module("distributed.dashboard.scheduler")
+
+    async def connect() -> None:
+        scheduler = cluster.scheduler
+        pages.connect(scheduler.http_application, scheduler.http_server, scheduler, prefix="/")
+
+    cluster.sync(connect)
 
 
 def _settings(layout: Layout, directory: str, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import os
 import signal
 import threading
@@ -31,6 +32,15 @@ from curator_df.kernels.compile_cache import refuse_to_compile
 
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"
 
+OF_TASKS = (
+    "pyarrow.json",
+    "pyarrow.parquet",
+    "curator_df.core.tasks.task",
+    "curator_df.io.jsonl",
+    "curator_df.io.parquet",
+    "curator_df.io.write",
+)
+"""Modules that tasks import, with all that they import: pandas and Dask's tables too."""
 OTHER_THREADS = 12
 """Number of threads that a worker starts after its first seconds: communication, spilling, pyarrow's pools."""
 
@@ -102,9 +112,10 @@ def end_for_counted_memory(nanny: Any) -> None:
 def prepare_process() -> None:
     """Import the packages that tasks need and choose the allocators, before anything is measured."""
     import pyarrow as pa
-    import pyarrow.json
-    import pyarrow.parquet
     from numba.core.registry import cpu_target
+
+    for module in OF_TASKS:
+        importlib.import_module(module)
 
     # mimalloc kept 1.2 GB after one 200 MB document was written; the system's allocator gives pages back (0.2 GB).
     pa.set_memory_pool(pa.system_memory_pool())

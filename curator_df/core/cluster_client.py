@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocols for the part of Dask's client that a run uses, so that a test can replace the cluster."""
+"""Protocols for the part of Dask's client that a run uses, so that a test can replace the cluster; find and restart a worker."""
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+
+RESTART_SECONDS = 60
+"""Maximum seconds until a worker that is restarted is there again."""
 
 
 class SentTask(Protocol):
@@ -58,3 +63,24 @@ class ClusterClient(Protocol):
 
     def cancel(self, futures: Sequence[Any], *, asynchronous: bool, force: bool) -> None:
         """Ask the cluster to forget tasks."""
+
+
+def address_of(client: ClusterClient, worker: str) -> str | None:
+    """Return the address of the worker with this host and process ID."""
+    names = client.run(worker_name, on_error="ignore")
+    return next((address for address, name in names.items() if name == worker), None)
+
+
+def restart(client: ClusterClient, address: str) -> bool:
+    """Restart a worker on which no task runs; return False if it has no nanny for that, or did not stop."""
+    info = client.scheduler_info(n_workers=-1)["workers"].get(address, {})
+    if not info.get("nanny"):
+        return False
+    done = client.restart_workers([address], timeout=RESTART_SECONDS, raise_for_error=False)
+    # On a busy machine the new process may take longer to appear, but the old one is gone.
+    return bool(done.get(address) == "OK" or address not in client.nthreads())
+
+
+def worker_name() -> str:
+    """Return host and process ID of this process."""
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -57,12 +57,16 @@ def why_not_compile() -> str:
 
 def cache_folder() -> Path:
     """Return the folder of compiled kernels of this user; it may not exist yet."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given)
-    if given := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(given) / "curator_df"
-    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "curator_df" / "kernels"
+    if (named := _named_folder()) is not None:
+        return named
+    home = _home() / "kernels"
     return home if _can_be_made(home) else _temporary_folder(home)
+
+
+def kept_folder(name: str) -> Path | None:
+    """Return a folder of this user for something else that is made once; None where none can be made."""
+    folder = (_named_folder() or _home()) / name
+    return folder if _can_be_made(folder) else None
 
 
 def path_of(kernel: str) -> Path:
@@ -238,6 +242,17 @@ def _cpu() -> str:
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         return "".join(sorted({line for line in file if line.startswith(about)}))
     return platform.processor()
+
+
+def _named_folder() -> Path | None:
+    if given := os.environ.get(VARIABLE):
+        return Path(given)
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(given) / "curator_df" if given else None
+
+
+def _home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "curator_df"
 
 
 def _can_be_made(folder: Path) -> bool:

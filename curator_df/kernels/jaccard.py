@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import string_buffers, text_chunks
-from curator_df.kernels.minhash_scheme import Scheme, shingle_settings
+from curator_df.kernels.minhash_scheme import Scheme, shingle_settings, shingle_unit
 
 TABLE_BYTES = 8 << 20
 """Default size of the table of shingles: pairs of up to half a million bytes are read once, longer ones several times."""
@@ -68,8 +68,8 @@ def jaccard_similarities(
     >>> jaccard_similarities(texts, texts, np.array([[0, 1], [1, 1]]), Scheme("words", 2, 1, 1))
     array([0.5, 1. ])
     """
+    from curator_df.kernels import shingle_sets
     from curator_df.kernels.shingle_hashes import WITH_GAPS
-    from curator_df.kernels.shingle_sets import similarities_of_pairs
 
     if table_bytes < _LEAST_TABLE_BYTES:
         raise ParameterError(f"table_bytes={table_bytes} is less than the minimum of {_LEAST_TABLE_BYTES}")
@@ -84,7 +84,8 @@ def jaccard_similarities(
     kind, *settings = shingle_settings(scheme)
     if scheme.ngrams == "words":
         kind += WITH_GAPS
-    similarities_of_pairs(*_buffers(left), *_buffers(right), wanted, kind, *settings, table, similarities)
+    similarities_of = getattr(shingle_sets, f"similarities_of_{shingle_unit(scheme)}")
+    similarities_of(*_buffers(left), *_buffers(right), wanted, kind, *settings, table, similarities)
     return similarities
 
 

@@ -8,6 +8,7 @@ A name is ``module.function``. Nothing here imports numba: the client of a clust
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, get_args
 
 from curator_df.errors import ParameterError
 
@@ -31,8 +32,12 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "markdown_copy.copy_without_markdown": 1.6,
     "minhash_bands.hash_bands_32": 0.1,
     "minhash_bands.hash_bands_64": 0.1,
-    "minhash_sketch.sketch_32": 6.0,
-    "minhash_sketch.sketch_64": 6.0,
+    "minhash_sketch.sketch_characters_32": 2.0,
+    "minhash_sketch.sketch_characters_64": 1.6,
+    "minhash_sketch.sketch_normalized_32": 2.2,
+    "minhash_sketch.sketch_normalized_64": 1.8,
+    "minhash_sketch.sketch_words_32": 2.0,
+    "minhash_sketch.sketch_words_64": 2.0,
     "murmur_hash.hash_normalized": 0.8,
     "murmur_hash.hash_texts": 0.2,
     "murmur_windows.murmur_64": 0.2,
@@ -51,7 +56,9 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "segment_copy.find_segments": 0.3,
     "segment_copy.join_rows": 0.4,
     "sentence_pass.count_sentences_of_span": 0.3,
-    "shingle_sets.similarities_of_pairs": 4.0,
+    "shingle_sets.similarities_of_characters": 1.5,
+    "shingle_sets.similarities_of_normalized": 1.6,
+    "shingle_sets.similarities_of_words": 1.3,
     "source_pass.count_source_of_span": 0.3,
     "token_pass.split_span": 8.7,
     "token_sentences.count_sentences_of_lines": 0.4,
@@ -101,24 +108,33 @@ C4 = ("c4_pass.count_c4_of_span",)
 COMPONENTS = ("union_find.join_edges", "union_find.name_roots")
 
 
-def signatures(*, use_64_bit_hash: bool) -> tuple[str, ...]:
+Unit = Literal["characters", "normalized", "words"]
+"""What shingles are made of; see `minhash_scheme.shingle_unit`."""
+
+
+def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
     """Return the kernels that compute MinHash signatures of this many bits, and the hashes of their bands."""
     bits = 64 if use_64_bit_hash else 32
-    return f"minhash_sketch.sketch_{bits}", f"minhash_bands.hash_bands_{bits}", *CONTENT
+    return f"minhash_sketch.sketch_{unit}_{bits}", f"minhash_bands.hash_bands_{bits}", *CONTENT
 
 
-def near_duplicates(*, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
+def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
-    compared = ("shingle_sets.similarities_of_pairs",) if compares_texts else ()
-    return (*signatures(use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
+    compared = (f"shingle_sets.similarities_of_{unit}",) if compares_texts else ()
+    return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
 
 
 METRICS = (
     *(WORDS + LINES + GRAMS + CHARACTERS + WEB + REPEATS + SENTENCES + SOURCE + LISTED_WORDS),
     *(TOKENS + TOKEN_SENTENCES + DCLM + C4 + C4_LINES),
 )
-_SIGNATURES = signatures(use_64_bit_hash=False) + signatures(use_64_bit_hash=True)
-_NEAR = tuple(dict.fromkeys((*_SIGNATURES, *near_duplicates(use_64_bit_hash=True, compares_texts=True))))
+_ALL_NEAR = [
+    near_duplicates(unit, use_64_bit_hash=use_64_bit_hash, compares_texts=True)
+    for unit in get_args(Unit)
+    for use_64_bit_hash in (False, True)
+]
+_NEAR = tuple(dict.fromkeys(kernel for kernels in _ALL_NEAR for kernel in kernels))
+_SIGNATURES = tuple(kernel for kernel in _NEAR if kernel.startswith("minhash_") or kernel in CONTENT)
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_comment_ratio": COMMENTS,
     "add_contamination": CONTAMINATION,

@@ -35,7 +35,7 @@ import pandas as pd
 
 from curator_df.errors import ParameterError
 from curator_df.kernels.buffers import TextSpan, text_spans
-from curator_df.kernels.minhash_scheme import Scheme, shingle_settings
+from curator_df.kernels.minhash_scheme import Scheme, shingle_settings, shingle_unit
 
 SPAN_ROWS = 512
 """Number of rows whose signatures are computed in each step: at 260 hashes of 32 bits, 0.5 MB of signatures."""
@@ -156,12 +156,12 @@ def has_shingles(signatures: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def sketch_span(span: TextSpan, scheme: Scheme, signatures: npt.NDArray[Any]) -> None:
     """Compute the signatures of a span into ``signatures``, shape (rows, hashes)."""
-    from curator_df.kernels.minhash_sketch import sketch_32, sketch_64
+    from curator_df.kernels import minhash_sketch
 
     multipliers, increments = scheme.permutations()
     signatures.fill(np.iinfo(signatures.dtype).max)
     seed = multipliers[0]
-    sketch = sketch_32 if signatures.dtype == np.uint32 else sketch_64
+    sketch = getattr(minhash_sketch, f"sketch_{shingle_unit(scheme)}_{8 * signatures.itemsize}")
     sketch(span.data, span.offsets, *shingle_settings(scheme), seed, multipliers, increments, signatures)
 
 

@@ -200,8 +200,21 @@ def steepest_jaccard(num_bands: int, minhashes_per_band: int) -> float:
     return float((1 / num_bands) ** (1 / minhashes_per_band))
 
 
+def shingle_unit(scheme: Scheme) -> Literal["characters", "normalized", "words"]:
+    """Return what the shingles of a scheme are made of: there is a compiled kernel for each of the three.
+
+    Examples
+    --------
+    >>> shingle_unit(Scheme("characters", 5, 1, 1)), shingle_unit(Scheme("words", 5, 1, 1, normalize="case_and_spaces"))
+    ('characters', 'words')
+    """
+    if scheme.ngrams == "words":
+        return "words"
+    return "normalized" if scheme.normalize else "characters"
+
+
 def shingle_settings(scheme: Scheme) -> tuple[int, int, Any, Any, Any]:
-    """Return the arguments of `next_shingles`: kind, size and the tables of bytes and code points."""
+    """Return what kernels take of a scheme's shingles: kind, size and the tables of bytes and code points."""
     from curator_df.kernels.shingle_hashes import CHARACTERS, NORMALIZED_CHARACTERS, NORMALIZED_WORDS, WORDS
 
     if scheme.ngrams == "characters":

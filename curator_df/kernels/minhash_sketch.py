@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: ARG001 - numba compares the parameters of an overload with those of the original function
+# ruff: noqa: ARG001 - what stands for a function has its parameters
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MinHash signatures: the minimum of every permutation over the shingle hashes of each text.
@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from curator_df.kernels.compiled import helper, kernel
+from curator_df.kernels.compiled import chosen, helper, kernel
 from curator_df.kernels.shingle_hashes import (
     AT,
     BYTE_TABLE,
@@ -26,7 +25,9 @@ from curator_df.kernels.shingle_hashes import (
     STATE,
     STEP_TABLE,
     UTF8,
-    next_shingles,
+    next_characters,
+    next_normalized,
+    next_words,
     shingle_workspace,
 )
 
@@ -68,28 +69,30 @@ def least_64(hashes: Any, count: int, multipliers: Any, increments: Any, signatu
         signature[number] = least
 
 
+def _least_of(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:
+    return least_32 if hashes.dtype.bitwidth == 32 else least_64
+
+
+@chosen(_least_of)
+def _least(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
+    """Lower a signature like `least_32` or `least_64`. For compiled code only."""
+    raise TypeError("_least is for compiled code")
+
+
+@helper
 def take_least(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
-    """Lower a signature to the minimum permuted values of some hashes. For compiled code only."""
-    raise TypeError("take_least is for compiled code")
-
-
-@overload(take_least, inline="always")
-def _take_least(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:
-    least = least_32 if hashes.dtype.bitwidth == 32 else least_64
-
-    def implementation(hashes: Any, count: Any, multipliers: Any, increments: Any, signature: Any) -> Any:
-        padded = count
-        # Repeating the last hash changes no minimum, and avoids the slow end of the loop.
-        while padded % PAD_HASHES:
-            hashes[padded] = hashes[count - 1]
-            padded += 1
-        least(hashes, padded, multipliers, increments, signature)
-
-    return implementation
+    """Lower a signature to the minimum permuted values of some hashes."""
+    padded = count
+    # Repeating the last hash changes no minimum, and avoids the slow end of the loop.
+    while padded % PAD_HASHES:
+        hashes[padded] = hashes[count - 1]
+        padded += 1
+    _least(hashes, padded, multipliers, increments, signature)
 
 
 @helper
 def _sketch(
+    next_shingles: Any,
     data: Any,
     offsets: Any,
     kind: int,
@@ -129,7 +132,7 @@ def _signature(word: Any) -> Any:
 
 
 @kernel(_signature(types.uint32))
-def sketch_32(
+def sketch_characters_32(
     data: Any,
     offsets: Any,
     kind: int,
@@ -146,11 +149,13 @@ def sketch_32(
 
     The caller fills the rows with the largest number of their type. A text without shingles gets zeros.
     """
-    _sketch(data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures)
+    _sketch(
+        next_characters, data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures
+    )
 
 
-@kernel(_signature(types.uint64))
-def sketch_64(
+@kernel(_signature(types.uint32))
+def sketch_normalized_32(
     data: Any,
     offsets: Any,
     kind: int,
@@ -163,5 +168,83 @@ def sketch_64(
     increments: Any,
     signatures: Any,
 ) -> None:
-    """Lower each row of ``signatures`` as `sketch_32` does, with hashes of 64 bits."""
-    _sketch(data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures)
+    """Lower each row of ``signatures`` like `sketch_characters_32`, with hashes of 32 bits of characters in lower case."""
+    _sketch(
+        next_normalized, data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures
+    )
+
+
+@kernel(_signature(types.uint32))
+def sketch_words_32(
+    data: Any,
+    offsets: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    seed: int,
+    multipliers: Any,
+    increments: Any,
+    signatures: Any,
+) -> None:
+    """Lower each row of ``signatures`` like `sketch_characters_32`, with hashes of 32 bits of words."""
+    _sketch(next_words, data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures)
+
+
+@kernel(_signature(types.uint64))
+def sketch_characters_64(
+    data: Any,
+    offsets: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    seed: int,
+    multipliers: Any,
+    increments: Any,
+    signatures: Any,
+) -> None:
+    """Lower each row of ``signatures`` like `sketch_characters_32`, with hashes of 64 bits of unchanged characters."""
+    _sketch(
+        next_characters, data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures
+    )
+
+
+@kernel(_signature(types.uint64))
+def sketch_normalized_64(
+    data: Any,
+    offsets: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    seed: int,
+    multipliers: Any,
+    increments: Any,
+    signatures: Any,
+) -> None:
+    """Lower each row of ``signatures`` like `sketch_characters_32`, with hashes of 64 bits of characters in lower case."""
+    _sketch(
+        next_normalized, data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures
+    )
+
+
+@kernel(_signature(types.uint64))
+def sketch_words_64(
+    data: Any,
+    offsets: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    seed: int,
+    multipliers: Any,
+    increments: Any,
+    signatures: Any,
+) -> None:
+    """Lower each row of ``signatures`` like `sketch_characters_32`, with hashes of 64 bits of words."""
+    _sketch(next_words, data, offsets, kind, size, byte_of, page_of, pages, seed, multipliers, increments, signatures)

@@ -39,7 +39,7 @@ STEP_TABLE = types.Array(types.int32, 2, "C", readonly=True)
 
 @helper
 def shingle_workspace(size: int) -> Any:
-    """Return the arrays that `next_shingles` overwrites: buffer, mixed blocks, starts of code points and ends of words."""
+    """Return the arrays that `next_characters` overwrites: buffer, mixed blocks, starts of code points and ends of words."""
     buffer = np.empty(BUFFER_BYTES, dtype=np.uint8)
     mixed = np.empty(CHUNK_WINDOWS + size, dtype=np.uint32)
     starts = np.empty(CHUNK_WINDOWS + size, dtype=np.int64)
@@ -160,7 +160,7 @@ def _next_words(
 
 
 @helper
-def next_shingles(
+def next_characters(
     data: Any,
     stop: int,
     state: Any,
@@ -177,17 +177,57 @@ def next_shingles(
     """Hash the next shingles of a text that ends at ``stop``; return how many, 0 at its end, and the buffer.
 
     ``byte_of``, ``page_of``, ``pages``: from `lower_case`; ``seed`` and ``hashes``: uint32 or uint64. For comparing sets the
-    seed is int64: then `rolled_windows` hashes windows of characters. A text with less than one shingle is one.
+    seed is int64: then `rolled_windows` hashes windows of characters. A text with less than one shingle is one. The shingles are
+    unchanged characters; `next_normalized` and `next_words` take the same parameters for the other kinds. A kernel calls one
+    of the three, so that it is compiled for one kind.
     """
     mixed, starts, _ = arrays
-    if kind == CHARACTERS:
-        count = _next_characters(data, stop, state, size, seed, mixed, starts, hashes)
-    elif kind == NORMALIZED_CHARACTERS:
-        count = _next_normalized(data, stop, state, size, seed, byte_of, page_of, pages, buffer, mixed, starts, hashes)
-    else:
-        lower, gap = kind % WITH_GAPS == NORMALIZED_WORDS, kind // WITH_GAPS
-        count, buffer = _next_words(
-            data, stop, state, lower, gap, size, seed, byte_of, page_of, pages, buffer, arrays, hashes
-        )
+    count = _next_characters(data, stop, state, size, seed, mixed, starts, hashes)
+    state[TOTAL] += count
+    return count, buffer
+
+
+@helper
+def next_normalized(
+    data: Any,
+    stop: int,
+    state: Any,
+    kind: int,
+    size: int,
+    seed: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    buffer: Any,
+    arrays: Any,
+    hashes: Any,
+) -> Any:
+    """Hash the next shingles like `next_characters`, of characters in lower case with white space as one space."""
+    mixed, starts, _ = arrays
+    count = _next_normalized(data, stop, state, size, seed, byte_of, page_of, pages, buffer, mixed, starts, hashes)
+    state[TOTAL] += count
+    return count, buffer
+
+
+@helper
+def next_words(
+    data: Any,
+    stop: int,
+    state: Any,
+    kind: int,
+    size: int,
+    seed: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    buffer: Any,
+    arrays: Any,
+    hashes: Any,
+) -> Any:
+    """Hash the next shingles like `next_characters`, of words as ``kind`` says."""
+    lower, gap = kind % WITH_GAPS == NORMALIZED_WORDS, kind // WITH_GAPS
+    count, buffer = _next_words(
+        data, stop, state, lower, gap, size, seed, byte_of, page_of, pages, buffer, arrays, hashes
+    )
     state[TOTAL] += count
     return count, buffer

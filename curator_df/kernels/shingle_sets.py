@@ -3,8 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled exact Jaccard similarity of two texts, as sets of shingles in one hash table of a fixed size.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `jaccard` for the
-function to call.
+Importing this module imports numba. See `jaccard` for the function to call.
 """
 
 from __future__ import annotations
@@ -26,7 +25,9 @@ from curator_df.kernels.shingle_hashes import (
     UTF8,
     WITH_GAPS,
     WORDS,
-    next_shingles,
+    next_characters,
+    next_normalized,
+    next_words,
     shingle_workspace,
 )
 
@@ -89,8 +90,9 @@ _SIGNATURE = types.int64(
 )
 
 
-@kernel(_SIGNATURE)
-def similarities_of_pairs(
+@helper
+def _similarities(
+    next_shingles: Any,
     left: Any,
     left_offsets: Any,
     right: Any,
@@ -104,13 +106,6 @@ def similarities_of_pairs(
     table: Any,
     similarities: Any,
 ) -> int:
-    """Compute intersection over union for each pair of rows; return the number of readings of texts.
-
-    ``table``: a power of two of slots. A pair uses only the number it probably fills, which stay in the cache of
-    the CPU; if it has more shingles, its texts are read again with more slots. If two texts have more shingles than three
-    quarters of the table, they are read several times, and each time only the shingles of one part of all hashes are
-    counted.
-    """
     buffer, arrays = shingle_workspace(size)
     hashes = np.empty(CHUNK_HASHES, dtype=np.uint64)
     state = np.empty(STATE, dtype=np.int64)
@@ -149,3 +144,108 @@ def similarities_of_pairs(
             part, union, intersection = part + 1, union + used, intersection + shared
         similarities[number] = intersection / union if union else 1.0
     return texts_read
+
+
+@kernel(_SIGNATURE)
+def similarities_of_characters(
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    """Compute intersection over union for each pair of rows; return the number of readings of texts.
+
+    ``table``: a power of two of slots. A pair uses only the number it probably fills, which stay in the cache of
+    the CPU; if it has more shingles, its texts are read again with more slots. If two texts have more shingles than three
+    quarters of the table, they are read several times, and each time only the shingles of one part of all hashes are
+    counted.
+    """
+    return _similarities(
+        next_characters,
+        left,
+        left_offsets,
+        right,
+        right_offsets,
+        pairs,
+        kind,
+        size,
+        byte_of,
+        page_of,
+        pages,
+        table,
+        similarities,
+    )
+
+
+@kernel(_SIGNATURE)
+def similarities_of_normalized(
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    """Compute similarities like `similarities_of_characters`, of texts as sets of shingles of characters in lower case."""
+    return _similarities(
+        next_normalized,
+        left,
+        left_offsets,
+        right,
+        right_offsets,
+        pairs,
+        kind,
+        size,
+        byte_of,
+        page_of,
+        pages,
+        table,
+        similarities,
+    )
+
+
+@kernel(_SIGNATURE)
+def similarities_of_words(
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    """Compute similarities like `similarities_of_characters`, of texts as sets of shingles of words."""
+    return _similarities(
+        next_words,
+        left,
+        left_offsets,
+        right,
+        right_offsets,
+        pairs,
+        kind,
+        size,
+        byte_of,
+        page_of,
+        pages,
+        table,
+        similarities,
+    )

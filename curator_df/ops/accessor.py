@@ -11,12 +11,19 @@ from typing import Any, get_args, get_type_hints
 from dask.dataframe.extensions import register_dataframe_accessor
 
 from curator_df.core.arguments import did_you_mean
-from curator_df.ops.table_summary import summarize_table
 
 
-def register_operators(operators: Iterable[Callable[..., Any]]) -> None:
-    """Put operators on every Dask DataFrame, as ``df.curate.<name>``."""
-    methods = {operator.__name__: _method(operator) for operator in operators}
+def register_operators(names: Iterable[str], find: Callable[[str], Any]) -> None:
+    """Put operators on every Dask DataFrame, as ``df.curate.<name>``.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of the operators.
+    find : callable
+        Returns the operator of a name. It is called when the operator is first used, so that nothing is imported before.
+    """
+    methods = {name: _Operator(name, find) for name in names}
     own = {"__init__": _remember, "__doc__": __doc__, "__getattr__": _refuse_name}
     own |= {"__repr__": _said, "_repr_html_": _said_in_html}
     accessor = type("CurateAccessor", (), {**own, **methods})
@@ -27,12 +34,31 @@ def _remember(self: Any, df: Any) -> None:
     self._df = df
 
 
+class _Operator:
+    """Method of the accessor that replaces itself by the operator's own when it is first looked at."""
+
+    def __init__(self, name: str, find: Callable[[str], Any]) -> None:
+        self._name, self._find = name, find
+
+    def __get__(self, obj: Any, owner: type) -> Any:
+        method = _method(self._find(self._name))
+        setattr(owner, self._name, method)
+        return method.__get__(obj, owner)
+
+
+def _summary(df: Any) -> Any:
+    # Imported late: this module is imported as soon as Dask's tables are, also in processes that show none.
+    from curator_df.ops.table_summary import summarize_table
+
+    return summarize_table(df)
+
+
 def _said(self: Any) -> str:
-    return str(summarize_table(self._df) or f"Operators of curator_df for this table:\n{self._df!r}")
+    return str(_summary(self._df) or f"Operators of curator_df for this table:\n{self._df!r}")
 
 
 def _said_in_html(self: Any) -> str | None:
-    summary = summarize_table(self._df)
+    summary = _summary(self._df)
     return None if summary is None else summary._repr_html_()
 
 

@@ -36,7 +36,7 @@ from curator_df.core.receipts.advice import rows_out_of_memory
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.runner.events import RunStarted, told_run
 from curator_df.core.runner.live_panel import live_panel
-from curator_df.core.runner.progress import progress_bar
+from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.runner.stages import STAGES_FOLDER, StageRunner, stage_identity
@@ -113,10 +113,10 @@ def find_groups(
                 live_panel(session),
                 released_after(session, actions, functools.partial(forget_run, stages.run_id)),
                 told_run(session, started),
-                progress_bar("comparing", 1) as show,
+                passes_bar() as show,
             ):
                 kept = home.below(DROPS_FOLDER)
-                before, found = stages.find(program, kept, _line(show))
+                before, found = stages.find(program, kept, show)
                 written = _write_table(stages, before, found, table, journal, sink)
             if not any(done["files"] for done in written):
                 sink.write_empty(table.meta)
@@ -234,10 +234,6 @@ def _home(session: Session, operator: str, identity: Identity, workdir: Any, opt
             f"{operator} needs workdir=: a folder (or URL) that all workers of the cluster you connected to can see"
         )
     return Folder(f"{os.fspath(parent).rstrip('/')}/{operator}-{fingerprint(identity)[:16]}", options or {})
-
-
-def _line(show: Any) -> Any:
-    return lambda title, done, total: show(done, title, total)
 
 
 def _set_aside(drops: Folder) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from curator_df.kernels import kernel_sets
 from curator_df.kernels.candidates import ANCHORS
 from curator_df.kernels.components import component_names
 from curator_df.kernels.device_support import COLUMN_FACTOR, hashes_price, signatures_price
-from curator_df.kernels.minhash_scheme import Scheme, SchemeName
+from curator_df.kernels.minhash_scheme import Scheme, SchemeName, shingle_unit
 from curator_df.kernels.stored_signatures import require_stored
 from curator_df.ops.device_blocks import rows_where
 from curator_df.ops.duplicates import Best, Survivor, ranked_by, refuse_block, survivor_policy
@@ -290,8 +290,8 @@ def _pending(
 
 def _kernels(question: NearQuestion) -> tuple[str, ...]:
     """Return the kernels of the drop, and those of the table whose signatures are compared."""
-    bits = question.scheme.use_64_bit_hash
-    needed = kernel_sets.near_duplicates(use_64_bit_hash=bits, compares_texts=question.text is not None)
+    bits, unit = question.scheme.use_64_bit_hash, shingle_unit(question.scheme)
+    needed = kernel_sets.near_duplicates(unit, use_64_bit_hash=bits, compares_texts=question.text is not None)
     program = None if question.against is None else question.against.program
     if program is None:  # groups that were found need no comparison any more
         return needed

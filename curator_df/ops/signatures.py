@@ -10,7 +10,7 @@ import dask.dataframe as dd
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels import kernel_sets
-from curator_df.kernels.minhash_scheme import Scheme, SchemeName
+from curator_df.kernels.minhash_scheme import Scheme, SchemeName, shingle_unit
 from curator_df.kernels.stored_signatures import pack_signatures, stored_dtype
 from curator_df.ops.host_only import require_host
 from curator_df.ops.near_scheme import SIGNATURES, chosen_scheme
@@ -83,7 +83,7 @@ def add_minhash(
         {"text": text, "scheme": chosen, "into": into},
         round(1.0 + dtype.pyarrow_dtype.byte_width / ROW_BYTES, 1),
         peak_is_measured=True,
-        compiled=kernel_sets.signatures(use_64_bit_hash=chosen.use_64_bit_hash),
+        compiled=kernel_sets.signatures(shingle_unit(chosen), use_64_bit_hash=chosen.use_64_bit_hash),
     )
     return map_blocks(df, kernel, meta=add_minhash_block(df._meta, text=text, scheme=chosen, into=into))
 

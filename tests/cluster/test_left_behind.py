@@ -61,6 +61,6 @@ def test_no_file_no_process_and_no_temporary_file_is_left(tmp_path, memory):
     while any(is_running(pid) for pid in while_running):
         assert time.monotonic() < give_up
         time.sleep(0.1)
-    assert not list(temporary.iterdir())
+    assert list(temporary.iterdir()) == []
     assert not list((tmp_path / "out" / "served").rglob("*.json"))
     assert not (tmp_path / "out" / "1" / "_curator" / "stages").exists()

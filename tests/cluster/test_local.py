@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import dask
@@ -250,6 +252,37 @@ def test_a_nanny_stays_although_its_worker_takes_longer_to_start_than_dask_waits
         cluster.client.restart_workers([address], timeout=120)
     assert dict(cluster._local.workers) == nannies
     assert {nanny.status.name for nanny in nannies.values()} == {"running"}
+
+
+def test_the_dashboard_is_there_and_workers_answer_without_pages(cluster):
+    for page in ("status", "workers", "individual-progress", "health"):
+        with urllib.request.urlopen(cluster.dashboard_link.replace("status", page), timeout=60) as answer:
+            assert answer.status == 200
+    for worker in cluster.client.scheduler_info(n_workers=-1)["workers"].values():
+        address = f"http://127.0.0.1:{worker['services']['dashboard']}"
+        with urllib.request.urlopen(f"{address}/health", timeout=60) as answer:
+            assert answer.read() == b"ok"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{address}/counters", timeout=60)
+
+
+STARTS = """
+import sys
+import curator_df as cdf
+from curator_df.cluster import local
+early = {"bokeh", "dask.dataframe", "numba", "pandas", "pyarrow"} & set(sys.modules)
+if __name__ == "__main__":
+    with cdf.start_cluster(memory="2GB", cpus=1):
+        missing = [place for place in cdf._PLACES.values() if f"curator_df.{place.partition(':')[0]}" not in sys.modules]
+        print(sorted(early), "bokeh" in sys.modules, missing)
+"""
+
+
+def test_the_client_imports_the_rest_while_workers_start_and_before_it_is_measured(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(STARTS)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
+    assert done.stdout == "[] True []\n"
 
 
 def test_a_restarted_worker_has_a_limit_again(cluster):

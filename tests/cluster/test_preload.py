@@ -5,6 +5,7 @@ import math
 import mmap
 import os
 import shlex
+import sys
 import time
 
 import dask
@@ -50,6 +51,20 @@ def map_file(path):
 def share_memory():
     with mmap.mmap(-1, SIZE, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS) as pages:
         return looked_at(pages, write=True)
+
+
+def packages():
+    return {name.partition(".")[0] for name in sys.modules}
+
+
+def test_a_worker_has_imported_what_tasks_need_and_no_pages(cluster, tmp_path):
+    (before,) = cluster.client.run(packages).values()
+    assert {"dask", "numba", "orjson", "pandas", "pyarrow"} <= before
+    assert not {"IPython", "bokeh", "rich", "typer"} & before
+    (tmp_path / "in.jsonl").write_text('{"text": "one two three"}\n' * 1_000)
+    cdf.write_parquet(cdf.read_jsonl(tmp_path / "in.jsonl"), tmp_path / "out")
+    (after,) = cluster.client.run(packages).values()
+    assert after - before - sys.stdlib_module_names == set()  # limits were measured with all that a task imports
 
 
 @pytest.mark.linux

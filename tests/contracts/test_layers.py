@@ -23,6 +23,7 @@ LAYERS = (
     "monitor",
     "demo_corpus",
     "__init__",
+    "demo",
     "cli",
 )
 CORE_GROUPS = ("", "memory", "files", "ranges", "exchange", "planning", "tasks", "receipts", "runner", "duplicates")

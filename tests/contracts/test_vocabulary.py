@@ -207,7 +207,7 @@ VOCABULARY = {
 
 USED = [
     (function.__name__, each)
-    for function in map(vars(cdf).get, cdf.__all__)
+    for function in (getattr(cdf, name) for name in cdf.__all__)
     if inspect.isfunction(function)
     for each in inspect.signature(function).parameters.values()
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import curator_df as cdf
+from curator_df.core.planning.program import lower
 from curator_df.errors import ParameterError
 from curator_df.kernels import kernel_sets
 from curator_df.kernels.kernel_sets import (
@@ -17,6 +18,7 @@ from curator_df.kernels.kernel_sets import (
     kernels_to_warm,
     near_duplicates,
 )
+from curator_df.kernels.minhash_scheme import Scheme
 
 FOLDER = Path(kernel_sets.__file__).parent
 CALLED_BY_KERNELS_ALONE = {
@@ -54,11 +56,26 @@ def test_operators_are_public():
     assert set(OPERATORS) <= set(cdf.__all__)
 
 
-def test_near_duplicates_of_32_bits_need_no_kernel_of_64():
-    few = near_duplicates(use_64_bit_hash=False, compares_texts=False)
-    assert not any("64" in kernel for kernel in few)
+def test_near_duplicates_need_kernels_of_their_bits_and_their_kind_of_shingles_only():
+    few = near_duplicates("characters", use_64_bit_hash=False, compares_texts=False)
+    assert not any("64" in kernel or "words" in kernel or "normalized" in kernel for kernel in few)
     assert not any(kernel.startswith("shingle_sets") for kernel in few)
-    assert not any("32" in kernel for kernel in near_duplicates(use_64_bit_hash=True, compares_texts=True))
+    more = near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
+    assert not any("32" in kernel or "characters" in kernel for kernel in more)
+    assert {"minhash_sketch.sketch_words_64", "shingle_sets.similarities_of_words"} < set(more)
+
+
+@pytest.mark.parametrize(
+    "scheme", [Scheme("characters", 5, 2, 2), cdf.minhash.FINEWEB, cdf.minhash.NEMO], ids=lambda one: one.name
+)
+def test_an_operator_names_the_kernels_that_its_scheme_calls(tmp_path, scheme):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two three"}\n')
+    docs = cdf.read_jsonl(tmp_path / "a.jsonl")
+    unit = "words" if scheme.ngrams == "words" else "normalized" if scheme.normalize else "characters"
+    kernel = f"minhash_sketch.sketch_{unit}_{64 if scheme.use_64_bit_hash else 32}"
+    for action in (cdf.add_minhash(docs, scheme=scheme), cdf.drop_near_duplicates(docs, scheme=scheme)):
+        named = [name for step in lower(action).steps for name in step.action.compiled]
+        assert [name for name in named if "sketch" in name] == [kernel]
 
 
 def test_what_the_command_compiles():

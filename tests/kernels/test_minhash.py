@@ -54,8 +54,9 @@ def sketched(texts, word, parameters, *, width=None, words=None):
     """Sketch with the seed 0 and the same multipliers as increments, as libcudf's tests do."""
     data, offsets = spanned(texts)
     found = np.full((len(texts), len(parameters)), np.iinfo(word).max, dtype=word)
-    settings = shingle_settings(Scheme("characters" if width else "words", width or words, 1, 1))
-    sketch = minhash_sketch.sketch_32 if word is np.uint32 else minhash_sketch.sketch_64
+    scheme = Scheme("characters" if width else "words", width or words, 1, 1)
+    settings = shingle_settings(scheme)
+    sketch = getattr(minhash_sketch, f"sketch_{scheme.ngrams}_{32 if word is np.uint32 else 64}")
     sketch(data, offsets, *settings, word(0), parameters, parameters, found)
     return found.tolist()
 

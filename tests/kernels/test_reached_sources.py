@@ -72,7 +72,11 @@ def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied
 def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
     edit = lambda: replace(copied / "word_counts.py", "return 0xFFFD, 1\n    second", "return 0xFFFC, 1\n    second")  # noqa: E731
     changed = changed_by(edit)
-    assert {"word_pass.count_words_of_span", "minhash_sketch.sketch_32", "gram_pass.count_grams_of_span"} <= changed
+    assert {
+        "word_pass.count_words_of_span",
+        "minhash_sketch.sketch_words_32",
+        "gram_pass.count_grams_of_span",
+    } <= changed
     assert changed.isdisjoint({"row_copy.copy_rows", "union_find.join_edges", "minhash_bands.hash_bands_32"})
 
 
@@ -86,7 +90,7 @@ def test_a_constant_that_a_loop_fills_belongs_to_its_kernel(copied):
 def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied):
     edit = lambda: replace(copied / "eight_bytes.py", "return _store(data, at, word)", "return _store(data, at, ~word)")  # noqa: E731
     changed = changed_by(edit)
-    assert "minhash_sketch.sketch_32" in changed
+    assert "minhash_sketch.sketch_words_32" in changed
     assert "word_pass.count_words_of_span" not in changed
 
 
@@ -140,4 +144,8 @@ def test_all_that_compiled_functions_call_is_found():
 
 def test_what_stands_for_others_by_type_reaches_each_of_them(copied):
     edit = lambda: replace(copied / "murmur_windows.py", "return max(high, _1)", "return max(high, _2)")  # noqa: E731
-    assert {"minhash_sketch.sketch_32", "minhash_sketch.sketch_64", "murmur_windows.murmur_64"} <= changed_by(edit)
+    assert {
+        "minhash_sketch.sketch_words_32",
+        "minhash_sketch.sketch_words_64",
+        "murmur_windows.murmur_64",
+    } <= changed_by(edit)

@@ -51,7 +51,7 @@ from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import BadRow, Ranges
 from curator_df.core.runner.events import RunStarted, told_run
 from curator_df.core.runner.live_panel import live_panel
-from curator_df.core.runner.progress import progress_bar
+from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.runner.stages import SHOW, StageRunner, stage_identity, temporary_name
@@ -337,9 +337,8 @@ class Looks:
             released_after(session, actions, functools.partial(forget_run, run.run_id)),
             released_after(session, actions, functools.partial(forget_run, look.run_id)),
             told_run(session, RunStarted(f"a look at {names}", plan.input_bytes, plan.projected_bytes)),
-            progress_bar(f"passes of {names}", 1) as show,
+            passes_bar() as tell,
         ):
-            tell: SHOW = lambda title, done, total: show(done, title, total)  # noqa: E731
             try:
                 whole = here = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
                 if not np.array_equal(ranges.table, partitions.table):

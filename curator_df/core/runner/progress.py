@@ -6,9 +6,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
 
 from curator_df.core.sizes import show_duration
 
@@ -24,19 +24,48 @@ class Progress(Protocol):
 
 
 @contextmanager
-def progress_bar(title: str, total: int, *, is_wanted: bool = True) -> Iterator[Progress]:
+def progress_bar(title: str, total: int) -> Iterator[Progress]:
     """Show a bar for ``total`` ranges while the block runs; without a terminal, a line on standard error now and then."""
-    if not is_wanted or in_notebook() or sys.stderr is None:
-        yield _show_nothing
-    elif sys.stderr.isatty():
-        with _terminal_bar(title, total) as show:
-            yield show
-    else:
-        yield _Lines(title, total)
+    if not _in_terminal():
+        yield _show_nothing if in_notebook() or sys.stderr is None else _Lines(title, total)
+        return
+    with _terminal_bar() as bar:
+        task = bar.add_task(title, total=total, text="")
+
+        def show(done: int, text: str, total: int | None = None) -> None:
+            bar.update(task, completed=done, text=text, total=total)
+
+        yield show
 
 
 @contextmanager
-def _terminal_bar(title: str, total: int) -> Iterator[Progress]:
+def passes_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for the passes of a run while the block runs, from the first report on: title, done, and total of a pass.
+
+    The bar disappears when the block ends.
+    """
+    with ExitStack() as ends:
+        bar: Any = None
+        task, of_task = 0, ""
+
+        def show(title: str, done: int, total: int) -> None:
+            nonlocal bar, task, of_task
+            if bar is None:
+                bar = ends.enter_context(_terminal_bar(transient=True))
+                task, of_task = bar.add_task(title, total=total, text=""), title
+            if title != of_task:
+                bar.reset(task, description=title)
+                of_task = title
+            bar.update(task, completed=done, total=total)
+
+        yield show if _in_terminal() else _show_no_pass
+
+
+def _in_terminal() -> bool:
+    return not in_notebook() and sys.stderr is not None and sys.stderr.isatty()
+
+
+def _terminal_bar(*, transient: bool = False) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -49,13 +78,11 @@ def _terminal_bar(title: str, total: int) -> Iterator[Progress]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with RichProgress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total, text="")
+    return RichProgress(*columns, console=Console(stderr=True), transient=transient)
 
-        def show(done: int, text: str, total: int | None = None) -> None:
-            bar.update(task, completed=done, text=text, total=total)
 
-        yield show
+def _show_no_pass(title: str, done: int, total: int) -> None:
+    pass
 
 
 class _Lines:

@@ -15,10 +15,9 @@ from typing import Literal
 
 from dask.utils import parse_timedelta
 
-from curator_df.core.cluster_client import ClusterClient
+from curator_df.core.cluster_client import ClusterClient, address_of, restart
 from curator_df.core.memory.budget import Layout, least_with_workers
 from curator_df.core.sizes import read_size, show_count, show_size
-from curator_df.core.tasks.leak_probe import address_of, restart
 from curator_df.errors import ParameterError
 
 Unit = Literal["bytes", "seconds", "tasks"]

@@ -45,7 +45,7 @@ from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, told_run
 from curator_df.core.runner.live_panel import live_panel
-from curator_df.core.runner.progress import progress_bar
+from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.runner.stages import SHOW, STAGES_FOLDER, StageRunner
 from curator_df.core.sizes import show_count, show_size
@@ -315,9 +315,8 @@ class _Run:
             self.session.sampler.take()
         self.session.watchers.append(watch)
         try:
-            waits = any(step.barrier is not None for branch in self.fork.branches for step in branch.program.steps)
-            with progress_bar("comparing", 1, is_wanted=waits) as show:
-                branches = self._resolve(stages, lambda title, done, total: show(done, title, total))
+            with passes_bar() as show:
+                branches = self._resolve(stages, show)
             joined = dataclasses.replace(self.fork, branches=branches)
             stage = self.plan.stages[-1]
             job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
 
-from curator_df.core.cluster_client import ClusterClient
+from curator_df.core.cluster_client import ClusterClient, address_of, restart
 from curator_df.core.memory.leaks import LEAST_GROWTH_BYTES, PROBE_CALLS, Leak, LeakReceipt, left_by
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
@@ -21,7 +19,6 @@ PROBE_BLOCK_BYTES = 1_000_000
 PROBE_SECONDS = 60
 PROBE_LOOK_SECONDS = 0.5
 """Interval at which a probe is checked for whether its worker still exists: a step that leaks may crash it."""
-RESTART_SECONDS = 60
 
 
 def treat(
@@ -112,24 +109,3 @@ def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attemp
                 future.cancel()
                 return None
     return max(left.items(), key=lambda item: item[1]) if left else None
-
-
-def address_of(client: ClusterClient, worker: str) -> str | None:
-    """Return the address of the worker with this host and process ID."""
-    names = client.run(worker_name, on_error="ignore")
-    return next((address for address, name in names.items() if name == worker), None)
-
-
-def restart(client: ClusterClient, address: str) -> bool:
-    """Restart a worker on which no task runs; return False if it has no nanny for that, or did not stop."""
-    info = client.scheduler_info(n_workers=-1)["workers"].get(address, {})
-    if not info.get("nanny"):
-        return False
-    done = client.restart_workers([address], timeout=RESTART_SECONDS, raise_for_error=False)
-    # On a busy machine the new process may take longer to appear, but the old one is gone.
-    return bool(done.get(address) == "OK" or address not in client.nthreads())
-
-
-def worker_name() -> str:
-    """Return host and process ID of this process."""
-    return f"{socket.gethostname()}:{os.getpid()}"

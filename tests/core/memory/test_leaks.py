@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
+from curator_df.core.cluster_client import restart
 from curator_df.core.memory.leaks import Leak, LeakWatch, theil_sen, trend_probability
 from curator_df.core.runner import run
 from curator_df.core.tasks import leak_probe
-from curator_df.core.tasks.leak_probe import restart, treat
+from curator_df.core.tasks.leak_probe import treat
 
 MB = 1_000_000
 

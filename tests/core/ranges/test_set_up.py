@@ -15,6 +15,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.cluster_client import restart
 from curator_df.core.memory import held as memory_held
 from curator_df.core.memory.held import release_held
 from curator_df.core.memory.resources import Capacity, shared
@@ -22,7 +23,6 @@ from curator_df.core.planning.program import lower
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
-from curator_df.core.tasks.leak_probe import restart
 from tests.contracts.operator_cases import kernels_of
 
 ROWS = 400

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo: what it prints, keeps and leaves behind."""
+
+import io
+import os
+import sys
+
+import pytest
+from rich.console import Console
+
+from curator_df import demo, demo_corpus
+from curator_df.demo_corpus import read_corpus
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """A cache folder and a folder for temporary files, for this process and those that it starts."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setenv("CURATOR_DF_CACHE", os.environ.get("CURATOR_DF_CACHE", str(demo_corpus.kept_folder("kernels"))))
+    monkeypatch.setattr(demo_corpus, "kept_folder", lambda name: tmp_path / "cache" / name)
+    return tmp_path
+
+
+def printed_by(folder=None):
+    console = Console(file=io.StringIO(), width=200, markup=False)
+    assert demo.run_demo(console, folder, "datatrove_gopher_quality", "1GB", 1)
+    return console.file.getvalue()
+
+
+def test_the_second_demo_collects_nothing_and_no_demo_leaves_temporary_files(environment):
+    first, second = printed_by(), printed_by()
+    kept = list((environment / "cache" / "demo").iterdir())
+    assert len(kept) == 1
+    corpus = read_corpus(kept[0])
+    assert corpus.is_enough
+    assert corpus.text_bytes < demo_corpus.DEMO_BYTES
+    for shown in (first, second):
+        assert f"Corpus: {corpus.documents:,} documents, 20 MB of text in {kept[0]}" in shown
+        assert f"{corpus.documents:,} read" in shown
+        assert "Some of the rows that were dropped:" in shown
+    assert first.startswith("Collecting text")
+    assert "Collecting" not in second
+    assert list((environment / "tmp").iterdir()) == []
+
+
+def test_a_named_folder_gets_its_own_copy_of_the_corpus(environment):
+    target = environment / "named"
+    (target / "corpus").mkdir(parents=True)
+    (target / "corpus" / "manuals.jsonl").write_text("of an earlier demo\n")
+    printed_by(target)
+    corpus = read_corpus(target / "corpus")
+    assert corpus is not None
+    assert {path.name for path in (target / "corpus").iterdir()} == {path.name for path in corpus.files} | {
+        demo_corpus.ABOUT
+    }
+    assert list((target / "clean").glob("*.parquet"))
+
+
+def test_progress_is_shown_as_lines_where_there_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(demo, "TOLD_SECONDS", -1.0)
+    console, bar = Console(file=io.StringIO()), []
+    tell = demo._shown(console, lambda done, text: bar.append((done, text)))
+    tell(1_200, 3_400_000)
+    tell(9_000, 21_000_000)
+    assert console.file.getvalue() == "3 of 20 MB, 1,200 documents\n21 of 20 MB, 9,000 documents\n"
+    assert bar == [(3, "MB, 1,200 documents"), (20, "MB, 9,000 documents")]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"could not be collected: File exists: .*/file"):
+        demo._gather(tmp_path / "file", lambda *_: None)
