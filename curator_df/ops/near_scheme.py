@@ -64,7 +64,7 @@ class NearQuestion:
     """Rows of another table."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings as they are stored with the groups."""
+        """Return the settings in the form that is stored with the groups."""
         against = self.against
         fields = {name: value for name, value in vars(self.scheme).items() if name not in ("name", "source")}
         return {
