@@ -93,6 +93,7 @@ WITH_A_WAY_OUT = {
     "cluster/cgroups.py",
     "core/memory/limits.py",  # the file that lists cgroups; where it is missing there are none
     "kernels/compile_cache.py",  # /proc/cpuinfo, or what the platform says
+    "core/memory/address_space.py",  # RLIMIT_AS, and how much of it is used where it is set
     "cluster/surroundings.py",  # RLIMIT_AS and RLIMIT_NOFILE, of every Unix
 }
 
