@@ -83,7 +83,8 @@ def read(
     rows, aside = [], []
     for piece in source.cut(10**9):
         for block in source.blocks(piece, block_bytes=block_bytes, on_bad_row=aside.append):
-            rows += list(zip(block.index.tolist(), block.astype(object).to_dict("records"), strict=True))
+            values = block.astype(object).to_dict("records") if len(block.columns) else [{}] * len(block)  # pandas: []
+            rows += list(zip(block.index.tolist(), values, strict=True))
     return rows, aside
 
 
