@@ -8,6 +8,7 @@ the way; the client finds it in the functions that it sent.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import traceback
 import types
@@ -26,6 +27,8 @@ NO_COLUMNS = 0x80 | 13 << 3
 """Begins an entry of CPython's table of lines that has a line and no columns."""
 MOST_VALUES = 100_000
 """Values that are looked at in search of functions."""
+HELD_OUTSIDE: tuple[Any, ...] = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError, SyntaxError)
+"""Errors of Python that hold their words outside their arguments."""
 
 Frame = tuple[str, int, str]
 
@@ -61,11 +64,26 @@ def with_user_frames(exc: BaseException, sent: Any) -> BaseException:
     sent : Any
         What was sent to the worker: an expression of Dask, or a job. Functions are searched in it.
     """
+    _restore_words(exc)
     frames, _ = vars(exc).pop(ATTRIBUTE, None), vars(exc).pop(KEY, None)
     if not frames:
         return exc
     codes = list(codes_in(sent)) if any(_is_nameless(frame[0]) for frame in frames) else []
     return exc.with_traceback(_as_traceback([_located(frame, codes) for frame in frames]))
+
+
+def _restore_words(exc: BaseException) -> None:
+    """Give errors that hold their words outside their arguments, and lost them on the way, these words again.
+
+    tblib, with which Dask pickles errors, makes some without a call of their ``__init__``: their text is empty.
+    """
+    one: BaseException | None = exc
+    while one is not None:
+        kind = next((kind for kind in HELD_OUTSIDE if isinstance(one, kind)), None)
+        if kind is not None and one.args:
+            with contextlib.suppress(TypeError):  # a class of the user's with other arguments
+                kind.__init__(one, *one.args)
+        one = one.__cause__ or one.__context__
 
 
 def _is_nameless(filename: str) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import functools
 import linecache
+import pickle
 import traceback
 
 import cloudpickle
 import pytest
+import tblib.pickling_support
 
 from curator_df.core.user_frames import MOST_FRAMES, codes_in, keep_user_frames, with_user_frames
 
@@ -112,3 +114,45 @@ def test_an_error_without_frames_is_left_as_it_is():
 
 def test_functions_of_libraries_are_not_searched():
     assert list(codes_in([linecache.getline, functools.partial(traceback.print_exc)])) == []
+
+
+def decode():
+    return b"caf\xe9".decode()
+
+
+def parse():
+    return compile("1 +", "rule", "eval")
+
+
+def chained():
+    try:
+        "\ud800".encode()
+    except UnicodeError as exc:
+        raise ValueError("a row") from exc
+
+
+class OwnDecodeError(UnicodeDecodeError):
+    def __init__(self, path):
+        super().__init__("utf-8", b"\xff", 0, 1, f"in {path}")
+        self.args = (path,)
+
+
+def of_a_user():
+    raise OwnDecodeError("a.txt")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [(decode, "can't decode byte 0xe9"), (parse, "invalid syntax"), (chained, "a row"), (of_a_user, "in a.txt")],
+)
+def test_an_error_says_the_same_after_tblib_has_pickled_it(call, words):
+    with pytest.raises((ValueError, SyntaxError), match=words) as told:
+        call()
+    sent = told.value
+    every = [sent, *filter(None, [sent.__cause__])]
+    tblib.pickling_support.install(*every)  # as a worker of Dask does
+    arrived = with_user_frames(pickle.loads(pickle.dumps(sent)), None)
+    assert type(arrived) is type(sent)
+    assert arrived.args == sent.args
+    if call is not of_a_user:  # whose arguments are not those of the class
+        assert [str(one) for one in [arrived, *filter(None, [arrived.__cause__])]] == [str(one) for one in every]
