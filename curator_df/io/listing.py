@@ -42,7 +42,9 @@ READERS = {
     "read_warc": (".warc", ".wet"),
 }
 """Readers by the suffixes of their files, for errors."""
-OTHER_SUFFIXES = tuple(
+ARC_SUFFIXES = tuple(".arc" + packed for packed in ("", *COMPRESSED_SUFFIXES))
+"""Suffixes of web crawls in the format before WARC, which has no reader."""
+OTHER_SUFFIXES = ARC_SUFFIXES + tuple(
     plain + packed for plains in READERS.values() for plain in plains for packed in ("", *COMPRESSED_SUFFIXES)
 )
 SHOWN_NAMES = 8
@@ -345,14 +347,6 @@ def _new_directory(path: str, visited: set[tuple[int, int]]) -> bool:
     return True
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    return _tell(entry, entry.is_dir)
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    return _tell(entry, entry.is_file)
-
-
 def _tell(entry: os.DirEntry[str], ask: Callable[[], bool]) -> bool:
     """Ask what a name stands for; a link that leads to itself is like one that leads nowhere: no file, no directory."""
     try:
@@ -371,11 +365,11 @@ def _walk(directory: str, suffixes: tuple[str, ...], visited: set[tuple[int, int
             continue
         # Sorted in reverse: of two links to one directory, the first by name is walked, independent of the order on disk.
         for entry in sorted(_visible(directory), key=lambda item: item.name, reverse=True):
-            if _is_directory(entry):
+            if _tell(entry, entry.is_dir):
                 pending.append(entry.path)
                 continue
             _require_target(entry, suffixes)
-            if (not suffixes or entry.name.lower().endswith(suffixes)) and _is_file(entry):
+            if (not suffixes or entry.name.lower().endswith(suffixes)) and _tell(entry, entry.is_file):
                 yield _stamped(entry.path)
 
 
@@ -395,7 +389,7 @@ def _glob(directory: str, parts: list[str], suffixes: tuple[str, ...], recursive
         for entry in _visible(directory, part):
             if not matches(entry.name):
                 continue
-            if not rest or _is_directory(entry):
+            if not rest or _tell(entry, entry.is_dir):
                 yield from _glob(entry.path, rest, suffixes, recursive)
             else:
                 _require_target(entry, None)
@@ -424,7 +418,7 @@ def _directories(root: str) -> Iterator[str]:
             yield directory
             below = []
             for entry in _visible(directory):
-                if _is_directory(entry):
+                if _tell(entry, entry.is_dir):
                     below.append(entry.path)
                 else:
                     _require_target(entry, None)
@@ -447,12 +441,15 @@ def _names(names: Iterable[str]) -> str:
 
 def _readers(names: Iterable[str]) -> str:
     """Name the readers for files with these names."""
+    names = list(names)
     found = {
         f"{reader} reads files that end in {_either(suffixes)}"
         for name in names
         for reader, suffixes in READERS.items()
         if name.lower().endswith(tuple(plain + packed for plain in suffixes for packed in ("", *COMPRESSED_SUFFIXES)))
     }
+    if any(name.lower().endswith(ARC_SUFFIXES) for name in names):
+        found.add("ARC files have no reader: convert them to WARC (warcio recompress old.arc.gz new.warc.gz)")
     return "".join(f". {said}" for said in sorted(found))
 
 

@@ -344,6 +344,14 @@ def test_the_error_of_a_directory_names_the_readers_of_what_is_there(tmp_path):
         list_files("memory://readers", suffixes=[".jsonl"])
 
 
+@pytest.mark.parametrize("name", ["a.arc", "a.arc.gz", "below/A.ARC.GZ"])
+def test_the_error_of_a_directory_of_arc_files_says_how_to_convert_them(tmp_path, name):
+    (tmp_path / "below").mkdir()
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(InputError, match=r"ARC files have no reader: convert them to WARC \(warcio recompress"):
+        list_files(tmp_path, suffixes=[".warc", ".warc.gz"])
+
+
 def test_the_suffixes_of_readers_are_those_in_errors():
     from curator_df.io import jsonl, parquet, text_files, warc
     from curator_df.io.listing import COMPRESSED_SUFFIXES, READERS
