@@ -71,6 +71,8 @@ _IP_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _IP_AFTER = re.compile(r":\d{2,5}(?![\d.])|/\d{1,2}(?![\d./])", re.ASCII)
+# A product and its version, as browsers name themselves (SamsungBrowser/12.1.1.36).
+_PRODUCT_BEFORE = re.compile(r"(?<![\w./-])[A-Z][A-Za-z]{1,30}/$")
 _SLICE_BEFORE = re.compile(r"[\w)\]]\[$")
 _CLOCK_LIKE = re.compile(r"\d{4}(?::\d\d){7}", re.ASCII)
 
@@ -207,8 +209,9 @@ def _is_ipv4(text: str, start: int, stop: int) -> bool:
     if _VERSION_BEFORE.search(before) or _VERSION_AFTER.match(text, stop):
         return False
     first, *others = map(int, value.split("."))
-    is_small = (first < 10 and max(others) < 100) or (first != 10 and max(first, *others) < 32)
-    return not is_small or value in _RESOLVERS or bool(_IP_BEFORE.search(before) or _IP_AFTER.match(text, stop))
+    is_doubtful = (first < 10 and max(others) < 100) or (first != 10 and max(first, *others) < 32)
+    is_doubtful = is_doubtful or (before.endswith("/") and _PRODUCT_BEFORE.search(before) is not None)
+    return not is_doubtful or value in _RESOLVERS or bool(_IP_BEFORE.search(before) or _IP_AFTER.match(text, stop))
 
 
 def _is_ipv6(text: str, start: int, stop: int) -> bool:
