@@ -98,9 +98,9 @@ def redact_pii(
     ssn           a valid ``ddd-dd-dddd`` of the USA, but not after ``part no.`` and the like; after ``SSN`` also with other
                   separators
     ip            IPv4 with octets up to 255, except those that begin with 0, 127 or 255, which identify nobody, and
-                  versions. Small numbers such as ``2.0.0.4`` count only after a word such as ``IP``, in a URL, or before
-                  a port or network length. IPv6 of global, unique local or link-local scope with a digit, written with
-                  four digits in the first group
+                  versions. Small numbers such as ``2.0.0.4``, and numbers after a product such as ``Chrome/``, count only
+                  after a word such as ``IP``, in a URL, or before a port or network length. IPv6 of global, unique local
+                  or link-local scope with a digit, written with four digits in the first group
     phone         numbers with ``+``, an assigned country code and a length that fits it, except decimals; ten digits in
                   North American groups, separated by spaces only after a word such as ``call``; after ``Tel.:``,
                   ``Fax:`` and the like, in ten languages, 7 to 15 digits
