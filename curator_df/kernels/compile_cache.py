@@ -2,7 +2,8 @@
 """The folder of compiled kernels: one file for each kernel, named after what it is made of.
 
 A file is found again as long as its sources, numba, llvmlite, NumPy, Python and the CPU are the same, wherever the package is
-installed, and whenever. Nothing here imports numba (see `kernel_cache`).
+installed, and whenever. Kernels that came with the package (`shipped_kernels`) are used where the folder has none. Nothing here
+imports numba (see `kernel_cache`).
 
 The folder is ``$CURATOR_DF_CACHE``, or ``$NUMBA_CACHE_DIR/curator_df``, or ``curator_df/kernels`` in ``$XDG_CACHE_HOME`` or
 ``~/.cache``, or, where none can be written to, a folder of this user in the directory for temporary files.
@@ -26,6 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from curator_df.kernels.reached_sources import kernel_digest
+from curator_df.kernels.shipped_kernels import shipped_path
 
 LOG = logging.getLogger("curator_df")
 
@@ -74,9 +76,14 @@ def path_of(kernel: str) -> Path:
     return cache_folder() / _environment() / f"{kernel}-{kernel_digest(kernel)}.nbc"
 
 
+def shipped(kernel: str) -> Path | None:
+    """Return the file of a kernel that came with the package; None if there is none, or settings of numba ask for other code."""
+    return None if any(name in os.environ for name in _SETTINGS) else shipped_path(kernel, kernel_digest(kernel))
+
+
 def is_compiled(kernel: str) -> bool:
     """Tell whether a kernel can be loaded by a process like this one."""
-    return path_of(kernel).exists()
+    return path_of(kernel).exists() or shipped(kernel) is not None
 
 
 def missing_kernels(kernels: Iterable[str]) -> list[str]:

@@ -45,13 +45,20 @@ class KernelCache(_Cache):
             yield
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load the kernel, if it is there and was compiled for this CPU."""
+        """Load the kernel, if it is there and was compiled for this CPU, or came with the package for all CPUs like it."""
         data = compile_cache.read_kernel(compile_cache.path_of(self.name))
+        shipped = None if data is not None else compile_cache.shipped(self.name)
+        if shipped is not None:
+            data = compile_cache.read_kernel(shipped)
         if data is None:
             return None
         target_context.refresh()
-        target, wanted, result = pickle.loads(data)  # noqa: S301 - of this user's own folder
-        if (target, wanted) != (target_context.codegen().magic_tuple(), str(sig)):
+        target, wanted, result = pickle.loads(data)  # noqa: S301 - of this user's own folder, or of the package
+        here = target_context.codegen().magic_tuple()
+        fits = (
+            target[0] == here[0] if shipped is not None else target == here
+        )  # its folder says that this CPU has the baseline
+        if not fits or wanted != str(sig):
             return None
         self.loaded += 1
         return CompileResult._rebuild(target_context, *result)

@@ -109,7 +109,7 @@ COMPONENTS = ("union_find.join_edges", "union_find.name_roots")
 
 
 Unit = Literal["characters", "normalized", "words"]
-"""What shingles are made of; see `minhash_scheme.shingle_unit`."""
+"""Kind of shingles; see `minhash_scheme.shingle_unit`."""
 
 
 def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:

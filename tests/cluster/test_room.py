@@ -171,7 +171,7 @@ def test_where_each_process_holds_150_mb_more_a_run_keeps_the_budget_all_the_sam
     assert told["in_process"] == in_process, told
     measured, projected, allowed = told["bytes"]
     assert told["held"] + told["work"] <= allowed, told
-    assert told["held"] > 300 * MB, "the hook of this test has no effect"
+    assert told["held"] > 270 * MB, "the hook of this test has no effect"  # 140 MB of it without the hook
     assert measured <= projected <= allowed, told
     assert told["rows"] == 2_000
     if not in_process:
