@@ -53,10 +53,14 @@ def missing_extra(needed_by: str, package: str, extra: str) -> MissingExtraError
 
 def install_command(extra: str) -> str:
     """Return the command that installs an extra in this environment."""
+    return f"{pip_install()} {_arguments(extra)}"
+
+
+def pip_install() -> str:
+    """Return the beginning of a command that installs a package in this environment."""
     python = shlex.quote(sys.executable)
     has_pip = importlib.util.find_spec("pip") is not None  # uv creates environments without it
-    pip = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
-    return f"{pip} {_arguments(extra)}"
+    return f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
 
 
 def _arguments(extra: str) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.arguments import absolute
+from curator_df.core.files.storage import file_system
 from curator_df.core.files.transient import is_transient, patiently
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.io.formats import ways_out
@@ -249,6 +250,9 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
     if os.path.isdir(path):
         found = sorted(set(_walk(path, suffixes, set())))
         if not found:
+            for name in filter(lambda name: name.lower().endswith(suffixes), os.listdir(path)):
+                if not os.path.isfile(there := os.path.join(path, name)) and not os.path.isdir(there):
+                    _refuse_what_is_there(there, name)
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             others = [name for name, _, _ in _walk(path, OTHER_SUFFIXES, set())] if suffixes else []
             hints = _readers(others) + (ways_out(os.listdir(path)) if suffixes else "")
@@ -267,9 +271,7 @@ def _absolute(entry: str, options: Mapping[str, Any]) -> str:
     """Return an entry as an absolute path, or as a URL in its file system's form."""
     if not _is_remote(entry):
         return absolute(os.path.expanduser(entry.removeprefix("file://")))
-    import fsspec
-
-    system, path = fsspec.core.url_to_fs(entry, **options)
+    system, path = file_system(entry, options)
     return str(system.unstrip_protocol(path.rstrip("/")))
 
 
@@ -454,14 +456,9 @@ def _readers(names: Iterable[str]) -> str:
 
 
 def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> list[_Found]:
-    import fsspec
-
     if "::" in url:
         raise ParameterError(f"chained URLs are not supported: {url!r}. Pass the URLs of the files themselves")
-    try:
-        system, path = fsspec.core.url_to_fs(url, **options)
-    except (ImportError, ValueError) as exc:
-        raise ParameterError(f"cannot read {url!r}: {exc}") from exc
+    system, path = file_system(url, options)
     try:
         infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
     except (CuratorError, OSError):
@@ -472,8 +469,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
             f"cannot list {url!r}: {type(exc).__name__}: {exc}. Check the address, the network and the credentials"
         ) from exc
     if not infos:
-        others = _remote_infos(system, path, OTHER_SUFFIXES) if suffixes else []
-        readers = _readers(info["name"] for info in others)
+        readers = _readers(info["name"] for info in _remote_infos(system, path, OTHER_SUFFIXES)) if suffixes else ""
         raise InputError(f"nothing matches {url!r}; {_nearest_remote(system, path)}{readers}")
     return sorted(_remote_found(system, url, info) for info in infos)
 

@@ -107,10 +107,12 @@ def from_source(
     """
     parts = _parts(source, ranges, block_bytes) if in_parts else None
     read = ReadPartition(source, ranges, block_bytes, explicit, parts)
+    meta = source.meta
     with dask.config.set({"dataframe.convert-string": False}):
-        # Otherwise Dask converts blocks, and turns lists and dicts into their text.
-        mapped = dd.from_map(read, range(len(ranges if parts is None else parts)), meta=source.meta, label="read")
-    table = new_collection(ReadTable(*mapped.expr.operands))
+        # Otherwise Dask converts blocks, and turns lists and dicts into their text. It takes time for each column of a table.
+        mapped = dd.from_map(read, range(len(ranges if parts is None else parts)), meta=meta[[]], label="read")
+    operands = dict(zip(mapped.expr._parameters, mapped.expr.operands, strict=True)) | {"user_meta": meta}
+    table = new_collection(ReadTable(*operands.values()))
     return to_backend(table, backend)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -36,10 +37,10 @@ def require_writable(df: Any, operator: str, suffix: str) -> None:
     if not names:
         why = f": {found}" if (found := why_no_columns(df)) else ". Keep at least one"
         raise ColumnError(f"{operator}: the table has no columns, so the files would have none{why}")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    twice, times = Counter(names).most_common(1)[0]
+    if times > 1:
         raise ColumnError(
-            f"{operator}: the table has {names.count(twice)} columns named {twice!r}, but a file can have only one. Rename or "
+            f"{operator}: the table has {times} columns named {twice!r}, but a file can have only one. Rename or "
             f"drop one. The columns are: {', '.join(map(repr, names))}"
         )
     _require_types(arrow_schema(host_block(df._meta)), operator, is_parquet=suffix == "parquet")

@@ -14,8 +14,8 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from curator_df.core.files import transient
-from curator_df.errors import InputError, ParameterError, RemoteFileError
+from curator_df.core.files import storage, transient
+from curator_df.errors import InputError, MissingExtraError, ParameterError, RemoteFileError
 from curator_df.io.listing import list_files
 
 
@@ -281,8 +281,42 @@ def test_urls(memory, url, expected):
 def test_a_url_that_matches_nothing_is_an_error(memory):
     with pytest.raises(InputError, match=r"nothing matches 'memory://data/none.*has.*b\.jsonl"):
         list_files("memory://data/none*")
-    with pytest.raises(ParameterError, match="cannot read 'nosuch://x'"):
+    with pytest.raises(ParameterError, match=r"'nosuch://x' cannot be used: .*nosuch"):
         list_files("nosuch://x")
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "said"),
+    [
+        (
+            ImportError("Install s3fs to access S3"),
+            MissingExtraError,
+            r"\(Install s3fs to access S3\)\. Install it with: .*pip.* s3fs$",
+        ),
+        (ConnectionRefusedError(111, "refused"), RemoteFileError, "cannot be opened: .*refused. Check the address"),
+        (OSError("Unable to load libjvm\ndlopen failed"), RemoteFileError, "Unable to load libjvm. Check the address"),
+        (
+            TypeError("unexpected keyword argument 'token'"),
+            ParameterError,
+            "cannot be used: unexpected keyword argument",
+        ),
+    ],
+)
+def test_a_file_system_that_cannot_be_opened_is_an_error_with_the_way_out(monkeypatch, failure, kind, said):
+    def opened(url, **options):
+        raise failure
+
+    monkeypatch.setattr(storage.fsspec.core, "url_to_fs", opened)
+    for call in (lambda: list_files("s3://b/k"), storage.Folder("s3://b/k").names):
+        with pytest.raises(kind, match=rf"^'s3://b/k' .*{said}"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "b.JSONL.gz"])
+def test_a_pipe_in_a_folder_is_named(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=rf"{name}' is a pipe, which can be read only once"):
+        list_files(tmp_path, suffixes=(".jsonl", ".jsonl.gz"))
 
 
 def test_many_files_pickle_small(tmp_path):

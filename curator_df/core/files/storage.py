@@ -23,10 +23,19 @@ import fsspec
 from fsspec.spec import AbstractBufferedFile
 
 from curator_df.core.arguments import absolute
+from curator_df.core.extras import pip_install
 from curator_df.core.files.transient import patiently
 from curator_df.core.files.write_only import WriteOnly
 from curator_df.core.sizes import show_size
-from curator_df.errors import CuratorError, DiskFullError, OutputChangedError, OutputExistsError, ParameterError
+from curator_df.errors import (
+    CuratorError,
+    DiskFullError,
+    MissingExtraError,
+    OutputChangedError,
+    OutputExistsError,
+    ParameterError,
+    RemoteFileError,
+)
 
 JOURNAL_FOLDER = "_curator"
 """Folder for the journal and temporary files; readers skip names that begin with an underscore."""
@@ -44,6 +53,47 @@ PART_BYTES = 5 << 20
 _UNUSABLE = (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionError)
 
 T = TypeVar("T")
+
+
+_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("abfs", "abfss", "az", "adl"), "adlfs"),
+    **dict.fromkeys(("http", "https"), "requests aiohttp"),
+    **dict.fromkeys(("sftp", "ssh"), "paramiko"),
+    "hf": "huggingface_hub",
+    "smb": "smbprotocol",
+    "oss": "ossfs",
+    "webhdfs": "requests",
+}
+"""Packages that a protocol needs, as pip names them."""
+
+
+def file_system(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it.
+
+    Raises
+    ------
+    MissingExtraError
+        If a package that the protocol needs is not installed.
+    ParameterError
+        If the protocol is unknown, or an option is wrong.
+    RemoteFileError
+        If the file system cannot be reached.
+    """
+    try:
+        return fsspec.core.url_to_fs(url, **options)  # type: ignore[no-any-return]
+    except ImportError as exc:
+        package = _PACKAGES.get(url.partition("://")[0])
+        way_out = f" Install it with: {pip_install()} {package}" if package else ""
+        raise MissingExtraError(f"{url!r} needs a package that is not installed ({exc}).{way_out}") from exc
+    except (TypeError, ValueError) as exc:
+        raise ParameterError(f"{url!r} cannot be used: {exc}") from exc
+    except OSError as exc:
+        said = str(exc).partition("\n")[0]
+        raise RemoteFileError(
+            f"{url!r} cannot be opened: {said}. Check the address, the network, and what its protocol needs on this machine"
+        ) from exc
 
 
 @dataclass(frozen=True)
@@ -84,10 +134,7 @@ class Folder:
 
     @cached_property
     def _filesystem(self) -> tuple[Any, str]:
-        try:
-            return fsspec.core.url_to_fs(self.url, **self.options)  # type: ignore[no-any-return]
-        except (ImportError, ValueError) as exc:  # its package is not installed, or the protocol is unknown
-            raise ParameterError(f"{self.url!r} cannot be used: {exc}") from exc
+        return file_system(self.url, self.options)
 
     @property
     def is_local(self) -> bool:

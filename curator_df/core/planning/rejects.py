@@ -8,12 +8,15 @@ Added columns all begin with ``reject_``: ``step``, ``reason``, ``rule``, ``valu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import infer_dtype
 
+from curator_df.core.columns import is_text
 from curator_df.core.files.storage import shown_path
 from curator_df.core.host_blocks import host_block
 from curator_df.core.ranges.blocks import Outcome
@@ -78,7 +81,16 @@ def _matched(why: Mapping[str, Any], rows: int, files: Sequence[str]) -> dict[st
 
 
 def _as_read(removed: Any, name: str, source_meta: Any) -> Any:
+    """Return a column in the type that it was read in; empty if a step removed it, or gave it values of another kind."""
     dtype = source_meta.dtypes[name]
-    if name in removed and removed.dtypes[name] == dtype:
-        return removed[name]
+    if name in removed:
+        column = removed[name]
+        if column.dtype == dtype:
+            return column
+        is_same_text = (
+            is_text(dtype) and is_text(column.dtype) and infer_dtype(column, skipna=True) in ("string", "empty")
+        )
+        if is_same_text or (dtype.kind == column.dtype.kind and dtype.kind in "iufb"):
+            with suppress(TypeError, ValueError, OverflowError, pa.ArrowInvalid):  # a value that the type does not hold
+                return column.astype(dtype)  # an assigned text or number has another type of the same kind
     return pd.Series(pd.array([None] * len(removed), dtype=dtype), index=removed.index)

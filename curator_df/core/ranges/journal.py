@@ -423,7 +423,8 @@ def difference(plan: dict[str, Any], identity: Identity) -> str:
         return f"the steps changed from {names[0]} to {names[1]}"
     if plan["sink"] == identity.sink:
         return ""
-    known = changes(plan["output"], identity.output) if plan.get("output") else ""
+    is_other_format = not plan.get("output") or set(plan["output"]) != set(identity.output)
+    known = "" if is_other_format else changes(plan["output"], identity.output)
     return f"the output option {known}" if known else "the output's format or its parameters changed"
 
 

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import curator_df as cdf
@@ -175,3 +176,35 @@ def test_a_value_that_is_no_number_is_missing():
     table = reject_rows("step", block, outcome, ["a.jsonl"], block.iloc[:0])
     assert table["reject_value"].isna().tolist() == [True, False]
     assert table[["reject_rule", "reject_threshold", "reject_matched_offset"]].isna().all(axis=None)
+
+
+TEXT, WHOLE = pd.StringDtype("pyarrow"), pd.Int64Dtype()
+
+
+@pytest.mark.parametrize(
+    ("values", "read", "kept"),
+    [
+        (pd.array(["a", None], dtype=pd.StringDtype("pyarrow", na_value=float("nan"))), TEXT, ["a", None]),
+        (np.array(["a", None], dtype=object), TEXT, ["a", None]),
+        (pd.array(["a", None], dtype=pd.ArrowDtype(pa.large_string())), TEXT, ["a", None]),
+        (np.array(["a", 1], dtype=object), TEXT, [None, None]),
+        (np.array([[1], [2], None], dtype=object)[:2], TEXT, [None, None]),
+        (np.array([1, 2]), WHOLE, [1, 2]),
+        (np.array([1, 1 << 40]), pd.ArrowDtype(pa.int32()), [None, None]),
+        (np.array([1.5, 2.0]), WHOLE, [None, None]),
+        (np.array([1.5, 2.0]), pd.Float64Dtype(), [1.5, 2.0]),
+        (np.array([True, False]), pd.BooleanDtype(), [True, False]),
+    ],
+)
+def test_values_that_a_step_assigned_are_kept_where_the_read_type_holds_them(values, read, kept):
+    block = pd.DataFrame({"new": values}, index=pd.Index([0, 9], name="address"))
+    meta = pd.DataFrame({"new": pd.array([], dtype=read)})
+    gone = reject_rows("step", block, Outcome(block.iloc[:0], dropped={"short": 2}), ["a.jsonl"], meta)
+    assert gone.dtypes["new"] == read
+    assert [None if pd.isna(value) else value for value in gone["new"]] == kept
+
+
+def test_a_text_that_was_assigned_is_in_the_rejects(tmp_path):
+    docs = write_files(tmp_path / "in", [f"text {row}" for row in range(6)], 2).assign(text="the same")
+    gone = rejects_of(docs.curate.drop_exact_duplicates(), tmp_path)
+    assert gone["text"].tolist() == ["the same"] * 5

@@ -184,6 +184,10 @@ def test_files_without_a_journal_cannot_be_resumed(out, sink):
             "the output option compression changed from 'zstd' to 'snappy'",
         ),
         ({"sink": "another"}, "the output's format or its parameters changed"),
+        (
+            {"sink": "another", "output": {"compression": ("'none'", "of none"), "lines": ("1", "of 1")}},
+            r"/out: the output's format or its parameters changed\.",
+        ),
     ],
 )
 def test_another_run_is_refused_with_what_differs(out, sink, other, said):
