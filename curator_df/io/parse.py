@@ -58,39 +58,6 @@ NO_ROW = Failure("syntax", NOT_AN_OBJECT)
 """Failure of a line that is not one JSON object; `formats.why_no_row` finds a more specific reason."""
 
 
-def parse_lines(
-    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
-) -> pa.Table:
-    """Parse lines into a table of exactly this schema, one row a line.
-
-    Parameters
-    ----------
-    data : ndarray of uint8
-        The chunk. Bytes that are not in ``lines`` must be blank.
-    lines : Lines
-        Lines that begin with ``{`` and end with ``}``, in valid UTF-8: others can crash pyarrow.
-    schema : pyarrow.Schema
-        Columns and types of the result.
-    ignore_unknown : bool
-        Whether to ignore fields that are not in the schema, instead of failing.
-    as_text : sequence of str
-        Text columns in which numbers and booleans are read literally.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If a line is broken, does not fit the schema, or has more than one object.
-
-    Notes
-    -----
-    Rows: all. Peak extra memory: 1.0 x chunk (the table). Computes: no.
-    """
-    found = try_parse(data, lines, schema, ignore_unknown=ignore_unknown, as_text=as_text)
-    if isinstance(found, str):
-        raise pa.ArrowInvalid(found)
-    return found
-
-
 def longest_of(lines: Lines) -> int:
     """Return the length of the longest line in bytes."""
     return int((lines.stops - lines.starts).max()) if len(lines) else 0
@@ -134,7 +101,25 @@ def _parse_rows(
 def try_parse(
     data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
 ) -> pa.Table | str:
-    """Parse lines like `parse_lines`, or return in words why they cannot be parsed."""
+    """Parse lines into a table of exactly this schema, one row a line, or return in words why they cannot be parsed.
+
+    Parameters
+    ----------
+    data : ndarray of uint8
+        The chunk. Bytes that are not in ``lines`` must be blank.
+    lines : Lines
+        Lines that begin with ``{`` and end with ``}``, in valid UTF-8: others can crash pyarrow.
+    schema : pyarrow.Schema
+        Columns and types of the result.
+    ignore_unknown : bool
+        Whether to ignore fields that are not in the schema, instead of failing.
+    as_text : sequence of str
+        Text columns in which numbers and booleans are read literally.
+
+    Notes
+    -----
+    Rows: all. Peak extra memory: 1.0 x chunk (the table). Computes: no.
+    """
     return try_parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown, as_text=as_text)
 
 
