@@ -29,7 +29,7 @@ from curator_df.io.lines import (
     newline_positions,
     oversize_error,
 )
-from curator_df.io.parse import LARGEST_LINE_BYTES, LONG_BLANK, NO_ROW, Failure, failing_lines, parse_lines, try_parse
+from curator_df.io.parse import LARGEST_LINE_BYTES, LONG_BLANK, NO_ROW, Failure, failing_lines, try_parse
 from curator_df.io.scan import Lines, scan_lines
 from curator_df.io.text_field import TextField
 from curator_df.io.whole_numbers import rounded_rows
@@ -131,13 +131,17 @@ class ChunkReader:
         found = try_parse(data, lines, schema, **how)
         if not isinstance(found, str):
             return found, lines
-        is_good = np.ones(len(lines), np.bool_)
-        for number, failure in failing_lines(data, lines, schema, **how):
-            self._bad_line(data, lines, number, failure, place)
-            is_good[number] = False
-        _blank(data, lines.keep(~is_good))
-        lines = lines.keep(is_good)
-        return parse_lines(data, lines, schema, **how), lines
+        for halves_all in (False, True):
+            is_good = np.ones(len(lines), np.bool_)
+            for number, failure in failing_lines(data, lines, schema, **how, halves_all=halves_all):
+                self._bad_line(data, lines, number, failure, place)
+                is_good[number] = False
+            _blank(data, lines.keep(~is_good))
+            lines = lines.keep(is_good)
+            found = try_parse(data, lines, schema, **how)
+            if not isinstance(found, str):
+                return found, lines
+        raise pa.ArrowInvalid(found)
 
     def _without_rounded(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
         """Drop rows with a whole number that lost digits, after reporting them."""

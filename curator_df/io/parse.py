@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,39 +58,6 @@ NO_ROW = Failure("syntax", NOT_AN_OBJECT)
 """Failure of a line that is not one JSON object; `formats.why_no_row` finds a more specific reason."""
 
 
-def parse_lines(
-    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
-) -> pa.Table:
-    """Parse lines into a table of exactly this schema, one row a line.
-
-    Parameters
-    ----------
-    data : ndarray of uint8
-        The chunk. Bytes that are not in ``lines`` must be blank.
-    lines : Lines
-        Lines that begin with ``{`` and end with ``}``, in valid UTF-8: others can crash pyarrow.
-    schema : pyarrow.Schema
-        Columns and types of the result.
-    ignore_unknown : bool
-        Whether to ignore fields that are not in the schema, instead of failing.
-    as_text : sequence of str
-        Text columns in which numbers and booleans are read literally.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If a line is broken, does not fit the schema, or has more than one object.
-
-    Notes
-    -----
-    Rows: all. Peak extra memory: 1.0 x chunk (the table). Computes: no.
-    """
-    found = try_parse(data, lines, schema, ignore_unknown=ignore_unknown, as_text=as_text)
-    if isinstance(found, str):
-        raise pa.ArrowInvalid(found)
-    return found
-
-
 def longest_of(lines: Lines) -> int:
     """Return the length of the longest line in bytes."""
     return int((lines.stops - lines.starts).max()) if len(lines) else 0
@@ -134,7 +101,25 @@ def _parse_rows(
 def try_parse(
     data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
 ) -> pa.Table | str:
-    """Parse lines like `parse_lines`, or return in words why they cannot be parsed."""
+    """Parse lines into a table of exactly this schema, one row a line, or return in words why they cannot be parsed.
+
+    Parameters
+    ----------
+    data : ndarray of uint8
+        The chunk. Bytes that are not in ``lines`` must be blank.
+    lines : Lines
+        Lines that begin with ``{`` and end with ``}``, in valid UTF-8: others can crash pyarrow.
+    schema : pyarrow.Schema
+        Columns and types of the result.
+    ignore_unknown : bool
+        Whether to ignore fields that are not in the schema, instead of failing.
+    as_text : sequence of str
+        Text columns in which numbers and booleans are read literally.
+
+    Notes
+    -----
+    Rows: all. Peak extra memory: 1.0 x chunk (the table). Computes: no.
+    """
     return try_parse_rows(data, len(lines), longest_of(lines), schema, ignore_unknown=ignore_unknown, as_text=as_text)
 
 
@@ -155,9 +140,21 @@ def try_parse_rows(
 
 
 def failing_lines(
-    data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
+    data: Bytes,
+    lines: Lines,
+    schema: pa.Schema,
+    *,
+    ignore_unknown: bool,
+    as_text: Sequence[str] = (),
+    halves_all: bool = False,
 ) -> Iterator[tuple[int, Failure]]:
-    """Yield the lines that cannot be parsed, in order, with the reason: the chunk is halved down to single lines."""
+    """Yield the lines that cannot be parsed, in order, with the reason.
+
+    The chunk is halved down to single lines, or to parts in which only unknown fields are wrong: these are read line by
+    line, without a parser of all columns for each. With ``halves_all`` the parser itself finds each line, even if it fails for a
+    reason that Python's parser does not see.
+    """
+    sees_fields = not (ignore_unknown or halves_all) and not any(_hides_fields(column.type) for column in schema)
     pending = [(0, len(lines))]
     while pending:
         low, high = pending.pop()
@@ -168,31 +165,42 @@ def failing_lines(
             continue
         if high - low == 1:
             yield low, _explain(text, schema, ignore_unknown=ignore_unknown, as_text=as_text)
+        elif sees_fields and not isinstance(try_parse(text, part, schema, ignore_unknown=True, as_text=as_text), str):
+            for number, failure in _lines_with_unknown(text, part, schema, as_text):
+                yield low + number, failure
         else:
             middle = (low + high) // 2
             pending += [(middle, high), (low, middle)]
 
 
 def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str]) -> Failure:
-    """Find out why a single line cannot be parsed: with no column, then with each column alone."""
+    """Find out why a single line cannot be parsed: with no column, then with half of the columns, and so on down to one."""
     line = Lines(np.zeros(1, np.int64), np.array([len(text)], np.int64), np.zeros(1, np.int64))
     failure = try_parse(text, line, pa.schema([]), ignore_unknown=True)
     if isinstance(failure, str):
         return Failure("syntax", failure)
-    for column in schema:
-        failure = try_parse(text, line, pa.schema([column]), ignore_unknown=True, as_text=as_text)
-        if isinstance(failure, str):
-            twice = "specified twice" in failure
-            return Failure("syntax" if twice else "type", f"column {shorten(column.name)!r}: {failure}", column.name)
+    columns, failure = list(schema), try_parse(text, line, schema, ignore_unknown=True, as_text=as_text)
+    while isinstance(failure, str) and columns:
+        if len(columns) == 1:
+            name, twice = columns[0].name, "specified twice" in failure
+            return Failure("syntax" if twice else "type", f"column {shorten(name)!r}: {failure}", name)
+        first, columns = columns[: len(columns) // 2], columns[len(columns) // 2 :]
+        found = try_parse(text, line, pa.schema(first), ignore_unknown=True, as_text=as_text)
+        columns = first if isinstance(found, str) else columns
+        failure = (
+            found
+            if isinstance(found, str)
+            else try_parse(text, line, pa.schema(columns), ignore_unknown=True, as_text=as_text)
+        )
     if ignore_unknown:
         return Failure("syntax", "it cannot be parsed")
     unknown: list[str] = []
     # pyarrow reads any depth of brackets, and spellings of NaN that Python does not.
     with suppress(ValueError, RecursionError):
-        unknown = _unknown_field(json.loads(text.tobytes(), parse_int=float), schema)
+        unknown = _unknown_field(json.loads(text.tobytes(), parse_int=float), _types(schema))
     if not unknown:
         return _unknown_among(text.tobytes(), schema)
-    return Failure("unknown", f"the field {shorten('.'.join(unknown))!r} is not among the columns", unknown[0])
+    return _unknown_named(unknown)
 
 
 def _unknown_among(raw: bytes, schema: pa.Schema) -> Failure:
@@ -218,16 +226,55 @@ def _unknown_among(raw: bytes, schema: pa.Schema) -> Failure:
     return Failure("unknown", f"{words} is not among the columns", unknown or "")
 
 
-def _unknown_field(value: Any, schema: Any) -> list[str]:
-    """Return the names that lead to the first field that the schema does not have."""
-    names = {column.name: column.type for column in schema}
+def _lines_with_unknown(
+    data: Bytes, lines: Lines, schema: pa.Schema, as_text: Sequence[str]
+) -> Iterator[tuple[int, Failure]]:
+    """Yield the lines that have a field that is not a column, in which nothing else is wrong."""
+    names = _types(schema)
+    for number in range(len(lines)):
+        text = data[lines.starts[number] : lines.stops[number]]
+        try:
+            unknown = _unknown_field(json.loads(text.tobytes(), parse_int=float), names)
+        except (
+            ValueError,
+            RecursionError,
+        ):  # pyarrow reads any depth of brackets, and spellings of NaN that Python does not
+            line = Lines(np.zeros(1, np.int64), np.array([len(text)], np.int64), np.zeros(1, np.int64))
+            if isinstance(try_parse(text, line, schema, ignore_unknown=False, as_text=as_text), str):
+                yield number, _explain(text, schema, ignore_unknown=False, as_text=as_text)
+            continue
+        if unknown:
+            yield number, _unknown_named(unknown)
+
+
+def _unknown_named(unknown: list[str]) -> Failure:
+    return Failure("unknown", f"the field {shorten('.'.join(unknown))!r} is not among the columns", unknown[0])
+
+
+def _types(columns: Any) -> dict[str, pa.DataType]:
+    """Return the types of columns, or of the fields of an object, by name."""
+    return {column.name: column.type for column in columns}
+
+
+def _hides_fields(kind: pa.DataType) -> bool:
+    """Return whether values of a type may have fields that `_unknown_field` does not reach: objects in lists of lists."""
+    if pa.types.is_struct(kind):
+        return any(_hides_fields(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = kind.value_type
+        return _hides_fields(inner) if pa.types.is_struct(inner) else pa.types.is_nested(inner)
+    return bool(pa.types.is_nested(kind))
+
+
+def _unknown_field(value: Any, names: Mapping[str, pa.DataType]) -> list[str]:
+    """Return the names that lead to the first field that is not among the names."""
     for name, item in value.items():
         if name not in names:
             return [str(name)]
         for inner in item if isinstance(item, list) else [item]:
             kind = names[name].value_type if isinstance(item, list) else names[name]
             if isinstance(inner, dict) and pa.types.is_struct(kind):
-                below = _unknown_field(inner, list(kind))
+                below = _unknown_field(inner, _types(kind))
                 if below:
                     return [str(name), *below]
     return []

@@ -43,7 +43,7 @@ class TextField:
     def parse(
         self, data: Bytes, lines: Lines, schema: pa.Schema, *, ignore_unknown: bool, as_text: Sequence[str] = ()
     ) -> pa.Table | None:
-        """Parse lines into a table like `parse_lines`, or return None, so that the caller uses `parse_lines`.
+        """Parse lines into a table like `try_parse`, or return None, so that the caller uses `try_parse`.
 
         Parameters
         ----------

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
+
 import pytest
 
 from curator_df.errors import BadRowError, SchemaError
+from curator_df.io import jsonl, parse
 from curator_df.io.jsonl import read_jsonl
 
 BAD = {
@@ -213,3 +216,62 @@ def test_an_unknown_field_inside_a_column_names_the_column_to_give_a_type(tmp_pa
     write(tmp_path, a_jsonl='{"o": {"k": 1}}\n' * 2500 + '{"o": {"k": 1, "z": [1]}}')
     with pytest.raises(SchemaError, match=r"the field 'o\.z' .*dtype={'o': \.\.\.}"):
         read_jsonl(tmp_path).compute()
+
+
+ROW_KINDS = {
+    "other key": lambda n: {"text": f"row {n}", f"key_{n}": n},
+    "other type": lambda n: {"text": f"row {n}", "n": "many"},
+    "inner key": lambda n: {"text": f"row {n}", "about": {"a": 1, f"b{n}": 2}},
+    "good": lambda n: {"text": f"row {n}", "n": n, "about": {"a": n}},
+}
+REASONS = {
+    "other key": "the field 'key_{n}' is not among the columns",
+    "other type": "column 'n': ",
+    "inner key": "the field 'about.b{n}' is not among the columns",
+}
+
+
+def read_rows(path, rows, monkeypatch):
+    """Read rows whose columns are those of the first; return the reasons of bad rows, and the texts of the others."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(jsonl, "HEAD_BYTES", len(json.dumps(rows[0])) + 1)
+    source, bad = read_jsonl(path, on_bad_rows="quarantine").expr.operand("func").source, []
+    (piece,) = source.cut(10**12)
+    blocks = source.blocks(piece, block_bytes=10**6, on_bad_row=lambda row: bad.append(row.reason))
+    return bad, [text for block in blocks for text in block["text"]]
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["other key"] * 40,
+        ["good", "other key"] * 20,
+        ["good", "other type", "other key", "inner key"] * 10,
+        ["inner key"] * 3 + ["good"] * 30,
+    ],
+    ids=["all", "every second", "mixed", "objects"],
+)
+def test_rows_with_fields_that_are_no_columns_are_named_one_by_one(tmp_path, kinds, monkeypatch):
+    first = {"text": "first", "n": 0, "about": {"a": 0}}
+    bad, texts = read_rows(
+        tmp_path / "in.jsonl", [first, *(ROW_KINDS[kind](n) for n, kind in enumerate(kinds))], monkeypatch
+    )
+    assert texts == ["first", *(f"row {n}" for n, kind in enumerate(kinds) if kind == "good")]
+    expected = [REASONS[kind].format(n=n) for n, kind in enumerate(kinds) if kind != "good"]
+    assert all(found.startswith(reason) for found, reason in zip(bad, expected, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["other key", "inner key", "other type"])
+def test_a_bad_row_takes_few_tries_however_many_columns_there_are(tmp_path, kind, monkeypatch):
+    tries, try_parse = [], parse.try_parse
+    monkeypatch.setattr(parse, "try_parse", lambda *given, **how: tries.append(1) or try_parse(*given, **how))
+    first = {"text": "first", "about": {"a": 0}, **{f"c{n}": n for n in range(300)}, "n": 0}
+    bad, _ = read_rows(tmp_path / "in.jsonl", [first, ROW_KINDS[kind](0), *[{"text": "good"}] * 3], monkeypatch)
+    assert len(bad) == 1 and len(tries) < 40
+
+
+def test_a_line_that_only_the_parser_of_the_columns_refuses_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(parse, "_unknown_field", lambda value, names: ["key_0"] if "key_0" in value else [])
+    rows = [{"text": "first"}, *({"text": "bad", f"key_{n}": n} for n in range(3)), {"text": "good"}]
+    bad, texts = read_rows(tmp_path / "in.jsonl", rows, monkeypatch)
+    assert len(bad) == 3 and texts == ["first", "good"]

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 from dask._expr import Expr, _ExprSequence
+from dask.base import is_dask_collection
 from dask.dataframe.dask_expr._expr import Blockwise
 from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
 from dask.dataframe.dask_expr.io import FromMap
@@ -101,7 +102,8 @@ def parts_of(expression: Any) -> Iterator[Any]:
             fused = operand if isinstance(operand, list | tuple) else ()
             for inner in fused:
                 yield from parts_of(inner)
-            if callable(operand) and not isinstance(operand, Expr):  # a table's attributes may be its columns
+            # A table's attributes may be its columns, and any name is an attribute of a delayed value.
+            if callable(operand) and not isinstance(operand, Expr) and not is_dask_collection(operand):
                 yield getattr(operand, "source", operand)
 
 

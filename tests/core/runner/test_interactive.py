@@ -161,10 +161,12 @@ def test_the_rows_of_an_error_after_a_shuffle_are_not_guessed(docs):
         (lambda d: d.groupby(d["n"] % 3)["n"].max().compute().tolist(), [7998, 7999, 7997]),
         (lambda d: len(d.merge(d[["id", "n"]], on="id")[["id"]].compute()), ROWS),
         (lambda d: d.sort_values("n", ascending=False).head(1)["id"].tolist(), [f"r{ROWS - 1}"]),
+        (lambda d: d[d["id"].isin(["r7", "r9"])]["n"].compute().tolist(), [7, 9]),
+        (lambda d: d[d["id"].isin(["r7", "r9"])].persist()["n"].compute().tolist(), [7, 9]),
     ],
     ids=[
         *("nunique", "drop_duplicates", "words", "describe", "quantile", "nlargest", "nsmallest", "column", "nulls"),
-        *("apply", "groupby", "merge", "sort"),
+        *("apply", "groupby", "merge", "sort", "isin", "isin kept"),
     ],
 )
 def test_operations_of_dask_give_the_values_of_pandas(docs, operation, expected):
