@@ -8,84 +8,27 @@ import threading
 
 import pytest
 
-import curator_df as cdf
 from curator_df import errors
-from curator_df.core.files.storage import Folder
 from curator_df.core.memory.guard import append_line
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.wall import Wall
-from curator_df.core.planning.branches import Branch, fork
-from curator_df.core.planning.plan import MIN_BLOCK_BYTES, plan_fork
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.plan import MIN_BLOCK_BYTES
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Unit, unit_file
-from curator_df.core.runner.dispatch import LOST_ROW, MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES, Dispatcher
-from curator_df.core.runner.events import Note, TaskEnded
+from curator_df.core.runner.dispatch import LOST_ROW, MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
+from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.narrowing import MOST_UNITS
-from curator_df.core.runner.recycling import RecycleAfter, Recycling
-from curator_df.core.tasks.task import Job
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, is_first, long_row, notes_of
 from tests.core.runner.fake_client import (
     Cancelled,
     Disconnected,
-    FakeClient,
     LostResult,
     Silent,
     done,
-    fake_session,
     killed,
     out_of_memory,
 )
-
-RANGES = 8
-BLOCK_BYTES = 4 * SMALLEST_BLOCK_BYTES
-
-
-@dataclasses.dataclass
-class Ran:
-    """A dispatcher, what it was given, and what it told."""
-
-    dispatcher: Dispatcher
-    client: FakeClient
-    pieces: list
-    finished: list[Manifest]
-    told: list
-
-    def run(self):
-        self.dispatcher.run(iter(self.pieces))
-        return self
-
-    @property
-    def numbers(self):
-        return [manifest.number for manifest in self.finished]
-
-    def tries(self, number):
-        """Return the attempts at one range, in order."""
-        return [attempt for attempt in self.client.attempts if attempt.piece.number == number]
-
-
-@pytest.fixture
-def dispatch(tmp_path):
-    """Return a function that makes a dispatcher of eight ranges whose tasks end as a script says."""
-    lines = [json.dumps({"id": number}) + "\n" for number in range(RANGES)]
-    (tmp_path / "in.jsonl").write_text("".join(lines))
-    program = lower(cdf.read_jsonl(tmp_path / "in.jsonl"))
-
-    def make(script=None, *, on_oom="retry", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options):
-        sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6)
-        job = Job(fork([Branch(program, sink)]), "raise", on_oom)
-        client = FakeClient(script or {})
-        session, finished, told = fake_session(client, memory, **options), [], []
-        session.watchers.append(told.append)
-        stage = dataclasses.replace(plan_fork(job.fork, session.layout).stages[-1], block_bytes=block_bytes)
-        pieces = list(program.source.cut(len(lines[0])))
-        assert len(pieces) == RANGES
-        dispatcher = Dispatcher(session, job, stage, finished.append, start_bytes=start_bytes)
-        return Ran(dispatcher, client, pieces, finished, told)
-
-    return make
 
 
 def was_working_on(tmp_path, number, unit):
@@ -93,10 +36,6 @@ def was_working_on(tmp_path, number, unit):
     path = tmp_path / "out" / unit_file(number)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(dataclasses.asdict(unit)))
-
-
-def notes_of(ran, kind):
-    return [event.text for event in ran.told if isinstance(event, Note) and event.kind == kind]
 
 
 def test_each_range_is_done_once_and_the_first_ones_go_first(dispatch):
@@ -371,12 +310,6 @@ def test_the_job_goes_along_with_as_many_tasks_as_begin_together_and_with_each_t
     assert not ran.dispatcher.retries
 
 
-def long_row(cls=OversizeRowError, row_bytes=10**6):
-    error = cls("a row of 1 MB")
-    error.path, error.line, error.offset, error.row_bytes = "a.jsonl", 3, 40, row_bytes
-    return error
-
-
 def test_a_long_row_is_read_alone(dispatch):
     error = long_row()
     ran = dispatch(lambda each: done(each, outcome="oversize", error=error) if is_first(each) else done(each)).run()
@@ -385,10 +318,6 @@ def test_a_long_row_is_read_alone(dispatch):
     assert again.largest_row_bytes == ran.dispatcher.stage.exclusive_row_bytes > ran.tries(0)[0].largest_row_bytes
     assert again.block_bytes == min(BLOCK_BYTES, MIN_BLOCK_BYTES)
     assert ran.client.flying[ran.client.attempts.index(again)] == {0}
-
-
-def is_first(attempt):
-    return attempt.piece.number == 0 and attempt.exclusive_bytes is None
 
 
 def test_a_row_that_is_too_long_even_alone_is_set_aside_or_refused_with_the_memory_that_would_do(dispatch):
@@ -411,154 +340,6 @@ def test_a_page_that_is_too_large_even_alone_is_refused(dispatch):
     with pytest.raises(OversizePageError):
         ran.run()
     assert [each.exclusive_bytes is None for each in ran.client.attempts[-1:]] == [False]
-
-
-def test_a_worker_that_is_due_is_started_again_while_nothing_is_in_flight(dispatch):
-    recycling = Recycling(RecycleAfter(3, "tasks"), workers=1)
-    ran = dispatch(lambda attempt: Silent(1), recycling=recycling)
-    ran.client.answers["worker_name"] = "host:1"
-    ran.run()
-    assert ran.client.restarted == ["tcp://1"] * recycling.recycled
-    assert recycling.recycled >= 1
-    assert ran.client.flying_at_restart == []
-    assert sorted(ran.numbers) == list(range(RANGES))
-    assert notes_of(ran, "recycle")[0].startswith("worker host:1 is restarted after ")
-    assert not recycling.is_away
-
-
-WORK_HELD = {"idle_bytes": 10**8, "floor_bytes": 10**8 + 4 * 10**8}
-"""A worker that holds 400 MB of earlier tasks."""
-EMPTY = {"idle_bytes": 10**8, "floor_bytes": 10**8}
-
-
-def on_a_full_worker(dispatch, failure, *, helps=True):
-    """Run ranges on a worker that is full until it is started again; range 3 fails there, or always."""
-
-    def script(attempt):
-        held = EMPTY if ran.client.restarted or died else WORK_HELD
-        if attempt.piece.number == 3 and (held is WORK_HELD or not helps):
-            died.extend([attempt] * (failure is killed))
-            return killed() if failure is killed else failure(attempt, **held)
-        return done(attempt, **held)
-
-    died = []
-    ran = dispatch(script)
-    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": {"parse": 10**6}})
-    return ran
-
-
-@pytest.mark.parametrize("failure", [out_of_memory, killed])
-def test_what_a_worker_held_before_is_not_charged_to_the_next_range(dispatch, failure):
-    ran = on_a_full_worker(dispatch, failure).run()
-    assert sorted(ran.numbers) == list(range(RANGES))
-    (again,) = set(ran.tries(3))  # the same blocks, beside others, and not a further try
-    assert (again.block_bytes, again.exclusive_bytes, again.tries) == (BLOCK_BYTES, None, 0)
-    assert dict(ran.dispatcher.retries) == {"full worker": 1}
-    assert ran.client.restarted == ([] if failure is killed else ["tcp://1"])
-    assert ran.client.flying_at_restart == []
-
-
-@pytest.mark.parametrize("failure", [out_of_memory, killed])
-def test_a_range_that_fails_on_an_empty_worker_too_is_charged(dispatch, failure):
-    ran = on_a_full_worker(dispatch, failure, helps=False)
-    with pytest.raises((MemoryError, errors.WorkerLostError)):
-        ran.run()
-    sizes = [attempt.block_bytes for attempt in ran.tries(3)]
-    probes = len(ran.client.restarted)
-    assert sizes[: 3 + probes] == [BLOCK_BYTES] * (2 + probes) + [BLOCK_BYTES // 2]
-    assert ran.client.restarted == ([] if failure is killed else ["tcp://1"])
-
-
-def test_a_full_worker_is_started_again_before_a_range_runs_alone(dispatch):
-    error = long_row()
-    ran = dispatch(
-        lambda each: done(each, outcome="oversize", error=error, **WORK_HELD) if is_first(each) else done(each)
-    )
-    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": {"parse": 10**6}})
-    ran.run()
-    assert ran.client.restarted == ["tcp://1"]
-    _, probe, alone = ran.tries(0)
-    assert probe.exclusive_bytes is None
-    assert alone.exclusive_bytes is not None
-
-
-def test_a_worker_that_grew_by_half_of_its_work_memory_is_started_again_before_the_next_task(dispatch):
-    held = iter([0, 3 * 10**8, 6 * 10**8, 9 * 10**8, 0, 0, 0, 0, 0])
-    ran = dispatch(lambda attempt: done(attempt, idle_bytes=10**8, floor_bytes=10**8 + next(held)))
-    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": {"parse": 10**6}})
-    ran.run()
-    assert ran.client.restarted == ["tcp://1"]
-    assert [leak.step for leak in ran.dispatcher.leaks] == ["parse"]
-    assert sorted(ran.numbers) == list(range(RANGES))
-
-
-def fills_an_empty_worker(dispatch, left):
-    """Run ranges of which number 3 fills its worker and fails, also on an empty one; say what a step is seen to leave behind."""
-
-    def script(attempt):
-        if attempt.piece.number == 3:
-            return out_of_memory(attempt, **WORK_HELD)
-        return done(attempt, **(WORK_HELD if attempt.piece.number == 0 and not ran.client.restarted else EMPTY))
-
-    ran = dispatch(script)
-    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": left})
-    return ran
-
-
-def test_a_range_that_fills_an_empty_worker_with_what_a_step_leaves_runs_alone_and_is_then_the_error(dispatch):
-    ran = fills_an_empty_worker(dispatch, {"parse": 2 * 10**7})
-    with pytest.raises(
-        StepMemoryError, match=r"'parse' leaves 20 MB behind at each block\. On input split 3, that was 400 MB"
-    ):
-        ran.run()
-    assert [attempt.exclusive_bytes is not None for attempt in ran.tries(3)[-2:]] == [False, True]
-
-
-def test_a_range_that_fills_an_empty_worker_with_a_cache_gets_smaller_blocks(dispatch):
-    ran = fills_an_empty_worker(dispatch, MemoryError("no room to try a step"))
-    with pytest.raises(MemoryError):
-        ran.run()
-    assert ran.tries(3)[-1].block_bytes == SMALLEST_BLOCK_BYTES
-
-
-def test_a_full_worker_is_restarted_before_its_steps_are_tried(dispatch):
-    ran = on_a_full_worker(dispatch, out_of_memory)
-    submit, tried_after = ran.client.submit, []
-
-    def noting(function, *arguments, **options):
-        if function.__name__ == "left_by_steps":
-            tried_after.append(len(ran.client.restarted))
-        return submit(function, *arguments, **options)
-
-    ran.client.submit = noting
-    ran.run()
-    assert tried_after == [1]
-
-
-def test_a_worker_in_this_process_is_not_started_again(dispatch):
-    ran = on_a_full_worker(lambda script: dispatch(script, memory="405MB"), out_of_memory)
-    ran.dispatcher._empties = False
-    with pytest.raises(MemoryError):
-        ran.run()
-    assert ran.client.restarted == []
-
-
-def leaks(dispatch, left):
-    """Run many ranges on a worker that holds 10 MB more after each; say what a step is seen to leave behind."""
-    floors = iter(range(10**8, 10**10, 10**7))
-    ran = dispatch(lambda attempt: done(attempt, floor_bytes=next(floors)))
-    ran.pieces = [dataclasses.replace(ran.pieces[0], number=number) for number in range(400)]
-    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": left})
-    return ran.run()
-
-
-def test_a_worker_that_leaks_is_started_again_and_its_step_is_named(dispatch):
-    ran = leaks(dispatch, {"parse": 10**6, "count": 10**5})
-    assert {(told.step, told.left_bytes, told.recycled) for told in ran.dispatcher.leaks} == {("parse", 10**6, True)}
-    assert ran.client.restarted == ["tcp://1"] * len(ran.dispatcher.leaks)
-    assert ran.client.flying_at_restart == []
-    assert sorted(ran.numbers) == list(range(400))
-    assert "parse leaves" in notes_of(ran, "leak")[0]
 
 
 def test_an_interrupt_ends_the_run_and_what_is_in_flight(dispatch):

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers that hold memory of earlier tasks: recycled, emptied before a range is charged, and named when a step leaks."""
+
+import dataclasses
+
+import pytest
+
+from curator_df import errors
+from curator_df.core.runner.dispatch import SMALLEST_BLOCK_BYTES
+from curator_df.core.runner.recycling import RecycleAfter, Recycling
+from curator_df.errors import StepMemoryError
+from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, is_first, long_row, notes_of
+from tests.core.runner.fake_client import (
+    Silent,
+    done,
+    killed,
+    out_of_memory,
+)
+
+
+def test_a_worker_that_is_due_is_started_again_while_nothing_is_in_flight(dispatch):
+    recycling = Recycling(RecycleAfter(3, "tasks"), workers=1)
+    ran = dispatch(lambda attempt: Silent(1), recycling=recycling)
+    ran.client.answers["worker_name"] = "host:1"
+    ran.run()
+    assert ran.client.restarted == ["tcp://1"] * recycling.recycled
+    assert recycling.recycled >= 1
+    assert ran.client.flying_at_restart == []
+    assert sorted(ran.numbers) == list(range(RANGES))
+    assert notes_of(ran, "recycle")[0].startswith("worker host:1 is restarted after ")
+    assert not recycling.is_away
+
+
+WORK_HELD = {"idle_bytes": 10**8, "floor_bytes": 10**8 + 4 * 10**8}
+"""A worker that holds 400 MB of earlier tasks."""
+EMPTY = {"idle_bytes": 10**8, "floor_bytes": 10**8}
+
+
+def on_a_full_worker(dispatch, failure, *, helps=True):
+    """Run ranges on a worker that is full until it is started again; range 3 fails there, or always."""
+
+    def script(attempt):
+        held = EMPTY if ran.client.restarted or died else WORK_HELD
+        if attempt.piece.number == 3 and (held is WORK_HELD or not helps):
+            died.extend([attempt] * (failure is killed))
+            return killed() if failure is killed else failure(attempt, **held)
+        return done(attempt, **held)
+
+    died = []
+    ran = dispatch(script)
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": {"parse": 10**6}})
+    return ran
+
+
+@pytest.mark.parametrize("failure", [out_of_memory, killed])
+def test_what_a_worker_held_before_is_not_charged_to_the_next_range(dispatch, failure):
+    ran = on_a_full_worker(dispatch, failure).run()
+    assert sorted(ran.numbers) == list(range(RANGES))
+    (again,) = set(ran.tries(3))  # the same blocks, beside others, and not a further try
+    assert (again.block_bytes, again.exclusive_bytes, again.tries) == (BLOCK_BYTES, None, 0)
+    assert dict(ran.dispatcher.retries) == {"full worker": 1}
+    assert ran.client.restarted == ([] if failure is killed else ["tcp://1"])
+    assert ran.client.flying_at_restart == []
+
+
+@pytest.mark.parametrize("failure", [out_of_memory, killed])
+def test_a_range_that_fails_on_an_empty_worker_too_is_charged(dispatch, failure):
+    ran = on_a_full_worker(dispatch, failure, helps=False)
+    with pytest.raises((MemoryError, errors.WorkerLostError)):
+        ran.run()
+    sizes = [attempt.block_bytes for attempt in ran.tries(3)]
+    probes = len(ran.client.restarted)
+    assert sizes[: 3 + probes] == [BLOCK_BYTES] * (2 + probes) + [BLOCK_BYTES // 2]
+    assert ran.client.restarted == ([] if failure is killed else ["tcp://1"])
+
+
+def test_a_full_worker_is_started_again_before_a_range_runs_alone(dispatch):
+    error = long_row()
+    ran = dispatch(
+        lambda each: done(each, outcome="oversize", error=error, **WORK_HELD) if is_first(each) else done(each)
+    )
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": {"parse": 10**6}})
+    ran.run()
+    assert ran.client.restarted == ["tcp://1"]
+    _, probe, alone = ran.tries(0)
+    assert probe.exclusive_bytes is None
+    assert alone.exclusive_bytes is not None
+
+
+def test_a_worker_that_grew_by_half_of_its_work_memory_is_started_again_before_the_next_task(dispatch):
+    held = iter([0, 3 * 10**8, 6 * 10**8, 9 * 10**8, 0, 0, 0, 0, 0])
+    ran = dispatch(lambda attempt: done(attempt, idle_bytes=10**8, floor_bytes=10**8 + next(held)))
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": {"parse": 10**6}})
+    ran.run()
+    assert ran.client.restarted == ["tcp://1"]
+    assert [leak.step for leak in ran.dispatcher.leaks] == ["parse"]
+    assert sorted(ran.numbers) == list(range(RANGES))
+
+
+def fills_an_empty_worker(dispatch, left):
+    """Run ranges of which number 3 fills its worker and fails, also on an empty one; say what a step is seen to leave behind."""
+
+    def script(attempt):
+        if attempt.piece.number == 3:
+            return out_of_memory(attempt, **WORK_HELD)
+        return done(attempt, **(WORK_HELD if attempt.piece.number == 0 and not ran.client.restarted else EMPTY))
+
+    ran = dispatch(script)
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": left})
+    return ran
+
+
+def test_a_range_that_fills_an_empty_worker_with_what_a_step_leaves_runs_alone_and_is_then_the_error(dispatch):
+    ran = fills_an_empty_worker(dispatch, {"parse": 2 * 10**7})
+    with pytest.raises(
+        StepMemoryError, match=r"'parse' leaves 20 MB behind at each block\. On input split 3, that was 400 MB"
+    ):
+        ran.run()
+    assert [attempt.exclusive_bytes is not None for attempt in ran.tries(3)[-2:]] == [False, True]
+
+
+def test_a_range_that_fills_an_empty_worker_with_a_cache_gets_smaller_blocks(dispatch):
+    ran = fills_an_empty_worker(dispatch, MemoryError("no room to try a step"))
+    with pytest.raises(MemoryError):
+        ran.run()
+    assert ran.tries(3)[-1].block_bytes == SMALLEST_BLOCK_BYTES
+
+
+def test_a_full_worker_is_restarted_before_its_steps_are_tried(dispatch):
+    ran = on_a_full_worker(dispatch, out_of_memory)
+    submit, tried_after = ran.client.submit, []
+
+    def noting(function, *arguments, **options):
+        if function.__name__ == "left_by_steps":
+            tried_after.append(len(ran.client.restarted))
+        return submit(function, *arguments, **options)
+
+    ran.client.submit = noting
+    ran.run()
+    assert tried_after == [1]
+
+
+def test_a_worker_in_this_process_is_not_started_again(dispatch):
+    ran = on_a_full_worker(lambda script: dispatch(script, memory="405MB"), out_of_memory)
+    ran.dispatcher._empties = False
+    with pytest.raises(MemoryError):
+        ran.run()
+    assert ran.client.restarted == []
+
+
+def leaks(dispatch, left):
+    """Run many ranges on a worker that holds 10 MB more after each; say what a step is seen to leave behind."""
+    floors = iter(range(10**8, 10**10, 10**7))
+    ran = dispatch(lambda attempt: done(attempt, floor_bytes=next(floors)))
+    ran.pieces = [dataclasses.replace(ran.pieces[0], number=number) for number in range(400)]
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": left})
+    return ran.run()
+
+
+def test_a_worker_that_leaks_is_started_again_and_its_step_is_named(dispatch):
+    ran = leaks(dispatch, {"parse": 10**6, "count": 10**5})
+    assert {(told.step, told.left_bytes, told.recycled) for told in ran.dispatcher.leaks} == {("parse", 10**6, True)}
+    assert ran.client.restarted == ["tcp://1"] * len(ran.dispatcher.leaks)
+    assert ran.client.flying_at_restart == []
+    assert sorted(ran.numbers) == list(range(400))
+    assert "parse leaves" in notes_of(ran, "leak")[0]
