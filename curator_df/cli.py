@@ -477,6 +477,10 @@ def _how_to_continue(command: list[str]) -> str:
 
 def main() -> None:
     """Run the command line."""
+    if sys.stdout is None:  # closed, as by >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (
         sys.stdout,
         sys.stderr,

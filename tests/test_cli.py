@@ -203,6 +203,15 @@ def test_monitor_up_writes_what_prometheus_and_grafana_need(tmp_path):
     assert all(Path(name).stat().st_size for name in written)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("command", "code"), [("--version", 0), ("explain {0}", 0), ("explain {0}/none", 1)])
+def test_closed_standard_streams_change_no_exit_code(corpus, command, code, closed):
+    line = f"{sys.executable} -m curator_df.cli {command.format(corpus)} {closed}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def answer(*arguments):
     """Run a command in this process; return its exit code and its output."""
     done = CliRunner().invoke(cli.app, [str(word) for word in arguments])

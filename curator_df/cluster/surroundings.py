@@ -225,4 +225,6 @@ def start_failure(exc: BaseException) -> Exception | None:
         )
     if "MemoryError" in text:
         return BudgetError(f"The cluster could not start, because memory ran out ({text}). Free memory on the machine")
+    if str(exc).startswith("Cluster failed to start: "):
+        return NoClusterError(f"The cluster could not start ({text.partition(': ')[2]})")
     return None

@@ -68,7 +68,7 @@ class Stack:
 
     @property
     def listens(self) -> str:
-        """Address as it is written before a port: one of IPv6 has brackets."""
+        """Address in the form that can precede a port: IPv6 has brackets."""
         return f"[{self.address}]" if ":" in self.address else self.address
 
 

@@ -331,6 +331,9 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
         assert "ulimit -u allows this user 100 processes" in str(surroundings.start_failure(failed))
     failed.__cause__ = RuntimeError("can't start new thread")
     assert surroundings.start_failure(RuntimeError("a port is taken")) is None
+    late = surroundings.start_failure(RuntimeError("Cluster failed to start: Timed out trying to connect to tcp://x"))
+    assert isinstance(late, errors.NoClusterError)
+    assert str(late) == "The cluster could not start (Cluster failed to start: Timed out trying to connect to tcp://x)"
     assert limits() == ""
     assert isinstance(surroundings.start_failure(MemoryError()), errors.BudgetError)
     lost = surroundings.start_failure(CommClosedError("in <TCP (closed)>"))

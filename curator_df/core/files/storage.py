@@ -399,6 +399,12 @@ def disk_errors(folder: Folder) -> Iterator[None]:
             raise
         raise moved_away(home if unfinished else folder.url) from exc
     except OSError as exc:
+        if exc.errno == errno.EFBIG:
+            raise DiskFullError(
+                f"a file in {folder.url} would be larger than a limit of this shell (ulimit -f) or the file system allows. Set "
+                "ulimit -f unlimited, or write smaller files with target_file_size=, and repeat the run with "
+                "on_existing='resume'; finished files stay"
+            ) from exc
         if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         free = folder.free_bytes()

@@ -158,3 +158,9 @@ def test_a_file_of_somebody_else_that_is_missing_is_not_blamed_on_the_folder(tmp
     assert type(told.value) is FileNotFoundError
     with pytest.raises(OutputChangedError, match="/out was renamed"), disk_errors(Folder(str(tmp_path / "out"))):
         open(tmp_path / "out/part-0.parquet")  # noqa: SIM115
+
+
+def test_a_file_over_the_limit_of_the_shell_names_that_limit(tmp_path):
+    said = r"larger than a limit of this shell \(ulimit -f\).*target_file_size="
+    with pytest.raises(DiskFullError, match=said), disk_errors(Folder(str(tmp_path))):
+        raise OSError(errno.EFBIG, "File too large")
