@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dask's own operations under a budget, as somebody types them in a notebook.
 
-    python benchmarks/interactive.py DOCS.jsonl 1GB [--connect | --gzip | --plain]
+    python benchmarks/interactive.py DOCS.jsonl 1GB [--connect | --gzip | --plain | --working-files]
 
 ``DOCS.jsonl`` (or ``.gz``) has a column ``text``; its rows are repeated with a number in front until they make 290 MB. Each
 operation runs once, all in one cluster. Printed are its outcome, its seconds, the largest memory of the process tree, and
 whether a plain sum succeeds after it. The values are compared with those of pandas.
+
+With ``--working-files``, the operations that write working files run instead: looks, tables that Dask computes, parts of a
+compressed file. Printed are the peak of the process tree and the bytes of these files, as a share of the rows and of the input.
 
 The exit code is 1 if a value is wrong, an error is not one of curator_df's, the memory went over the budget, or a sum failed.
 """
@@ -13,6 +16,7 @@ The exit code is 1 if a value is wrong, an error is not one of curator_df's, the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import itertools
 import json
@@ -33,7 +37,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 import curator_df as cdf
-from curator_df.core.runner.session import PeakSampler
+from curator_df.core.runner.session import PeakSampler, current_session
 from curator_df.core.sizes import read_size
 from curator_df.errors import CuratorError
 
@@ -322,11 +326,14 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="plain Dask with the same bytes for its workers")
     parser.add_argument("--gzip", action="store_true", help="read one compressed file")
     parser.add_argument("--connect", action="store_true", help="connect to a cluster that is running")
+    parser.add_argument("--working-files", action="store_true", help="peaks and sizes of what looks and Dask write")
     parser.add_argument("--only", help="names of operations, with commas between them")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/rows.jsonl"
         write_rows(arguments.docs, path)
+        if arguments.working_files:
+            return measure_working_files(path, folder, read_size("memory", arguments.memory))
         # In a process of its own: the tables of pandas would count as held by this one.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             expected, characters = pool.submit(values_of_pandas, path).result()
@@ -339,6 +346,59 @@ def main() -> int:
             calls = {name: calls[name] for name in arguments.only.split(",")}
         allowed_bytes = read_size("memory", arguments.memory)
         return min(_run(path, calls, expected, characters, allowed_bytes, arguments), 1)
+
+
+def measure_working_files(path: str, folder: str, allowed_bytes: int) -> int:
+    """Print the peak of each operation that writes working files, and the size of these files; return 1 if one went over."""
+    with open(path, "rb") as file, gzip.open(f"{path}.gz", "wb", 6) as out:
+        out.writelines(file)
+    numbers = f"{folder}/numbers.jsonl"
+    with open(numbers, "w", encoding="utf-8") as out:
+        out.writelines(
+            json.dumps({"id": f"r{n}", "n": n, "f": n / 7, "group": f"g{n % 11}"}) + "\n" for n in range(10**6)
+        )
+    cases: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "a look after a drop (looks)": (path, lambda d: len(dropped(d))),
+        "a sort to Parquet (spool)": (path, lambda d: cdf.write_parquet(d.sort_values("n"), f"{folder}/sorted")),
+        "numbers, sorted (spool)": (numbers, lambda d: cdf.write_parquet(d.sort_values("f"), f"{folder}/numbers")),
+        "a compressed file (parts)": (f"{path}.gz", lambda d: done(d["text"].str.len().sum())),
+    }
+    over = 0
+    print("| operation | peak, MB | rows, MB | input, MB | working files, MB | of the rows | of the input |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (source, call) in cases.items():
+        with cdf.start_cluster(memory=allowed_bytes) as cluster:
+            sampler, table = PeakSampler(exact=True), cdf.read_jsonl(source)
+            rows_bytes = int(
+                done(table.map_partitions(lambda block: block.memory_usage(deep=True).sum(), meta=("n", "i8")).sum())
+            )
+            sampler.take()
+            call(table)
+            peak_bytes, home = sampler.take(), current_session().working_folder
+            folders = [cluster._spill.path, *([] if home is None else [home()])]
+            made = {
+                file: size for each in folders for file, size in _sizes(each) if f"/{name.split('(')[1][:-1]}/" in file
+            }
+            sampler.close()
+        size_bytes, input_bytes = sum(made.values()), os.path.getsize(source)
+        over += peak_bytes > allowed_bytes
+        print(
+            f"| {name} | {peak_bytes / 1e6:,.0f} | {rows_bytes / 1e6:,.0f} | {input_bytes / 1e6:,.0f} "
+            f"| {size_bytes / 1e6:,.0f} | "
+            f"{size_bytes / rows_bytes:.2f} | {size_bytes / input_bytes:.2f} |",
+            flush=True,
+        )
+    return min(over, 1)
+
+
+def _sizes(folder: str) -> list[tuple[str, int]]:
+    found = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(os.path.realpath(place), name)
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path, os.path.getsize(path)))
+    return found
 
 
 def _run(
