@@ -134,7 +134,9 @@ def _curate(console: Console, corpus: DemoCorpus, folder: Path, profile: str, me
         cdf.read_jsonl([str(path) for path in corpus.files]).pipe(cdf.normalize_unicode).pipe(cdf.keep_profile, profile)
     )
     console.print(f"Starting a cluster with a memory budget of {memory}...")
-    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
+    with console.status("waiting for the worker processes"):  # in a terminal, something moves meanwhile
+        cluster = cdf.start_cluster(memory=memory, cpus=cpus)
+    with cluster:
         console.print(repr(cluster))
         console.print(cdf.explain(docs))
         receipt = cdf.write_parquet(docs, folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
