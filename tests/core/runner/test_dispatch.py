@@ -8,84 +8,28 @@ import threading
 
 import pytest
 
-import curator_df as cdf
 from curator_df import errors
-from curator_df.core.files.storage import Folder
 from curator_df.core.memory.guard import append_line
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.wall import Wall
-from curator_df.core.planning.branches import Branch, fork
-from curator_df.core.planning.plan import MIN_BLOCK_BYTES, plan_fork
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.plan import MIN_BLOCK_BYTES
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Unit, unit_file
-from curator_df.core.runner.dispatch import LOST_ROW, MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES, Dispatcher
+from curator_df.core.runner.dispatch import LOST_ROW, MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import Note, TaskEnded
 from curator_df.core.runner.narrowing import MOST_UNITS
 from curator_df.core.runner.recycling import RecycleAfter, Recycling
-from curator_df.core.tasks.task import Job
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from tests.core.runner.conftest import BLOCK_BYTES, RANGES
 from tests.core.runner.fake_client import (
     Cancelled,
     Disconnected,
-    FakeClient,
     LostResult,
     Silent,
     done,
-    fake_session,
     killed,
     out_of_memory,
 )
-
-RANGES = 8
-BLOCK_BYTES = 4 * SMALLEST_BLOCK_BYTES
-
-
-@dataclasses.dataclass
-class Ran:
-    """A dispatcher, what it was given, and what it told."""
-
-    dispatcher: Dispatcher
-    client: FakeClient
-    pieces: list
-    finished: list[Manifest]
-    told: list
-
-    def run(self):
-        self.dispatcher.run(iter(self.pieces))
-        return self
-
-    @property
-    def numbers(self):
-        return [manifest.number for manifest in self.finished]
-
-    def tries(self, number):
-        """Return the attempts at one range, in order."""
-        return [attempt for attempt in self.client.attempts if attempt.piece.number == number]
-
-
-@pytest.fixture
-def dispatch(tmp_path):
-    """Return a function that makes a dispatcher of eight ranges whose tasks end as a script says."""
-    lines = [json.dumps({"id": number}) + "\n" for number in range(RANGES)]
-    (tmp_path / "in.jsonl").write_text("".join(lines))
-    program = lower(cdf.read_jsonl(tmp_path / "in.jsonl"))
-
-    def make(script=None, *, on_oom="retry", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options):
-        sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6)
-        job = Job(fork([Branch(program, sink)]), "raise", on_oom)
-        client = FakeClient(script or {})
-        session, finished, told = fake_session(client, memory, **options), [], []
-        session.watchers.append(told.append)
-        stage = dataclasses.replace(plan_fork(job.fork, session.layout).stages[-1], block_bytes=block_bytes)
-        pieces = list(program.source.cut(len(lines[0])))
-        assert len(pieces) == RANGES
-        dispatcher = Dispatcher(session, job, stage, finished.append, start_bytes=start_bytes)
-        return Ran(dispatcher, client, pieces, finished, told)
-
-    return make
 
 
 def was_working_on(tmp_path, number, unit):

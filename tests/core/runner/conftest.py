@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dispatcher whose tasks end as a script says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+import curator_df as cdf
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.branches import Branch, fork
+from curator_df.core.planning.plan import plan_fork
+from curator_df.core.planning.program import lower
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.runner.dispatch import SMALLEST_BLOCK_BYTES, Dispatcher
+from curator_df.core.tasks.task import Job
+from curator_df.io.output import FileSink
+from curator_df.io.write import ParquetFormat
+from tests.core.runner.fake_client import FakeClient, fake_session
+
+RANGES = 8
+BLOCK_BYTES = 4 * SMALLEST_BLOCK_BYTES
+
+
+@dataclasses.dataclass
+class Ran:
+    """A dispatcher, what it was given, and what it told."""
+
+    dispatcher: Dispatcher
+    client: FakeClient
+    pieces: list
+    finished: list[Manifest]
+    told: list
+
+    def run(self):
+        self.dispatcher.run(iter(self.pieces))
+        return self
+
+    @property
+    def numbers(self):
+        return [manifest.number for manifest in self.finished]
+
+    def tries(self, number):
+        """Return the attempts at one range, in order."""
+        return [attempt for attempt in self.client.attempts if attempt.piece.number == number]
+
+
+@pytest.fixture
+def dispatch(tmp_path):
+    """Return a function that makes a dispatcher of eight ranges whose tasks end as a script says."""
+    lines = [json.dumps({"id": number}) + "\n" for number in range(RANGES)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    program = lower(cdf.read_jsonl(tmp_path / "in.jsonl"))
+
+    def make(script=None, *, on_oom="retry", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options):
+        sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6)
+        job = Job(fork([Branch(program, sink)]), "raise", on_oom)
+        client = FakeClient(script or {})
+        session, finished, told = fake_session(client, memory, **options), [], []
+        session.watchers.append(told.append)
+        stage = dataclasses.replace(plan_fork(job.fork, session.layout).stages[-1], block_bytes=block_bytes)
+        pieces = list(program.source.cut(len(lines[0])))
+        assert len(pieces) == RANGES
+        dispatcher = Dispatcher(session, job, stage, finished.append, start_bytes=start_bytes)
+        return Ran(dispatcher, client, pieces, finished, told)
+
+    return make
