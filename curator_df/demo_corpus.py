@@ -2,7 +2,7 @@
 """Real text that is on any machine with this package installed, gathered without a download.
 
 People wrote it: docstrings and comments of the standard library and of the installed packages, their read-me files,
-descriptions and licences, and the manuals in ``/usr/share`` where there are any. Licences, headers and vendored copies
+descriptions and licenses, and the manuals in ``/usr/share`` where there are any. Licenses, headers and vendored copies
 make natural near-duplicates. For the demo and for trying things out; not a corpus to train on.
 
 The demo gathers once and keeps the text in the cache folder of the user (`kept_corpus`), until other packages are installed.
@@ -37,7 +37,7 @@ import zstandard
 from curator_df.kernels.compile_cache import kept_folder
 
 Kind = Literal["docstring", "comments", "documentation", "licence", "manual"]
-"""What a document was in the file it comes from."""
+"""Kinds of documents, by the files they come from."""
 
 FILE_OF_KIND: Mapping[Kind, str] = {
     "docstring": "docstrings.jsonl",
@@ -49,7 +49,7 @@ FILE_OF_KIND: Mapping[Kind, str] = {
 """Where documents of each kind are written: plain, gzip and zstd, as corpora are in practice."""
 
 MIN_DOCUMENT_CHARACTERS = 100
-"""Shorter texts ("Return the name.") are left out: they are no documents."""
+"""Shorter texts ("Return the name.") are left out, since they are not documents."""
 ENOUGH_BYTES = 20_000_000
 ENOUGH_DOCUMENTS = 2_000
 DEMO_BYTES = 28_000_000
@@ -65,7 +65,7 @@ PROGRESS_SECONDS = 0.1
 MAX_FILE_BYTES = 2_000_000
 """No more than this is read of a file, after decompression."""
 UNREADABLE = (OSError, EOFError, zlib.error)
-"""What opening and reading a file of somebody else's can raise; a damaged gzip file raises all three."""
+"""Errors of opening and reading a file of somebody else's; a damaged gzip file raises all three."""
 
 PACKAGE_SUFFIXES = frozenset({".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h", ".hpp", ".md", ".rst", ".txt"})
 PYTHON_SUFFIXES = frozenset({".py", ".pyi", ".pyx", ".pxd", ".pxi"})
@@ -92,7 +92,7 @@ ROFF_ESCAPE = re.compile(r"\\(?:f(?:\[\w*\]|\(..|.)|s[-+]?\d|\*?\(..|\[\w+\]|[&|
 
 @dataclass(frozen=True)
 class DemoCorpus:
-    """What `write_demo_corpus` wrote."""
+    """Result of `write_demo_corpus`."""
 
     folder: Path
     """Where the files are."""
@@ -109,7 +109,7 @@ class DemoCorpus:
     seconds: float
     """Wall time it took."""
     is_enough: bool
-    """Whether there are at least the bytes and the documents that were asked for."""
+    """Whether there are at least the requested bytes and documents."""
 
 
 class Document(NamedTuple):
@@ -170,7 +170,7 @@ def write_demo_corpus(
     -----
     Each line has ``id`` (unique), ``text``, ``source`` (a file, below one of the roots ``stdlib``, ``purelib``,
     ``platlib``, ``doc`` or ``man``) and ``kind``. The same installation and seed give the same bytes. Documents are
-    written as they are found; memory does not grow with their number.
+    written when they are found; memory does not grow with their number.
 
     Examples
     --------

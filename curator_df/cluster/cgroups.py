@@ -33,7 +33,7 @@ PROCESSES, CONTROL, CONTROLLERS, MOST, SWAP = (
 )
 """Files of a cgroup."""
 SCORE = Path("/proc/self/oom_score_adj")
-"""Which process the kernel ends first."""
+"""File that tells the kernel which process to end first."""
 WORKER_ADJUSTMENT = 500
 """``oom_score_adj`` of workers: where the kernel has to end something, it is not the user's own process."""
 
@@ -51,7 +51,7 @@ def own_cgroup(mounts: Path = MOUNTS, cgroup: Path = CGROUP) -> tuple[Path, Path
     for before, after in lines:
         if after.startswith("cgroup2 "):
             root, mount = before.split()[3:5]
-            with contextlib.suppress(ValueError):  # this process is outside of what is mounted here
+            with contextlib.suppress(ValueError):  # this process is in no group that is mounted here
                 return Path(mount) / PurePosixPath(own).relative_to(root), Path(mount)
     return None
 

@@ -28,7 +28,7 @@ COMPILER_BYTES = 420_000_000
 BATCH_SECONDS = 15.0
 """Seconds of kernels that one process compiles: its memory grows by about 10 MB with each kernel."""
 SHOWN_SECONDS = 0.5
-"""How often the progress is shown."""
+"""Seconds between two displays of the progress."""
 PLUGIN_NAME = "curator_df-kernels"
 
 

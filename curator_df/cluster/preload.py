@@ -48,7 +48,7 @@ OTHER_THREADS = 12
 KERNEL_BYTES = 6_000_000
 """Room for the machine code of the kernels that tasks load: 1 MB each, about. Measured: 5 MB for six of them."""
 SHARED_FRACTION = 0.25
-"""Share of a worker's limit in shared memory from which on it is what a step shares that ends the worker."""
+"""Share of a worker's limit in shared memory from which on the end of the worker is blamed on the step's shared memory."""
 ROLLUP_SECONDS = 1.0
 """Maximum age in seconds of a nanny's reading of its worker's shared memory; reading it takes milliseconds."""
 

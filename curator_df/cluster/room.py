@@ -27,7 +27,7 @@ class Held:
     """Bytes of each worker process; empty if tasks run in this process."""
 
     def plus(self, more_bytes: int) -> Held:
-        """Return this with so many bytes more in each process that runs tasks."""
+        """Return the baseline with ``more_bytes`` added to each process that runs tasks."""
         return Held(
             self.total_bytes + more_bytes * max(1, len(self.workers)), tuple(size + more_bytes for size in self.workers)
         )

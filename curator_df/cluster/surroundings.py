@@ -31,7 +31,7 @@ OPEN_FILES = 256
 THREADS_OF_RUN = 4
 """Threads that a run starts in the process of its client."""
 LOOPBACK_SECONDS = 5
-"""How long a connection of this process to itself may take."""
+"""Maximum seconds for a connection of this process to itself."""
 REFUSALS = (
     "MemoryError",
     "start new thread",

@@ -19,7 +19,7 @@ from curator_df.errors import NoClusterError
 START_SECONDS = 120
 """Maximum seconds that workers may take to start on a loaded machine."""
 SILENT_SECONDS = 60
-"""How long start-up may take without a single living worker process."""
+"""Maximum seconds of a start without a single living worker process."""
 LIMITED_START_SECONDS = 35
 """Maximum seconds of a start while a limit of the shell is low: then it often does not fail, but waits for ever."""
 LIMITED_CLOSE_SECONDS = 3
@@ -185,7 +185,7 @@ def close_or_kill(cluster: LocalCluster, seconds: float = CLOSE_SECONDS) -> None
 def replace_workers(cluster: LocalCluster, count: int) -> None:
     """Close the workers of a cluster, kill those that do not end, and start others.
 
-    Dask does nothing when it is told to scale to 0 and back before it has looked: names, and so nannies, stay the same.
+    Dask does nothing when it is scaled to 0 and back before it has looked: names, and so nannies, stay the same.
     """
     cluster.scale(0)
     for _ in range(2):

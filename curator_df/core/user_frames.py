@@ -18,9 +18,9 @@ from typing import Any
 from curator_df.errors import is_library
 
 ATTRIBUTE = "user_frames"
-"""Of an error: file, line and function of each frame, outermost first."""
+"""Attribute of an error: file, line and function of each frame, outermost first."""
 KEY = "task_key"
-"""Of an error: Dask's key of the task, as text."""
+"""Attribute of an error: Dask's key of the task, as text."""
 MOST_FRAMES = 8
 """Frames that are kept, the innermost; a recursion has thousands."""
 NO_COLUMNS = 0x80 | 13 << 3

@@ -31,7 +31,7 @@ MOST_OPEN_FILES = 64
 continued in another file."""
 LONGEST_FOLDER_NAME = 255
 FEW_COLUMNS = 100
-"""Columns up to which Arrow is asked for the type of each."""
+"""Number of columns up to which the type of each is requested from Arrow."""
 _ROW = "__row_number__"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 86_400
@@ -324,7 +324,7 @@ def _has_nanosecond_times(kind: pa.DataType) -> bool:
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """Return a value as `pyarrow.Scalar.as_py` does, with text in the place of what that cannot return exactly."""
+    """Return a value as `pyarrow.Scalar.as_py` does, with text in the place of values that it cannot return exactly."""
     if not scalar.is_valid:
         return None
     if pa.types.is_nested(scalar.type) or isinstance(scalar, (pa.ExtensionScalar, pa.DictionaryScalar)):

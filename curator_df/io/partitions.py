@@ -62,7 +62,7 @@ def is_inspected() -> bool:
 MOST_ASKED = 1_000
 """Files that are opened for the size that they state; more of them take too long, and are estimated."""
 MOST_TIMES = 300
-"""By which a file may be smaller than estimated before it is asked for its own word; deflate makes text 1,000 times smaller."""
+"""Factor by which a file may be smaller than estimated before its stated size is read; deflate can make text 1,000 times smaller."""
 
 
 def block_bytes_of(

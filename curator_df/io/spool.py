@@ -59,7 +59,7 @@ KEEP_ROWS = frozenset(
         *("SetIndexBlockwise", "SetPartition", "Shuffle", "SortValues"),
     )
 )
-"""Dask's operations whose result is about as large as what they read, so that a lack of disk can be told beforehand."""
+"""Dask's operations whose result is about as large as what they read, so that a lack of disk can be reported beforehand."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PartitionIndex:
     """The index that the rows of each partition had before they were written."""
 
     folder: Folder
-    """Of the working files."""
+    """Folder of the working files."""
 
     def __call__(self, number: int, addresses: Any) -> pd.Index:
         """Return the index of some rows of a partition, by their addresses."""
@@ -88,7 +88,7 @@ class Spooled:
     folder: Folder
     """Where the files are."""
     files: tuple[FileRecord, ...]
-    """What was written."""
+    """Files that were written."""
 
     @property
     def bytes(self) -> int:

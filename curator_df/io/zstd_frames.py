@@ -20,7 +20,7 @@ STEP_BYTES = 256
 KiB, so 256 bytes become 8 MiB at most, held three times for a moment. Steps of 256 bytes read 460 MB/s of prose, of 1
 KiB 640, of 128 bytes 330 (``test_a_bomb_is_read_in_a_few_megabytes``)."""
 LARGEST_DICTIONARY_BYTES = 1 << 23
-"""Largest dictionary of a zstd file, decompressed. It is held besides the few MB, three times for a moment; crawls have 1 MB."""
+"""Largest dictionary of a zstd file, decompressed. It is held in addition, three times for a moment; crawls have 1 MB."""
 _SKIPPABLE = tuple(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))
 _DICTIONARY = b"\x37\xa4\x30\xec"
 _DICTIONARY_FRAME = b"\x5d\x2a\x4d\x18"
@@ -43,7 +43,7 @@ class ZstdFrames:
         self.member = 0
         """Byte of the file at which the current frame begins."""
         self.position = 0
-        """Its first byte in the decompressed data."""
+        """Offset of its first byte in the decompressed data."""
 
     def pieces(self) -> Iterator[bytes]:
         """Decompress from where the file stands.

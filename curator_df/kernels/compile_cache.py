@@ -42,7 +42,7 @@ _ABANDONED_SECONDS = 86400.0
 _USED_SECONDS = 86400.0
 _DIGEST_BYTES = 16
 _warned: set[str] = set()
-"""What this process has reported about the folder, each thing once."""
+"""Messages about the folder that this process has reported, each once."""
 _refusals: list[str] = []
 """Why this process may not compile."""
 
@@ -87,7 +87,7 @@ def is_compiled(kernel: str) -> bool:
 
 
 def missing_kernels(kernels: Iterable[str]) -> list[str]:
-    """Return the kernels that are not compiled, in order, each once; none where numba is told to compile nothing."""
+    """Return the kernels that are not compiled, in order, each once; none where numba's compiler is switched off."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
         return []
     return [kernel for kernel in dict.fromkeys(kernels) if not is_compiled(kernel)]

@@ -163,7 +163,7 @@ class ChoosingDispatcher(CPUDispatcher):
 
 
 class _NoCode:
-    """What stands for the address of a helper: numba finds its code by the identity of this."""
+    """Stand-in for the address of a helper: numba finds its code by the identity of this object."""
 
 
 class HelperLibrary(JITCodeLibrary):

@@ -78,9 +78,9 @@ _CLOCK_LIKE = re.compile(r"\d{4}(?::\d\d){7}", re.ASCII)
 
 _SSN = re.compile(r"[0-8](?<![\w-].)\d\d-(?!00)\d\d-(?!0000)\d{4}(?![\w-])", re.ASCII)
 _SSN_LABELS = ("ssn", "social security")
-_LABELLED_SSN = re.compile(
+_LABELED_SSN = re.compile(
     r"(?i:(?<!\w)(?:ssn|social security(?: number| no)?)\b)[.:# ]{1,4}"
-    r"(?P<labelled>(?!9)\d{3}(?P<gap>[ -]?)(?!00)\d\d(?P=gap)(?!0000)\d{4})(?![\w-])",
+    r"(?P<labeled>(?!9)\d{3}(?P<gap>[ -]?)(?!00)\d\d(?P=gap)(?!0000)\d{4})(?![\w-])",
     re.ASCII,
 )
 _NO_AREA = ("000", "666")
@@ -146,7 +146,7 @@ _KEYS = re.compile(
     r"|SG\.[\w-]{16,64}\.[\w-]{16,64}"  # SendGrid
     r")"
     r"|(?i:(?:(?:api|access|secret|auth|private|client)[_-]?(?:key|secret|token)|secret|token|passwd|password)"
-    r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?|(?<!\w)bearer )(?P<labelled>[\w./+~-]{19,511}[\w/+~-]={0,2})",
+    r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?|(?<!\w)bearer )(?P<labeled>[\w./+~-]{19,511}[\w/+~-]={0,2})",
     re.ASCII,
 )
 
@@ -240,7 +240,7 @@ def _ssns(text: str) -> Spans:
     found: list[tuple[int, int]] = []
     lowered = text.lower()
     if any(label in lowered for label in _SSN_LABELS):
-        found = [match.span("labelled") for match in _LABELLED_SSN.finditer(text)]
+        found = [match.span("labeled") for match in _LABELED_SSN.finditer(text)]
     if "-" in text:
         found += [
             match.span()
@@ -254,10 +254,10 @@ def _ssns(text: str) -> Spans:
 def _keys(text: str) -> Spans:
     """Yield keys. They have a digit or many capitals; keys found only by a label such as ``token=`` have digits and letters."""
     for match in _KEYS.finditer(text):
-        start, stop = match.span("labelled" if match["labelled"] else 0)
+        start, stop = match.span("labeled" if match["labeled"] else 0)
         value = text[start:stop]
         has_digit = any(character.isdigit() for character in value)
-        if match["labelled"]:
+        if match["labeled"]:
             is_key = has_digit and any(character.isalpha() for character in value)
         else:
             is_key = has_digit or sum(character.isupper() for character in value) >= KEY_CAPITALS

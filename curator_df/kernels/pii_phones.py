@@ -28,7 +28,7 @@ _PHONES = re.compile(
     rf"|(?P<american>(?:\((?<![\w+].){_AFTER_PARENTHESIS}"
     rf"|1(?<![\w+].)(?:{_BETWEEN}?\({_AFTER_PARENTHESIS}|(?<![.-].)[ .-]{_AREA}{_LAST_SEVEN})"
     rf"|[2-9](?<![\w+.-].)(?!11)[0-8]\d{_LAST_SEVEN})(?!(?!x\d)[\w-]|\.\d))"
-    rf"|[:：#. \t](?<!\d.)(?P<labelled>\(?\d(?:{_GAP}\d){{6,14}})(?!\d)",
+    rf"|[:：#. \t](?<!\d.)(?P<labeled>\(?\d(?:{_GAP}\d){{6,14}})(?!\d)",
     re.ASCII,
 )
 _AMERICAN_HERE = re.compile(
@@ -101,9 +101,9 @@ def phones(text: str) -> Spans:
     """
     at = 0
     while match := _PHONES.search(text, at):
-        start, stop = match.span("labelled" if match["labelled"] else 0)
-        if match["labelled"]:
-            stop = _labelled_stop(text, start, stop)
+        start, stop = match.span("labeled" if match["labeled"] else 0)
+        if match["labeled"]:
+            stop = _labeled_stop(text, start, stop)
         elif not match["american"]:
             stop = _international_stop(text, start, stop)
         elif not _is_american(text, start, stop):
@@ -159,7 +159,7 @@ def _is_american(text: str, start: int, stop: int) -> bool:
     return bool(_ANNOUNCED.search(before) or _EXTENDED.match(text, stop))
 
 
-def _labelled_stop(text: str, start: int, stop: int) -> int:
+def _labeled_stop(text: str, start: int, stop: int) -> int:
     """Return the end of a number after a label; 0 if there is no label, or if it is a date."""
     before = text[max(0, start - CONTEXT) : start]
     word = before.rstrip(_MARKS)

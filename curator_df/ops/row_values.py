@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what a user's function of a block returns: one value for each row."""
+"""Check that a user's function of a block returns one value for each row."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ FOUND = {
         "sk_live_" + "0aB" * 8,
     ],
 }  # fmt: skip
-LABELLED = {
+LABELED = {
     "phone": [("Tel.: ", "030 1234567"), ("FAX:", "(030) 123-4567"), ("phone no. ", "01 23 45 67 89")],
     "ssn": [("SSN: ", "123456789"), ("Social Security number: ", "123 45 6789")],
     "key": [("api_key = '", "abcd1234efgh5678ijkl9012"), ("password: ", "correct-horse-battery-staple-9"),
@@ -153,7 +153,7 @@ def test_is_found_between_words_and_beside_punctuation(kind, value):
         assert redacted(before + value + after) == before + label + after
 
 
-@pytest.mark.parametrize(("kind", "label", "value"), [(kind, *pair) for kind in LABELLED for pair in LABELLED[kind]])
+@pytest.mark.parametrize(("kind", "label", "value"), [(kind, *pair) for kind in LABELED for pair in LABELED[kind]])
 def test_is_found_after_a_word_that_announces_it(kind, label, value):
     assert redacted(f"a {label}{value}.") == f"a {label}<{kind.upper()}>."
     assert kind not in {found for _, _, found in find_in_text(f"a {value}.", finders())}
@@ -235,7 +235,7 @@ def test_counts_and_columns():
 
 
 VALUES = [value for kind in FOUND for value in FOUND[kind]] + [
-    label + value for kind in LABELLED for label, value in LABELLED[kind]
+    label + value for kind in LABELED for label, value in LABELED[kind]
 ]
 PIECES = st.one_of(
     st.sampled_from(VALUES),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``ulimit -v`` leaves, checked when curator_df is imported (`refuse_import`, at the end) and when a cluster starts.
+"""Address space under ``ulimit -v``, checked when curator_df is imported (`refuse_import`, at the end) and when a cluster starts.
 
 With too little address space, errors end threads and event loops of libraries at any point, and a start may wait for ever.
 """

@@ -40,11 +40,11 @@ AHEAD_FRACTION = 0.03
 LEAST_BYTES = 8_000_000
 """A process that holds less is not ended: it would change nothing."""
 SLACK_BYTES = 48_000_000
-"""What a worker may hold more than it is said to: libraries that it imports with its first tasks."""
+"""Bytes that a worker may hold beyond its idle memory: libraries that it imports with its first tasks."""
 NO_BYTES = 1 << 62
 """Limit of a worker that its data limit binds."""
 LEAST_SHARE = 0.25
-"""Share of what the largest holds from which on a process is an offender; of those the youngest is ended first."""
+"""Share of the largest process from which on a process is an offender; of those the youngest is ended first."""
 SETTLE_SECONDS = 0.1
 """Time for which shares are read again after a process has appeared or ended: a program starts with the pages of its parent."""
 REFRESH_SECONDS = 1.0
@@ -60,7 +60,7 @@ READ_SHARE = 0.1
 PATIENCE_SECONDS = 3.0
 """Time for which a worker may go on with a step of which something was ended, such as a pool that waits for it for ever."""
 OURS = (b"curator_df", b"multiprocessing")
-"""Parts of the command line of what the client itself starts for the cluster, such as workers and compilers."""
+"""Parts of the command line of processes that the client itself starts for the cluster, such as workers and compilers."""
 PRIORITY = -15
 """Scheduling priority of the guard's process, on the scale of ``nice`` (-20 is the highest)."""
 MOST_NUMBERS = 64
@@ -70,13 +70,13 @@ LIMIT_STEP = 0.02
 FREE, ENDED = "free", "ended"
 """Files of the folder: bytes that are free now; a line for all that was ended."""
 HEAD = struct.Struct("qq")
-"""What the file of a worker begins with: how many ends it has handled, and its counted bytes when it was idle. Then come the
+"""Head of the file of a worker: how many ends it has handled, and its counted bytes when it was idle. Then come the
 names of the user's steps that it works on."""
 SLOT_BYTES = 1024
 PROCESS, SHARED, PRIVATE = "processes", "shared", "private"
-"""What was ended: something that a step had started, or a worker for its shared memory or for private memory."""
+"""Kinds of processes that were ended: one that a step had started, or a worker for its shared memory or for private memory."""
 CLIENT, OWN, WORKER, OTHER = "client", "own", "worker", "other"
-"""What a process is: the user's own, what it starts for the cluster, a worker, or something that a step has started."""
+"""Kinds of processes: the user's own, those it starts for the cluster, workers, and those that a step has started."""
 
 
 class Member:

@@ -41,13 +41,13 @@ from curator_df.errors import StepMemoryError
 WALL_VARIABLE = "CURATOR_DF_WALL"
 """Environment variable of workers: the folder of the wall."""
 STARTED = "Processes that a step starts"
-"""How the note begins that an error gets if its step had started processes."""
+"""Beginning of the note that an error gets if its step had started processes."""
 NUMBER = "number"
 """File of the folder: the number, as a user types it."""
 LEAST_CHILD_BYTES = 16_000_000
 """A process may always ask for this much: less, and not even a shell starts."""
 PROMISED_SECONDS = 0.3
-"""How long a mapping counts as taken, although its pages are not there yet."""
+"""Seconds for which a mapping counts as taken, although its pages are not there yet."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Ended:
     worker: int
     """Process number of the worker whose step had started it; its own, if it is the worker that was ended."""
     pid: int
-    """Process number of what was ended."""
+    """Number of the process that was ended."""
     child: int
-    """Process number of what the worker itself had started: what was ended, or a process above it."""
+    """Number of the process that the worker itself had started: the ended one, or one above it."""
     what: str
     """``processes``, ``shared`` memory or ``private`` memory."""
     took_bytes: int
-    """What the step took in this way."""
+    """Bytes that the step took in this way."""
     free_bytes: int
-    """What was free for it."""
+    """Bytes that were free for it."""
     steps: str
     """Names of the user's steps on which the worker worked."""
 
@@ -88,7 +88,7 @@ def step_memory_error(
     less = {PROCESS: "Start fewer or smaller processes", SHARED: "Share less"}.get(what, "Take less")
     return StepMemoryError(
         f"step {step} {how} {show_size(took_bytes)}; {show_size(free_bytes)} were free of memory={memory_argument}, which holds "
-        f"for all processes together, so {ended}. {less} at a time, or start the cluster with more memory="
+        f"for all processes together, so {ended}. {less} concurrently, or start the cluster with more memory="
     )
 
 
@@ -244,7 +244,7 @@ class Wall:
         Path(folder, NUMBER).write_text(memory_argument)
         self.folder, self.memory_argument = folder, memory_argument
         self.says = "a process of curator_df's own (the guard) ends what passes the number"
-        """How it holds, for people."""
+        """Description of how it holds, for people."""
         self._place = 0
         _walls.append(self)
 
@@ -357,7 +357,7 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def note_end_by_nanny(pid: int, counted: int, limit_bytes: int) -> None:
-    """Write down that a nanny of this process ends its worker, whose memory passes the limit of this worker."""
+    """Note that a nanny of this process kills the worker, because its memory passes the limit."""
     for wall in _walls:
         slot = Path(wall.folder, f"{WORKER}-{pid}")
         if slot.exists():

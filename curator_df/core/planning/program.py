@@ -67,7 +67,7 @@ class ReadPartition:
     explicit: bool
     """True if the user set the block size."""
     parts: Parts | None = None
-    """How partitions divide the ranges, where some of these can only be read from their beginning."""
+    """Division of the ranges into partitions, where some of these can only be read from their beginning."""
 
     def __call__(self, number: int, columns: Any = None) -> Any:
         """Return a whole partition as one block."""
@@ -253,7 +253,7 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
 
 
 class Spooler(Protocol):
-    """What runs a part of an expression with Dask, and keeps its rows in working files."""
+    """Object that runs a part of an expression with Dask, and keeps its rows in working files."""
 
     @property
     def folder(self) -> Folder:
@@ -270,7 +270,7 @@ class Spooler(Protocol):
 
 
 _spoolers: list[Spooler] = []
-"""Of the open sessions; the latest is asked."""
+"""Spoolers of the open sessions; the latest is used."""
 
 
 def add_spooler(spooler: Spooler) -> None:

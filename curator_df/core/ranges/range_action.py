@@ -63,7 +63,7 @@ class OnPartitions(RangeAction):
 
     @property
     def barrier(self) -> Any:
-        """What the step waited for."""
+        """Reason why the step waited."""
         return self.action.barrier
 
     def of_range(self, number: int) -> OfRange:

@@ -47,7 +47,7 @@ CODEC = "zstd"
 
 @dataclass(frozen=True)
 class Parts:
-    """How the partitions of a table divide its input splits."""
+    """Division of the input splits of a table into partitions."""
 
     table: npt.NDArray[np.int64]
     """Shape (partitions, 3): number of the split, number of the part in it, and how many parts it has."""
@@ -57,7 +57,7 @@ class Parts:
 
     @classmethod
     def of(cls, ranges: Ranges, parts: npt.NDArray[np.int64]) -> Parts:
-        """Return the partitions of splits that have so many parts each."""
+        """Return the partitions of splits, given the number of parts of each."""
         split = np.repeat(np.arange(len(ranges)), parts)
         part = np.arange(len(split)) - np.repeat(np.cumsum(parts) - parts, parts)
         return cls(np.stack([split, part, parts[split]], axis=1))
@@ -70,11 +70,11 @@ class PartSource:
     source: Source
     """The other source."""
     whole: Source
-    """The same with all columns, which are those of the files of blocks."""
+    """Source with all columns, which are those of the files of blocks."""
     ranges: Ranges
-    """Its input splits."""
+    """Input splits of the source."""
     parts: Parts
-    """How they are divided."""
+    """Division of the input splits into partitions."""
     block_bytes: int
     """About the decompressed bytes of a part."""
 
@@ -124,7 +124,7 @@ class SplitBlocks:
     source: Source
     """Where the split is."""
     piece: Range
-    """Which it is."""
+    """Number of the partition."""
     block_bytes: int
     """About the decompressed bytes of a block."""
 

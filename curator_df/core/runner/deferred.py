@@ -62,11 +62,11 @@ from curator_df.errors import BarrierError, DiskFullError, ExpressionError
 LOOKS_FOLDER = "looks"
 """Name of the folder in the working folder of the cluster."""
 PARTITIONS = "partitions-"
-"""What the names of folders begin with in which passes take partitions instead of the ranges of a run."""
+"""Prefix of the names of folders in which passes take partitions instead of the ranges of a run."""
 NOT_STARTED = "Nothing was started"
 """In the error of a plan that needs more disk than there is."""
 COPY_BYTES = 1 << 20
-"""Read of a file at a time."""
+"""Bytes of a file that are read in one step."""
 NOT_COPIED = ("lock", "owners/", "unfinished/")
 """Names in the folder of a journal that belong to the process that writes there."""
 
@@ -101,7 +101,7 @@ class EvaluatedPartition:
     index: Callable[[int, Any], Any] | None = None
     """Returns the index of rows of a partition by their addresses, where the table had one of its own."""
     meta: Any = None
-    """What that table looks like."""
+    """Empty block with the columns of that table."""
 
     def __call__(self, number: int) -> Any:
         """Return a whole partition as one block."""
@@ -370,7 +370,7 @@ def _starts_of(reader: ReadPartition) -> Any:
 def _on_partitions(
     program: Program, whole: Sequence[Step], run: StageRunner, look: StageRunner, show: SHOW
 ) -> tuple[Step, ...]:
-    """Return steps for the partitions of a table of what was resolved for the ranges of a run.
+    """Return steps for the partitions of a table, made from the resolved ones for the ranges of a run.
 
     What does not follow from the address of a row alone, such as consecutive numbers, has a pass over the partitions.
     """

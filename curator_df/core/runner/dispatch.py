@@ -55,14 +55,14 @@ MOST_LOST_ROWS = 2
 MOST_EMPTIED = 3
 """Workers that are started again for one range that runs out of memory."""
 STEP_MEMORY_PARTS = 4
-"""Blocks become so many times smaller when a step took too much memory outside of its worker."""
+"""Factor by which blocks become smaller when a step took too much memory outside of its worker."""
 STEP_MEMORY_ROW = "out of memory:"
-"""How the reason begins for a row that is set aside because a step took too much memory outside of its worker."""
+"""Beginning of the reason for a row that is quarantined because a step took too much memory outside of its worker."""
 LOST_ROW = "its worker process ended"
 """Beginning of the reason for a row that is quarantined because it crashed its worker."""
 
 WALL_SECONDS = 0.2
-"""How often a run looks whether one of its workers was ended for what a step took."""
+"""Seconds between two checks of a run whether one of its workers was ended for memory that a step took."""
 STOP_POLL_SECONDS = 0.02
 """Interval in seconds at which a run that stops early checks whether its tasks have ended."""
 LOG = logging.getLogger("curator_df.core")

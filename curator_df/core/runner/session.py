@@ -145,7 +145,7 @@ class Session:
     sampler: PeakSampler | None = None
     """Sampler of the process tree, if all workers are on this node."""
     wall: Wall | None = None
-    """What ends whatever passes the number, where all workers are on this node."""
+    """Guard of the budget of all processes, where all workers are on this node."""
     workdir: str | None = None
     """Default folder for the results of ``find_`` operators, accessible to all workers."""
     working_folder: Callable[[], str] | None = None

@@ -37,7 +37,7 @@ from curator_df.core.user_frames import keep_user_frames
 from curator_df.errors import BudgetError, StepMemoryError
 
 RANGE_KEY = "curate-range"
-"""How the keys of the tasks of a run begin (`core.runner.dispatch`)."""
+"""Prefix of the keys of the tasks of a run (`core.runner.dispatch`)."""
 PLUGIN_NAME = "curator_df-second-try"
 FULL_FRACTION = 0.5
 """Fraction of the working memory that may be in use before a task starts; above it, freed memory is first returned."""

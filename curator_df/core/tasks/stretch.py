@@ -118,7 +118,7 @@ class Stretch:
         except Exception as exc:
             if isinstance(exc, CuratorError) or is_out_of_memory(exc) or not may_be_users(step):
                 raise
-            # What a step starts may fail because of what others have started; then all of it is tried alone first.
+            # A process that a step starts may fail because of those that others have started; then all is tried alone first.
             is_first = bool(started_processes(exc)) and not self._log.is_alone
             # Rows can be quarantined only if there are any, and if they have addresses.
             if self._on_error == "raise" or is_first or not len(block) or block.index.name != ADDRESS:

@@ -49,7 +49,7 @@ from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range
 from curator_df.core.sizes import show_count
-from curator_df.core.tasks.beside import leave_if_room, may_leave
+from curator_df.core.tasks.extra_tasks import leave_if_room, may_leave
 from curator_df.core.tasks.stretch import OnError, Stretch
 from curator_df.core.tasks.worker_profile import profile_without_collections
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
@@ -103,7 +103,7 @@ class Attempt:
     stage_id: str = ""
     """Identifier of the stage, for `request_stop`."""
     beside: int = 0
-    """Number of additional tasks that its worker may run, beyond those of its threads: `core.tasks.beside`."""
+    """Number of additional tasks that its worker may run, beyond those of its threads: `core.tasks.extra_tasks`."""
 
 
 async def request_stop(stage_id: str) -> None:

@@ -24,7 +24,7 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
-from curator_df.core.tasks import beside
+from curator_df.core.tasks import extra_tasks
 from curator_df.io.output import FileSink
 from curator_df.io.write import Folder, ParquetFormat
 from tests.models.completion_server import completion_server
@@ -266,18 +266,18 @@ def test_a_chain_that_works_on_its_cpus_has_nothing_to_balance(table, session, t
 
 def test_no_more_tasks_leave_their_threads_than_may(monkeypatch):
     left, lock, together = [], threading.Lock(), threading.Barrier(6, timeout=60)
-    monkeypatch.setattr(beside, "secede", lambda: left.append(beside.beside()))
+    monkeypatch.setattr(extra_tasks, "secede", lambda: left.append(extra_tasks.beside()))
 
     def task(_):
-        with beside.may_leave(2):
+        with extra_tasks.may_leave(2):
             together.wait()
             with lock:
-                beside.leave_if_room()
+                extra_tasks.leave_if_room()
             together.wait()
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(task, range(6)))
-    assert (len(left), beside.beside()) == (2, 0)
-    with beside.may_leave(0):
-        beside.leave_if_room()
+    assert (len(left), extra_tasks.beside()) == (2, 0)
+    with extra_tasks.may_leave(0):
+        extra_tasks.leave_if_room()
     assert len(left) == 2
