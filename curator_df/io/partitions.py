@@ -62,7 +62,7 @@ def is_inspected() -> bool:
 MOST_ASKED = 1_000
 """Files that are opened for the size that they state; more of them take too long, and are estimated."""
 MOST_TIMES = 300
-"""Factor by which a file may be smaller than estimated before its stated size is read; deflate can make text 1,000 times smaller."""
+"""Factor below the estimated size from which on the stated size is read; deflate makes text up to 1,000 times smaller."""
 
 
 def block_bytes_of(
