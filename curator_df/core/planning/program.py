@@ -82,6 +82,14 @@ class ReadPartition:
             return source.meta
         return blocks[0] if len(blocks) == 1 else dd.methods.concat(blocks)
 
+    def place(self, number: int) -> str:
+        """Return in words which rows a partition has."""
+        if self.parts is None:
+            return self.ranges[number].place(self.source.files)
+        split, part, count = self.parts.table[number].tolist()
+        whole = self.source.files[self.ranges[split].first_file] if count > 1 else ""
+        return f"part {part + 1} of {count} of {whole}" if whole else self.ranges[split].place(self.source.files)
+
     def in_parts(self, source: Source) -> Any:
         """Return a source, perhaps of fewer columns, whose ranges are the partitions; the same where they are its ranges."""
         if self.parts is None:

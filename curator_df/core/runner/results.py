@@ -255,7 +255,7 @@ def _place_of(key: str, dsk: _ExprSequence) -> str:
     if len({one._name for one in readers}) != 1 or not all(isinstance(one, Blockwise) for one in below):
         return ""
     chosen, reader = readers[0].operand("_partitions"), readers[0].operand("func")
-    place: str = reader.ranges[int(number) if chosen is None else chosen[int(number)]].place(reader.source.files)
+    place: str = reader.place(int(number) if chosen is None else chosen[int(number)])
     return place
 
 

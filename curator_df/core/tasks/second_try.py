@@ -197,13 +197,13 @@ def key_of(name: str) -> str:
 
 
 def _attempt(call: Callable[[], Any], operation: str) -> Any:
-    """Run a task; a lack of memory while Dask composes its error message is also returned as a message."""
+    """Run a task; a lack of memory while Dask composes its error message, or ``sys.exit``, is also returned as a message."""
     started = time.time()
     try:
         # The steps of a run are named by themselves.
         with contextlib.nullcontext() if operation.startswith(RANGE_KEY) else users_step(operation):
             return call()
-    except MemoryError as exc:
+    except (MemoryError, RuntimeError) as exc:  # Dask has made messages of all others, but for SystemExit
         return {"actual_exception": exc, "start": started, "stop": time.time(), "thread": threading.get_ident()}
 
 

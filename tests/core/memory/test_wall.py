@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from curator_df.core.memory.guard import append_line
-from curator_df.core.memory.wall import Wall, read_ended
+from curator_df.core.memory.wall import Wall, read_ended, users_step
 from curator_df.errors import CuratorError, StepMemoryError
 
 pytestmark = pytest.mark.quick
@@ -187,6 +187,11 @@ def test_a_fork_ends_where_the_step_does(said):
 
 
 @pytest.mark.linux
+def test_a_function_that_calls_exit_fails_like_any_other():
+    with pytest.raises(RuntimeError, match=r"called sys\.exit\(3\); raise an exception"), users_step("f"):
+        sys.exit(3)
+
+
 def test_orphans_stay_below_the_worker(said):
     assert said["orphans"] == 1
 

@@ -138,6 +138,21 @@ def test_an_error_of_a_function_has_the_line_of_the_user_the_rows_and_few_frames
     assert capfd.readouterr().err == ""
 
 
+def exits(block):
+    """Stand for a function that ends its program."""
+    raise SystemExit(3)
+
+
+def test_an_error_in_a_part_of_a_compressed_file_names_the_part(path, tmp_path):
+    packed = tmp_path / "in.jsonl.gz"
+    packed.write_bytes(gzip.compress(Path(path).read_bytes()))
+    docs = cdf.read_jsonl(str(packed), blocksize="2MB")
+    assert docs.npartitions > 2
+    with pytest.raises(RuntimeError, match=r"called sys\.exit\(3\)") as failed:
+        docs.partitions[1].map_partitions(exits, meta=docs._meta).compute()
+    assert failed.value.__notes__ == [f"The rows are those of part 2 of {docs.npartitions} of {packed}."]
+
+
 def test_the_rows_of_an_error_after_a_shuffle_are_not_guessed(docs):
     shuffled = docs[["n"]].sort_values("n", ascending=False)
     with pytest.raises(ZeroDivisionError) as failed:

@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -260,6 +261,22 @@ def test_a_block_that_is_not_as_announced_is_named(corpus, tmp_path):
     )
     with pytest.raises(errors.SchemaError, match="key"):
         cdf.write_parquet(wrong, tmp_path / "out")
+
+
+def ends_the_program(block):
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda docs: docs.pipe(cdf.keep_where, ends_the_program),
+        lambda docs: docs.map_partitions(ends_the_program, meta=docs._meta),
+    ],
+)
+def test_a_step_that_calls_exit_is_an_error_and_not_the_end_of_the_program(corpus, tmp_path, add):
+    with pytest.raises(Exception, match=r"called sys\.exit\(3\)"):
+        cdf.write_parquet(add(cdf.read_jsonl(corpus)), tmp_path / "out")
 
 
 def test_a_missing_partition_column_is_named(corpus, tmp_path):
