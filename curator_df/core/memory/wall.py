@@ -299,18 +299,18 @@ def leave_wall() -> None:
 def users_step(name: str) -> Iterator[None]:
     """Work on a step of the user, in a process around which there may be a wall.
 
-    A process that the step has forked ends where the step does: it would go on with the task, and write its rows again. A function
-    that calls ``sys.exit`` fails like any other: it would end the worker, or the program of the user.
+    A process that the step has forked ends where the step does: it would go on with the task, and write its rows again.
+    A function that calls ``sys.exit`` fails like any other: it would crash the worker, or end the program of the user.
     """
     pid, side = os.getpid(), _side
     with contextlib.nullcontext() if side is None else side.step(name):
         try:
             yield
-        except BaseException as exc:
+        except SystemExit as exc:
+            raise RuntimeError(f"the function called sys.exit({exc.code!r}); raise an exception instead") from exc
+        except BaseException:
             if os.getpid() != pid:
                 traceback.print_exc()
-            if isinstance(exc, SystemExit):
-                raise RuntimeError(f"the function called sys.exit({exc.code!r}); raise an exception instead") from exc
             raise
         finally:
             if os.getpid() != pid:

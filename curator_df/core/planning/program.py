@@ -84,11 +84,11 @@ class ReadPartition:
 
     def place(self, number: int) -> str:
         """Return in words which rows a partition has."""
-        if self.parts is None:
-            return self.ranges[number].place(self.source.files)
-        split, part, count = self.parts.table[number].tolist()
-        whole = self.source.files[self.ranges[split].first_file] if count > 1 else ""
-        return f"part {part + 1} of {count} of {whole}" if whole else self.ranges[split].place(self.source.files)
+        split, part, count = (number, 0, 1) if self.parts is None else self.parts.table[number].tolist()
+        whole: Range = self.ranges[split]
+        if count > 1:
+            return f"part {part + 1} of {count} of {self.source.files[whole.first_file]}"
+        return whole.place(self.source.files)
 
     def in_parts(self, source: Source) -> Any:
         """Return a source, perhaps of fewer columns, whose ranges are the partitions; the same where they are its ranges."""
