@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import dask.dataframe as dd
@@ -13,14 +14,16 @@ from dask.dataframe.dask_expr import FrameBase, new_collection
 
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import Layout, choose_layout, parse_memory
+from curator_df.core.memory.budget import choose_layout, parse_memory
+from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_steps import for_sink
-from curator_df.core.planning.plan import Plan, plan_stream
+from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import Program, current_spooler, foreign_part, lower
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.session import current_session, has_session
 from curator_df.core.sizes import show_duration, show_size
+from curator_df.errors import ParameterError
 from curator_df.io.output import FileSink
 from curator_df.io.spool import about_bytes, about_disk_bytes, stand_in
 from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
@@ -29,20 +32,21 @@ from curator_df.kernels.kernel_sets import EVERY_RUN, compile_seconds
 
 
 def explain(
-    df: dd.DataFrame,
+    df: dd.DataFrame | Mapping[str, dd.DataFrame],
     *,
     memory: str | int | None = None,
     cpus: int | None = None,
     output: Literal["parquet", "jsonl"] = "parquet",
     rejects: bool = False,
 ) -> Plan:
-    """Show the stages of a chain, their projected memory, and the layout with its reasons.
+    """Show whether a chain fits, its passes and steps with their memory, and the layout with its reasons.
 
     Parameters
     ----------
-    df : dask.dataframe.DataFrame
+    df : dask.dataframe.DataFrame, or mapping of str to dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`, or any other table of Dask: then the plan says what Dask
-        computes first, where its rows are written, and about how many bytes.
+        computes first, where its rows are written, and about how many bytes. A mapping of folders to tables is planned as
+        `write_many` runs it: all outputs in one pass.
     memory : str or int, optional
         Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
     cpus : int, optional
@@ -62,7 +66,7 @@ def explain(
     BudgetError
         If the chain cannot fit; the message states the block size or the memory that would.
     ExpressionError
-        If the chain cannot run block by block.
+        If the chain cannot run block by block, or if the tables of a mapping do not begin with the same read.
 
     Notes
     -----
@@ -73,19 +77,31 @@ def explain(
     else:
         layout = choose_layout(parse_memory(memory), cpus=cpus)
     choose("explain", "output", output, ("parquet", "jsonl"))
-    parquet = FileSink(Folder("."), ParquetFormat("zstd"), TARGET_FILE_BYTES)
-    sink = parquet if output == "parquet" else FileSink(Folder("."), JsonlFormat("none"), TARGET_FILE_BYTES)
-    part = foreign_part(df.expr) if isinstance(df, FrameBase) and df.ndim == 2 else None
-    if part is not None:
-        return _plan_of_computed(df.expr, part, sink, parquet if rejects else None, layout)
-    program = for_sink(lower(df))
-    plan = plan_stream(program, sink, parquet if rejects else None, layout)
-    return dataclasses.replace(plan, remarks=(*plan.remarks, *_reused(program), *_compiling(program)))
+    tables = df if isinstance(df, Mapping) else {".": df}
+    if not tables:
+        raise ParameterError("explain: the mapping has no table")
+    file_format = ParquetFormat("zstd") if output == "parquet" else JsonlFormat("none")
+    with contextlib.ExitStack() as stack:
+        computed = _Computed(stack)
+        branches = [
+            Branch(
+                for_sink(lower(computed.readable(table))),
+                FileSink(Folder(name), file_format, TARGET_FILE_BYTES),
+                FileSink(Folder(f"{name}/rejects"), ParquetFormat("zstd"), TARGET_FILE_BYTES) if rejects else None,
+            )
+            for name, table in tables.items()
+        ]
+        plan = plan_fork(fork(branches), layout)
+    programs = [branch.program for branch in branches]
+    reused = dict.fromkeys(remark for program in programs for remark in _reused(program))
+    remarks = (*plan.remarks, *computed.remarks, *reused, *_compiling(programs))
+    plan = dataclasses.replace(plan, remarks=remarks)
+    return plan if computed.files is None else dataclasses.replace(plan, **computed.files)
 
 
-def _compiling(program: Program) -> tuple[tuple[str, str], ...]:
+def _compiling(programs: Iterable[Program]) -> tuple[tuple[str, str], ...]:
     """Return the remark about the kernels that a run compiles first; none where all of them are compiled."""
-    parts: Iterable[Any] = (program.source, *(step.action for step in program.steps))
+    parts: list[Any] = [part for program in programs for part in (program.source, *(s.action for s in program.steps))]
     missing = missing_kernels([*EVERY_RUN, *(kernel for part in parts for kernel in getattr(part, "compiled", ()))])
     if not missing:
         return ()
@@ -100,31 +116,40 @@ def _reused(program: Program) -> list[tuple[str, str]]:
     return [("reused", f"passes of {name}: done by an earlier look, reused") for name in names]
 
 
-def _plan_of_computed(expression: Any, part: Any, sink: FileSink, rejects: FileSink | None, layout: Layout) -> Plan:
-    """Return the plan of a table of which Dask computes a part into working files before a run streams the rest."""
-    require_no_dependence_on_blocks(part)
-    spooler = current_spooler()
-    known = None if spooler is None else spooler.known(part)
-    if known is not None:
-        said = f"Dask has computed {_name(part)} before; its rows are read from {known.folder.url}, {_on_disk(known.bytes)}"
-        program = for_sink(lower(new_collection(expression.substitute(part, known.table.expr))))
-        plan = plan_stream(program, sink, rejects, layout)
-        return dataclasses.replace(plan, remarks=(*plan.remarks, ("reused", said), *_reused(program)))
-    rows_bytes, disk_bytes = about_bytes(part), about_disk_bytes(part)
-    where = "the working folder of the cluster" if spooler is None else spooler.folder.url
-    size = "a size that is not known beforehand" if disk_bytes is None else f"about {_on_disk(disk_bytes)}"
-    with tempfile.TemporaryDirectory() as folder:
-        table = stand_in(part, Folder(folder))
-        plan = plan_stream(
-            for_sink(lower(new_collection(expression.substitute(part, table.expr)))), sink, rejects, layout
-        )
-    said = f"Dask computes {_name(part)} first and writes its rows to {where}: {size}"
-    return dataclasses.replace(
-        plan,
-        input_bytes=rows_bytes or 0,
-        input_files=part.npartitions,
-        remarks=(*plan.remarks, ("working files", said)),
-    )
+class _Computed:
+    """Parts of tables that Dask computes into working files before a run streams the rest."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._tables: dict[str, Any] = {}
+        self.remarks: list[tuple[str, str]] = []
+        self.files: dict[str, Any] | None = None
+        """Size of the input, where it is such a part that is not computed yet."""
+
+    def readable(self, table: Any) -> Any:
+        """Return a table whose part that Dask computes is replaced by its working files, or by a stand-in for these."""
+        part = foreign_part(table.expr) if isinstance(table, FrameBase) and table.ndim == 2 else None
+        if part is None:
+            return table
+        require_no_dependence_on_blocks(part)
+        if part._name not in self._tables:
+            self._tables[part._name] = self._found(part)
+        return new_collection(table.expr.substitute(part, self._tables[part._name].expr))
+
+    def _found(self, part: Any) -> Any:
+        spooler = current_spooler()
+        known = None if spooler is None else spooler.known(part)
+        if known is not None:
+            rows = f"its rows are read from {known.folder.url}, {_on_disk(known.bytes)}"
+            self.remarks.append(("reused", f"Dask has computed {_name(part)} before; {rows}"))
+            return known.table
+        rows_bytes, disk_bytes = about_bytes(part), about_disk_bytes(part)
+        where = "the working folder of the cluster" if spooler is None else spooler.folder.url
+        size = "a size that is not known beforehand" if disk_bytes is None else f"about {_on_disk(disk_bytes)}"
+        said = f"Dask computes {_name(part)} first and writes its rows to {where}: {size}"
+        self.remarks.append(("working files", said))
+        self.files = {"input_bytes": rows_bytes or 0, "input_files": part.npartitions}
+        return stand_in(part, Folder(self._stack.enter_context(tempfile.TemporaryDirectory())))
 
 
 def _name(part: Any) -> str:

@@ -55,7 +55,7 @@ VOCABULARY = {
     "dashboard_port": Word("port of Dask's dashboard", "", "int"),
     "dense": Word("whether rows are numbered consecutively", "", "bool"),
     "device_memory": Word("memory budget of a GPU", "bytes", "str | int"),
-    "df": Word("table to process", "", f"{TABLE} | pd.DataFrame"),
+    "df": Word("table to process", "", f"{TABLE} | pd.DataFrame | Mapping[str, {TABLE}]"),
     "dimensions": Word("length of a vector", "numbers", "int"),
     "directives": Word("further lines of a job script's head", "", "Sequence[str]"),
     "directory": Word("folder of metrics", "", PATH),

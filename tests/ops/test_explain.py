@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
+from curator_df.errors import ExpressionError, ParameterError
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = pd.DataFrame({"n": range(40), "text": [f"text {number // 2}" for number in range(40)]})
@@ -111,3 +112,32 @@ def test_forgetting_a_chain_of_dask_frees_its_working_files(docs, cluster):
 
 def test_without_a_cluster_there_is_nothing_to_forget(docs):
     assert docs.pipe(cdf.drop_exact_duplicates).curate.forget() == 0
+
+
+def test_tables_by_folder_are_planned_as_they_are_written_together(docs, cluster, tmp_path):
+    tables = {
+        str(tmp_path / "few"): docs.pipe(cdf.drop_exact_duplicates).pipe(cdf.keep_where, "n < 10"),
+        str(tmp_path / "all"): docs.pipe(cdf.drop_exact_duplicates),
+    }
+    plan, alone = cdf.explain(tables), cdf.explain(tables[str(tmp_path / "all")])
+    assert [stage.title for stage in plan.stages] == [stage.title for stage in alone.stages]
+    assert plan.stages[-1].task_factor > alone.stages[-1].task_factor
+    names = [name for name, _, _ in plan.stages[-1].steps]
+    assert names == ["read", "drop_exact_duplicates", "keep_where", f"write {tmp_path}/few", f"write {tmp_path}/all"]
+    receipts = cdf.write_many(tables)
+    assert {receipt.projected_bytes for receipt in receipts.values()} == {plan.projected_bytes}
+
+
+def test_tables_of_pandas_by_folder_share_what_is_computed(tmp_path):
+    table = dd.from_pandas(ROWS, npartitions=3)
+    plan = cdf.explain({"a": table.pipe(cdf.keep_where, "n < 5"), "b": table}, memory="2GB")
+    assert [label for label, _ in plan.remarks].count("working files") == 1
+    assert plan.input_files == 3
+
+
+def test_a_mapping_without_tables_and_tables_of_two_inputs_are_refused(docs, tmp_path):
+    with pytest.raises(ParameterError, match="no table"):
+        cdf.explain({}, memory="2GB")
+    (tmp_path / "b.jsonl").write_text('{"n": 1, "text": "b"}\n')
+    with pytest.raises(ExpressionError, match="same"):
+        cdf.explain({"a": docs, "b": cdf.read_jsonl(str(tmp_path / "b.jsonl"))}, memory="2GB")
