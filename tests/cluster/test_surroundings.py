@@ -312,7 +312,7 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
         monkeypatch.setattr(surroundings.resource, "getrlimit", lambda which: found.get(which, infinite))
         return surroundings.limits_in_force()
 
-    monkeypatch.setattr(memory_limits, "_threads_of_user", lambda: 90)
+    monkeypatch.setattr(memory_limits, "threads_of_user", lambda: 90)
     monkeypatch.setattr(memory_limits.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(memory_limits, "_cgroup_folders", lambda controller: iter([tmp_path]))
     assert limits() == ""
