@@ -140,8 +140,8 @@ def test_cudf_takes_an_arrow_table_as_far_as_the_driver():
     pytest.importorskip("cudf", reason="needs the gpu extra (cudf-cu12)")
     import pandas as pd
 
+    from curator_df.core.host_blocks import block_dtype
     from curator_df.core.memory.gpus import read_gpus
-    from curator_df.io.frames import block_dtype
     from curator_df.io.moves import _is_movable, device_block
 
     if read_gpus():
