@@ -25,7 +25,7 @@ def environment(tmp_path, monkeypatch):
 
 def printed_by(folder=None):
     console = Console(file=io.StringIO(), width=200, markup=False)
-    assert demo.run_demo(console, folder, "datatrove_gopher_quality", "1GB", 1)
+    assert demo.run_demo(console, folder, "datatrove_gopher_quality", "4GB", 1)  # the process of the tests may be large
     return console.file.getvalue()
 
 
