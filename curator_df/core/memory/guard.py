@@ -348,9 +348,9 @@ class Guard:
         elapsed, self._looked = max(now - self._looked, SHORT_SECONDS), now
         return int(min(max(0, grown) / elapsed * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
 
-    def held(self, *, anew: bool = False) -> int:
-        """Return the bytes that the tree holds, as `peak.Tree` does: what the last look saw; ``anew`` reads all shares again."""
-        if anew or not self._read_at:
+    def held(self, *, reread: bool = False) -> int:
+        """Return the bytes that the tree holds, as `peak.Tree` does: of the last look; ``reread`` reads all shares again."""
+        if reread or not self._read_at:
             now = time.monotonic()
             self.family.find(now)
             self.family.read_pages()

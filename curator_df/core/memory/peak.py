@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     class Sampled(Protocol):
         """Processes whose memory is sampled repeatedly."""
 
-        def held(self, *, anew: bool = False) -> int:
+        def held(self, *, reread: bool = False) -> int:
             """Return the bytes that they use."""
 
 
@@ -133,16 +133,16 @@ class Tree:
         self._pids: list[int] = []
         self._others: dict[int, int] = {}
 
-    def held(self, *, anew: bool = False) -> int:
-        """Return the bytes that it uses; ``anew`` reads all values again, including those that are read less often."""
-        anew = anew or self._exact or self._samples % OTHERS_EVERY == 0
-        if anew or self._samples % TREE_EVERY == 0:
+    def held(self, *, reread: bool = False) -> int:
+        """Return the bytes that it uses; ``reread`` reads all values again, including those that are read less often."""
+        reread = reread or self._exact or self._samples % OTHERS_EVERY == 0
+        if reread or self._samples % TREE_EVERY == 0:
             pids = system.processes(self._root, os.getpid())
             # A process shares its pages with a fork of it, so that each of them holds less than its private pages.
-            anew = anew or pids != self._pids
+            reread = reread or pids != self._pids
             self._pids = pids
         private = {pid: private_bytes(pid) for pid in self._pids}
-        if anew:
+        if reread:
             self._others = {pid: counted_bytes(pid) - private[pid] for pid in self._pids}
         self._samples += 1
         return sum(max(0, held + self._others.get(pid, 0)) for pid, held in private.items() if held)
@@ -194,7 +194,7 @@ def sample_forever(root: int, tree: "Sampled", watch: "Callable[[], float] | Non
                 if command == "reset":
                     # The current memory counts for the next period, which may end before the next sample. The last sample may
                     # include a process that has ended since.
-                    held = tree.held(anew=True)
+                    held = tree.held(reread=True)
                     peak, trace = held, Trace()
                     trace.add(held)
 

@@ -280,4 +280,4 @@ def test_a_sample_of_the_guard_is_what_the_tree_holds(worker, watch):
     worker(60 * MB)
     watching = watch(os.getpid(), 300 * MB)
     watching.look()
-    assert abs(watching.held(anew=True) - tree_bytes(os.getpid())) < 10 * MB
+    assert abs(watching.held(reread=True) - tree_bytes(os.getpid())) < 10 * MB

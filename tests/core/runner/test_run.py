@@ -385,7 +385,7 @@ def test_what_a_worker_told_before_it_died_is_told_again(workers, corpus, tmp_pa
     killed = client.run(os.getpid)
     for process in killed.values():
         os.kill(process, signal.SIGKILL)
-    until(lambda: not killed.keys() & client.has_what().keys())  # whatever workers started anew have by now
+    until(lambda: not killed.keys() & client.has_what().keys())  # whatever restarted workers have by now
     heard.set()
     write.join()
     assert rows_of(tmp_path / "out").id.tolist() == list(range(1500))
