@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "CURATOR_DF_WHEEL_CPU"
-COMPILE = "import sys, pathlib; from curator_df.kernels.shipped_kernels import compile_for; "
+COMPILE = "import sys, pathlib; from curator_df.kernels.compiling.shipped_kernels import compile_for; "
 COMPILE += "compile_for(sys.argv[1], pathlib.Path(sys.argv[2]))"
 
 

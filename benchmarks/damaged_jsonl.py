@@ -24,7 +24,7 @@ from typing import Any
 import zstandard
 
 from curator_df.errors import CorruptFileError, CuratorError
-from curator_df.io.jsonl import read_jsonl
+from curator_df.io.jsonl.reader import read_jsonl
 
 TYPES = {"id": "int64", "text": "string", "score": "float64"}
 PACK = {

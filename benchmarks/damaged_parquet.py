@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.errors import CuratorError
-from curator_df.io.parquet import read_parquet
+from curator_df.io.parquet.reader import read_parquet
 
 SECONDS = 60
 """A file that takes longer counts as a hang."""

@@ -28,7 +28,7 @@ from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.memory.limits import give_back_large_buffers, release_free_memory
 from curator_df.core.memory.system import reset_peak, status_bytes
 from curator_df.core.planning.exchange_plan import TASK_SLACK_BYTES, project_exchange
-from curator_df.kernels.content_hash import column_hashes
+from curator_df.kernels.rows.content_hash import column_hashes
 
 BLOCK_ROWS = 50_000
 

@@ -20,11 +20,11 @@ import time
 from collections.abc import Sequence
 
 from curator_df import profiles
-from curator_df.kernels import kernel_sets
-from curator_df.kernels.compiled import compile_named
-from curator_df.kernels.kernel_sets import COMPILE_SECONDS, METRICS, OPERATORS, kernels_to_warm
-from curator_df.kernels.measure import metric_kernels
-from curator_df.ops.rules import Profile
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.compiling.compiled import compile_named
+from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS, METRICS, OPERATORS, kernels_to_warm
+from curator_df.kernels.metrics.measure import metric_kernels
+from curator_df.ops.filters.rules import Profile
 
 DEMO = kernels_to_warm([], is_all=False)
 FINEWEB = kernel_sets.near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
@@ -39,7 +39,9 @@ LINES = {
     "all kernels": (tuple(COMPILE_SECONDS), 90.0),
 }
 """Kernels, and the seconds of CPU that they may take."""
-COMPILE = "import sys; from curator_df.kernels.compiled import compile_named; list(compile_named(sys.argv[1:]))"
+COMPILE = (
+    "import sys; from curator_df.kernels.compiling.compiled import compile_named; list(compile_named(sys.argv[1:]))"
+)
 
 
 def cpu_seconds(kernels: Sequence[str]) -> tuple[float, int]:
@@ -57,7 +59,7 @@ def print_kernels() -> None:
     """Compile all kernels in this process, and print the seconds of each, as a table of Python."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CURATOR_DF_CACHE"] = folder
-        list(compile_named(["row_copy.copy_rows"]))
+        list(compile_named(["rows.row_copy.copy_rows"]))
         for kernel in COMPILE_SECONDS:
             started = time.process_time()
             list(compile_named([kernel]))

@@ -29,14 +29,14 @@ import pyarrow.compute as pc
 from numba import cuda
 
 import curator_df as cdf
-from curator_df.kernels.content_hash import column_hashes
 from curator_df.kernels.device.columns import texts_of
 from curator_df.kernels.device.hashes import text_hashes
 from curator_df.kernels.device.measured import text_metrics
 from curator_df.kernels.device.signatures import text_signatures
-from curator_df.kernels.measure import measure
-from curator_df.kernels.minhash import minhash_signatures
-from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.kernels.minhash.signatures import minhash_signatures
+from curator_df.kernels.rows.content_hash import column_hashes
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,

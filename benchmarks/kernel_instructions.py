@@ -28,7 +28,7 @@ import pandas as pd
 from kernel_throughput import best_seconds, english_prose, groups, text_bytes
 
 import curator_df.kernels
-from curator_df.kernels.measure import measure
+from curator_df.kernels.metrics.measure import measure
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,

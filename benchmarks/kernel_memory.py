@@ -33,10 +33,10 @@ from curator_df.cluster.preload import prepare_process
 from curator_df.core.memory.limits import peak_of_call
 from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.ranges.blocks import BlockKernel
-from curator_df.models import prompt_scores
 from curator_df.models.batches import BatchCounts
-from curator_df.models.prompt_tasks import SCORES, PromptTasks
-from curator_df.ops.rules import Profile
+from curator_df.models.classifiers import prompt_scores
+from curator_df.models.classifiers.prompt_tasks import SCORES, PromptTasks
+from curator_df.ops.filters.rules import Profile
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,

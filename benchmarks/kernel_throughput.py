@@ -29,10 +29,8 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.kernels.buffers import text_spans
-from curator_df.kernels.c4_texts import keep_c4_lines
-from curator_df.kernels.clean_texts import clean_texts
-from curator_df.kernels.cut_texts import (
+from curator_df.kernels.edits.clean_texts import clean_texts
+from curator_df.kernels.edits.cut_texts import (
     SliceEnds,
     slices_of,
     without_boilerplate,
@@ -40,14 +38,16 @@ from curator_df.kernels.cut_texts import (
     without_markdown,
     without_quotation_marks,
 )
-from curator_df.kernels.measure import measure
-from curator_df.kernels.ngram_table import count_ngrams, make_table, rows_with_passages
-from curator_df.kernels.pii_kinds import KINDS
-from curator_df.kernels.pii_redaction import RedactionSettings, redact_texts
-from curator_df.kernels.token_spans import token_spans
-from curator_df.kernels.unicode_repair import RepairSettings, repair_texts
-from curator_df.ops.profile import keep_profile_block
-from curator_df.ops.rules import Profile
+from curator_df.kernels.edits.ngram_table import count_ngrams, make_table, rows_with_passages
+from curator_df.kernels.edits.unicode_repair import RepairSettings, repair_texts
+from curator_df.kernels.english_tokens.spans import token_spans
+from curator_df.kernels.metrics.c4.c4_texts import keep_c4_lines
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.pii.kinds import KINDS
+from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts
+from curator_df.kernels.text.buffers import text_spans
+from curator_df.ops.filters.profile import keep_profile_block
+from curator_df.ops.filters.rules import Profile
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,

@@ -19,7 +19,7 @@ from importlib.metadata import version
 
 import pandas as pd
 
-from curator_df.ops.language_blocks import LanguageSettings, add_language_block, find_model
+from curator_df.ops.language.language_blocks import LanguageSettings, add_language_block, find_model
 
 MOST_CHARACTERS = 2_000
 Finder = Callable[[pd.Series], list[str | None]]

@@ -28,9 +28,9 @@ import curator_df as cdf
 from curator_df.core.exchange.barrier import Keys
 from curator_df.core.exchange.near_barrier import NearBarrier
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
-from curator_df.kernels.components import component_names
-from curator_df.kernels.keep_rows import keep_rows
-from curator_df.ops.duplicates import refuse_block
+from curator_df.kernels.minhash.components import component_names
+from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.ops.duplicates.exact import refuse_block
 
 def mixed(numbers):
     x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)

@@ -26,8 +26,8 @@ import numpy as np
 import pandas as pd
 from kernel_throughput import best_seconds, english_prose, text_bytes
 
-from curator_df.kernels.minhash import minhash_signatures
-from curator_df.kernels.minhash_scheme import Scheme, permutations
+from curator_df.kernels.minhash.scheme import Scheme, permutations
+from curator_df.kernels.minhash.signatures import minhash_signatures
 
 PEER_BYTES = 2_000_000
 """Text given to peers: at about 1 MB/s, all of it would take minutes."""
@@ -37,7 +37,7 @@ WORDS = Scheme("words", 5, 14, 8)
 
 def innermost_rate(hashes: int) -> float:
     """Return the shingles per second of the innermost loop alone."""
-    from curator_df.kernels.minhash_sketch import least_32
+    from curator_df.kernels.minhash.sketch import least_32
 
     multipliers, increments = permutations(hashes, 42, use_64_bit_hash=False)
     shingles = np.random.default_rng(0).integers(0, 1 << 32, 2048, dtype=np.uint32)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from curator_df.kernels.minhash import band_hashes
+from curator_df.kernels.minhash.signatures import band_hashes
 from curator_df.profiles.minhash import FINEWEB, NEMO
 from tests.kernels.near_duplicate_truth import (
     BINS,

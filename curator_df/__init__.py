@@ -24,58 +24,58 @@ if _TYPE_CHECKING:
     from curator_df.core.planning.plan import Plan
     from curator_df.core.receipts.comparison import compare_receipts
     from curator_df.core.receipts.receipt import Receipt
-    from curator_df.io.checkpoint import checkpoint, read_receipt
-    from curator_df.io.jsonl import read_jsonl
-    from curator_df.io.moves import to_backend
-    from curator_df.io.parquet import read_parquet
-    from curator_df.io.shuffle import blend, shuffle_rows
+    from curator_df.io.device_transfer import to_backend
+    from curator_df.io.jsonl.reader import read_jsonl
+    from curator_df.io.output.checkpoint import checkpoint, read_receipt
+    from curator_df.io.output.write import write_jsonl, write_parquet
+    from curator_df.io.output.write_by import write_by
+    from curator_df.io.output.write_many import write_many
+    from curator_df.io.parquet.reader import read_parquet
+    from curator_df.io.shuffle.operators import blend, shuffle_rows
     from curator_df.io.text_files import read_text_files
-    from curator_df.io.warc import read_warc
-    from curator_df.io.write import write_jsonl, write_parquet
-    from curator_df.io.write_by import write_by
-    from curator_df.io.write_many import write_many
-    from curator_df.kernels.minhash_scheme import Scheme
-    from curator_df.models import catalogue as classifiers
-    from curator_df.models.classification import add_class, keep_class
-    from curator_df.models.completion import add_completion
-    from curator_df.models.embedding import add_embedding
-    from curator_df.models.presidio import presidio
-    from curator_df.models.prompt_scores import add_prompt_scores
-    from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
+    from curator_df.io.warc.reader import read_warc
+    from curator_df.kernels.minhash.scheme import Scheme
+    from curator_df.models.classifiers import catalogue as classifiers
+    from curator_df.models.classifiers.classification import add_class, keep_class
+    from curator_df.models.classifiers.prompt_scores import add_prompt_scores
+    from curator_df.models.completion.operator import add_completion
+    from curator_df.models.embeddings.embedding import add_embedding
+    from curator_df.models.embeddings.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
+    from curator_df.models.entities.presidio import presidio
     from curator_df.models.token_count import add_token_count
     from curator_df.monitor.memory_monitor import monitor_memory
     from curator_df.monitor.memory_profile import profile_memory
     from curator_df.monitor.metrics_server import serve_metrics
     from curator_df.monitor.recommend import recommend
-    from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
-    from curator_df.ops.comments import add_comment_ratio
-    from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
-    from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
-    from curator_df.ops.drops import describe_drops
-    from curator_df.ops.duplicate_parts import remove_repeated_parts
-    from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
+    from curator_df.ops.cleaning.contamination import add_contamination, drop_contaminated, remove_contamination
+    from curator_df.ops.cleaning.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
+    from curator_df.ops.cleaning.lines import remove_c4_lines, remove_lines
+    from curator_df.ops.cleaning.markup import remove_html, remove_markdown
+    from curator_df.ops.cleaning.redaction import redact_pii
+    from curator_df.ops.cleaning.unicode import normalize_unicode
+    from curator_df.ops.cleaning.whitespace import normalize_newlines, normalize_whitespace, remove_urls
+    from curator_df.ops.duplicates.exact import best, drop_exact_duplicates, find_exact_duplicates
+    from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates, find_near_duplicates
+    from curator_df.ops.duplicates.near_report import describe_near_duplicates
+    from curator_df.ops.duplicates.repeated_parts import remove_repeated_parts
+    from curator_df.ops.duplicates.signatures import add_minhash
     from curator_df.ops.explain import explain, forget
-    from curator_df.ops.html_ratio import add_html_text_ratio
-    from curator_df.ops.ids import add_ids
-    from curator_df.ops.joining import join_documents
-    from curator_df.ops.language import add_language, keep_language
-    from curator_df.ops.lines import remove_c4_lines, remove_lines
-    from curator_df.ops.markup import remove_html, remove_markdown
-    from curator_df.ops.metrics import add_metrics
-    from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
-    from curator_df.ops.near_report import describe_near_duplicates
+    from curator_df.ops.filters.comments import add_comment_ratio
+    from curator_df.ops.filters.drops import describe_drops
+    from curator_df.ops.filters.html_ratio import add_html_text_ratio
+    from curator_df.ops.filters.metrics import add_metrics
+    from curator_df.ops.filters.profile import add_profile, keep_profile
+    from curator_df.ops.filters.quality_tiers import add_quality_tier
+    from curator_df.ops.filters.rules import Profile, Rule
+    from curator_df.ops.filters.thresholds import explore_thresholds
+    from curator_df.ops.filters.user_metrics import UserMetric
+    from curator_df.ops.filters.where import keep_where
+    from curator_df.ops.language.identification import add_language, keep_language
     from curator_df.ops.preview import Preview, preview
-    from curator_df.ops.profile import add_profile, keep_profile
-    from curator_df.ops.quality_tiers import add_quality_tier
-    from curator_df.ops.redaction import redact_pii
-    from curator_df.ops.rules import Profile, Rule
-    from curator_df.ops.sample import sample_rows, split_rows
-    from curator_df.ops.signatures import add_minhash
-    from curator_df.ops.splitting import split_documents
-    from curator_df.ops.thresholds import explore_thresholds
-    from curator_df.ops.unicode import normalize_unicode
-    from curator_df.ops.user_metrics import UserMetric
-    from curator_df.ops.where import keep_where
+    from curator_df.ops.rows.ids import add_ids
+    from curator_df.ops.rows.joining import join_documents
+    from curator_df.ops.rows.sample import sample_rows, split_rows
+    from curator_df.ops.rows.splitting import split_documents
     from curator_df.profiles import minhash
 
 __version__ = "0.1.0"
@@ -173,89 +173,89 @@ _PLACES = {
     "Cluster": "cluster.local:Cluster",
     "Plan": "core.planning.plan:Plan",
     "Preview": "ops.preview:Preview",
-    "Profile": "ops.rules:Profile",
+    "Profile": "ops.filters.rules:Profile",
     "Receipt": "core.receipts.receipt:Receipt",
-    "Rule": "ops.rules:Rule",
-    "Scheme": "kernels.minhash_scheme:Scheme",
-    "UserMetric": "ops.user_metrics:UserMetric",
-    "add_class": "models.classification:add_class",
-    "add_comment_ratio": "ops.comments:add_comment_ratio",
-    "add_completion": "models.completion:add_completion",
-    "add_contamination": "ops.contamination:add_contamination",
-    "add_embedding": "models.embedding:add_embedding",
-    "add_html_text_ratio": "ops.html_ratio:add_html_text_ratio",
-    "add_ids": "ops.ids:add_ids",
-    "add_language": "ops.language:add_language",
-    "add_metrics": "ops.metrics:add_metrics",
-    "add_minhash": "ops.signatures:add_minhash",
-    "add_profile": "ops.profile:add_profile",
-    "add_prompt_scores": "models.prompt_scores:add_prompt_scores",
-    "add_quality_tier": "ops.quality_tiers:add_quality_tier",
+    "Rule": "ops.filters.rules:Rule",
+    "Scheme": "kernels.minhash.scheme:Scheme",
+    "UserMetric": "ops.filters.user_metrics:UserMetric",
+    "add_class": "models.classifiers.classification:add_class",
+    "add_comment_ratio": "ops.filters.comments:add_comment_ratio",
+    "add_completion": "models.completion.operator:add_completion",
+    "add_contamination": "ops.cleaning.contamination:add_contamination",
+    "add_embedding": "models.embeddings.embedding:add_embedding",
+    "add_html_text_ratio": "ops.filters.html_ratio:add_html_text_ratio",
+    "add_ids": "ops.rows.ids:add_ids",
+    "add_language": "ops.language.identification:add_language",
+    "add_metrics": "ops.filters.metrics:add_metrics",
+    "add_minhash": "ops.duplicates.signatures:add_minhash",
+    "add_profile": "ops.filters.profile:add_profile",
+    "add_prompt_scores": "models.classifiers.prompt_scores:add_prompt_scores",
+    "add_quality_tier": "ops.filters.quality_tiers:add_quality_tier",
     "add_token_count": "models.token_count:add_token_count",
-    "best": "ops.duplicates:best",
-    "blend": "io.shuffle:blend",
-    "checkpoint": "io.checkpoint:checkpoint",
-    "classifiers": "models.catalogue",
+    "best": "ops.duplicates.exact:best",
+    "blend": "io.shuffle.operators:blend",
+    "checkpoint": "io.output.checkpoint:checkpoint",
+    "classifiers": "models.classifiers.catalogue",
     "compare_receipts": "core.receipts.comparison:compare_receipts",
     "connect": "cluster.connect:connect",
-    "describe_drops": "ops.drops:describe_drops",
-    "describe_near_duplicates": "ops.near_report:describe_near_duplicates",
-    "drop_contaminated": "ops.contamination:drop_contaminated",
-    "drop_exact_duplicates": "ops.duplicates:drop_exact_duplicates",
-    "drop_near_duplicates": "ops.near_duplicates:drop_near_duplicates",
-    "drop_semantic_duplicates": "models.semantic_duplicates:drop_semantic_duplicates",
+    "describe_drops": "ops.filters.drops:describe_drops",
+    "describe_near_duplicates": "ops.duplicates.near_report:describe_near_duplicates",
+    "drop_contaminated": "ops.cleaning.contamination:drop_contaminated",
+    "drop_exact_duplicates": "ops.duplicates.exact:drop_exact_duplicates",
+    "drop_near_duplicates": "ops.duplicates.near_duplicates:drop_near_duplicates",
+    "drop_semantic_duplicates": "models.embeddings.semantic_duplicates:drop_semantic_duplicates",
     "errors": "errors",
     "explain": "ops.explain:explain",
-    "explore_thresholds": "ops.thresholds:explore_thresholds",
-    "find_exact_duplicates": "ops.duplicates:find_exact_duplicates",
-    "find_near_duplicates": "ops.near_duplicates:find_near_duplicates",
-    "find_semantic_duplicates": "models.semantic_duplicates:find_semantic_duplicates",
+    "explore_thresholds": "ops.filters.thresholds:explore_thresholds",
+    "find_exact_duplicates": "ops.duplicates.exact:find_exact_duplicates",
+    "find_near_duplicates": "ops.duplicates.near_duplicates:find_near_duplicates",
+    "find_semantic_duplicates": "models.embeddings.semantic_duplicates:find_semantic_duplicates",
     "forget": "ops.explain:forget",
     "job_cluster": "cluster.jobs:job_cluster",
-    "join_documents": "ops.joining:join_documents",
-    "keep_class": "models.classification:keep_class",
-    "keep_language": "ops.language:keep_language",
-    "keep_profile": "ops.profile:keep_profile",
-    "keep_where": "ops.where:keep_where",
+    "join_documents": "ops.rows.joining:join_documents",
+    "keep_class": "models.classifiers.classification:keep_class",
+    "keep_language": "ops.language.identification:keep_language",
+    "keep_profile": "ops.filters.profile:keep_profile",
+    "keep_where": "ops.filters.where:keep_where",
     "minhash": "profiles.minhash",
     "monitor_memory": "monitor.memory_monitor:monitor_memory",
-    "normalize_newlines": "ops.cleaning:normalize_newlines",
-    "normalize_unicode": "ops.unicode:normalize_unicode",
-    "normalize_whitespace": "ops.cleaning:normalize_whitespace",
-    "presidio": "models.presidio:presidio",
+    "normalize_newlines": "ops.cleaning.whitespace:normalize_newlines",
+    "normalize_unicode": "ops.cleaning.unicode:normalize_unicode",
+    "normalize_whitespace": "ops.cleaning.whitespace:normalize_whitespace",
+    "presidio": "models.entities.presidio:presidio",
     "preview": "ops.preview:preview",
     "profile_memory": "monitor.memory_profile:profile_memory",
     "profiles": "profiles",
-    "read_jsonl": "io.jsonl:read_jsonl",
-    "read_parquet": "io.parquet:read_parquet",
-    "read_receipt": "io.checkpoint:read_receipt",
+    "read_jsonl": "io.jsonl.reader:read_jsonl",
+    "read_parquet": "io.parquet.reader:read_parquet",
+    "read_receipt": "io.output.checkpoint:read_receipt",
     "read_text_files": "io.text_files:read_text_files",
-    "read_warc": "io.warc:read_warc",
+    "read_warc": "io.warc.reader:read_warc",
     "recommend": "monitor.recommend:recommend",
-    "redact_pii": "ops.redaction:redact_pii",
-    "remove_boilerplate": "ops.cuts:remove_boilerplate",
-    "remove_c4_lines": "ops.lines:remove_c4_lines",
-    "remove_contamination": "ops.contamination:remove_contamination",
-    "remove_html": "ops.markup:remove_html",
-    "remove_lines": "ops.lines:remove_lines",
-    "remove_markdown": "ops.markup:remove_markdown",
-    "remove_outside": "ops.cuts:remove_outside",
-    "remove_quotation_marks": "ops.cuts:remove_quotation_marks",
-    "remove_repeated_parts": "ops.duplicate_parts:remove_repeated_parts",
-    "remove_urls": "ops.cleaning:remove_urls",
+    "redact_pii": "ops.cleaning.redaction:redact_pii",
+    "remove_boilerplate": "ops.cleaning.cuts:remove_boilerplate",
+    "remove_c4_lines": "ops.cleaning.lines:remove_c4_lines",
+    "remove_contamination": "ops.cleaning.contamination:remove_contamination",
+    "remove_html": "ops.cleaning.markup:remove_html",
+    "remove_lines": "ops.cleaning.lines:remove_lines",
+    "remove_markdown": "ops.cleaning.markup:remove_markdown",
+    "remove_outside": "ops.cleaning.cuts:remove_outside",
+    "remove_quotation_marks": "ops.cleaning.cuts:remove_quotation_marks",
+    "remove_repeated_parts": "ops.duplicates.repeated_parts:remove_repeated_parts",
+    "remove_urls": "ops.cleaning.whitespace:remove_urls",
     "resources": "core.memory.resources:resources",
-    "sample_rows": "ops.sample:sample_rows",
+    "sample_rows": "ops.rows.sample:sample_rows",
     "serve_metrics": "monitor.metrics_server:serve_metrics",
-    "shuffle_rows": "io.shuffle:shuffle_rows",
+    "shuffle_rows": "io.shuffle.operators:shuffle_rows",
     "slurm_cluster": "cluster.jobs:slurm_cluster",
-    "split_documents": "ops.splitting:split_documents",
-    "split_rows": "ops.sample:split_rows",
+    "split_documents": "ops.rows.splitting:split_documents",
+    "split_rows": "ops.rows.sample:split_rows",
     "start_cluster": "cluster.local:start_cluster",
-    "to_backend": "io.moves:to_backend",
-    "write_by": "io.write_by:write_by",
-    "write_jsonl": "io.write:write_jsonl",
-    "write_many": "io.write_many:write_many",
-    "write_parquet": "io.write:write_parquet",
+    "to_backend": "io.device_transfer:to_backend",
+    "write_by": "io.output.write_by:write_by",
+    "write_jsonl": "io.output.write:write_jsonl",
+    "write_many": "io.output.write_many:write_many",
+    "write_parquet": "io.output.write:write_parquet",
 }
 """Where each public name comes from, which is imported when it is first used; see `core.importing`."""
 _FOLDERS = {name: name for name in ("cluster", "core", "io", "kernels", "models", "monitor", "ops")}

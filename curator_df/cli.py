@@ -291,8 +291,8 @@ def warm(
 ) -> None:
     """Compile kernels on this machine, so that no run has to. Kernels that are already compiled are skipped."""
     from curator_df.cluster.compiling import compile_kernels
-    from curator_df.kernels.compile_cache import cache_folder
-    from curator_df.kernels.kernel_sets import kernels_to_warm
+    from curator_df.kernels.compiling.compile_cache import cache_folder
+    from curator_df.kernels.compiling.kernel_sets import kernels_to_warm
 
     kernels = kernels_to_warm(operators or [], is_all=all_kernels)
     compile_kernels(kernels)

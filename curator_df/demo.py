@@ -17,7 +17,7 @@ from rich.console import Console
 import curator_df as cdf
 from curator_df.core.runner.progress import Progress, progress_bar
 from curator_df.demo_corpus import ENOUGH_BYTES, FILE_OF_KIND, DemoCorpus, kept_corpus, read_corpus
-from curator_df.kernels.kernel_sets import kernels_to_warm
+from curator_df.kernels.compiling.kernel_sets import kernels_to_warm
 
 SHOWN_ROWS = 3
 """Number of rows of each kind that the demo shows."""

@@ -34,7 +34,7 @@ from typing import Literal, NamedTuple, Self
 import orjson
 import zstandard
 
-from curator_df.kernels.compile_cache import kept_folder
+from curator_df.kernels.compiling.compile_cache import kept_folder
 
 Kind = Literal["docstring", "comments", "documentation", "licence", "manual"]
 """Kinds of documents, by the files they come from."""

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.core.memory.system import PORTABLE, PORTABLE_VARIABLE
 from curator_df.core.runner.session import close_session, current_session, has_session
-from curator_df.kernels.kernel_sets import (
+from curator_df.kernels.compiling.kernel_sets import (
     COMPILE_SECONDS,
     CONTENT,
     JSON_LINES,

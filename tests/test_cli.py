@@ -23,7 +23,7 @@ import curator_df as cdf
 from curator_df import cli, demo
 from curator_df.core.receipts.rich_tables import grid_of, table_of
 from curator_df.errors import CorruptFileError
-from curator_df.ops.published import schemes
+from curator_df.ops.filters.published import schemes
 
 HELP = Path(__file__).parent / "data" / "help"
 

@@ -27,10 +27,14 @@ from curator_df.core.memory.held import release_held
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.planning.task_factor import fitting_block
 from curator_df.core.sizes import read_size
-from curator_df.io import jsonl, parquet, shuffle_source, text_files, warc
-from curator_df.io.output import FileSink
-from curator_df.io.write import Folder, JsonlFormat, ParquetFormat
-from curator_df.kernels.metrics import CATALOGUE
+from curator_df.io import text_files
+from curator_df.io.jsonl import reader as jsonl
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import Folder, JsonlFormat, ParquetFormat
+from curator_df.io.parquet import reader as parquet
+from curator_df.io.shuffle import source as shuffle_source
+from curator_df.io.warc import reader as warc
+from curator_df.kernels.metrics.catalog import CATALOGUE
 from docs import generate_operators
 from tests.contracts.operator_cases import CASES, OPERATORS, OTHER_ROWS, SAME_ROWS, kernels_of, table
 

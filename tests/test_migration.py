@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import curator_df as cdf
-from curator_df.kernels.metrics import CATALOGUE
+from curator_df.kernels.metrics.catalog import CATALOGUE
 from tests.test_docs import CHECKOUT, code_blocks, prose_of, rows_of
 
 NAMES = Path(__file__).parent / "data/nemo_names.txt"

@@ -18,8 +18,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from curator_df.core.memory.system import cpus_of_process
 from curator_df.core.runner.progress import in_notebook, progress_bar
 from curator_df.core.sizes import show_duration
-from curator_df.kernels import compile_cache
-from curator_df.kernels.kernel_sets import EVERY_RUN, START_SECONDS, compile_seconds
+from curator_df.kernels.compiling import compile_cache
+from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, START_SECONDS, compile_seconds
 
 LOG = logging.getLogger("curator_df.cluster")
 
@@ -38,7 +38,7 @@ def compile_kernels(kernels: Iterable[str], *, room_bytes: int | None = None) ->
     Parameters
     ----------
     kernels : iterable of str
-        Names, as in `curator_df.kernels.kernel_sets`.
+        Names, as in `curator_df.kernels.compiling.kernel_sets`.
     room_bytes : int, optional
         Memory for processes that compile; there is always one. Without it, there is one for each CPU.
 
@@ -111,7 +111,7 @@ def _compile_batch(kernels: Sequence[str], done: Callable[[str], None]) -> str:
     # which is for work.
     program = (
         f"import sys, resource; sys.path[:] = {sys.path!r}; hard = resource.getrlimit(resource.RLIMIT_DATA)[1]; "
-        "resource.setrlimit(resource.RLIMIT_DATA, (hard, hard)); from curator_df.kernels.compiled import compile_named\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (hard, hard)); from curator_df.kernels.compiling.compiled import compile_named\n"
         "for name in compile_named(sys.argv[1:]): print(name, flush=True)"
     )
     command = [sys.executable, "-c", program, *kernels]

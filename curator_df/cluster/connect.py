@@ -25,7 +25,7 @@ from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
-from curator_df.io.spool import spool_on
+from curator_df.io.output.spool import spool_on
 
 
 class Connection:

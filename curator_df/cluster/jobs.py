@@ -36,7 +36,7 @@ from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import NoClusterError, ParameterError
-from curator_df.io.spool import spool_on
+from curator_df.io.output.spool import spool_on
 
 POLL_SECONDS = 0.2
 

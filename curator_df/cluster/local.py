@@ -146,7 +146,7 @@ class Cluster:
         self._session.at_close = importlib.import_module("curator_df.core.runner.interactive").keep_budget_of_dask(
             self._session,
             owns_workers=True,
-            spool_on=importlib.import_module("curator_df.io.spool").spool_on,
+            spool_on=importlib.import_module("curator_df.io.output.spool").spool_on,
             working=None if workdir.startswith(f"{spill.path}/") else WorkingFolder(workdir),
         )
         open_session(self._session)

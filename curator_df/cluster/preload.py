@@ -28,7 +28,7 @@ from curator_df.core.memory.held import release_held
 from curator_df.core.memory.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.core.memory.peak import counted_bytes, private_bytes, resident_bytes
 from curator_df.core.memory.wall import WALL_VARIABLE, note_end_by_nanny, stand_in, weigh_idle
-from curator_df.kernels.compile_cache import refuse_to_compile
+from curator_df.kernels.compiling.compile_cache import refuse_to_compile
 
 WORK_BYTES_VARIABLE = "CURATOR_DF_WORK_BYTES"
 
@@ -36,9 +36,9 @@ OF_TASKS = (
     "pyarrow.json",
     "pyarrow.parquet",
     "curator_df.core.tasks.task",
-    "curator_df.io.jsonl",
-    "curator_df.io.parquet",
-    "curator_df.io.write",
+    "curator_df.io.jsonl.reader",
+    "curator_df.io.parquet.reader",
+    "curator_df.io.output.write",
 )
 """Modules that tasks import, with all that they import: pandas and Dask's tables too."""
 OTHER_THREADS = 12

@@ -30,7 +30,7 @@ from curator_df.core.files.storage import file_system
 from curator_df.core.files.transient import is_transient, patiently
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.io.formats import ways_out
-from curator_df.io.found_later import MAGIC, URL, finds
+from curator_df.io.glob_match import MAGIC, URL, finds
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """Input as users may give it."""

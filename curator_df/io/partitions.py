@@ -20,8 +20,8 @@ from curator_df.core.runner.session import warn_without_budget
 from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.io.cut import COMPRESSION_RATIO
-from curator_df.io.moves import to_backend
-from curator_df.io.streams import is_compressed, said_bytes
+from curator_df.io.device_transfer import to_backend
+from curator_df.io.streams.file_stream import is_compressed, said_bytes
 
 DEFAULT_BLOCK_BYTES = 8_000_000
 """Default block size of a small input. It is for Dask's own operations, some of which hold ten copies of a partition or a

@@ -21,13 +21,13 @@ from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
+from curator_df.io.device_transfer import require_gpu
 from curator_df.io.formats import HEAD_BYTES, other_format, wide_encoding
 from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, to_block
-from curator_df.io.jsonl import OnBadRows
+from curator_df.io.jsonl.reader import OnBadRows
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
-from curator_df.io.moves import require_gpu
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.streams import is_compressed, open_bytes
+from curator_df.io.streams.file_stream import is_compressed, open_bytes
 
 SUFFIXES = (".txt", ".text", ".md")
 """Required endings of files found in a directory, possibly followed by a compression suffix."""

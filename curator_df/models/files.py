@@ -23,7 +23,8 @@ from curator_df.core.arguments import path_of
 from curator_df.core.extras import missing_extra
 from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputError, ParameterError
-from curator_df.models.adapted import (
+from curator_df.models.classifiers.custom_head import OwnLayers, own_layers
+from curator_df.models.classifiers.lora import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     Adapted,
@@ -32,7 +33,6 @@ from curator_df.models.adapted import (
     read_config,
     require_layers,
 )
-from curator_df.models.own_layers import OwnLayers, own_layers
 
 WEIGHTS = "*.safetensors"
 INDEX = "model.safetensors.index.json"

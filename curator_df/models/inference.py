@@ -24,10 +24,10 @@ from curator_df.core.memory.held import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
 from curator_df.core.memory.torch_memory import bound_torch
 from curator_df.errors import ParameterError
-from curator_df.models.answering import answered, prompt_tokens
+from curator_df.models.batch_size_tuning import SizeTrial
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
+from curator_df.models.classifiers.answering import answered, prompt_tokens
 from curator_df.models.devices import computing_in, peaks
-from curator_df.models.size_trial import SizeTrial
 from curator_df.models.text_model import TextModel
 from curator_df.models.weights import Weights, loading, quiet
 

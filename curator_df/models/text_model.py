@@ -13,9 +13,9 @@ from curator_df.core.columns import choose
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
-from curator_df.models.answers import Answers
 from curator_df.models.attention import score_numbers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
+from curator_df.models.classifiers.generative_classifier import Answers
 from curator_df.models.devices import Device, Dtype, Numbers, chosen_numbers
 from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
 

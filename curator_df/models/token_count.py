@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.kernels.buffers import text_chunks
+from curator_df.kernels.text.buffers import text_chunks
 from curator_df.models.tokenizer import CALL_BYTES, LIBRARY_BYTES, Tokenizer, find_tokenizer, loaded
 from curator_df.ops.host_only import require_host
 

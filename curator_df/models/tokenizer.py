@@ -21,7 +21,7 @@ from curator_df.core.extras import missing_extra, require_package
 from curator_df.core.memory.held import held
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, ParameterError
-from curator_df.kernels.buffers import TextSpan, text_spans
+from curator_df.kernels.text.buffers import TextSpan, text_spans
 from curator_df.models.files import HUB_NAME, digest_of, download
 
 FILE = "tokenizer.json"

@@ -10,10 +10,10 @@ from typing import Any
 
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, CuratorError, InputError, ParameterError
-from curator_df.models.adapted import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
+from curator_df.models.classifiers.custom_head import OwnLayers, load_own_layers
+from curator_df.models.classifiers.lora import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.devices import open_device
 from curator_df.models.files import WEIGHTS, local_folder
-from curator_df.models.own_layers import OwnLayers, load_own_layers
 from curator_df.models.text_model import TextModel
 
 

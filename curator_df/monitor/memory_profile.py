@@ -16,7 +16,7 @@ import pandas as pd
 from curator_df.core.planning.program import lower
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import OperatorError, ParameterError
-from curator_df.io.parquet import read_parquet
+from curator_df.io.parquet.reader import read_parquet
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 from curator_df.monitor.profile_process import ProfileJob
 

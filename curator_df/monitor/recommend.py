@@ -21,17 +21,17 @@ from curator_df.core.planning.plan import Plan, plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.sizes import read_size, show_count, show_duration, show_size
-from curator_df.io.jsonl import read_jsonl
+from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.kinds import holds_parquet
 from curator_df.io.listing import Paths
-from curator_df.io.output import FileSink
-from curator_df.io.parquet import read_parquet
-from curator_df.io.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.io.parquet.reader import read_parquet
 from curator_df.monitor.recommended_batches import recommend_batches
 from curator_df.monitor.sample_run import COPY_EVERY, SampleTime, measure_sample
-from curator_df.ops.near_duplicates import drop_near_duplicates
-from curator_df.ops.near_scheme import MANY_ROWS
-from curator_df.ops.unicode import normalize_unicode
+from curator_df.ops.cleaning.unicode import normalize_unicode
+from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates
+from curator_df.ops.duplicates.near_scheme import MANY_ROWS
 from curator_df.profiles.minhash import DEFAULT
 
 STEP_OF_FRACTION = 0.01

@@ -13,7 +13,7 @@ from typing import Any
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
-from curator_df.models.embedding import ROW_BYTES, add_embedding_block
+from curator_df.models.embeddings.embedding import ROW_BYTES, add_embedding_block
 from curator_df.models.files import ModelFiles
 from curator_df.models.text_model import CHARACTERS_PER_TOKEN, DEFAULT_BATCH_TOKENS, TextModel, text_model
 

@@ -32,9 +32,9 @@ from curator_df.core.planning.program import lower
 from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.runner import run
 from curator_df.errors import CuratorError, OperatorError
-from curator_df.io.jsonl import read_jsonl
-from curator_df.io.parquet import read_parquet
-from curator_df.io.write import JsonlFormat, write_parquet
+from curator_df.io.jsonl.reader import read_jsonl
+from curator_df.io.output.write import JsonlFormat, write_parquet
+from curator_df.io.parquet.reader import read_parquet
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 
 MEMORY_BYTES = 1_000_000_000

@@ -17,13 +17,13 @@ from curator_df.core.backend import is_on_device
 from curator_df.core.columns import is_text
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import UnsupportedBackendError
-from curator_df.kernels.content_hash import Normalize, row_hashes
-from curator_df.kernels.device_support import COLUMN_FACTOR, SIGNATURE_ROWS, metrics_price, require_device_metrics
-from curator_df.kernels.keep_rows import keep_rows
-from curator_df.kernels.minhash import signature_bands
-from curator_df.kernels.minhash_scheme import Scheme
-from curator_df.ops.reject_reasons import PASSES, reasons_of
-from curator_df.ops.rules import MISSING_TEXT, Profile
+from curator_df.kernels.device.support import COLUMN_FACTOR, SIGNATURE_ROWS, metrics_price, require_device_metrics
+from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.kernels.minhash.signatures import signature_bands
+from curator_df.kernels.rows.content_hash import Normalize, row_hashes
+from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.ops.filters.reject_reasons import PASSES, reasons_of
+from curator_df.ops.filters.rules import MISSING_TEXT, Profile
 
 
 def require_device_profile(operator: str, profile: Profile, *, from_metrics: bool) -> None:

@@ -24,11 +24,11 @@ from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.session import current_session, has_session
 from curator_df.core.sizes import show_duration, show_size
 from curator_df.errors import ParameterError
-from curator_df.io.output import FileSink
-from curator_df.io.spool import about_bytes, about_disk_bytes, stand_in
-from curator_df.io.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
-from curator_df.kernels.compile_cache import missing_kernels
-from curator_df.kernels.kernel_sets import EVERY_RUN, compile_seconds
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
+from curator_df.io.output.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
+from curator_df.kernels.compiling.compile_cache import missing_kernels
+from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 
 
 def explain(

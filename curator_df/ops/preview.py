@@ -24,7 +24,7 @@ from curator_df.core.receipts.receipt import Receipt, html_table
 from curator_df.core.runner.session import current_session
 from curator_df.core.sizes import show_count
 from curator_df.errors import NoClusterError, ParameterError
-from curator_df.io.write import write_parquet
+from curator_df.io.output.write import write_parquet
 
 PREVIEW_FOLDER = "previews"
 """Folder below the working folder of the cluster."""

@@ -4,13 +4,13 @@
 C4 tests lines first and texts afterwards: these profiles choose the kept texts, and `remove_c4_lines` then removes the
 other lines from them, in that order. `DATATROVE_C4` and `FINEWEB_C4` differ in one test of lines.
 
-Sentences are counted on white-space separated words (kernels/sentences.py); datatrove counts them with spaCy. On 2,941
+Sentences are counted on white-space separated words (kernels/metrics/lines/sentences.py); datatrove counts them with spaCy. On 2,941
 real documents 4 verdicts differ.
 """
 
 from __future__ import annotations
 
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, Rule
 
 _PAPER = "https://arxiv.org/abs/1910.10683, section 2.2"
 _CODE = "datatrove 0.10.0, pipeline/filters/c4_filters.py, C4QualityFilter"

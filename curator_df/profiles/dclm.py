@@ -7,7 +7,7 @@ of the filters. The steps before and after them (URLs, languages, lines, the qua
 
 from __future__ import annotations
 
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, Rule
 
 _CHAIN = "DCLM (mlfoundations/dclm, commit 8383011), baselines/baselines_configs/dclm_baseline_refinedweb.yaml"
 _FILTERS = "baselines/mappers/filters/content_filters.py, commit c7ed275"

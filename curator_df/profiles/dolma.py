@@ -9,7 +9,7 @@ the mix did. The two versions of the tagger differ in empty lines: the second ig
 
 from __future__ import annotations
 
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, Rule
 
 _MIX = "dolma, configs/dolma-v1_6/mixing/cc-head.yaml"
 _CCCC = "dolma's mix of the Creative Commons Common Crawl (CCCC), filter over the tags of c4_v2 and gopher_v2"

@@ -12,7 +12,7 @@ import math
 import os
 
 from curator_df.errors import InputError, ParameterError
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, Rule
 
 COLUMNS = ("language", "extension", "Include", "Long_line_threshold", "Alphanum_threshold", "Alpha filter")
 """Columns that a row of the table must have."""

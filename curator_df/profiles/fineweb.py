@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, Rule
 
 _PAPER = "https://arxiv.org/abs/2406.17557, section 3.6"
 _CODE = "datatrove 0.10.0, pipeline/filters/fineweb_quality_filter.py, FineWebQualityFilter"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.errors import InputError, ParameterError
-from curator_df.kernels.metrics import Words
-from curator_df.ops.rules import Profile, Rule
+from curator_df.kernels.metrics.catalog import Words
+from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
 

@@ -9,7 +9,7 @@ itself uses spaCy tokens, where punctuation marks are tokens too: verdicts diffe
 
 from __future__ import annotations
 
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, Rule
 
 _PAPER = "https://arxiv.org/abs/2112.11446, appendix A.1.1"
 _TABLE = "https://arxiv.org/abs/2112.11446, table A1"

@@ -9,7 +9,7 @@ ties between n-grams, which NeMo breaks by chance. Of its filters for code, `NEM
 
 from __future__ import annotations
 
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, Rule
 
 _CHAIN = "nemo_curator 0.9.0, config/heuristic_filter_en.yaml"
 

@@ -15,9 +15,16 @@ from curator_df.cluster import compiling
 from curator_df.cluster.compiling import KernelsOnNodes, batches, compile_kernels
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.core.memory.system import status_bytes
-from curator_df.kernels import compile_cache
-from curator_df.kernels.compile_cache import is_compiled
-from curator_df.kernels.kernel_sets import CLEANING, COMPILE_SECONDS, COMPONENTS, EVERY_RUN, JSON_LINES, QUOTATION_MARKS
+from curator_df.kernels.compiling import compile_cache
+from curator_df.kernels.compiling.compile_cache import is_compiled
+from curator_df.kernels.compiling.kernel_sets import (
+    CLEANING,
+    COMPILE_SECONDS,
+    COMPONENTS,
+    EVERY_RUN,
+    JSON_LINES,
+    QUOTATION_MARKS,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +73,8 @@ def test_a_notebook_shows_progress_and_logs_nothing(monkeypatch, caplog):
     monkeypatch.setitem(__import__("sys").modules, "IPython", types.SimpleNamespace())
     monkeypatch.setitem(__import__("sys").modules, "IPython.display", types.SimpleNamespace(display=display))
     monkeypatch.setattr(compiling, "in_notebook", lambda: True)
-    monkeypatch.setattr(compiling, "_compile", lambda divided, processes, done: done("row_copy.copy_rows"))
-    known = iter([["row_copy.copy_rows"], []])
+    monkeypatch.setattr(compiling, "_compile", lambda divided, processes, done: done("rows.row_copy.copy_rows"))
+    known = iter([["rows.row_copy.copy_rows"], []])
     monkeypatch.setattr(compile_cache, "missing_kernels", lambda kernels: next(known))
     compile_kernels([])
     assert shown[0].startswith("compiling 1 kernel, about ")

@@ -26,7 +26,7 @@ from curator_df.core.memory import limits as memory_limits
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, run_guarded
-from curator_df.kernels import compile_cache
+from curator_df.kernels.compiling import compile_cache
 
 ROWS = 50
 PATIENCE_SECONDS = 240

@@ -31,9 +31,9 @@ from curator_df.core.exchange.row_count import NumberRows, RowCount
 from curator_df.core.memory.limits import peak_of_call
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.io.frames import to_block
-from curator_df.kernels.compiled import compile_named
-from curator_df.ops.document_joiner import Joining
-from curator_df.ops.document_ranges import DocumentBarrier, JoinDocuments
+from curator_df.kernels.compiling.compiled import compile_named
+from curator_df.ops.rows.document_joiner import Joining
+from curator_df.ops.rows.document_ranges import DocumentBarrier, JoinDocuments
 from tests.contracts.operator_cases import BOUNDED, CASES, Case, kernels_of, table
 
 BLOCK_BYTES = 8_000_000

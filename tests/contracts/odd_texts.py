@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from curator_df.kernels.metrics import METRICS
-from curator_df.ops.rules import Profile, Rule
+from curator_df.kernels.metrics.catalog import METRICS
+from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,

@@ -12,7 +12,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.runner import session
-from curator_df.kernels.kernel_sets import COMPILE_SECONDS, EVERY_RUN, OPERATORS
+from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS, EVERY_RUN, OPERATORS
 from tests.contracts.operator_cases import BLOCKWISE, computed, kernels_of, table
 from tests.contracts.test_on_workers import RUNS, write_corpus
 from tests.core.runner.fake_client import inline_cluster

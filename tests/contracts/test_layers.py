@@ -130,7 +130,7 @@ def test_map_partitions_is_called_in_one_place() -> None:
     [
         ("core", "from curator_df.io import listing"),
         ("core", "from curator_df import io"),
-        ("core", "def late():\n    import curator_df.ops.where"),
+        ("core", "def late():\n    import curator_df.ops.filters.where"),
         ("core", "import curator_df"),
         ("ops", "from curator_df import keep_where"),
         ("core", "from . import columns"),

@@ -89,7 +89,7 @@ def test_tables_have_the_operators_in_whichever_order_packages_are_imported(orde
     program = f"""
         {order}
         import dask.dataframe as dd, pandas as pd, sys
-        assert "curator_df.ops.profile" not in sys.modules
+        assert "curator_df.ops.filters.profile" not in sys.modules
         docs = dd.from_pandas(pd.DataFrame({{"text": ["a  b"]}}), npartitions=1)
         print(docs.curate.normalize_whitespace().compute()["text"].iloc[0])
         print(*[name for name in dir(docs.curate) if not name.startswith("_")])

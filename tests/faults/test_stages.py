@@ -182,7 +182,7 @@ import curator_df as cdf
 from curator_df.core.duplicates import id_pass
 from curator_df.core.planning import exchange_plan
 from curator_df.core.runner import run, stages
-from curator_df.ops import groups
+from curator_df.ops.duplicates import groups
 
 run.SMALL_RANGE_BYTES = 20_000
 exchange_plan.choose_reducers = lambda *_: 24

@@ -25,7 +25,7 @@ GIVEN = {
         "texts": "cudf.Series()",
         "values": "cudf.Series()",
     },
-    "curator_df/ops/where.py": {"block": "cudf.DataFrame()", "result": "cudf.Series()"},
+    "curator_df/ops/filters/where.py": {"block": "cudf.DataFrame()", "result": "cudf.Series()"},
     "benchmarks/gpu.py": {"moved": "cudf.Series()", "read": "dask_cudf.read_parquet"},
     "benchmarks/gpu_end_to_end.py": {"read_json": "dask_cudf.read_json"},
 }

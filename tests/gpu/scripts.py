@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.kernels.minhash.scheme import Scheme
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCHEMES = {

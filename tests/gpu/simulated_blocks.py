@@ -11,8 +11,8 @@ import pyarrow as pa
 
 import curator_df as cdf
 from curator_df.errors import UnsupportedBackendError
-from curator_df.ops.rules import Profile, Rule
-from curator_df.ops.user_metrics import UserMetric
+from curator_df.ops.filters.rules import Profile, Rule
+from curator_df.ops.filters.user_metrics import UserMetric
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,

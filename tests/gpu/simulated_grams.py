@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numba import config
 
-from curator_df.kernels.buffers import array_spans
-from curator_df.kernels.counts import GRAM_FEATURES, REPEAT_FEATURES
 from curator_df.kernels.device import grams, measured
+from curator_df.kernels.device.support import Room, metrics_price
 from curator_df.kernels.device.texts import texts_to_device
-from curator_df.kernels.device_support import Room, metrics_price
-from curator_df.kernels.metrics import METRICS, features_of
+from curator_df.kernels.metrics.catalog import METRICS, features_of
+from curator_df.kernels.metrics.counts import GRAM_FEATURES, REPEAT_FEATURES
+from curator_df.kernels.text.buffers import array_spans
 from tests.gpu.scripts import LONG_METRICS
 from tests.gpu.simulated_kernels import Allocations, few_of
 

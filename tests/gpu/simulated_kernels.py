@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 from numba import config, cuda
 
-from curator_df.kernels.buffers import array_spans
 from curator_df.kernels.device import measured
 from curator_df.kernels.device.hashes import text_hashes
 from curator_df.kernels.device.signatures import text_signatures
-from curator_df.kernels.device.texts import DeviceTexts, texts_to_device
-from curator_df.kernels.device_support import (
+from curator_df.kernels.device.support import (
     GROUPS,
     SIGNATURE_ROWS,
     Room,
     metrics_price,
     signatures_price,
 )
-from curator_df.kernels.metrics import METRICS, features_of
+from curator_df.kernels.device.texts import DeviceTexts, texts_to_device
+from curator_df.kernels.metrics.catalog import METRICS, features_of
+from curator_df.kernels.text.buffers import array_spans
 from tests.gpu.scripts import SCHEMES, STOP_WORDS_OF_TEST
 
 FEW, FEWER = 36, 12

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 import curator_df as cdf
 from curator_df.core.runner.session import current_session
 from curator_df.errors import CuratorError
-from curator_df.io import moves
+from curator_df.io import device_transfer
 from tests.gpu.chains import CHAINS, FAILING, grouped, rewritten
 from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
 
@@ -85,8 +85,8 @@ def main(folder):
     os.environ["NUMBA_CACHE_DIR"] = str(folder / "cache")  # what is noted of compiled kernels is not true here
     stand_in_for_cudf()
     stand_in_for_rmm()
-    moves.read_gpus = lambda: (object(),)
-    moves.visible_gpus = lambda: ("0",)
+    device_transfer.read_gpus = lambda: (object(),)
+    device_transfer.visible_gpus = lambda: ("0",)
 
     def read():
         return cdf.read_jsonl(folder / "input", backend="cudf")

@@ -8,13 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from curator_df.kernels.counts import GRAM_FEATURES, REPEAT_FEATURES, SHORT_TEXT_BYTES
-from curator_df.kernels.device_support import LONG_GRAM_BYTES, SHORT_GRAM_FACTOR
-from curator_df.kernels.gram_counts import table_slots
-from curator_df.kernels.measure import measure
-from curator_df.kernels.metrics import METRICS, features_of
-from curator_df.kernels.short_grams import short_text_cells
-from curator_df.kernels.word_reading import WINDOW
+from curator_df.kernels.device.support import LONG_GRAM_BYTES, SHORT_GRAM_FACTOR
+from curator_df.kernels.metrics.catalog import METRICS, features_of
+from curator_df.kernels.metrics.counts import GRAM_FEATURES, REPEAT_FEATURES, SHORT_TEXT_BYTES
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.metrics.ngrams.gram_counts import table_slots
+from curator_df.kernels.metrics.ngrams.short_grams import short_text_cells
+from curator_df.kernels.text.word_reading import WINDOW
 from tests.gpu.scripts import LONG_METRICS, put_texts, run_script
 
 GRAM_METRICS = [name for name in METRICS if features_of([name]) & (GRAM_FEATURES | REPEAT_FEATURES)]

@@ -12,12 +12,12 @@ import pytest
 from curator_df import profiles
 from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES
 from curator_df.errors import UnsupportedBackendError
-from curator_df.kernels.content_hash import column_hashes
-from curator_df.kernels.device_support import GROUPS, NORMALIZED_BYTES, require_device_metrics
-from curator_df.kernels.measure import measure
-from curator_df.kernels.metrics import METRICS
-from curator_df.kernels.minhash import minhash_signatures
-from curator_df.ops.rules import Profile
+from curator_df.kernels.device.support import GROUPS, NORMALIZED_BYTES, require_device_metrics
+from curator_df.kernels.metrics.catalog import METRICS
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.minhash.signatures import minhash_signatures
+from curator_df.kernels.rows.content_hash import column_hashes
+from curator_df.ops.filters.rules import Profile
 from tests.gpu.scripts import CHECKOUT, SCHEMES, STOP_WORDS_OF_TEST, put_texts, run_script
 
 ODD = [
@@ -149,7 +149,7 @@ def test_signatures_hold_no_more_than_their_price(simulated, name):
 
 
 def test_the_price_of_normalised_hashes_is_that_of_their_arrays():
-    from curator_df.kernels.murmur_hash import PIECE_ROOM
+    from curator_df.kernels.text.murmur_hash import PIECE_ROOM
 
     assert NORMALIZED_BYTES == PIECE_ROOM
 

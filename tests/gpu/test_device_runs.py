@@ -9,7 +9,6 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.io import moves
 from tests.core.runner.fake_client import inline_cluster
 from tests.gpu.chains import CHAINS, FAILING, TEXTS, grouped, rewritten, write_input
 from tests.gpu.scripts import run_script
@@ -161,7 +160,7 @@ def test_what_does_not_fit_or_has_no_way_is_refused(folder):
 def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp_path):
     readers = (cdf.read_jsonl, cdf.read_parquet, cdf.read_text_files, cdf.read_warc)
     nowhere = tmp_path / "nothing"  # the reader does not come to look
-    monkeypatch.setattr(moves, "REQUIRED", ("cudf_that_nobody_has",))
+    monkeypatch.setattr(device_transfer, "REQUIRED", ("cudf_that_nobody_has",))
     for reader in readers:
         said = (
             rf"{reader.__name__} with backend='cudf' needs the package cudf-that-nobody-has, which is not installed\."
@@ -170,12 +169,12 @@ def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp
             reader(nowhere, backend="cudf")
         with pytest.raises(errors.ParameterError, match=r"backend='gpu' is not one of 'pandas', 'cudf'"):
             reader(nowhere, backend="gpu")
-    monkeypatch.setattr(moves, "REQUIRED", ())
-    monkeypatch.setattr(moves, "read_gpus", tuple)
+    monkeypatch.setattr(device_transfer, "REQUIRED", ())
+    monkeypatch.setattr(device_transfer, "read_gpus", tuple)
     with pytest.raises(errors.UnsupportedBackendError, match="the driver finds no GPU on this machine"):
         cdf.read_jsonl(nowhere, backend="cudf")
-    monkeypatch.setattr(moves, "read_gpus", lambda: (object(),))
-    monkeypatch.setattr(moves, "visible_gpus", tuple)
+    monkeypatch.setattr(device_transfer, "read_gpus", lambda: (object(),))
+    monkeypatch.setattr(device_transfer, "visible_gpus", tuple)
     with pytest.raises(errors.UnsupportedBackendError, match="CUDA_VISIBLE_DEVICES hides all GPUs"):
         cdf.read_jsonl(nowhere, backend="cudf")
 

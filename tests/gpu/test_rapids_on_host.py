@@ -44,7 +44,7 @@ def rmm(monkeypatch):
 
 
 def test_what_rmm_hands_out_is_counted_anew_for_each_run(rmm):
-    from curator_df.io.moves import DeviceCounts
+    from curator_df.io.device_transfer import DeviceCounts
     from curator_df.monitor.workers import _rmm_bytes
 
     assert _rmm_bytes() is None
@@ -72,7 +72,7 @@ current = [rmm.mr.LimitingResourceAdaptor(host_memory(rmm), 1_000_000)]
 rmm.mr.get_current_device_resource, rmm.mr.set_current_device_resource = lambda: current[-1], current.append
 cudf.set_option("spill", True)  # as in a worker of ours
 cudf.set_option("spill_stats", 1)
-from curator_df.io.moves import DeviceCounts
+from curator_df.io.device_transfer import DeviceCounts
 from curator_df.monitor.workers import _rmm_bytes
 
 meter = DeviceCounts()
@@ -138,7 +138,7 @@ def test_what_cudf_has_spilled_is_told_by_its_own_manager():
     buffers = pytest.importorskip("cudf.core.buffer.spillable_buffer", reason="needs the gpu extra (cudf-cu12)")
     import cudf
 
-    from curator_df.io.moves import _spilled_bytes
+    from curator_df.io.device_transfer import _spilled_bytes
     from curator_df.monitor.workers import _cudf_spilled_bytes
 
     assert sys.modules["cudf.core.buffer.spill_manager"] is spilling

@@ -13,8 +13,10 @@ from curator_df.core import backend as backends
 from curator_df.core.planning.device_steps import TO_HOST
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.errors import UnsupportedBackendError
-from curator_df.io.moves import TO_DEVICE
-from curator_df.ops import device_blocks, metrics, near_duplicates, profile
+from curator_df.io.device_transfer import TO_DEVICE
+from curator_df.ops import device_blocks
+from curator_df.ops.duplicates import near_duplicates
+from curator_df.ops.filters import metrics, profile
 from curator_df.ops.host_only import HOST_ONLY
 from curator_df.profiles.minhash import FINEWEB, NEMO
 from tests.contracts.operator_cases import (

@@ -4,8 +4,9 @@ import json
 import pytest
 
 from curator_df.errors import BadRowError, SchemaError
-from curator_df.io import jsonl, parse
-from curator_df.io.jsonl import read_jsonl
+from curator_df.io.jsonl import parse
+from curator_df.io.jsonl import reader as jsonl
+from curator_df.io.jsonl.reader import read_jsonl
 
 BAD = {
     "malformed": b'{"text": "a',

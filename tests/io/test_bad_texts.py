@@ -12,7 +12,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import BadRowError
-from curator_df.io.parquet import read_parquet
+from curator_df.io.parquet.reader import read_parquet
 
 TEXTS = [b"good", b"caf\xe9", b"cut \xe2\x82", "schön".encode(), b"\xed\xa0\xbd half", None, b"good", b"last"]
 BAD = [1, 2, 4]

@@ -7,7 +7,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import CorruptFileError
-from curator_df.io.parquet import read_parquet
+from curator_df.io.parquet.reader import read_parquet
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import brotli
 import pytest
 import zstandard
 
-from curator_df.io.http_messages import NOT_DECODED, TRUNCATED, BodyError, LongPage, read_body, read_message
+from curator_df.io.warc.http_messages import NOT_DECODED, TRUNCATED, BodyError, LongPage, read_body, read_message
 
 PAGE = "<html><body><p>Grüße, the page that was stored.</p></body></html>".encode()
 LONG = b"".join(b"<p>%d</p>" % random.Random(number).randrange(10**9) for number in range(20_000))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from curator_df.errors import BadRowError
-from curator_df.io.jsonl import read_jsonl
+from curator_df.io.jsonl.reader import read_jsonl
 
 GOOD = b'{"i": 1, "f": 0.5, "s": "x", "l": [1], "o": {"a": 1}}'
 TYPES = {

@@ -26,7 +26,7 @@ from curator_df.errors import (
     ParameterError,
     SchemaError,
 )
-from curator_df.io.jsonl import read_jsonl
+from curator_df.io.jsonl.reader import read_jsonl
 from tests.core.runner.fake_client import inline_cluster
 
 

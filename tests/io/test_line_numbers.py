@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from curator_df.io import line_numbers
-from curator_df.io.line_numbers import lines_before, note_lines
-from curator_df.io.streams import open_bytes
+from curator_df.io.jsonl import line_numbers
+from curator_df.io.jsonl.line_numbers import lines_before, note_lines
+from curator_df.io.streams.file_stream import open_bytes
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import CorruptFileError, OversizeRowError
-from curator_df.io import lines as under_test
-from curator_df.io.lines import Part, count_lines, first_newline, last_newline, newline_positions, read_chunks
-from curator_df.io.streams import open_bytes
+from curator_df.io.jsonl import lines as under_test
+from curator_df.io.jsonl.lines import Part, count_lines, first_newline, last_newline, newline_positions, read_chunks
+from curator_df.io.streams.file_stream import open_bytes
 
 
 def chunks(parts, block_bytes=16, largest=None):

@@ -13,7 +13,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core.host_blocks import block_dtype
 from curator_df.errors import SchemaError
-from curator_df.io.parquet import read_parquet
+from curator_df.io.parquet.reader import read_parquet
 
 UUID = b"0123456789abcdef"
 ROWS = 12

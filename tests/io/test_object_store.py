@@ -24,8 +24,8 @@ from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.session import current_session
 from curator_df.errors import InputChangedError, OutputChangedError, OutputExistsError
-from curator_df.io.streams import open_bytes
-from curator_df.io.write import ParquetFormat, file_sink
+from curator_df.io.output.write import ParquetFormat, file_sink
+from curator_df.io.streams.file_stream import open_bytes
 from tests.io.s3_server import s3_server
 
 pytest.importorskip("s3fs", reason="needs s3fs, and moto[server] to serve it")

@@ -12,11 +12,11 @@ import pytest
 
 from curator_df.core.files.storage import Folder
 from curator_df.errors import ParameterError
-from curator_df.io import output
-from curator_df.io.jsonl import read_jsonl
-from curator_df.io.output import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns
-from curator_df.io.parquet import read_parquet
-from curator_df.io.write import ParquetFormat, write_jsonl
+from curator_df.io.jsonl.reader import read_jsonl
+from curator_df.io.output import files as output
+from curator_df.io.output.files import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns
+from curator_df.io.output.write import ParquetFormat, write_jsonl
+from curator_df.io.parquet.reader import read_parquet
 from tests.core.runner.fake_client import inline_cluster
 
 

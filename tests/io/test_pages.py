@@ -15,9 +15,9 @@ from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import lower
-from curator_df.io import pages
-from curator_df.io.footers import column_chunks
 from curator_df.io.listing import list_files
+from curator_df.io.parquet import pages
+from curator_df.io.parquet.footers import column_chunks
 
 MB = 1_000_000
 SLACK = 20 * MB

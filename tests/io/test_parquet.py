@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import ColumnError, CorruptFileError, OversizeRowError, ParameterError, SchemaError
-from curator_df.io import footers, frames, parquet
-from curator_df.io.jsonl import read_jsonl
-from curator_df.io.parquet import read_parquet
+from curator_df.io import frames
+from curator_df.io.jsonl.reader import read_jsonl
+from curator_df.io.parquet import footers
+from curator_df.io.parquet import reader as parquet
+from curator_df.io.parquet.reader import read_parquet
 
 
 def write(path, columns, **kwargs):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curator_df.io.parquet import read_parquet
+from curator_df.io.parquet.reader import read_parquet
 
 ROWS = 300
 NUMBERS = list(range(ROWS))

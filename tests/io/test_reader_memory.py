@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from curator_df.core.files.storage import Folder
-from curator_df.io.shuffle_sink import ShuffleSink, Taken, stored_schema
-from curator_df.io.shuffle_source import ShuffledSource, Stored
+from curator_df.io.shuffle.sink import ShuffleSink, Taken, stored_schema
+from curator_df.io.shuffle.source import ShuffledSource, Stored
 from tests.io.warc_files import html, record, response
 
 BLOCK_BYTES = 16_000_000
@@ -27,12 +27,12 @@ import gc, json, os, pickle, sys
 import numpy as np
 from curator_df.core.memory.limits import give_back_large_buffers
 from curator_df.core.memory.system import reset_peak, status_bytes
-from curator_df.io.jsonl import read_jsonl
-from curator_df.io.parquet import read_parquet
+from curator_df.io.jsonl.reader import read_jsonl
+from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.text_files import read_text_files
-from curator_df.io.warc import read_warc
-from curator_df.kernels.compiled import compile_named
-from curator_df.kernels.kernel_sets import JSON_LINES
+from curator_df.io.warc.reader import read_warc
+from curator_df.kernels.compiling.compiled import compile_named
+from curator_df.kernels.compiling.kernel_sets import JSON_LINES
 
 def source_of(path):
     if path.endswith("shuffled"):

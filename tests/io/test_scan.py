@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from curator_df.io import scan
-from curator_df.io.lines import newline_positions
-from curator_df.io.scan import scan_lines
+from curator_df.io.jsonl import scan
+from curator_df.io.jsonl.lines import newline_positions
+from curator_df.io.jsonl.scan import scan_lines
 
 
 def scanned(data):
@@ -38,8 +38,8 @@ def test_nothing_is_no_line():
 
 CRASHES = r"""
 import numpy as np, pyarrow as pa
-from curator_df.io.parse import failing_lines, try_parse
-from curator_df.io.scan import scan_lines
+from curator_df.io.jsonl.parse import failing_lines, try_parse
+from curator_df.io.jsonl.scan import scan_lines
 generator = np.random.default_rng(SEED)
 tokens = [b'{', b'}', b'{"a":', b'"b":', b'1', b'null', b'"x"', b'[', b']', b',', b'{}', b'"', b'\\', b'\\u0000',
           b'1e999', b'-', b'true', b'NaN', b':', b' ', b'"s":{"k":', b'"l":[', b'\\ud800', b'""', b'9' * 40, b'\r',

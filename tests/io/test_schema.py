@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from curator_df.errors import ParameterError, SchemaError
-from curator_df.io.schema import first_fields, infer, requested_types, rows_of
+from curator_df.io.jsonl.schema import first_fields, infer, requested_types, rows_of
 
 
 def head(*values, file=0):

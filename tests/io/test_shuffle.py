@@ -17,12 +17,12 @@ from curator_df import errors
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.run import run
-from curator_df.io import shuffle
-from curator_df.io.shuffle_files import BATCH_BYTES, batches_of
-from curator_df.io.shuffle_sink import ShuffleSink, Taken, keyed_schema, stored_schema
-from curator_df.io.shuffle_source import ShuffledSource, Stored
-from curator_df.kernels.row_sample import sampled
-from curator_df.kernels.row_shuffle import order_keys, times_taken
+from curator_df.io.shuffle import operators as shuffle
+from curator_df.io.shuffle.files import BATCH_BYTES, batches_of
+from curator_df.io.shuffle.sink import ShuffleSink, Taken, keyed_schema, stored_schema
+from curator_df.io.shuffle.source import ShuffledSource, Stored
+from curator_df.kernels.rows.row_sample import sampled
+from curator_df.kernels.rows.row_shuffle import order_keys, times_taken
 from tests.core.runner.fake_client import inline_cluster
 
 

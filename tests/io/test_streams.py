@@ -12,8 +12,8 @@ import zstandard
 
 from curator_df.core.memory.system import status_bytes
 from curator_df.errors import CorruptFileError, InputError
-from curator_df.io import streams
-from curator_df.io.streams import open_bytes
+from curator_df.io.streams import file_stream
+from curator_df.io.streams.file_stream import open_bytes
 
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(50_000))
 ZSTD = zstandard.ZstdCompressor(write_checksum=True)
@@ -162,13 +162,13 @@ WRONG_GZIP = {
 @pytest.mark.parametrize(
     "before", [b"", gzip_with(0), gzip_with(2, header_crc(2)) * 2], ids=["first", "second", "third"]
 )
-@pytest.mark.parametrize("read_bytes", [1, 7, streams.READ_BYTES])
+@pytest.mark.parametrize("read_bytes", [1, 7, file_stream.READ_BYTES])
 def test_what_a_gzip_header_and_trailer_promise_is_checked_in_every_member(
     tmp_path, monkeypatch, wrong, before, read_bytes
 ):
     if read_bytes == 1 and before:
         pytest.skip("minutes; members read byte by byte are covered by the first")
-    monkeypatch.setattr(streams, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(file_stream, "READ_BYTES", read_bytes)
     data, message = WRONG_GZIP[wrong]
     (tmp_path / "a.gz").write_bytes(before)
     assert len(read(tmp_path / "a.gz")) % len(TEXT) == 0

@@ -17,7 +17,7 @@ from curator_df.core.files.storage import Folder
 from curator_df.core.files.transient import is_transient, patiently
 from curator_df.core.runner import run
 from curator_df.errors import CorruptFileError, RemoteFileError
-from curator_df.io.streams import open_bytes, open_file
+from curator_df.io.streams.file_stream import open_bytes, open_file
 
 BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 ROWS = 600

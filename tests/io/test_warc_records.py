@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.io.gzip_members import find_member
+from curator_df.io.streams.gzip_members import find_member
 from tests.io.warc_files import HEADER, html, members, pieces_of, record, rows_of, source_of, stored, wet, written
 
 RANDOM = random.Random(7)

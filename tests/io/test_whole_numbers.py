@@ -2,8 +2,8 @@
 import pytest
 
 from curator_df.errors import SchemaError
-from curator_df.io.jsonl import read_jsonl
-from curator_df.io.schema import HEAD_ROWS
+from curator_df.io.jsonl.reader import read_jsonl
+from curator_df.io.jsonl.schema import HEAD_ROWS
 
 BIG = 2**53 + 1
 TEXT = "long " * 200

@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.io.output import HIVE_NULL
+from curator_df.io.output.files import HIVE_NULL
 from tests.core.runner.fake_client import inline_cluster
 
 ODD_TEXTS = [

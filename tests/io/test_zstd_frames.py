@@ -6,8 +6,8 @@ import zstandard
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.io.streams import ZSTD_MAGIC, TrailingData
-from curator_df.io.zstd_frames import ZstdFrames
+from curator_df.io.streams.file_stream import ZSTD_MAGIC, TrailingData
+from curator_df.io.streams.zstd_frames import ZstdFrames
 from tests.io.warc_files import rows_of, source_of, wet
 
 RECORDS = [wet(f"page {number} " + "word " * (number * 37 % 91), number) for number in range(12)]

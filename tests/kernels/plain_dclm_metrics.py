@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from curator_df.kernels.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
-from curator_df.kernels.word_break import KIND, KINDS, PICTOGRAPH, word_break_classes
+from curator_df.kernels.metrics.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
+from curator_df.kernels.text.word_break import KIND, KINDS, PICTOGRAPH, word_break_classes
 from tests.kernels.plain_web_metrics import grams, repeated, share
 
 # A letter for each kind, other characters first; what WB4 skips is x, a joiner j.

@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from curator_df.kernels.code_points import SYMBOLS, TERMINALS
-from curator_df.kernels.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
-from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
+from curator_df.kernels.metrics.counts import REPEATED_GRAMS, STOP_WORDS, TOP_GRAMS
+from curator_df.kernels.metrics.lines.sentences import ABBREVIATIONS, CLOSERS
+from curator_df.kernels.text.code_points import SYMBOLS, TERMINALS
 from tests.kernels.plain_dclm_metrics import dclm_metrics
 from tests.kernels.plain_sentences import Marks, sentences
 from tests.kernels.plain_web_metrics import dolma_metrics, nemo_metrics

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from curator_df.errors import SchemaError
-from curator_df.kernels.buffers import array_spans, large_strings, repeated_texts, text_chunks, text_spans
+from curator_df.kernels.text.buffers import array_spans, large_strings, repeated_texts, text_chunks, text_spans
 
 
 def rows_of(texts, rows=4096):

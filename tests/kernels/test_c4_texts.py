@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from curator_df.kernels.c4_texts import keep_c4_lines
+from curator_df.kernels.metrics.c4.c4_texts import keep_c4_lines
 
 LINES = st.sampled_from(
     [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.clean_texts import clean_texts
+from curator_df.kernels.edits.clean_texts import clean_texts
 
 # nemo_curator 0.9.0: modifiers/url_remover.py and modifiers/newline_normalizer.py.
 URL = re.compile(r"https?://\S+|www\.\S+", re.IGNORECASE)

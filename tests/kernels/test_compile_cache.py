@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from curator_df.kernels import compile_cache
-from curator_df.kernels.compile_cache import (
+from curator_df.kernels.compiling import compile_cache
+from curator_df.kernels.compiling.compile_cache import (
     cache_folder,
     can_write,
     claimed,
@@ -26,11 +26,11 @@ from curator_df.kernels.compile_cache import (
     write_kernel,
 )
 
-KERNEL = "union_find.name_roots"
+KERNEL = "minhash.union_find.name_roots"
 USE = """
 import logging, sys
 import numpy as np
-from curator_df.kernels.union_find import name_roots
+from curator_df.kernels.minhash.union_find import name_roots
 logging.basicConfig(format="LOG %(message)s", stream=sys.stdout)
 parents = np.array([0, 0, 1])
 name_roots(np.array([5, 6, 7]), parents)
@@ -148,7 +148,7 @@ def test_a_kernel_that_is_loaded_is_not_old(folder):
 
 def test_what_is_missing_is_known_without_numba():
     script = (
-        "import sys; from curator_df.kernels.compile_cache import missing_kernels; "
+        "import sys; from curator_df.kernels.compiling.compile_cache import missing_kernels; "
         f"print(missing_kernels(['{KERNEL}', '{KERNEL}']), 'numba' in sys.modules)"
     )
     run = lambda: subprocess.check_output([sys.executable, "-c", script], text=True)  # noqa: E731
@@ -164,7 +164,7 @@ def test_where_numba_compiles_nothing_nothing_is_missing(monkeypatch):
 
 
 def test_a_worker_refuses_to_compile_and_loads_what_is_compiled():
-    refuse = "from curator_df.kernels.compile_cache import refuse_to_compile; refuse_to_compile('it is a worker')\n"
+    refuse = "from curator_df.kernels.compiling.compile_cache import refuse_to_compile; refuse_to_compile('it is a worker')\n"
     command = [sys.executable, "-c", refuse + USE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -175,7 +175,7 @@ def test_a_worker_refuses_to_compile_and_loads_what_is_compiled():
 
 
 def test_a_worker_compiles_in_memory_where_nothing_can_be_kept():
-    refuse = "from curator_df.kernels.compile_cache import refuse_to_compile; refuse_to_compile('it is a worker')\n"
+    refuse = "from curator_df.kernels.compiling.compile_cache import refuse_to_compile; refuse_to_compile('it is a worker')\n"
     environment = {**os.environ, "CURATOR_DF_CACHE": "/proc/none"}
     said = subprocess.check_output([sys.executable, "-c", refuse + USE], env=environment, text=True)
     assert said.splitlines()[-1] == "[5, 5, 5] False"

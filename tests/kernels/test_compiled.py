@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from curator_df.kernels.compiled import chosen, helper, inlined, kernel
+from curator_df.kernels.compiling.compiled import chosen, helper, inlined, kernel
 
 IMPORT_ALL = """
 import importlib, pkgutil
@@ -30,9 +30,10 @@ def test_importing_compiles_and_loads_nothing(tmp_path):
 
 USE_32_BITS = """
 import numpy as np, pandas as pd
-from curator_df.kernels import minhash_bands, minhash_sketch
-from curator_df.kernels.minhash import band_hashes
-from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.kernels.minhash import bands as minhash_bands
+from curator_df.kernels.minhash import sketch as minhash_sketch
+from curator_df.kernels.minhash.signatures import band_hashes
+from curator_df.kernels.minhash.scheme import Scheme
 band_hashes(pd.Series(["some text", "more"], dtype="string[pyarrow]"), Scheme("words", 1, 2, 2))
 values = [value for module in (minhash_sketch, minhash_bands) for value in vars(module).values()]
 used = [value for value in values if type(value).__name__ == "KernelDispatcher"]
@@ -94,7 +95,7 @@ def no_file(monkeypatch):
     cache = doubled_total._cache
     monkeypatch.setattr(cache, "load_overload", lambda sig, target_context: None)
     monkeypatch.setattr(cache, "save_overload", lambda sig, data: None)
-    monkeypatch.setattr("curator_df.kernels.compile_cache.is_compiled", lambda name: True)
+    monkeypatch.setattr("curator_df.kernels.compiling.compile_cache.is_compiled", lambda name: True)
 
 
 def test_a_kernel_is_compiled_for_the_types_that_it_declares_alone():

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels import components
-from curator_df.kernels.components import component_names, vertices
+from curator_df.kernels.minhash import components
+from curator_df.kernels.minhash.components import component_names, vertices
 
 EDGES = st.lists(st.tuples(st.integers(-9, 30) | st.integers(-(2**63), 2**63 - 1), st.integers(-9, 30)), max_size=60)
 

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from curator_df.errors import SchemaError
-from curator_df.kernels.content_hash import NULL_HASH, column_hashes, row_hashes
-from curator_df.kernels.lower_case import SPACE_STEP, WHITE_SPACE, lower_steps
+from curator_df.kernels.rows.content_hash import NULL_HASH, column_hashes, row_hashes
+from curator_df.kernels.text.lower_case import SPACE_STEP, WHITE_SPACE, lower_steps
 
 MASK = (1 << 64) - 1
 NULL = [int(NULL_HASH)] * 2

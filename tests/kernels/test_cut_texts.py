@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.boilerplate import BOILERPLATE_PHRASES
-from curator_df.kernels.clean_texts import clean_texts
-from curator_df.kernels.cut_texts import (
+from curator_df.kernels.edits.boilerplate import BOILERPLATE_PHRASES
+from curator_df.kernels.edits.clean_texts import clean_texts
+from curator_df.kernels.edits.cut_texts import (
     SliceEnds,
     slices_of,
     without_boilerplate,

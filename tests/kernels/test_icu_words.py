@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("icu4py", reason="needs icu4py: pip install 'curator-df[icu]'")
 
-from curator_df.kernels import icu_words
-from curator_df.kernels.buffers import text_spans
-from curator_df.kernels.measure import measure
-from curator_df.kernels.token_spans import token_spans
+from curator_df.kernels.english_tokens.spans import token_spans
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.text import icu_words
+from curator_df.kernels.text.buffers import text_spans
 
 SCRIPTS = st.sampled_from(
     ["我喜欢学习。", "ภาษาไทย", "東京へ行く", "l'homme", "can't", " ", "\n", "\r\n", "🇩🇪", "e\u0301", "\0"]

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.jaccard import jaccard_similarities
-from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.kernels.minhash.jaccard import jaccard_similarities
+from curator_df.kernels.minhash.scheme import Scheme
 from tests.kernels.minhash_reference import character_shingles
 from tests.kernels.test_content_hash import normalized
 from tests.kernels.test_minhash import SCHEMES, TEXTS

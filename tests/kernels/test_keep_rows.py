@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.keep_rows import keep_rows
+from curator_df.kernels.rows.keep_rows import keep_rows
 
 DTYPES = [
     "str",

@@ -9,8 +9,8 @@ import pytest
 import curator_df as cdf
 from curator_df.core.planning.program import lower
 from curator_df.errors import ParameterError
-from curator_df.kernels import kernel_sets
-from curator_df.kernels.kernel_sets import (
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.compiling.kernel_sets import (
     COMPILE_SECONDS,
     EVERY_RUN,
     OPERATORS,
@@ -18,7 +18,7 @@ from curator_df.kernels.kernel_sets import (
     kernels_to_warm,
     near_duplicates,
 )
-from curator_df.kernels.minhash_scheme import Scheme
+from curator_df.kernels.minhash.scheme import Scheme
 
 FOLDER = Path(kernel_sets.__file__).parent
 CALLED_BY_KERNELS_ALONE = {
@@ -62,7 +62,7 @@ def test_near_duplicates_need_kernels_of_their_bits_and_their_kind_of_shingles_o
     assert not any(kernel.startswith("shingle_sets") for kernel in few)
     more = near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
     assert not any("32" in kernel or "characters" in kernel for kernel in more)
-    assert {"minhash_sketch.sketch_words_64", "shingle_sets.similarities_of_words"} < set(more)
+    assert {"minhash.sketch.sketch_words_64", "minhash.shingle_sets.similarities_of_words"} < set(more)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_what_the_command_compiles():
 
 def test_seconds_add_up():
     assert compile_seconds([]) == 0
-    assert compile_seconds(["row_copy.copy_rows"]) < compile_seconds(COMPILE_SECONDS)
+    assert compile_seconds(["rows.row_copy.copy_rows"]) < compile_seconds(COMPILE_SECONDS)

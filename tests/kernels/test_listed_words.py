@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curator_df.kernels import kernel_sets
-from curator_df.kernels.listed_words import word_list
-from curator_df.kernels.measure import measure, metric_kernels
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.metrics.measure import measure, metric_kernels
+from curator_df.kernels.metrics.words.listed_words import word_list
 
 WORDS = ("de", "la", "l'", "\u0432", "\u0e43\u0e19", "\U0001f600", "de-la")
 PIECES = st.sampled_from([*WORDS, "DE", "del", "d", "la\u0301", "", "x" * 40])

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels import measure as module
-from curator_df.kernels.counts import SHORT_TEXT_BYTES
-from curator_df.kernels.measure import measure
-from curator_df.kernels.metrics import METRICS, require_metrics, work_factor
-from curator_df.kernels.word_reading import WINDOW
+from curator_df.kernels.metrics import measure as module
+from curator_df.kernels.metrics.catalog import METRICS, require_metrics, work_factor
+from curator_df.kernels.metrics.counts import SHORT_TEXT_BYTES
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.text.word_reading import WINDOW
 from tests.kernels.plain_metrics import plain_metrics, repetition_metrics
 
 

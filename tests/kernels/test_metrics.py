@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.counts import COUNTS, STOP_WORDS
-from curator_df.kernels.measure import MEASURED_ROWS, measure
-from curator_df.kernels.metrics import METRICS, require_metrics
-from curator_df.kernels.word_metrics import WORD_METRICS
+from curator_df.kernels.metrics.catalog import METRICS, require_metrics
+from curator_df.kernels.metrics.counts import COUNTS, STOP_WORDS
+from curator_df.kernels.metrics.measure import MEASURED_ROWS, measure
+from curator_df.kernels.metrics.words.word_metrics import WORD_METRICS
 from tests.kernels.plain_metrics import plain_metrics
 
 ODD = "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000\u200b\ufeff"

@@ -15,20 +15,21 @@ from hypothesis import strategies as st
 from numba import njit
 
 from curator_df.errors import ParameterError
-from curator_df.kernels import minhash_sketch, murmur_windows
-from curator_df.kernels.minhash import (
-    band_hashes,
-    has_shingles,
-    minhash_signatures,
-    signature_bands,
-)
-from curator_df.kernels.minhash_scheme import (
+from curator_df.kernels.minhash import sketch as minhash_sketch
+from curator_df.kernels.minhash.scheme import (
     Scheme,
     candidate_probability,
     permutations,
     shingle_settings,
     steepest_jaccard,
 )
+from curator_df.kernels.minhash.signatures import (
+    band_hashes,
+    has_shingles,
+    minhash_signatures,
+    signature_bands,
+)
+from curator_df.kernels.text import murmur_windows
 from tests.kernels.minhash_reference import (
     band_hash,
     character_shingles,

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.buffers import text_spans
-from curator_df.kernels.code_points import SYMBOLS
-from curator_df.kernels.lower_case import SPACE_STEP, WHITE_SPACE, lower_steps
-from curator_df.kernels.ngram_table import (
+from curator_df.kernels.edits.ngram_table import (
     count_ngrams,
     find_passages,
     make_table,
@@ -21,6 +18,9 @@ from curator_df.kernels.ngram_table import (
     table_slots,
     without_passages,
 )
+from curator_df.kernels.text.buffers import text_spans
+from curator_df.kernels.text.code_points import SYMBOLS
+from curator_df.kernels.text.lower_case import SPACE_STEP, WHITE_SPACE, lower_steps
 
 SPACES = {chr(code) for code in WHITE_SPACE}
 SIZE, LEAST = 5, 3

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.kernels import pii_entities
-from curator_df.kernels.pii_entities import pieces
-from curator_df.kernels.pii_redaction import RedactionSettings, redact_texts
+from curator_df.kernels.pii import entities as pii_entities
+from curator_df.kernels.pii.entities import pieces
+from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import curator_df
-from curator_df.kernels import reached_sources
-from curator_df.kernels.kernel_sets import COMPILE_SECONDS
-from curator_df.kernels.reached_sources import kernel_digest, reached
+from curator_df.kernels.compiling import reached_sources
+from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS
+from curator_df.kernels.compiling.reached_sources import kernel_digest, reached
 
 Digests = Callable[[], dict[str, str]]
 
@@ -66,32 +66,34 @@ def test_time_comments_docstrings_and_layout_change_nothing(copied):
 
 def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied):
     edit = lambda: replace(copied / "union_find.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
-    assert changed_by(edit) == {"union_find.join_edges"}
+    assert changed_by(edit) == {"minhash.union_find.join_edges"}
 
 
 def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
     edit = lambda: replace(copied / "word_counts.py", "return 0xFFFD, 1\n    second", "return 0xFFFC, 1\n    second")  # noqa: E731
     changed = changed_by(edit)
     assert {
-        "word_pass.count_words_of_span",
-        "minhash_sketch.sketch_words_32",
-        "gram_pass.count_grams_of_span",
+        "metrics.words.word_pass.count_words_of_span",
+        "minhash.sketch.sketch_words_32",
+        "metrics.ngrams.gram_pass.count_grams_of_span",
     } <= changed
-    assert changed.isdisjoint({"row_copy.copy_rows", "union_find.join_edges", "minhash_bands.hash_bands_32"})
+    assert changed.isdisjoint(
+        {"rows.row_copy.copy_rows", "minhash.union_find.join_edges", "minhash.bands.hash_bands_32"}
+    )
 
 
 def test_a_constant_that_a_loop_fills_belongs_to_its_kernel(copied):
     edit = lambda: replace(copied / "word_counts.py", "_STOP_KEYS[_key *", "_STOP_KEYS[0 * _key *")  # noqa: E731
     changed = changed_by(edit)
-    assert "word_pass.count_words_of_span" in changed
-    assert "line_pass.count_lines_of_span" not in changed
+    assert "metrics.words.word_pass.count_words_of_span" in changed
+    assert "metrics.lines.line_pass.count_lines_of_span" not in changed
 
 
 def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied):
     edit = lambda: replace(copied / "eight_bytes.py", "return _store(data, at, word)", "return _store(data, at, ~word)")  # noqa: E731
     changed = changed_by(edit)
-    assert "minhash_sketch.sketch_words_32" in changed
-    assert "word_pass.count_words_of_span" not in changed
+    assert "minhash.sketch.sketch_words_32" in changed
+    assert "metrics.words.word_pass.count_words_of_span" not in changed
 
 
 def test_how_kernels_are_compiled_belongs_to_every_kernel(copied):
@@ -107,7 +109,7 @@ def test_how_kernels_are_kept_belongs_to_none(copied):
 CALLED = """
 import importlib, sys
 from numba.core.dispatcher import Dispatcher
-from curator_df.kernels.kernel_sets import COMPILE_SECONDS
+from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS
 
 def names(code):
     yield from code.co_names
@@ -145,7 +147,7 @@ def test_all_that_compiled_functions_call_is_found():
 def test_what_stands_for_others_by_type_reaches_each_of_them(copied):
     edit = lambda: replace(copied / "murmur_windows.py", "return max(high, _1)", "return max(high, _2)")  # noqa: E731
     assert {
-        "minhash_sketch.sketch_words_32",
-        "minhash_sketch.sketch_words_64",
-        "murmur_windows.murmur_64",
+        "minhash.sketch.sketch_words_32",
+        "minhash.sketch.sketch_words_64",
+        "text.murmur_windows.murmur_64",
     } <= changed_by(edit)

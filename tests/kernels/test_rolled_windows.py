@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curator_df.kernels import rolled_windows
-from curator_df.kernels.murmur_windows import CHUNK_WINDOWS
+from curator_df.kernels.text import rolled_windows
+from curator_df.kernels.text.murmur_windows import CHUNK_WINDOWS
 from tests.kernels.minhash_reference import character_shingles
 
 PRIME = (1 << 61) - 1

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.kernels import text_parts
-from curator_df.kernels.content_hash import row_hashes
-from curator_df.kernels.text_parts import part_hashes, without_parts
+from curator_df.kernels.edits import text_parts
+from curator_df.kernels.edits.text_parts import part_hashes, without_parts
+from curator_df.kernels.rows.content_hash import row_hashes
 
 SEPARATOR = {"lines": r"\n", "paragraphs": r"\n(?:[ \t\r\x0b\x0c]*\n)+"}
 TEXTS = st.lists(st.none() | st.text(alphabet="ab \t\r\n\x0bé", max_size=25), max_size=12)

@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from curator_df.kernels.c4_texts import token_sentences
-from curator_df.kernels.measure import measure
+from curator_df.kernels.metrics.c4.c4_texts import token_sentences
+from curator_df.kernels.metrics.measure import measure
 
 
 def count(*texts):

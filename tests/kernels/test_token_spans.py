@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels import kernel_sets
-from curator_df.kernels import token_spans as token_spans_module
-from curator_df.kernels.buffers import text_spans
-from curator_df.kernels.measure import measure, metric_kernels
-from curator_df.kernels.token_spans import token_spans
-from curator_df.ops.rules import Profile, Rule
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.english_tokens import spans as token_spans_module
+from curator_df.kernels.english_tokens.spans import token_spans
+from curator_df.kernels.metrics.measure import measure, metric_kernels
+from curator_df.kernels.text.buffers import text_spans
+from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.profiles import DATATROVE_GOPHER_REPETITION, NEMO_ENGLISH
 from tests.profiles.token_texts import TOKEN_TEXTS
 

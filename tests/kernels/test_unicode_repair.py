@@ -11,8 +11,8 @@ from ftfy.badness import BADNESS_RE, MOJIBAKE_CATEGORIES, is_bad
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.mojibake import CLASS_MASK, CONTROL, suspect_tables
-from curator_df.kernels.unicode_repair import RepairSettings, ftfy_config, repair_texts
+from curator_df.kernels.edits.mojibake import CLASS_MASK, CONTROL, suspect_tables
+from curator_df.kernels.edits.unicode_repair import RepairSettings, ftfy_config, repair_texts
 
 LISTED = sorted({character for character in BADNESS_RE.pattern if character > "\x7f"})
 SETTINGS = st.builds(

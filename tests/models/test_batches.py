@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curator_df.models.batch_size_tuning import MEASURED_BATCHES, WARM_BATCHES, SizeTrial
 from curator_df.models.batches import GROW_AFTER, BatchCounts, BatchSize, run_batches, windows
-from curator_df.models.size_trial import MEASURED_BATCHES, WARM_BATCHES, SizeTrial
 
 
 class OutOfMemoryError(RuntimeError):

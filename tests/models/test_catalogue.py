@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.models import prompt_scores
+from curator_df.models.classifiers import prompt_scores
 from tests.models.tiny_models import write_bert, write_classifier, write_deberta
 
 ENTRIES = {

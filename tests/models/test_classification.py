@@ -13,8 +13,8 @@ from curator_df import errors
 from curator_df.core.memory.held import held
 from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.planning.rejects import reject_rows
-from curator_df.models.catalogue import Classifier
-from curator_df.models.class_scores import ClassScores
+from curator_df.models.classifiers.catalogue import Classifier
+from curator_df.models.classifiers.class_scores import ClassScores
 from curator_df.models.inference import LoadedModel
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 from tests.models.tiny_models import write_bert

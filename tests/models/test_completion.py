@@ -18,9 +18,9 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.held import release_held
-from curator_df.models import completion_calls
-from curator_df.models.completion_calls import MOST_WAIT_SECONDS, next_wait
-from curator_df.models.completion_failures import NoAnswerError
+from curator_df.models.completion import calls as completion_calls
+from curator_df.models.completion.calls import MOST_WAIT_SECONDS, next_wait
+from curator_df.models.completion.failures import NoAnswerError
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 from tests.models.completion_asking import answers, ask, table
 from tests.models.completion_server import completion_server
@@ -298,7 +298,7 @@ import subprocess
 import sys
 import threading
 from curator_df.core.memory.limits import limit_data
-from curator_df.models.completion_calls import _Threads
+from curator_df.models.completion.calls import _Threads
 
 limit_data(200_000_000)
 threads, all_there = _Threads(64), threading.Barrier(64)

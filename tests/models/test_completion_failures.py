@@ -14,9 +14,9 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.held import release_held
-from curator_df.models import completion_calls
-from curator_df.models.completion_failures import NoAnswerError
-from curator_df.models.completion_key import key_in, without_key
+from curator_df.models.completion import calls as completion_calls
+from curator_df.models.completion.failures import NoAnswerError
+from curator_df.models.completion.key import key_in, without_key
 from tests.contracts.operator_cases import kernels_of
 from tests.models import completion_server as servers
 from tests.models.completion_asking import answers, ask, table

@@ -18,8 +18,8 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.receipts.model_figures import model_figures
 from curator_df.core.receipts.receipt import StepReceipt
-from curator_df.io.output import FileSink
-from curator_df.io.write import Folder, ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import Folder, ParquetFormat
 from curator_df.models import devices
 from curator_df.models.inference import LoadedModel
 from curator_df.models.text_model import CALL_BYTES, DEVICE_RUNTIME_BYTES, RUNTIME_BYTES

@@ -16,7 +16,7 @@ from tests.models.tiny_models import write_bert
 pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
 WORKER = f"""
 import os, sys
-from curator_df.models.adapted import Place
+from curator_df.models.classifiers.lora import Place
 from curator_df.models.files import local_folder
 
 where, *files = sys.argv[1:]

@@ -25,8 +25,8 @@ from curator_df.core.planning.program import lower
 from curator_df.core.receipts.model_figures import model_figures
 from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.core.runner.session import Session
-from curator_df.io.output import FileSink
-from curator_df.io.write import Folder, ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import Folder, ParquetFormat
 from curator_df.models import inference
 from curator_df.models.text_model import RUNTIME_BYTES
 from tests.contracts.operator_cases import kernels_of

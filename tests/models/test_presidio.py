@@ -22,10 +22,10 @@ import pytest
 import curator_df as cdf
 from curator_df.core.memory.held import release_held
 from curator_df.errors import CorruptFileError, InputError, MissingExtraError, ParameterError
-from curator_df.kernels import pii_entities
-from curator_df.kernels.pii_redaction import RedactionSettings, redact_texts
-from curator_df.models import presidio_engine
-from curator_df.models.presidio_engine import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
+from curator_df.kernels.pii import entities as pii_entities
+from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts
+from curator_df.models.entities import presidio_engine
+from curator_df.models.entities.presidio_engine import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
 from tests.contracts.operator_cases import computed, fingerprints_of, kernels_of
 
 # Looked for and not imported: each process that collects the tests would take two seconds for them, and hold 43 MB.

@@ -23,9 +23,9 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.runner import run
 from curator_df.core.tasks.task import run_guarded
-from curator_df.io.output import FileSink
-from curator_df.io.write import Folder, ParquetFormat
-from curator_df.models import k_means
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.models.embeddings import k_means
 from tests.models.vector_rows import WIDTH, vectors, write_rows
 
 pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")

@@ -21,8 +21,8 @@ from curator_df.errors import ColumnError, CorruptFileError, InputError, Missing
 from curator_df.models import tokenizer as module
 from curator_df.models.token_count import add_token_count_block
 from curator_df.models.tokenizer import CALL_BYTES, find_tokenizer
-from curator_df.ops.profile import keep_profile_block
-from curator_df.ops.rules import Profile, Rule
+from curator_df.ops.filters.profile import keep_profile_block
+from curator_df.ops.filters.rules import Profile, Rule
 from tests.contracts.operator_cases import computed, kernels_of
 
 tokenizers: Any = pytest.importorskip("tokenizers", reason="needs the tokenizers extra (tokenizers is not installed)")

@@ -16,8 +16,8 @@ from curator_df.core.memory.budget import choose_layout
 from curator_df.core.memory.held import release_held
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import lower
-from curator_df.io.output import FileSink
-from curator_df.io.write import Folder, ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import Folder, ParquetFormat
 from curator_df.models import weights
 from curator_df.models.text_model import RUNTIME_BYTES
 from tests.contracts.operator_cases import kernels_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from curator_df.models.answers import Answers
-from curator_df.models.catalogue import Classifier
+from curator_df.models.classifiers.catalogue import Classifier
+from curator_df.models.classifiers.generative_classifier import Answers
 
 ASKED = Answers("is this text all right : ", " ? answer :", "safe", "unsafe", ("O1", "O2"), new_tokens=6)
 WANTED = {

@@ -9,8 +9,14 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError, ParameterError
-from curator_df.kernels import kernel_sets
-from curator_df.kernels.comments import FAMILIES, NOT_ENDED, PARSED_FACTOR, comment_ratios, python_comments
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.metrics.source.comments import (
+    FAMILIES,
+    NOT_ENDED,
+    PARSED_FACTOR,
+    comment_ratios,
+    python_comments,
+)
 from curator_df.profiles import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_TOKENS
 from tests.contracts.operator_cases import computed, kernels_of
 
@@ -50,7 +56,7 @@ def test_what_is_a_comment(language, text, count):
 
 
 def test_the_languages_are_those_of_the_kernel():
-    from curator_df.kernels import comment_scan
+    from curator_df.kernels.metrics.source import comment_scan
 
     families = ("C", "GO", "JAVASCRIPT", "HTML", "RUBY", "SHELL")
     assert sorted(set(FAMILIES.values())) == [getattr(comment_scan, name) for name in families]

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from curator_df.errors import ColumnError, ParameterError
-from curator_df.ops.drops import SPLIT_EVERY, describe_drops
-from curator_df.ops.metrics import add_metrics
-from curator_df.ops.rules import Profile, Rule
+from curator_df.ops.filters.drops import SPLIT_EVERY, describe_drops
+from curator_df.ops.filters.metrics import add_metrics
+from curator_df.ops.filters.rules import Profile, Rule
 
 OURS = Profile(
     "ours",

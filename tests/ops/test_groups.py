@@ -14,7 +14,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
-from curator_df.ops.group_table import COLUMNS
+from curator_df.ops.duplicates.group_table import COLUMNS
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = [{"id": n, "text": f"text {n * n % 17}", "score": (n * 7) % 10} for n in range(60)]

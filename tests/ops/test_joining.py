@@ -15,7 +15,7 @@ from curator_df import errors
 from curator_df.core.runner import run
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Job
-from curator_df.ops.document_joiner import DocumentJoiner, Joining, SegmentReader
+from curator_df.ops.rows.document_joiner import DocumentJoiner, Joining, SegmentReader
 from tests.contracts.operator_cases import fingerprints_of, table
 from tests.core.runner.fake_client import inline_cluster
 

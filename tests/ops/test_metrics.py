@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from curator_df.errors import ColumnError, ParameterError, SchemaError
-from curator_df.ops.metrics import add_metrics
-from curator_df.ops.profile import add_profile, keep_profile
-from curator_df.ops.rules import Profile, Rule
+from curator_df.ops.filters.metrics import add_metrics
+from curator_df.ops.filters.profile import add_profile, keep_profile
+from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.profiles import NEMO_ENGLISH
 
 OURS = Profile(

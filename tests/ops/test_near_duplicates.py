@@ -17,11 +17,11 @@ from curator_df import errors
 from curator_df.core.duplicates import near_grouping
 from curator_df.core.runner import run
 from curator_df.core.tasks.task import run_guarded
-from curator_df.kernels.components import component_names, vertices
-from curator_df.kernels.content_hash import row_hashes
-from curator_df.kernels.jaccard import jaccard_similarities
-from curator_df.kernels.minhash import band_hashes
-from curator_df.ops.near_texts import text_bands
+from curator_df.kernels.minhash.components import component_names, vertices
+from curator_df.kernels.minhash.jaccard import jaccard_similarities
+from curator_df.kernels.minhash.signatures import band_hashes
+from curator_df.kernels.rows.content_hash import row_hashes
+from curator_df.ops.duplicates.near_texts import text_bands
 from tests.core.runner.fake_client import inline_cluster
 from tests.kernels.near_duplicate_truth import BINS, read_texts, read_truth, together
 from tests.kernels.test_candidates import FIVE_DOCUMENTS

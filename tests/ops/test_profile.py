@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from curator_df.errors import ColumnError, ParameterError, SchemaError
-from curator_df.ops.profile import add_profile, add_profile_block, keep_profile, keep_profile_block
-from curator_df.ops.rules import Profile, Rule
+from curator_df.ops.filters.profile import add_profile, add_profile_block, keep_profile, keep_profile_block
+from curator_df.ops.filters.rules import Profile, Rule
 
 OURS = Profile(
     "ours",

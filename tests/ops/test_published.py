@@ -7,8 +7,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ParameterError
-from curator_df.ops import near_scheme
-from curator_df.ops.published import profile_of, scheme_of, schemes
+from curator_df.ops.duplicates import near_scheme
+from curator_df.ops.filters.published import profile_of, scheme_of, schemes
 from tests.contracts.operator_cases import kernels_of
 
 DOCS = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "a"]}), npartitions=1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from curator_df.errors import ParameterError
-from curator_df.ops.rules import Profile, Rule
+from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY as GOPHER
 
 SHORT = Rule("word_count", ">=", 3, "too_short")

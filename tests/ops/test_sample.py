@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ColumnError, ParameterError, SchemaError
-from curator_df.kernels.row_sample import sampled
-from curator_df.ops.sample import sample_rows, split_rows
+from curator_df.kernels.rows.row_sample import sampled
+from curator_df.ops.rows.sample import sample_rows, split_rows
 
 ROWS = pd.DataFrame({"text": pd.array([f"text {number % 500}" for number in range(1000)], "string[pyarrow]")})
 DOCS = dd.from_pandas(ROWS, npartitions=3)

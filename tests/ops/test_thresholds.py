@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df import errors
 from curator_df.errors import MissingExtraError
-from curator_df.ops.rules import Profile, Rule
-from curator_df.ops.thresholds import bucket_of, value_of
+from curator_df.ops.filters.rules import Profile, Rule
+from curator_df.ops.filters.thresholds import bucket_of, value_of
 
 RANDOM = np.random.default_rng(3)
 ROWS = 3_000
@@ -157,7 +157,7 @@ def test_the_picture_has_the_thresholds_of_the_profile():
 def test_widgets_move_the_threshold():
     pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     pytest.importorskip("ipywidgets", reason="ipywidgets is in the notebooks extra")
-    from curator_df.ops.threshold_picture import threshold_widget
+    from curator_df.ops.filters.threshold_picture import threshold_widget
 
     found = cdf.explore_thresholds(TABLE, RULES)
     widget = threshold_widget(found)

@@ -9,8 +9,8 @@ import pytest
 import curator_df as cdf
 from curator_df.core.fingerprint import fingerprint
 from curator_df.errors import ColumnError, OperatorError, ParameterError
-from curator_df.ops.rules import Profile, Rule
-from curator_df.ops.user_metrics import UserMetric
+from curator_df.ops.filters.rules import Profile, Rule
+from curator_df.ops.filters.user_metrics import UserMetric
 from tests.core.runner.fake_client import inline_cluster
 
 TEXTS = ["aeiou and", "rhythm", None, "", "a b c", "ouï ouï ouï"]

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from curator_df.errors import ColumnError, OperatorError, ParameterError
-from curator_df.ops.where import keep_where, keep_where_block
+from curator_df.ops.filters.where import keep_where, keep_where_block
 
 BLOCK = pd.DataFrame(
     {"text": pd.array(["a", "bb", None, "dddd"], "string[pyarrow]"), "score": [1, 2, 3, 4]}, index=[5, 6, 7, 8]

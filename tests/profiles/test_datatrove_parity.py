@@ -17,9 +17,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.c4_texts import keep_c4_lines
-from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
-from curator_df.ops.profile import add_profile_block
+from curator_df.kernels.metrics.c4.c4_texts import keep_c4_lines
+from curator_df.kernels.metrics.lines.sentences import ABBREVIATIONS, CLOSERS
+from curator_df.ops.filters.profile import add_profile_block
 from curator_df.profiles import (
     DATATROVE_C4,
     DATATROVE_FINEWEB,

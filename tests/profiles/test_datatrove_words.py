@@ -19,13 +19,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.buffers import text_spans
-from curator_df.kernels.c4_texts import keep_c4_lines
-from curator_df.kernels.english_rules import rules
-from curator_df.kernels.measure import measure
-from curator_df.kernels.sentences import ABBREVIATIONS, CLOSERS
-from curator_df.kernels.token_spans import token_spans
-from curator_df.ops.profile import add_profile_block
+from curator_df.kernels.english_tokens.rules import rules
+from curator_df.kernels.english_tokens.spans import token_spans
+from curator_df.kernels.metrics.c4.c4_texts import keep_c4_lines
+from curator_df.kernels.metrics.lines.sentences import ABBREVIATIONS, CLOSERS
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.text.buffers import text_spans
+from curator_df.ops.filters.profile import add_profile_block
 from curator_df.profiles import DATATROVE_C4, DATATROVE_FINEWEB, DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
 from tests.profiles.peers import Peer, real_texts, running
 from tests.profiles.token_texts import TOKEN_TEXTS

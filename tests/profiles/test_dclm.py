@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.measure import measure
-from curator_df.ops.profile import add_profile_block
+from curator_df.kernels.metrics.measure import measure
+from curator_df.ops.filters.profile import add_profile_block
 from curator_df.profiles import DCLM_QUALITY, DCLM_REPETITION
 from tests.kernels.plain_dclm_metrics import spoken_words
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.code_points import code_points_of
-from curator_df.kernels.measure import measure
-from curator_df.kernels.word_break import EXTENDED_PICTOGRAPHIC, WORD_BREAK
+from curator_df.kernels.metrics.measure import measure
+from curator_df.kernels.text.code_points import code_points_of
+from curator_df.kernels.text.word_break import EXTENDED_PICTOGRAPHIC, WORD_BREAK
 from curator_df.profiles import DCLM_QUALITY, DCLM_REPETITION
 from tests.profiles.peers import TEXTS, Peer, real_texts, running
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.ops.profile import add_profile_block
+from curator_df.ops.filters.profile import add_profile_block
 from curator_df.profiles import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
 from tests.profiles.peers import TEXTS, Peer, real_texts, running
 

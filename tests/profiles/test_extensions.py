@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df.errors import InputError, ParameterError
-from curator_df.ops.profile import add_profile_block, keep_profile_block
+from curator_df.ops.filters.profile import add_profile_block, keep_profile_block
 from curator_df.profiles import nemo_per_extension
 from tests.profiles.peers import SHORT_TEXTS, Peer, real_texts, running
 

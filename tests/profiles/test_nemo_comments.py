@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.comments import comment_ratios
+from curator_df.kernels.metrics.source.comments import comment_ratios
 from tests.profiles.peers import Peer, running
 
 PYTHON = os.environ.get("CURATOR_DF_NEMO_PYTHON", "")

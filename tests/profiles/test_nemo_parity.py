@@ -18,8 +18,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.ops.profile import add_profile_block
-from curator_df.ops.rules import Profile
+from curator_df.ops.filters.profile import add_profile_block
+from curator_df.ops.filters.rules import Profile
 from curator_df.profiles import NEMO_CODE, NEMO_ENGLISH
 from tests.profiles.peers import TEXTS, Peer, real_texts, running
 

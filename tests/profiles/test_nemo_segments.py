@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.segments import split_block
-from curator_df.ops.document_joiner import DocumentJoiner, Joining, SegmentReader
+from curator_df.kernels.rows.segments import split_block
+from curator_df.ops.rows.document_joiner import DocumentJoiner, Joining, SegmentReader
 from tests.profiles.peers import TEXTS, Peer, running
 
 PYTHON = os.environ.get("CURATOR_DF_NEMO_PYTHON", "")

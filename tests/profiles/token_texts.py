@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from curator_df.kernels.english_rules import rules
+from curator_df.kernels.english_tokens.rules import rules
 
 MARKS = ". .. ... , - -- --- — – ' ’ \" ( ) [ : ; / = < > + * ^ ~ $ % ° °C … …… # _ @ :// ? ! & « » ½ ² \u200b 😀"
 PARTS = (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unicode's Word_Break property as uniseg has it: a script for a Python that has uniseg 0.10.1.
 
-Prints a line of JSON: for each value that words are made of, the code points that have it, as `kernels.word_break` writes
+Prints a line of JSON: for each value that words are made of, the code points that have it, as `kernels.text.word_break` writes
 them. Its tables were made with this.
 """
 

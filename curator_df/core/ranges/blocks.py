@@ -81,7 +81,7 @@ class BlockKernel:
     computes: str = ""
     """Device and number format in which a model computes; shown by `explain`."""
     compiled: tuple[str, ...] = ()
-    """Names of compiled functions (`curator_df.kernels.kernel_sets`) that a call needs: they are compiled before a task runs."""
+    """Names of compiled functions (`curator_df.kernels.compiling.kernel_sets`) that a call needs: they are compiled before a task runs."""
     makes_rows: bool = False
     """True if it may make several rows from one, all with its address; the block then stays in memory while they are processed
     in parts (`Outcome.rest`).

@@ -29,7 +29,7 @@ def keep_budget_of_dask(
     owns_workers : bool
         Whether the workers end with the session, so that nothing needs to be undone on them.
     spool_on : callable
-        Function that routes what runs cannot stream through working files (`curator_df.io.spool`); it returns an object to
+        Function that routes what runs cannot stream through working files (`curator_df.io.output.spool`); it returns an object to
         close, or None.
     working : object, optional
         Where working files go (``path()``), and how they are deleted (``delete()``); by default the ``workdir`` of the session.

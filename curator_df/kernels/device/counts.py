@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from curator_df.kernels.character_counts import count_characters
-from curator_df.kernels.listed_words import count_listed_words, longest_listed
-from curator_df.kernels.sentences import text_sentence_count
-from curator_df.kernels.source_pass import count_source
-from curator_df.kernels.stripped_pieces import count_dclm_text
-from curator_df.kernels.word_counts import count_words
+from curator_df.kernels.metrics.dclm.dclm_counts import count_dclm_text
+from curator_df.kernels.metrics.lines.sentences import text_sentence_count
+from curator_df.kernels.metrics.nemo.character_counts import count_characters
+from curator_df.kernels.metrics.source.source_pass import count_source
+from curator_df.kernels.metrics.words.listed_words import count_listed_words, longest_listed
+from curator_df.kernels.metrics.words.word_counts import count_words
 
 
 @cuda.jit

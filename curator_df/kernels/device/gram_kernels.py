@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from curator_df.kernels.gram_counts import count_long_grams, count_short_grams, table_slots
-from curator_df.kernels.gram_repeats import count_long_repeats, count_short_repeats, repeat_bytes
-from curator_df.kernels.short_grams import short_text_cells, short_text_within
-from curator_df.kernels.word_reading import count_words_from, word_total
+from curator_df.kernels.metrics.ngrams.gram_counts import count_long_grams, count_short_grams, table_slots
+from curator_df.kernels.metrics.ngrams.gram_repeats import count_long_repeats, count_short_repeats, repeat_bytes
+from curator_df.kernels.metrics.ngrams.short_grams import short_text_cells, short_text_within
+from curator_df.kernels.text.word_reading import count_words_from, word_total
 
 
 @cuda.jit

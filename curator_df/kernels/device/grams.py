@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.kernels.counts import GRAM_FEATURES
 from curator_df.kernels.device.gram_kernels import (
     gram_needs_kernel,
     long_grams_kernel,
@@ -21,8 +20,9 @@ from curator_df.kernels.device.gram_kernels import (
     short_repeats_kernel,
 )
 from curator_df.kernels.device.launch import allocate, consecutive, one_by_one, starts_of, to_device
-from curator_df.kernels.device_support import Room
-from curator_df.kernels.word_reading import WINDOW
+from curator_df.kernels.device.support import Room
+from curator_df.kernels.metrics.counts import GRAM_FEATURES
+from curator_df.kernels.text.word_reading import WINDOW
 
 WINDOW_BYTES = 5 * 8 * (WINDOW + 1)
 """Bytes of a window of words."""

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from curator_df.kernels.content_hash import NULL_HASH, Normalize
 from curator_df.kernels.device.launch import allocate, one_by_one, to_device
 from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.lower_case import lower_bytes, lower_steps
-from curator_df.kernels.murmur_hash import PIECE_ROOM, hash_normalized_text, hash_text
+from curator_df.kernels.rows.content_hash import NULL_HASH, Normalize
+from curator_df.kernels.text.lower_case import lower_bytes, lower_steps
+from curator_df.kernels.text.murmur_hash import PIECE_ROOM, hash_normalized_text, hash_text
 
 
 def text_hashes(texts: DeviceTexts, *, normalize: Normalize | None = None, most_threads: int | None = None) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import config, cuda
 
-from curator_df.kernels.device_support import MOST_THREADS
+from curator_df.kernels.device.support import MOST_THREADS
 
 THREADS_PER_BLOCK = 128
 """Threads of a block: a multiple of a warp; few, because texts differ in length."""

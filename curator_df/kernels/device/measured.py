@@ -12,9 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.character_classes import character_byte_classes, character_classes
-from curator_df.kernels.code_points import CodePointTable, word_byte_classes, word_classes
-from curator_df.kernels.counts import (
+from curator_df.kernels.device.counts import (
+    characters_kernel,
+    count_kernel,
+    dclm_kernel,
+    listed_words_kernel,
+    quotient_kernel,
+    sentences_kernel,
+    source_kernel,
+    words_kernel,
+)
+from curator_df.kernels.device.grams import count_grams_into
+from curator_df.kernels.device.launch import allocate, one_by_one, to_device
+from curator_df.kernels.device.support import GROUPS, WHOLE_ROOM, Room, columns_of
+from curator_df.kernels.device.tables import count_in_tables
+from curator_df.kernels.device.texts import DeviceTexts
+from curator_df.kernels.metrics.catalog import METRICS, features_of
+from curator_df.kernels.metrics.counts import (
     CHARACTER_FEATURES,
     COUNT_DCLM_TEXT,
     COUNT_MARKS,
@@ -29,24 +43,10 @@ from curator_df.kernels.counts import (
     WORD_COUNTS,
     WORD_FEATURES,
 )
-from curator_df.kernels.device.counts import (
-    characters_kernel,
-    count_kernel,
-    dclm_kernel,
-    listed_words_kernel,
-    quotient_kernel,
-    sentences_kernel,
-    source_kernel,
-    words_kernel,
-)
-from curator_df.kernels.device.grams import count_grams_into
-from curator_df.kernels.device.launch import allocate, one_by_one, to_device
-from curator_df.kernels.device.tables import count_in_tables
-from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.device_support import GROUPS, WHOLE_ROOM, Room, columns_of
-from curator_df.kernels.listed_words import word_list
-from curator_df.kernels.metrics import METRICS, features_of
-from curator_df.kernels.word_break import word_break_byte_classes, word_break_classes
+from curator_df.kernels.metrics.nemo.character_classes import character_byte_classes, character_classes
+from curator_df.kernels.metrics.words.listed_words import word_list
+from curator_df.kernels.text.code_points import CodePointTable, word_byte_classes, word_classes
+from curator_df.kernels.text.word_break import word_break_byte_classes, word_break_classes
 
 _STOP_WORDS = WORD_COUNTS.index("stop_words")
 

@@ -16,11 +16,11 @@ import numpy as np
 from numba import cuda, types
 
 from curator_df.kernels.device.launch import allocate, one_by_one, to_device
+from curator_df.kernels.device.support import SHINGLE_ROW_BYTES
 from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.device_support import SHINGLE_ROW_BYTES
-from curator_df.kernels.minhash_scheme import Scheme, shingle_settings
-from curator_df.kernels.murmur_hash import fill_normalized
-from curator_df.kernels.word_windows import fill_words
+from curator_df.kernels.metrics.ngrams.word_windows import fill_words
+from curator_df.kernels.minhash.scheme import Scheme, shingle_settings
+from curator_df.kernels.text.murmur_hash import fill_normalized
 
 _WORDS_AT_ONCE = 32
 """Number of words of a text whose ends a thread holds in its own memory."""

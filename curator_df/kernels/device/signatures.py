@@ -18,10 +18,10 @@ from numba import cuda, types
 from curator_df.kernels.device.launch import THREADS_PER_BLOCK, allocate, for_device, to_device
 from curator_df.kernels.device.shingle_texts import shingle_texts
 from curator_df.kernels.device.texts import DeviceTexts
-from curator_df.kernels.minhash import word_dtype
-from curator_df.kernels.minhash_scheme import Scheme
-from curator_df.kernels.minhash_sketch import least_32, least_64
-from curator_df.kernels.murmur_windows import code_points_on, is_continuation, murmur_32, murmur_64
+from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.kernels.minhash.signatures import word_dtype
+from curator_df.kernels.minhash.sketch import least_32, least_64
+from curator_df.kernels.text.murmur_windows import code_points_on, is_continuation, murmur_32, murmur_64
 
 PIECE_BYTES = 1024
 """Bytes of a text whose shingles are hashed in each step: 4 or 8 KB of shared memory."""

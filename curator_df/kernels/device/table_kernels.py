@@ -17,11 +17,16 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from curator_df.kernels.c4_lines import count_c4
-from curator_df.kernels.line_counts import count_lines_within, line_slots, piece_slots
-from curator_df.kernels.stripped_pieces import count_repeats_within, mark_bytes
-from curator_df.kernels.unicode_grams import count_unicode_grams_within, count_unicode_words, room_cells, room_within
-from curator_df.kernels.web_lines import count_web_within, web_bytes
+from curator_df.kernels.metrics.c4.c4_lines import count_c4
+from curator_df.kernels.metrics.dclm.dclm_counts import count_repeats_within, mark_bytes
+from curator_df.kernels.metrics.lines.line_counts import count_lines_within, line_slots, piece_slots
+from curator_df.kernels.metrics.nemo.nemo_line_counts import count_web_within, web_bytes
+from curator_df.kernels.metrics.ngrams.unicode_grams import (
+    count_unicode_grams_within,
+    count_unicode_words,
+    room_cells,
+    room_within,
+)
 
 _OPENING_BRACKET = 0x5B
 

@@ -10,14 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.counts import (
-    C4_FEATURES,
-    COUNT_DCLM_REPEATS,
-    COUNT_UNICODE_GRAMS,
-    LINE_FEATURES,
-    WEB_FEATURES,
-)
 from curator_df.kernels.device.launch import allocate, consecutive, one_by_one, starts_of, to_device
+from curator_df.kernels.device.support import Room
 from curator_df.kernels.device.table_kernels import (
     c4_cells_kernel,
     c4_kernel,
@@ -30,7 +24,13 @@ from curator_df.kernels.device.table_kernels import (
     web_kernel,
     word_cells_kernel,
 )
-from curator_df.kernels.device_support import Room
+from curator_df.kernels.metrics.counts import (
+    C4_FEATURES,
+    COUNT_DCLM_REPEATS,
+    COUNT_UNICODE_GRAMS,
+    LINE_FEATURES,
+    WEB_FEATURES,
+)
 
 _KERNELS = {
     LINE_FEATURES: (line_cells_kernel, lines_kernel),

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.buffers import TextSpan
 from curator_df.kernels.device.launch import to_device
-from curator_df.kernels.measure import LONGEST_TEXT_BYTES
+from curator_df.kernels.metrics.measure import LONGEST_TEXT_BYTES
+from curator_df.kernels.text.buffers import TextSpan
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""First rule that each row breaks, on a device, from existing metrics; the counterpart of `ops.verdicts` on the host."""
+"""First rule that each row breaks, on a device, from existing metrics; the counterpart of `ops.filters.verdicts` on the host."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from curator_df.core.files.row_sort import RowSorter
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt
-from curator_df.kernels.components import component_names
+from curator_df.kernels.minhash.components import component_names
 
 ROWS = 400_000
 

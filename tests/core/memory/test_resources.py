@@ -24,8 +24,8 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.set_up import set_up
 from curator_df.core.runner import run
-from curator_df.io.output import FileSink
-from curator_df.io.write import Folder, ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import Folder, ParquetFormat
 from tests.contracts.operator_cases import fingerprints_of
 
 PATIENCE_SECONDS = 60

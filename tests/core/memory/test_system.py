@@ -92,8 +92,8 @@ WITH_A_WAY_OUT = {
     "core/memory/system.py",
     "cluster/cgroups.py",
     "core/memory/limits.py",  # the file that lists cgroups; where it is missing there are none
-    "kernels/compile_cache.py",  # /proc/cpuinfo, or what the platform says
-    "kernels/shipped_kernels.py",  # the same; without it, kernels are compiled
+    "kernels/compiling/compile_cache.py",  # /proc/cpuinfo, or what the platform says
+    "kernels/compiling/shipped_kernels.py",  # the same; without it, kernels are compiled
     "core/memory/address_space.py",  # RLIMIT_AS, and how much of it is used where it is set
     "cluster/surroundings.py",  # RLIMIT_AS and RLIMIT_NOFILE, of every Unix
 }

@@ -13,8 +13,8 @@ from curator_df.core.planning.plan import plan_fork, plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.planning.task_factor import task_factor
 from curator_df.errors import BudgetError, ExpressionError
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import ParquetFormat
 
 PARQUET = ParquetFormat("zstd")
 

@@ -14,8 +14,8 @@ from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
 from curator_df.core.planning.program import lower
 from curator_df.core.planning.task_factor import fitting_block, task_needs
 from curator_df.errors import BudgetError
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import ParquetFormat
 
 LAYOUT = choose_layout(2_000_000_000, cpus=2)
 

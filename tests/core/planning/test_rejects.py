@@ -12,8 +12,8 @@ import curator_df as cdf
 from curator_df.core.planning.program import lower
 from curator_df.core.planning.rejects import reject_rows
 from curator_df.core.ranges.blocks import Outcome
-from curator_df.models.class_scores import ClassScores
-from curator_df.models.classification import _threshold
+from curator_df.models.classifiers.class_scores import ClassScores
+from curator_df.models.classifiers.classification import _threshold
 
 
 @pytest.fixture(scope="module", autouse=True)

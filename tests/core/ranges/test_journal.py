@@ -21,8 +21,8 @@ from curator_df.core.ranges.journal import (
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.source import Ranges
 from curator_df.errors import OutputExistsError, OutputInUseError, ResumeError
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import ParquetFormat
 
 IDENTITY = Identity(
     "input",

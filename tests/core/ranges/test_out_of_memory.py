@@ -20,8 +20,8 @@ from curator_df.core.ranges.out_of_memory import RowAside, Span, Unit, cut_block
 from curator_df.core.tasks import stretch
 from curator_df.core.tasks.task import Attempt, Job, run_range
 from curator_df.errors import ColumnError, OversizeRowError
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import ParquetFormat
 
 ROWS = 40
 

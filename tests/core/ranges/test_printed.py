@@ -13,8 +13,8 @@ from curator_df.core.planning.branches import Branch, identity_of
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.journal import difference
 from curator_df.core.ranges.printed import printed
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import ParquetFormat
 
 SINK = FileSink(Folder("out"), ParquetFormat("zstd"), 10**6)
 

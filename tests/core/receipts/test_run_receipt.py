@@ -12,8 +12,8 @@ from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.planning.program import lower
 from curator_df.core.receipts.run_receipt import new_receipt
-from curator_df.io.output import FileSink
-from curator_df.io.write import JsonlFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import JsonlFormat
 
 
 def rows_in(path):

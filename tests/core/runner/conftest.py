@@ -13,8 +13,8 @@ from curator_df.core.planning.plan import plan_fork
 from curator_df.core.planning.program import lower
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.tasks.task import Job
-from curator_df.io.output import FileSink
-from curator_df.io.write import ParquetFormat
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import ParquetFormat
 from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, Ran
 from tests.core.runner.fake_client import (
     FakeClient,

@@ -30,7 +30,7 @@ from curator_df.core.runner.deferred import look_at_deferred, stop_looking
 from curator_df.core.runner.session import Patience, Session, close_session, open_session
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Attempt
-from curator_df.io.spool import spool_on
+from curator_df.io.output.spool import spool_on
 
 IMPATIENT = Patience(watch_seconds=0.001, revive_seconds=(0.002, 0.006), stop_seconds=0.05)
 """So that a test of silence takes milliseconds."""

@@ -14,8 +14,8 @@ from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, Job, run_guarded, run_range
-from curator_df.io.output import FileSink, RangeFiles
-from curator_df.io.write import ParquetFormat
+from curator_df.io.output.files import FileSink, RangeFiles
+from curator_df.io.output.write import ParquetFormat
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convert chunks of JSON lines to blocks: scan, parse, quarantine bad lines, add row IDs, convert."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow
+from curator_df.errors import OversizeRowError, ParameterError
+from curator_df.io.formats import why_no_row
+from curator_df.io.frames import LARGEST_OFFSET, are_among, in_one_piece, to_block, with_source
+from curator_df.io.jsonl.line_numbers import lines_before, note_lines
+from curator_df.io.jsonl.lines import (
+    NEWLINE,
+    WINDOW_BYTES,
+    Bytes,
+    Chunk,
+    Segment,
+    count_newlines,
+    newline_positions,
+    oversize_error,
+)
+from curator_df.io.jsonl.parse import LARGEST_LINE_BYTES, LONG_BLANK, NO_ROW, Failure, failing_lines, try_parse
+from curator_df.io.jsonl.scan import Lines, scan_lines
+from curator_df.io.jsonl.text_field import TextField
+from curator_df.io.jsonl.whole_numbers import rounded_rows
+
+LINE_BYTES = 48
+"""Bytes held for each line while its bounds and row ID are determined."""
+VALUE_BYTES = 9
+"""Bytes held for each value in addition to its text: an offset or a number, and a bit."""
+LINES_AT_ONCE = 4096
+"""Number of lines whose positions are held as Python numbers (72 bytes a line) at once."""
+RETURN = 13
+"""Carriage return: white space in JSON, and a line end only to pyarrow.json."""
+LINES_FACTOR = 1
+"""Maximum memory for the lines of a block in addition to their text, as a multiple of the block."""
+
+
+@dataclass(frozen=True)
+class ChunkReader:
+    """Converter of the chunks of one input split to blocks."""
+
+    source: Any
+    """Source, a `JsonlSource`."""
+    largest_row_bytes: int | None
+    """Maximum bytes of a line; a longer one raises."""
+    on_bad_row: Callable[[BadRow], None] | None
+    """Function that receives rows that cannot be read; without it they raise."""
+    on_long_row: Callable[[OversizeRowError], None] | None = None
+    """Function that receives the errors of longer lines, which are then skipped; without it they raise."""
+    wanted: npt.NDArray[np.int64] | None = None
+    """Row IDs to read, in ascending order; other lines are skipped."""
+    text_field: TextField = field(default_factory=TextField)
+    """Extractor of the text that is most of the lines."""
+
+    def blocks(self, chunk: Chunk, block_bytes: int) -> Iterator[pd.DataFrame]:
+        """Make the blocks of a chunk: one, unless its lines are so short that their overhead exceeds their text."""
+        segments = chunk.segments
+        most_lines = max(1, LINES_FACTOR * block_bytes // self._line_bytes(segments[0].file))
+        data = chunk.take()
+        start, end = 0, len(data)
+        while start < end:
+            line_ends = newline_positions(data[start:], most_lines)
+            stop = start + int(line_ends[-1]) + 1
+            held = [line_ends, data[start:stop]]
+            del line_ends
+            if stop == end:
+                del data  # only the last part determines the lifetime of the buffer
+            block = self._block(held, segments_between(segments, start, stop))
+            if len(block):
+                yield block
+            del block
+            start = stop
+
+    def _line_bytes(self, file: int) -> int:
+        """Return the bytes held for each line in addition to its text; ``source_file`` alone can exceed short lines."""
+        source = self.source
+        path_bytes = len(source.listing.paths[file]) if {*source.source_columns} - {"source_line"} else 0
+        return LINE_BYTES + VALUE_BYTES * (len(source.schema) + len(source.source_columns)) + path_bytes
+
+    def _block(self, held: list[Any], segments: list[Segment]) -> pd.DataFrame:
+        """Make the block of a part of a chunk, the last element of ``held``, after the positions of its line ends."""
+        data = held.pop()
+        lines, no_rows = scan_lines(data, held.pop())
+        _break_blanks(data, lines)
+        place = _Places(self.source, segments, data)
+        too_long = self._long_lines(lines, place)
+        for number in no_rows:
+            if number not in too_long:
+                self._bad_line(data, lines, number, NO_ROW, place)
+        has_row = np.ones(len(lines), np.bool_)
+        has_row[[*too_long, *no_rows]] = False
+        if self.wanted is not None:
+            has_row &= are_among(place.addresses(lines)[0], self.wanted)
+        table, lines = self._parse(data, lines, has_row, place)
+        table, lines = self._without_rounded(data, table, lines, place)
+        addresses, files = place.addresses(lines)
+        numbers = place.line_numbers(lines) if "source_line" in self.source.source_columns else None
+        del data
+        place.forget()
+        columns = table.columns
+        del table
+        table = in_one_piece(self.source.schema, columns)
+        if self.source.source_columns:
+            table = with_source(table, self.source.source_columns, files, numbers, self.source.listing)
+        return to_block(table, addresses)
+
+    def _parse(
+        self, data: Bytes, lines: Lines, has_row: npt.NDArray[np.bool_], place: _Places
+    ) -> tuple[pa.Table, Lines]:
+        schema = self.source.schema
+        how = {"ignore_unknown": self.source.selects, "as_text": self.source.as_text}
+        others = None
+        if not has_row.all():
+            others, lines = lines.keep(~has_row), lines.keep(has_row)
+        table = self.text_field.parse(data, lines, schema, **how)
+        if table is not None:
+            return table, lines
+        if others is not None:
+            _blank(data, others)
+        found = try_parse(data, lines, schema, **how)
+        if not isinstance(found, str):
+            return found, lines
+        for halves_all in (False, True):
+            is_good = np.ones(len(lines), np.bool_)
+            for number, failure in failing_lines(data, lines, schema, **how, halves_all=halves_all):
+                self._bad_line(data, lines, number, failure, place)
+                is_good[number] = False
+            _blank(data, lines.keep(~is_good))
+            lines = lines.keep(is_good)
+            found = try_parse(data, lines, schema, **how)
+            if not isinstance(found, str):
+                return found, lines
+        raise pa.ArrowInvalid(found)
+
+    def _without_rounded(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
+        """Drop rows with a whole number that lost digits, after reporting them."""
+        is_good: npt.NDArray[np.bool_] | None = None
+        for number, reason, column in rounded_rows(table, data, lines, self.source.inferred):
+            self._bad_line(data, lines, number, Failure("type", reason, column), place)
+            is_good = np.ones(len(lines), np.bool_) if is_good is None else is_good
+            is_good[number] = False
+        return (table, lines) if is_good is None else (table.filter(pa.array(is_good)), lines.keep(is_good))
+
+    def _bad_line(self, data: Bytes, lines: Lines, number: int, failure: Failure, place: _Places) -> None:
+        path, line, offset = place.of(lines, number)
+        raw = data[lines.starts[number] : lines.stops[number]].tobytes()
+        if failure == NO_ROW or (failure.kind == "syntax" and raw.lstrip().startswith(b"{'")):
+            failure = Failure("syntax", why_no_row(raw, path, is_first=not offset))
+        row = BadRow(path, line, offset, failure.reason, raw)
+        if self.on_bad_row is None:
+            raise self.source.failure_error(row, failure)
+        self.on_bad_row(row)
+
+    def _long_lines(self, lines: Lines, place: _Places) -> list[int]:
+        """Return the numbers of lines that are too long, after reporting them."""
+        limit = min(self.largest_row_bytes or LARGEST_LINE_BYTES, LARGEST_LINE_BYTES)
+        lengths = lines.stops - lines.starts
+        if not len(lengths) or lengths.max() <= limit:
+            return []
+        too_long: list[int] = np.flatnonzero(lengths > limit).tolist()
+        for number in too_long:
+            path, _, offset = place.of(lines, number)
+            error = oversize_error(path, self.source.open_part, offset, int(lengths[number]), limit)
+            if self.on_long_row is None:
+                raise error
+            self.on_long_row(error)
+        return too_long
+
+
+class _Places:
+    """Positions of the lines of a chunk in their files."""
+
+    def __init__(self, source: Any, segments: list[Segment], data: Bytes) -> None:
+        self._source, self._segments, self._data = source, segments, data
+        self._positions = np.array([segment.position for segment in segments], np.int64)
+        self._files = np.array([segment.file for segment in segments], np.int64)
+        self._offsets = np.array([segment.offset for segment in segments], np.int64)
+
+    def forget(self) -> None:
+        """Release the chunk's bytes."""
+        self._data = np.empty(0, np.uint8)
+
+    def addresses(self, lines: Lines) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the row ID and the file number of each line."""
+        segment = np.searchsorted(self._positions, lines.starts, side="right") - 1
+        offsets = lines.starts - self._positions[segment] + self._offsets[segment]
+        if len(offsets) and offsets.max() >= LARGEST_OFFSET:
+            path = self._source.listing.paths[self._files[-1]]
+            raise ParameterError(
+                f"{path!r} has more than the maximum of {LARGEST_OFFSET:,} decompressed bytes. Split the file"
+            )
+        files = self._files[segment]
+        return (files << OFFSET_BITS) + offsets, files
+
+    def line_numbers(self, lines: Lines) -> npt.NDArray[np.int64]:
+        """Return the number of each line in its file, from 1."""
+        segment = np.searchsorted(self._positions, lines.starts, side="right") - 1
+        before = self._newlines_before
+        bases = np.array([self._lines_before(number) for number in range(len(self._positions))], np.int64)
+        self._note(len(bases) - 1, len(self._data), int(bases[-1] + before[-1] - before[-2]))
+        return lines.ordinals - before[segment] + bases[segment] + 1
+
+    def of(self, lines: Lines, number: int) -> tuple[str, int, int]:
+        """Return path, line number from 1 and byte offset of one line."""
+        start = int(lines.starts[number])
+        segment = int(np.searchsorted(self._positions, start, side="right")) - 1
+        line = self._lines_before(segment) + int(lines.ordinals[number] - self._newlines_before[segment]) + 1
+        offset = int(self._offsets[segment]) + start - int(self._positions[segment])
+        return self._source.listing.paths[self._files[segment]], line, offset
+
+    @functools.cached_property
+    def _newlines_before(self) -> npt.NDArray[np.int64]:
+        """Count the line ends before each segment, and in total."""
+        bounds = [*self._positions.tolist(), len(self._data)]
+        counts = [count_newlines(self._data[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        return np.concatenate(([0], np.cumsum(counts)))
+
+    def _lines_before(self, segment: int) -> int:
+        offset = int(self._offsets[segment])
+        if not offset:
+            return 0
+        listing, file = self._source.listing, self._files[segment]
+        return lines_before(listing.paths[file], int(listing.stamps[file]), offset, self._source.open_part)
+
+    def _note(self, segment: int, stop: int, lines: int) -> None:
+        listing, file = self._source.listing, self._files[segment]
+        offset = int(self._offsets[segment]) + stop - int(self._positions[segment])
+        note_lines(listing.paths[file], int(listing.stamps[file]), offset, lines)
+
+
+def segments_between(segments: list[Segment], start: int, stop: int) -> list[Segment]:
+    """Return the segments of a part of a chunk, with positions counted from its start."""
+    ends = [segment.position for segment in segments[1:]] + [stop]
+    return [
+        Segment(item.file, max(0, item.position - start), item.offset + max(0, start - item.position))
+        for item, end in zip(segments, ends, strict=True)
+        if end > start and item.position < stop
+    ] or segments[:1]
+
+
+def _break_blanks(data: Bytes, lines: Lines) -> None:
+    """Insert carriage returns into long white space between lines, because pyarrow.json ends no block within a run of spaces."""
+    bounds = np.concatenate(([0], lines.stops)), np.concatenate((lines.starts, [len(data)]))
+    for place in np.flatnonzero(bounds[1] - bounds[0] > LONG_BLANK).tolist():
+        for start in range(bounds[0][place], bounds[1][place], WINDOW_BYTES):
+            window = data[start : min(start + WINDOW_BYTES, bounds[1][place])]
+            window[window != NEWLINE] = RETURN
+
+
+def _blank(data: Bytes, lines: Lines) -> None:
+    """Blank out lines that must not produce a row."""
+    for low in range(0, len(lines), LINES_AT_ONCE):
+        some = slice(low, low + LINES_AT_ONCE)
+        for start, stop in zip(lines.starts[some].tolist(), lines.stops[some].tolist(), strict=True):
+            data[start:stop] = RETURN

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Output files, and the functions that write them."""

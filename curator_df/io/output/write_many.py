@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several outputs from one pass over the input: `write_many`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from dask.dataframe.dask_expr import FrameBase
+
+from curator_df.core.columns import choose
+from curator_df.core.ranges.journal import OnExisting
+from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.runner.run import run_branches
+from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.errors import ExpressionError, ParameterError
+from curator_df.io.output.write import (
+    TARGET_FILE_BYTES,
+    JsonlCompression,
+    JsonlFormat,
+    ParquetCompression,
+    ParquetFormat,
+    file_sink,
+    folder_at,
+    rejects_sink,
+)
+
+Path = str | os.PathLike[str]
+Format = Literal["parquet", "jsonl"]
+Compression = ParquetCompression | JsonlCompression
+
+
+def write_many(
+    tables: Mapping[Path, Any],
+    *,
+    format: Format | Mapping[Path, Format] = "parquet",  # noqa: A002 - the usual name
+    compression: Compression | Mapping[Path, Compression] | None = None,
+    target_file_size: str | int = TARGET_FILE_BYTES,
+    partition_on: str | list[str] | Mapping[Path, str | list[str]] | None = None,
+    rejects: Mapping[Path, Path] | None = None,
+    workdir: Path | None = None,
+    on_existing: OnExisting = "raise",
+    on_error: OnError = "raise",
+    on_oom: OnOom = "retry",
+    storage_options: dict[str, Any] | None = None,
+) -> dict[Path, Receipt]:
+    """Run several chains over one input in one pass, each into its own folder.
+
+    The input is read once. The steps that all chains have in common at their start run once for each block, and a
+    ``drop_`` among them compares its rows once. Then each block goes through the remaining steps of every chain into
+    that chain's files. Each folder ends up with the files, quarantined rows and receipt that `write_parquet` or
+    `write_jsonl` would have left there.
+
+    Parameters
+    ----------
+    tables : mapping of str or path to dask.dataframe.DataFrame
+        Folders (or fsspec URLs), and the chain whose rows go there. All chains must begin with the same table, returned
+        by one `read_jsonl` or `read_parquet` call.
+    format : {"parquet", "jsonl"} or mapping of str or path to one of these
+        Format of the files; with a mapping, the format of each folder, Parquet for others.
+    compression : str or mapping of str or path to str, optional
+        As in `write_parquet` (zstd by default) or `write_jsonl` (none by default).
+    target_file_size : str or int
+        A file is closed once it reaches this size on disk.
+    partition_on : str, list of str, or mapping of str or path to one of these, optional
+        Columns of every table (with a mapping: of the tables that it names) whose values become folders (``lang=en/``);
+        they are not in the files.
+    rejects : mapping of str or path to str or path, optional
+        For outputs whose dropped rows are to be written: the output's folder as in ``tables``, and the folder for these
+        rows. A row that a shared step drops is written for each of them. See `write_parquet`.
+    workdir : str or path, optional
+        Folder for the temporary files of drops; by default below the first output. See `write_parquet`.
+    on_existing : {"raise", "resume", "overwrite"}
+        What to do if any of the folders is not empty; see `write_parquet`. "resume" leaves a complete output unchanged.
+    on_error : {"raise", "quarantine"}
+        What to do when a user function raises on a row: stop, or quarantine the row for every output that it was on its
+        way to.
+    on_oom : {"retry", "raise"}
+        What to do when memory runs out; see `write_parquet`.
+    storage_options : dict, optional
+        fsspec options.
+
+    Returns
+    -------
+    dict of str or path to Receipt
+        A receipt for each folder, under its name as in ``tables``. Memory and wall time are those of the whole run;
+        seconds of shared steps are in every receipt.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget: all outputs are written at once. Nothing has been started.
+    ExpressionError
+        If the tables do not begin with the same read.
+    ParameterError
+        If there is no table; if a folder is named twice, lies inside another, or holds what is read.
+    OutputExistsError
+        If a folder is not empty and ``on_existing="raise"``; none of them has been changed.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: all of each table, in input order over the files' names. Columns: all. Peak extra memory: as of the writers,
+    1.5 x block (1.0 x for JSON Lines), and one more block for each further output, for each of the ``rejects``, and for
+    what the chains share. Computes: yes, one pass over the input that the tables share.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.normalize_unicode)  # doctest: +SKIP
+    >>> tables = {"en/": docs[docs.lang == "en"], "de/": docs[docs.lang == "de"]}  # doctest: +SKIP
+    >>> receipts = cdf.write_many(tables, rejects={"en/": "not-en/"})  # doctest: +SKIP
+    >>> receipts["en/"].rows_written  # doctest: +SKIP
+    812
+    """
+    _require_tables(tables)
+    formats, compressions, columns, kept = (
+        _by_folder(tables, name, given)
+        for name, given in (
+            ("format", format),
+            ("compression", compression),
+            ("partition_on", partition_on),
+            ("rejects", {} if rejects is None else rejects),
+        )
+    )
+    outputs = [
+        (
+            df,
+            file_sink(
+                df,
+                "write_many",
+                path,
+                _file_format(formats.get(path, "parquet"), compressions.get(path)),
+                target_file_size,
+                columns.get(path),
+                storage_options,
+            ),
+            rejects_sink(df, "write_many", kept.get(path), storage_options),
+        )
+        for path, df in tables.items()
+    ]
+    temporary = None if workdir is None else folder_at(workdir, storage_options)
+    receipts = run_branches(outputs, workdir=temporary, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
+    return dict(zip(tables, receipts, strict=True))
+
+
+def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, Any]:
+    """Return the value for each folder: the same for all, or the entries of a mapping."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(tables, given)
+    for path in given:
+        if path not in tables:
+            raise ParameterError(f"write_many: {name} has {path!r}, which is not among the folders of tables")
+    return dict(given)
+
+
+def _file_format(name: str, compression: str | None) -> ParquetFormat | JsonlFormat:
+    choose("write_many", "format", name, Format)
+    if name == "jsonl":
+        chosen = compression or "none"
+        choose("write_many", "compression", chosen, JsonlCompression)
+        return JsonlFormat(chosen)
+    chosen = compression or "zstd"
+    choose("write_many", "compression", chosen, ParquetCompression)
+    return ParquetFormat(chosen)
+
+
+def _require_tables(tables: Any) -> None:
+    if not isinstance(tables, Mapping) or not tables:
+        raise ParameterError(
+            f"write_many: tables must be a mapping of folders to tables, such as {{'en/': english, 'de/': german}}; got "
+            f"{'an empty one' if isinstance(tables, Mapping) else type(tables).__name__}"
+        )
+    for path, df in tables.items():
+        if not isinstance(df, FrameBase) or df.ndim != 2:
+            raise ExpressionError(
+                f"write_many: the table for {path!r} must be a Dask DataFrame, not {type(df).__name__}"
+            )

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of the kernels that each operation calls, and how long each takes to compile.
+
+A name is ``module.function``. Nothing here imports numba: the client of a cluster compiles what the steps of a run name
+(`BlockKernel.compiled`) in processes of its own before the run, and workers only load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, get_args
+
+from curator_df.errors import ParameterError
+
+START_SECONDS = 3.0
+"""Seconds of CPU until a process that compiles has imported numba and compiled its first lines."""
+COMPILE_SECONDS: Mapping[str, float] = {
+    "metrics.c4.c4_copy.copy_c4_lines": 2.8,
+    "metrics.c4.c4_pass.count_c4_of_span": 3.7,
+    "metrics.nemo.character_counts.count_characters_of_span": 2.1,
+    "edits.clean_copy.copy_cleaned": 0.8,
+    "metrics.source.comment_scan.count_comments_of_span": 0.7,
+    "edits.cut_copy.copy_slices": 1.2,
+    "edits.cut_copy.copy_without_boilerplate": 0.7,
+    "edits.cut_copy.copy_without_lines": 1.2,
+    "edits.cut_copy.copy_without_quotation_marks": 0.6,
+    "metrics.dclm.dclm_pass.count_dclm_of_span": 4.6,
+    "metrics.ngrams.gram_pass.count_grams_of_span": 7.5,
+    "text.json_texts.take_texts": 1.2,
+    "metrics.lines.line_pass.count_lines_of_span": 1.4,
+    "metrics.words.listed_words.count_listed_words_of_span": 1.1,
+    "edits.markdown_copy.copy_without_markdown": 1.6,
+    "minhash.bands.hash_bands_32": 0.1,
+    "minhash.bands.hash_bands_64": 0.1,
+    "minhash.sketch.sketch_characters_32": 2.0,
+    "minhash.sketch.sketch_characters_64": 1.6,
+    "minhash.sketch.sketch_normalized_32": 2.2,
+    "minhash.sketch.sketch_normalized_64": 1.8,
+    "minhash.sketch.sketch_words_32": 2.0,
+    "minhash.sketch.sketch_words_64": 2.0,
+    "text.murmur_hash.hash_normalized": 0.8,
+    "text.murmur_hash.hash_texts": 0.2,
+    "text.murmur_windows.murmur_64": 0.2,
+    "edits.ngram_match.count_characters": 0.1,
+    "edits.ngram_match.find_regions": 1.3,
+    "edits.ngram_match.find_rows": 0.3,
+    "edits.ngram_match.keep_pieces": 0.4,
+    "edits.ngram_match.put_ngrams": 1.8,
+    "edits.part_bytes.copy_without_parts": 0.7,
+    "edits.part_bytes.find_parts": 0.3,
+    "pii.scan.next_suspect": 1.6,
+    "metrics.ngrams.repeat_pass.count_repeats_of_span": 4.0,
+    "rows.row_copy.copy_rows": 0.4,
+    "rows.segment_copy.begin_pieces": 0.2,
+    "rows.segment_copy.copy_pieces": 0.3,
+    "rows.segment_copy.find_segments": 0.3,
+    "rows.segment_copy.join_rows": 0.4,
+    "metrics.lines.sentence_pass.count_sentences_of_span": 0.3,
+    "minhash.shingle_sets.similarities_of_characters": 1.5,
+    "minhash.shingle_sets.similarities_of_normalized": 1.6,
+    "minhash.shingle_sets.similarities_of_words": 1.3,
+    "metrics.source.source_pass.count_source_of_span": 0.3,
+    "english_tokens.token_pass.split_span": 8.7,
+    "english_tokens.sentence_ends.count_sentences_of_lines": 0.4,
+    "edits.unicode_scan.next_suspect": 1.2,
+    "minhash.union_find.join_edges": 0.2,
+    "minhash.union_find.name_roots": 0.1,
+    "metrics.nemo.web_pass.count_web_of_span": 1.5,
+    "metrics.words.word_pass.count_words_of_span": 1.2,
+}
+"""Every kernel that Python calls, and the seconds of CPU that it took to compile after others of the same process (measured by
+``benchmarks/first_minutes.py``)."""
+
+EVERY_RUN = ("rows.row_copy.copy_rows",)
+"""Any step may leave out rows."""
+JSON_LINES = ("text.json_texts.take_texts",)
+UNICODE = ("edits.unicode_scan.next_suspect",)
+CONTENT = ("text.murmur_hash.hash_texts",)
+NORMALIZED_CONTENT = ("text.murmur_hash.hash_normalized",)
+PARTS = ("edits.part_bytes.find_parts", "edits.part_bytes.copy_without_parts")
+CLEANING = ("edits.clean_copy.copy_cleaned",)
+COMMENTS = ("metrics.source.comment_scan.count_comments_of_span",)
+CONTAMINATION = tuple(
+    f"ngram_match.{name}" for name in ("put_ngrams", "find_rows", "find_regions", "keep_pieces", "count_characters")
+)
+QUOTATION_MARKS = ("edits.cut_copy.copy_without_quotation_marks",)
+BOILERPLATE = ("edits.cut_copy.copy_without_boilerplate",)
+LISTED_LINES = ("text.murmur_windows.murmur_64", "edits.cut_copy.copy_without_lines")
+SLICES = ("edits.cut_copy.copy_slices",)
+MARKDOWN = ("edits.markdown_copy.copy_without_markdown",)
+C4_LINES = ("metrics.c4.c4_copy.copy_c4_lines",)
+PERSONAL_DATA = ("pii.scan.next_suspect",)
+SPLITTING = ("rows.segment_copy.find_segments", "rows.segment_copy.copy_pieces")
+JOINING = ("rows.segment_copy.begin_pieces", "rows.segment_copy.join_rows", *CONTENT)
+WORDS = ("metrics.words.word_pass.count_words_of_span",)
+LINES = ("metrics.lines.line_pass.count_lines_of_span",)
+GRAMS = ("metrics.ngrams.gram_pass.count_grams_of_span",)
+CHARACTERS = ("metrics.nemo.character_counts.count_characters_of_span",)
+WEB = ("metrics.nemo.web_pass.count_web_of_span",)
+REPEATS = ("metrics.ngrams.repeat_pass.count_repeats_of_span",)
+SENTENCES = ("metrics.lines.sentence_pass.count_sentences_of_span",)
+SOURCE = ("metrics.source.source_pass.count_source_of_span",)
+LISTED_WORDS = ("metrics.words.listed_words.count_listed_words_of_span",)
+TOKENS = ("english_tokens.token_pass.split_span",)
+TOKEN_SENTENCES = ("english_tokens.sentence_ends.count_sentences_of_lines",)
+DCLM = ("metrics.dclm.dclm_pass.count_dclm_of_span",)
+C4 = ("metrics.c4.c4_pass.count_c4_of_span",)
+COMPONENTS = ("minhash.union_find.join_edges", "minhash.union_find.name_roots")
+
+
+Unit = Literal["characters", "normalized", "words"]
+"""Kind of shingles; see `minhash_scheme.shingle_unit`."""
+
+
+def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
+    """Return the kernels that compute MinHash signatures of this many bits, and the hashes of their bands."""
+    bits = 64 if use_64_bit_hash else 32
+    return f"minhash_sketch.sketch_{unit}_{bits}", f"minhash_bands.hash_bands_{bits}", *CONTENT
+
+
+def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
+    """Return the kernels that find near duplicates, and compare texts where that is wanted."""
+    compared = (f"shingle_sets.similarities_of_{unit}",) if compares_texts else ()
+    return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
+
+
+METRICS = (
+    *(WORDS + LINES + GRAMS + CHARACTERS + WEB + REPEATS + SENTENCES + SOURCE + LISTED_WORDS),
+    *(TOKENS + TOKEN_SENTENCES + DCLM + C4 + C4_LINES),
+)
+_ALL_NEAR = [
+    near_duplicates(unit, use_64_bit_hash=use_64_bit_hash, compares_texts=True)
+    for unit in get_args(Unit)
+    for use_64_bit_hash in (False, True)
+]
+_NEAR = tuple(dict.fromkeys(kernel for kernels in _ALL_NEAR for kernel in kernels))
+_SIGNATURES = tuple(kernel for kernel in _NEAR if kernel.startswith("minhash_") or kernel in CONTENT)
+OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "add_comment_ratio": COMMENTS,
+    "add_contamination": CONTAMINATION,
+    "add_ids": CONTENT,
+    "add_metrics": METRICS,
+    "add_profile": METRICS,
+    "add_minhash": _SIGNATURES,
+    "drop_contaminated": CONTAMINATION,
+    "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
+    "drop_near_duplicates": _NEAR,
+    "find_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
+    "find_near_duplicates": _NEAR,
+    "join_documents": JOINING,
+    "keep_profile": METRICS,
+    "normalize_newlines": CLEANING,
+    "normalize_unicode": UNICODE,
+    "normalize_whitespace": CLEANING,
+    "read_jsonl": JSON_LINES,
+    "redact_pii": PERSONAL_DATA,
+    "remove_boilerplate": BOILERPLATE,
+    "remove_c4_lines": C4_LINES,
+    "remove_contamination": CONTAMINATION,
+    "remove_lines": LISTED_LINES,
+    "remove_markdown": MARKDOWN,
+    "remove_outside": SLICES,
+    "remove_quotation_marks": QUOTATION_MARKS,
+    "remove_repeated_parts": CONTENT + NORMALIZED_CONTENT + PARTS,
+    "remove_urls": CLEANING,
+    "sample_rows": CONTENT,
+    "split_documents": SPLITTING,
+    "split_rows": CONTENT,
+}
+"""All kernels that an operator may call, where it calls any. A run compiles only those that its arguments need."""
+
+
+def kernels_to_warm(operators: Sequence[str], *, is_all: bool) -> tuple[str, ...]:
+    """Return the kernels of some operators, of all, or, without any, of the chain that the command line runs by default.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such operator, or if all and some are requested.
+    """
+    if is_all and operators:
+        raise ParameterError(
+            "warm: --all compiles the kernels of all operators; leave out either --all or the operators"
+        )
+    if is_all:
+        return tuple(COMPILE_SECONDS)
+    for name in operators:
+        if name not in OPERATORS:
+            raise ParameterError(f"warm: {name!r} has no kernels. The operators that have are {', '.join(OPERATORS)}")
+    chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [*JSON_LINES, *UNICODE, *WORDS]
+    return tuple(dict.fromkeys([*EVERY_RUN, *chosen]))
+
+
+def compile_seconds(kernels: Iterable[str]) -> float:
+    """Return about how many seconds of CPU some kernels take to compile; 0 for none.
+
+    Examples
+    --------
+    >>> compile_seconds([]), compile_seconds(WORDS)
+    (0.0, 4.2)
+    """
+    seconds = [COMPILE_SECONDS.get(kernel, 1.0) for kernel in kernels]
+    return START_SECONDS + sum(seconds) if seconds else 0.0

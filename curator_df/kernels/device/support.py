@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of metrics and signatures on a device, and arguments without device kernels; queried without loading any kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from curator_df.errors import UnsupportedBackendError
+from curator_df.kernels.metrics.catalog import METRICS, Words, features_of
+from curator_df.kernels.metrics.counts import (
+    C4_COUNTS,
+    C4_FEATURES,
+    C4_UNPUNCTUATED_COUNTS,
+    CHARACTER_COUNTS,
+    CHARACTER_FEATURES,
+    COUNT_DCLM_REPEATS,
+    COUNT_DCLM_TEXT,
+    COUNT_SENTENCES,
+    COUNT_STOP_WORDS,
+    COUNT_UNICODE_GRAMS,
+    DCLM_REPEAT_COUNTS,
+    DCLM_TEXT_COUNTS,
+    DOLMA_LINE_COUNTS,
+    GRAM_FEATURES,
+    LENGTH_COUNTS,
+    LINE_COUNTS,
+    LINE_FEATURES,
+    LONGEST_COUNTED_WORD,
+    PARAGRAPH_COUNTS,
+    REPEAT_COUNTS,
+    REPEAT_FEATURES,
+    REPEAT_WORK_COLUMNS,
+    REPEATED_GRAM_COUNTS,
+    SENTENCE_COUNTS,
+    SHORT_TEXT_BYTES,
+    SOURCE_COUNTS,
+    SOURCE_FEATURES,
+    STOP_WORDS,
+    TOP_GRAM_COUNTS,
+    UNICODE_GRAM_COUNTS,
+    WEB_FEATURES,
+    WEB_LINE_COUNTS,
+    WEB_PARAGRAPH_COUNTS,
+    WORD_COUNTS,
+    WORD_FEATURES,
+)
+from curator_df.kernels.minhash.scheme import Scheme
+
+GROUPS = (
+    (WORD_FEATURES, WORD_COUNTS),
+    (LINE_FEATURES, LENGTH_COUNTS + LINE_COUNTS + PARAGRAPH_COUNTS),
+    (CHARACTER_FEATURES, CHARACTER_COUNTS),
+    (COUNT_DCLM_TEXT, DCLM_TEXT_COUNTS),
+    (SOURCE_FEATURES, SOURCE_COUNTS),
+    (GRAM_FEATURES, TOP_GRAM_COUNTS + REPEATED_GRAM_COUNTS),
+    (REPEAT_FEATURES, REPEAT_COUNTS),
+    (C4_FEATURES, C4_COUNTS + C4_UNPUNCTUATED_COUNTS),
+    (WEB_FEATURES, WEB_LINE_COUNTS + DOLMA_LINE_COUNTS + WEB_PARAGRAPH_COUNTS),
+    (COUNT_DCLM_REPEATS, DCLM_REPEAT_COUNTS),
+    (COUNT_UNICODE_GRAMS, UNICODE_GRAM_COUNTS),
+    (COUNT_SENTENCES, SENTENCE_COUNTS),
+)
+"""Feature bits of the counts that are made together, with their names."""
+_WAY_OUT = "convert the table first with to_backend(df, 'pandas')"
+
+MOST_THREADS = 16_384
+"""Threads of a launch in which each thread has a working array of its own. Not measured on a GPU."""
+SPAN_ROWS = 65_536
+"""Number of rows whose counts are held in each step: all groups together 71 MB."""
+TABLE_CELLS = 1 << 26
+"""Cells, of 4 bytes, of the tables of the texts processed together; more only for a text that needs more."""
+COLUMN_FACTOR = 0.9
+"""Memory multiplier of up to 10 metrics, for rows of 100 bytes: 8 bytes each."""
+TABLE_FACTORS = {
+    LINE_FEATURES: 4.0,
+    WEB_FEATURES: 4.2,
+    COUNT_DCLM_REPEATS: 4.3,
+    COUNT_UNICODE_GRAMS: 16.0,
+    C4_FEATURES: 1.0,
+}
+"""Table of one text, as a multiple of its bytes, if that exceeds the shared tables. Lines: every other byte is a line feed; as
+dolma counts them, a bit more for each byte, and as DCLM does, two. Words by Unicode's rules: two in three bytes."""
+LONG_GRAM_FACTOR = 4.0
+"""Table of the n-grams of one text, as a multiple of its bytes."""
+GRAM_BYTES = 1 << 28
+"""Bytes in which the n-grams of the texts processed together are counted; more only for a text that needs more."""
+SHORT_GRAM_FACTOR = 36
+"""Maximum memory for the n-grams of a short text, as a multiple of its bytes: words of one letter."""
+LONG_GRAM_BYTES = 295_000
+"""Bytes for the window of a long text, and the table of a window's words; a larger table is in `LONG_GRAM_FACTOR`."""
+REPEAT_BITS_FACTOR = 0.2
+"""Memory multiplier of one bit for each byte of a long text, for NeMo's and dolma's n-grams."""
+SIGNATURE_ROWS = 4_096
+"""Number of rows whose signatures are held in each step, on the device and on the host."""
+SHINGLE_ROW_BYTES = 24
+"""Padding in bytes after each text that is laid out for its shingles: `word_windows.fill_words` and
+`murmur_hash.fill_normalized` write eight bytes in each step, and the first stops 16 before the end."""
+HASH_FACTOR = 0.4
+"""Memory multiplier of hashes of rows of 40 bytes: 16 bytes each."""
+NORMALIZED_BYTES = 1_032
+"""Bytes for each thread that hashes normalized texts: `murmur_hash.PIECE_ROOM`."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Sizes of the working memory. Results do not depend on them."""
+
+    span_rows: int = SPAN_ROWS
+    """Rows."""
+    table_cells: int = TABLE_CELLS
+    """Cells of the tables of texts."""
+    threads: int = MOST_THREADS
+    """Number of threads of a launch."""
+    gram_bytes: int = GRAM_BYTES
+    """Bytes for counting n-grams."""
+    short_text_bytes: int = SHORT_TEXT_BYTES
+    """Longest text whose words are stored contiguously for its n-grams; it only chooses how they are counted."""
+
+
+WHOLE_ROOM = Room()
+"""Working memory of an operator."""
+
+
+def columns_of(group: int) -> int:
+    """Return the columns of a group in an array of counts, by its feature bits."""
+    return len(dict(GROUPS)[group]) + (REPEAT_WORK_COLUMNS if group == REPEAT_FEATURES else 0)
+
+
+def metrics_price(
+    names: Sequence[str], room: Room = WHOLE_ROOM, stop_words: tuple[str, ...] = STOP_WORDS
+) -> tuple[float, int]:
+    """Return the device memory of metrics: a multiple of the block, and bytes independent of the block.
+
+    Examples
+    --------
+    >>> metrics_price(["word_count"])[0]
+    0.9
+    """
+    features, factor, fixed_bytes = features_of(names), COLUMN_FACTOR * -(-len(names) // 10), 0
+    for group, _ in GROUPS:
+        if features & group:
+            fixed_bytes += room.span_rows * 8 * columns_of(group)
+    # Groups are counted one after the other: the memory of one is released before the next.
+    factor += max(_room_factor(features & group, group) for group, _ in GROUPS)
+    most_bytes = max(_room_bytes(features & group, group, room) for group, _ in GROUPS)
+    if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
+        most_bytes = max(most_bytes, room.threads * len(stop_words) * 4)
+    return factor, fixed_bytes + most_bytes
+
+
+def _room_factor(features: int, group: int) -> float:
+    """Return the working memory of some features of a group for a long text, as a multiple of its bytes."""
+    if not features:
+        return 0.0
+    if group & (GRAM_FEATURES | REPEAT_FEATURES):
+        return LONG_GRAM_FACTOR + (REPEAT_BITS_FACTOR if group == REPEAT_FEATURES else 0.0)
+    return TABLE_FACTORS.get(group, 0.0)
+
+
+def _room_bytes(features: int, group: int, room: Room) -> int:
+    """Return the working memory of some features of a group."""
+    if features and group in TABLE_FACTORS:  # which cells each text needs, where they begin, and these
+        return room.span_rows * 16 + room.table_cells * 4
+    if features & CHARACTER_FEATURES:
+        return room.threads * (LONGEST_COUNTED_WORD + 1) * 4
+    if not features & (GRAM_FEATURES | REPEAT_FEATURES):
+        return 0
+    # Four values for each text, its row and the start of its working memory, and that memory.
+    most = max(room.gram_bytes, SHORT_GRAM_FACTOR * room.short_text_bytes + 128, LONG_GRAM_BYTES)
+    return (room.span_rows + 1) * 56 + most
+
+
+def hashes_price(*, normalized: bool) -> tuple[float, int]:
+    """Return the device memory of content hashes of one column, as `metrics_price` does."""
+    return HASH_FACTOR, MOST_THREADS * NORMALIZED_BYTES if normalized else 0
+
+
+def require_device_metrics(
+    operator: str,
+    names: Sequence[str],
+    words: Words = "whitespace",
+    *,
+    from_columns: bool = False,
+) -> None:
+    """Raise `UnsupportedBackendError` unless all metrics are in `METRICS` and the words are those between white space.
+
+    Examples
+    --------
+    >>> require_device_metrics("add_metrics", ["word_count", "duplicate_line_ratio"])
+    """
+    if from_columns:
+        raise UnsupportedBackendError(
+            f"{operator} reads metrics from columns only in pandas blocks, and this table has cudf blocks: "
+            f"columns are evaluated with NumPy, in host memory; {_WAY_OUT}"
+        )
+    missing = [name for name in names if name not in METRICS]
+    if missing:
+        raise UnsupportedBackendError(f"{operator} cannot measure {', '.join(missing)} on cuDF blocks; {_WAY_OUT}")
+    if words != "whitespace":
+        raise UnsupportedBackendError(
+            f"{operator} splits the texts of cuDF blocks only at white space, and words={words!r} was set: "
+            f"such words are found only on the CPU; {_WAY_OUT}"
+        )
+
+
+def signatures_price(scheme: Scheme) -> tuple[float, int]:
+    """Return the device memory of the signatures of one column: texts laid out again for their shingles, and signatures.
+
+    Examples
+    --------
+    >>> signatures_price(Scheme("characters", 24, 20, 13))
+    (0.0, 4259840)
+    >>> signatures_price(Scheme("words", 5, 14, 8, use_64_bit_hash=True, normalize="case_and_spaces"))[0]
+    3.0
+    """
+    factor, row_bytes = 0.0, scheme.signature_bytes
+    if scheme.ngrams == "words" or scheme.normalize:
+        copies = 2 if scheme.ngrams == "words" else 1  # the starts of words take as much as the words
+        factor = 1.5 * copies
+        row_bytes += SHINGLE_ROW_BYTES * copies + 16
+    return factor, SIGNATURE_ROWS * row_bytes

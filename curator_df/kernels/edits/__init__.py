@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts with something removed, repaired or replaced."""

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalog of text metrics, as data: each is a count, or a quotient of two counts that one pass over a text makes.
+
+This module computes nothing and does not import numba; `measure` does, with the compiled passes. A new metric that
+divides existing counts is one entry; a new count is a name in `counts` and a column in the pass.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.extras import require_package
+from curator_df.errors import ParameterError
+from curator_df.kernels.metrics.column_metrics import COLUMN_METRICS
+from curator_df.kernels.metrics.counts import (
+    C4_FEATURES,
+    COUNT_DCLM_REPEATS,
+    COUNT_LINES,
+    COUNT_PARAGRAPHS,
+    COUNT_SENTENCES,
+    COUNT_UNICODE_GRAMS,
+    COUNTS,
+    GRAM_FEATURES,
+    REPEAT_FEATURES,
+    WEB_FEATURES,
+    WORD_FEATURES,
+    features_of_counts,
+)
+from curator_df.kernels.metrics.dclm.dclm_metrics import DCLM_METRICS
+from curator_df.kernels.metrics.lines.line_metrics import LINE_METRICS
+from curator_df.kernels.metrics.metric import Metric
+from curator_df.kernels.metrics.nemo.dolma_metrics import DOLMA_METRICS
+from curator_df.kernels.metrics.nemo.nemo_metrics import NEMO_METRICS
+from curator_df.kernels.metrics.ngrams.repetition_metrics import REPETITION_METRICS
+from curator_df.kernels.metrics.size_metrics import SIZE_METRICS
+from curator_df.kernels.metrics.source.source_metrics import SOURCE_METRICS
+from curator_df.kernels.metrics.words.word_metrics import WORD_METRICS
+
+Words = Literal["whitespace", "datatrove", "icu"]
+"""Ways of splitting a text into words. ``whitespace``: as ``str.split`` does. ``datatrove``: the tokens of datatrove 0.10.0 for
+English, which are spaCy's: punctuation marks are words, and ``can't`` is two. ``icu``: the words of any language by ICU, with
+dictionaries of Chinese, Japanese, Thai, Lao, Khmer and Burmese; punctuation marks are words."""
+
+_OWN_WORD_COUNTS = frozenset(
+    (
+        "word_characters",
+        "longest_word",
+        "alphabetic_words",
+        "stop_word_occurrences",
+        "nemo_symbol_words",
+        "dolma_symbol_words",
+        "middle_word_lengths",
+        "middle_words",
+        "fasttext_words",
+        "dclm_symbols",
+        "any_case_stop_words",
+        "unicode_word_characters",
+    )
+)
+"""Counts of words, other than n-grams, that are defined on words of their own, mostly those between white space."""
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        metric.name: metric
+        for metric in (
+            *WORD_METRICS,
+            *REPETITION_METRICS,
+            *LINE_METRICS,
+            *NEMO_METRICS,
+            *DOLMA_METRICS,
+            *DCLM_METRICS,
+            *SOURCE_METRICS,
+            *SIZE_METRICS,
+        )
+    }
+)
+"""Metrics made of the text, by name."""
+
+
+CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: metric for metric in COLUMN_METRICS}})
+"""Metrics by name, including those that other operators add as columns: a rule reads them there."""
+
+
+NEAR = 0.5
+"""Minimum similarity, by `difflib`, at which an unknown name is answered with a suggestion."""
+
+
+def require_rule_metrics(names: Iterable[str]) -> None:
+    """Raise `ParameterError`, with the nearest names, unless every name is a metric that a rule can use.
+
+    Examples
+    --------
+    >>> require_rule_metrics(["word_count", "token_count"])
+    """
+    _require_known(names, CATALOGUE, "CATALOGUE")
+
+
+def require_metrics(names: Iterable[str]) -> None:
+    """Raise `ParameterError`, with the nearest names, unless every name is a metric made of the text.
+
+    Examples
+    --------
+    >>> require_metrics(["word_count"])
+    """
+    names = list(names)
+    columns = [name for name in names if name in CATALOGUE and name not in METRICS]
+    if columns:
+        raise ParameterError(f"the metric {columns[0]!r} is a column that {CATALOGUE[columns[0]].operator} adds")
+    _require_known(names, METRICS, "METRICS")
+
+
+def _require_known(names: Iterable[str], metrics: Mapping[str, Metric], where: str) -> None:
+    unknown = [name for name in names if name not in metrics]
+    if unknown:
+        matches = [difflib.get_close_matches(str(name), metrics, cutoff=NEAR) for name in unknown]
+        nearest = ", ".join(dict.fromkeys(match for found in matches for match in found))
+        raise ParameterError(
+            f"unknown metric {', '.join(map(repr, unknown))}; {f'the nearest names are {nearest}; ' if nearest else ''}"
+            f"docs/profiles.md and curator_df.kernels.metrics.catalog.{where} list all {len(metrics)}"
+        )
+
+
+def require_words(operator: str, names: Sequence[str], words: Words) -> None:
+    """Raise `ParameterError` if a metric is defined only on words between white space, and other words are requested.
+
+    Examples
+    --------
+    >>> require_words("add_metrics", ["word_count", "digit_ratio"], "datatrove")
+    """
+    if words == "whitespace":
+        return
+    others = [name for name in names if features_of([name]) & REPEAT_FEATURES or _counts_of(name) & _OWN_WORD_COUNTS]
+    if others:
+        raise ParameterError(
+            f"{operator}: words={words!r} is not defined for {', '.join(others)}, which NeMo Curator, dolma and DCLM "
+            "define on other words. Use words='whitespace' for these metrics, in a separate profile or call"
+        )
+
+
+def require_words_package(operator: str, words: Words) -> None:
+    """Raise `MissingExtraError` if the package for these words is not installed, without importing it."""
+    if words == "icu":
+        require_package(f"{operator} with words='icu'", "icu4py", "icu")
+
+
+def _counts_of(name: str) -> set[str]:
+    return {count for count in (METRICS[name].numerator, METRICS[name].denominator) if count is not None}
+
+
+def features_of(names: Iterable[str]) -> int:
+    """Return the feature bits (`counts`) that the pass needs for these metrics."""
+    metrics = [METRICS[name] for name in names]
+    return features_of_counts(
+        count for metric in metrics for count in (metric.numerator, metric.denominator) if count is not None
+    )
+
+
+def work_factor(names: Sequence[str], words: Words = "whitespace") -> float:
+    """Return the working memory of the pass for these metrics as a multiple of the longest text, in the worst case.
+
+    Repeated lines and n-grams: a table of 8 bytes for each word or line, of which the shortest take 2 bytes (prose:
+    1.9). DCLM: for lines two bits a byte plus the table; for n-grams 24 bytes for each word of Unicode's rules, of which
+    there are at most two in three bytes (a letter and a superscript). C4: a copy of a line with brackets; with datatrove's
+    words a copy of the kept lines, and their positions. Tokens are copied with a byte after each, and the shortest take one
+    byte: measured with ICU's words (benchmarks/kernel_memory.py, result included), 10.02 on one text of punctuation alone.
+
+    Examples
+    --------
+    >>> work_factor(["word_count"]), work_factor(["c4_sentence_count"]), work_factor(["duplicate_line_ratio"])
+    (0.0, 1.0, 4.0)
+    >>> work_factor(["word_count"], "datatrove"), work_factor(["top_2_gram_character_ratio"], "datatrove")
+    (2.0, 10.0)
+    """
+    features = features_of(names)
+    if words == "datatrove" and features & C4_FEATURES:
+        return max(10.0, _work_factor(features))
+    of_tokens = WORD_FEATURES | GRAM_FEATURES | (COUNT_SENTENCES if words == "datatrove" else 0)
+    if words != "whitespace" and features & of_tokens:
+        rest = features & ~of_tokens
+        return max(10.0 if features & GRAM_FEATURES else 2.0, _work_factor(rest))
+    return _work_factor(features)
+
+
+def _work_factor(features: int) -> float:
+    if features & COUNT_UNICODE_GRAMS:
+        return 16.0
+    if features & COUNT_DCLM_REPEATS:
+        return 4.25
+    if features & (COUNT_LINES | COUNT_PARAGRAPHS | GRAM_FEATURES | WEB_FEATURES | REPEAT_FEATURES):
+        return 4.0
+    return 1.0 if features & C4_FEATURES else 0.0
+
+
+def metric_values(name: str, counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return a metric (int64 or float64, one value a row) from the counts of some rows, shape (rows, len(COUNTS))."""
+    metric = METRICS[name]
+    numerator = counts[:, COUNTS.index(metric.numerator)]
+    if metric.denominator is None:
+        return numerator
+    denominator = counts[:, COUNTS.index(metric.denominator)]
+    quotient = np.full(len(counts), metric.undefined, dtype=np.float64)
+    np.divide(numerator, denominator, out=quotient, where=denominator > 0)
+    return quotient

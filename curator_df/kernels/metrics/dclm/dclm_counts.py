@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Compiled counts of words, symbols, lines and paragraphs as DCLM defines them. Part of `dclm_pass`.
+
+Lines and paragraphs are stripped, and empty ones are ignored. Distinct ones are held in a table of positions in the text, 4 bytes
+each and at most half full; two bits for each byte of the text mark the ends of such pieces, and those whose first occurrence
+has been counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.metrics.lines.line_counts import piece_slots
+from curator_df.kernels.metrics.ngrams.unicode_grams import first_slot, hash_of
+from curator_df.kernels.metrics.words.word_counts import stop_word_bit
+from curator_df.kernels.text.byte_search import are_same
+from curator_df.kernels.text.unicode_words import class_at
+from curator_df.kernels.text.word_break import WHITE, WORD_START
+
+
+@inlined
+def _is_stop_word(data: Any, start: int, length: int) -> bool:
+    """Return whether the word is a stop word, case-insensitive. No other character has one of their letters as its lower case."""
+    return stop_word_bit(data, start, length, 0x20) != 0
+
+
+@inlined
+def _is_separator(byte: int) -> bool:
+    # fastText: space, \t, \n, \v, \f, \r and NUL.
+    return byte == 0x20 or 0x09 <= byte <= 0x0D or byte == 0
+
+
+@helper
+def _count_words(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
+    """Count fastText's words that begin with a letter or a digit, and stop words between white space."""
+    words = stop_words = 0
+    at = word = start
+    is_between = True
+    while at < stop:
+        if 0x20 < data[at] < 0x80 and not is_between:
+            at += 1
+            continue
+        flags, width = class_at(data, at, stop, classes)
+        if _is_separator(data[at]):
+            is_between = True
+        elif is_between:
+            words += (flags & WORD_START) != 0
+            is_between = False
+        if flags & WHITE:
+            stop_words += 2 <= at - word <= 4 and _is_stop_word(data, word, at - word)
+            word = at + width
+        at += width
+    stop_words += 2 <= stop - word <= 4 and _is_stop_word(data, word, stop - word)
+    row[0], row[2] = words, stop_words
+
+
+@inlined
+def _are_dots(data: Any, at: int, stop: int, step: int) -> bool:
+    """Return whether there are three dots here: next to each other (step 1), or with spaces between (step 2)."""
+    if at + 2 * step >= stop or data[at] != 0x2E or data[at + step] != 0x2E or data[at + 2 * step] != 0x2E:
+        return False
+    return step == 1 or (data[at + 1] == 0x20 and data[at + 3] == 0x20)
+
+
+@inlined
+def _is_ellipsis(data: Any, at: int, stop: int) -> bool:
+    # U+2026
+    return at + 2 < stop and data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == 0xA6
+
+
+@helper
+def _symbols(data: Any, start: int, stop: int) -> int:
+    """Return the number of ``#``, ``...``, ``. . .`` and U+2026, each counted separately without overlaps."""
+    symbols, after_dots, after_spaced = 0, start, start
+    for at in range(start, stop):
+        byte = data[at]
+        if byte not in (0x23, 0x2E, 0xE2):
+            continue
+        symbols += byte == 0x23 or _is_ellipsis(data, at, stop)
+        if at >= after_dots and _are_dots(data, at, stop, 1):
+            symbols += 1
+            after_dots = at + 3
+        if at >= after_spaced and _are_dots(data, at, stop, 2):
+            symbols += 1
+            after_spaced = at + 5
+    return symbols
+
+
+@helper
+def _next_piece(data: Any, at: int, stop: int, classes: Any, feeds: int) -> tuple[int, int, int]:
+    """Return the stripped bounds of the piece that starts here, and the start of the next one."""
+    last = at
+    while last < stop:
+        if data[last] == 0x0A and (feeds == 1 or (last + 1 < stop and data[last + 1] == 0x0A)):
+            break
+        last += 1
+    first, following = at, last + feeds
+    while first < last:
+        flags, width = class_at(data, first, last, classes)
+        if not flags & WHITE:
+            break
+        first += width
+    while last > first:
+        before = last - 1
+        while before > first and before > last - 4 and data[before] & 0xC0 == 0x80:
+            before -= 1
+        if not class_at(data, before, last, classes)[0] & WHITE:
+            break
+        last = before
+    return first, last, following
+
+
+@helper
+def _count_lines(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
+    """Count lines, those that begin with a bullet (U+25CF, U+2022, ``*``, ``-``), and those that end in an ellipsis."""
+    lines = bullets = ellipses = 0
+    at = start
+    while at <= stop:
+        first, last, at = _next_piece(data, at, stop, classes, 1)
+        if first < last:
+            lines += 1
+            bullets += data[first] == 0x2A or data[first] == 0x2D
+            if first + 2 < last and data[first] == 0xE2:
+                bullets += (data[first + 1] == 0x97 and data[first + 2] == 0x8F) or (
+                    data[first + 1] == 0x80 and data[first + 2] == 0xA2
+                )
+            ellipses += last - first >= 3 and (
+                _is_ellipsis(data, last - 3, last)
+                or _are_dots(data, last - 3, last, 1)
+                or (last - first >= 5 and _are_dots(data, last - 5, last, 2))
+            )
+    row[3], row[4], row[5] = lines, bullets, ellipses
+
+
+@helper
+def count_dclm_text(data: Any, start: int, stop: int, classes: Any, row: Any) -> None:
+    """Make the counts ``DCLM_TEXT_COUNTS`` of the text ``data[start:stop]`` in ``row``."""
+    _count_words(data, start, stop, classes, row)
+    row[1] = _symbols(data, start, stop)
+    _count_lines(data, start, stop, classes, row)
+
+
+@inlined
+def _is_marked(marks: Any, place: int) -> bool:
+    return (marks[place >> 3] >> (place & 7)) & 1 != 0
+
+
+@inlined
+def _mark(marks: Any, place: int) -> None:
+    marks[place >> 3] |= np.uint8(1 << (place & 7))
+
+
+@helper
+def _earlier_piece(data: Any, start: int, stop: int, piece: tuple[int, int, int], table: Any, ends: Any) -> int:
+    """Return the offset in the text of an earlier equal piece; otherwise record this one, and return -1."""
+    first, last, slots = piece
+    size = last - first
+    slot = first_slot(hash_of(data, first, last), slots)
+    while table[slot]:
+        place = types.int64(table[slot]) - 1
+        # A piece cannot end before another one that begins with the same bytes: it would have line feeds where this one has none.
+        is_as_long = start + place + size <= stop and _is_marked(ends, place + size - 1)
+        if is_as_long and are_same(data, start + place, data, first, size):
+            return place
+        slot += 1
+        if slot == slots:
+            slot = 0
+    table[slot] = first - start + 1
+    _mark(ends, last - 1 - start)
+    return -1
+
+
+@helper
+def _count_pieces(
+    data: Any, start: int, stop: int, classes: Any, feeds: int, table: Any, marks: Any
+) -> tuple[int, int, int, int]:
+    """Return the number of pieces, the code points of all, and both numbers for pieces that occur more than once."""
+    table[:] = 0
+    marks[:] = 0
+    slots, half = len(table), len(marks) >> 1
+    ends, counted = marks[:half], marks[half:]
+    pieces = repeated = characters = repeated_characters = 0
+    at = start
+    while at <= stop:
+        first, last, at = _next_piece(data, at, stop, classes, feeds)
+        if first == last:
+            continue
+        length = 0
+        for byte in data[first:last]:
+            length += byte & 0xC0 != 0x80
+        pieces += 1
+        characters += length
+        place = _earlier_piece(data, start, stop, (first, last, slots), table, ends)
+        if place >= 0:
+            times = 1 if _is_marked(counted, place) else 2
+            _mark(counted, place)
+            repeated += times
+            repeated_characters += times * length
+    return pieces, characters, repeated, repeated_characters
+
+
+@helper
+def count_dclm_repeats(data: Any, start: int, stop: int, classes: Any, table: Any, row: Any) -> Any:
+    """Make the counts ``DCLM_REPEAT_COUNTS`` in ``row``; return the table, larger if this text needs a larger one."""
+    slots = piece_slots(data, start, stop)
+    if len(table) < slots:
+        table = np.empty(slots, dtype=np.uint32)
+    marks = np.empty(mark_bytes(stop - start), dtype=np.uint8)
+    count_repeats_within(data, start, stop, classes, table[:slots], marks, row)
+    return table
+
+
+@helper
+def mark_bytes(length: int) -> int:
+    """Return the bytes that `count_repeats_within` needs for a text of ``length`` bytes: two bits for each."""
+    return 2 * ((length >> 3) + 1)
+
+
+@helper
+def count_repeats_within(data: Any, start: int, stop: int, classes: Any, table: Any, marks: Any, row: Any) -> None:
+    """Count as `count_dclm_repeats` does, with a table of `piece_slots` slots and `mark_bytes` bytes: both overwritten."""
+    _, row[1], row[0], row[2] = _count_pieces(data, start, stop, classes, 1, table, marks)
+    row[3], row[5], row[4], row[6] = _count_pieces(data, start, stop, classes, 2, table, marks)

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions of personal data and secrets in a piece of text: one finder for each kind, each in linear time.
+
+Every expression is bounded, and each match is checked (check digits, ranges, lengths by country), because a number that
+only looks like a card number is worth keeping.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from curator_df.kernels.pii.phones import CONTEXT, NOT_A_PERSON, Spans, phones
+
+Kind = Literal["key", "email", "iban", "credit_card", "ssn", "ip", "phone"]
+"""Kinds; where two overlap, the earlier one wins."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# Letters of a name before the at sign: only Latin ones, because scripts without spaces are written right before it.
+_NAME = r"A-Za-z0-9_\u00c0-\u024f"
+_LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
+_TOP = r"(?:[A-Za-z]{2,24}(?![A-Za-z0-9-])|xn--[A-Za-z0-9-]{1,59}|[^\W\d_A-Za-z]{2,24})"
+# File name extensions that are not top-level domains (icon@2x.png), and those that are.
+_FILE_ENDINGS = (
+    "png jpg jpeg gif webp svg ico bmp tif tiff avif heic psd css scss sass less js cjs mjs jsx ts tsx json json5 yaml yml "
+    "htm html xhtml xml php asp aspx jsp txt csv tsv log cfg conf ini toml lock tar gz tgz bz2 xz zst rar exe dll whl jar "
+    "war cpp hpp kt rb sql pdf doc docx xls xlsx ppt pptx mp3 mp4 m4a ogg wav webm mkv avi otf ttf woff woff2 eot patch "
+    "diff bak tmp orig vue svelte wasm ipynb parquet"
+)
+_FILES = frozenset((_FILE_ENDINGS + " " + _FILE_ENDINGS.upper()).split())
+_FILES_AND_DOMAINS = frozenset(("map", "mov", "zip"))
+_VERSION = re.compile(r"v?[0-9]+(?:\.(?:[0-9]+|x)[.+-]|-(?:alpha|beta|rc|pre|dev|next|canary)\b)", re.IGNORECASE)
+_DENSITY = re.compile(r"[0-9]+(?:\.[0-9]+)?x(?:[~_-][^.]{0,20})?\.", re.IGNORECASE)
+_EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}({_TOP})(?!@)")
+# First letter of names such as O'Neil.
+_APOSTROPHE = re.compile(rf"(?:(?<![{_NAME}.%+'-])|(?<![{_NAME}.%+'-])[{_NAME}][{_NAME}.%+-]{{0,30}}[._-])[Oo]'$")
+# Shared logins, and names of algorithms in the form of addresses (RFC 4251, section 6).
+_SHARED_LOGIN = re.compile(r"(?:git|hg|aur|gitea|forgejo)@[^@]{1,255}$", re.IGNORECASE)
+_REPOSITORY = re.compile(r"[:/]~?\w")
+_ALGORITHMS = ("openssh.com", "libssh.org")
+# First characters of domains, endings and following characters that need a closer look, for speed.
+_ODD_FIRST = frozenset("0123456789vV") | {name[0] for name in _ALGORITHMS}
+_ODD_AFTER = frozenset(":/")
+
+# These and the next ones begin with a character and then look behind it, so that `re` skips impossible starts.
+_IPV4 = re.compile(r"\d(?<![\w.].)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d)", re.ASCII)
+_IPV6 = re.compile(
+    r"[0-9A-Fa-f](?<![\w:.].)[0-9A-Fa-f]{3}(?::[0-9A-Fa-f]{0,4}){2,7}"
+    r"(?:(?<=:)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\.\d)|(?<!(?<!:):)(?!\.\d))(?!\w)",
+    re.ASCII,
+)
+_NO_HOST = ("0.", "127.", "255.")
+_RESOLVERS = frozenset(("1.0.0.1", "1.1.1.1", "4.2.2.1", "4.2.2.2", "8.8.4.4", "8.8.8.8", "9.9.9.9"))
+# Words that mark four numbers as a version or a section, and words that mark them as an address.
+_VERSION_BEFORE = re.compile(
+    r"(?:(?<![^\W_])(?:versions?|vers?|v|rev(?:ision)?|release[ds]?|build|firmware|sections?|sect?|chapter|clause|paragraph|para|figure"
+    r"|appendix|annex|oid|versi[oó]n|versione|vers[aã]o|wersj[aiię]|verze|versie|versionen|abschnitt|kapitel|secci[oó]n|верси[яию]|раздел)"
+    r"|§|バージョン|版本|버전)[ \t]{0,3}(?:(?:no|nr|number|is|to)(?![^\W_]))?[ \t:=.(\"'#\[-]{0,4}$",
+    re.IGNORECASE,
+)
+_VERSION_AFTER = re.compile(
+    r"[-_~.]?(?:alpha|beta|rc|pre|dev|snapshot|release|final|build|preview|nightly|canary|post|stable|lts|ga(?![a-z]))|[-_~][abpr]\d|\+[a-z\d]",
+    re.IGNORECASE,
+)
+_IP_BEFORE = re.compile(
+    r"(?:(?<![a-z])ips?(?:v?4)?|addr(?:ess(?:es)?)?|adress[ea]n?|host|dns|listen|gateway|netmask|subnet|ping|ssh|telnet|inet|nameserver"
+    r"|resolver|peer|(?:allow|deny) from|//|@)[^\d\n]{0,12}$|[a-z\d-]\.[a-z]{2,}[ \t]{0,3}[\[(]$",
+    re.IGNORECASE,
+)
+_IP_AFTER = re.compile(r":\d{2,5}(?![\d.])|/\d{1,2}(?![\d./])", re.ASCII)
+# A product and its version, as browsers name themselves (SamsungBrowser/12.1.1.36).
+_PRODUCT_BEFORE = re.compile(r"(?<![\w./-])[A-Z][A-Za-z]{1,30}/$")
+_SLICE_BEFORE = re.compile(r"[\w)\]]\[$")
+_CLOCK_LIKE = re.compile(r"\d{4}(?::\d\d){7}", re.ASCII)
+
+_SSN = re.compile(r"[0-8](?<![\w-].)\d\d-(?!00)\d\d-(?!0000)\d{4}(?![\w-])", re.ASCII)
+_SSN_LABELS = ("ssn", "social security")
+_LABELED_SSN = re.compile(
+    r"(?i:(?<!\w)(?:ssn|social security(?: number| no)?)\b)[.:# ]{1,4}"
+    r"(?P<labeled>(?!9)\d{3}(?P<gap>[ -]?)(?!00)\d\d(?P=gap)(?!0000)\d{4})(?![\w-])",
+    re.ASCII,
+)
+_NO_AREA = ("000", "666")
+
+_CARD = re.compile(
+    r"\d(?<![\w.+-].)(?:\d{12,18}"
+    r"|\d{3}(?P<four>[ .\u00a0\u2010\u2011\u202f-])\d{4}(?P=four)\d{4}(?P=four)\d{4}(?:(?P=four)\d{3})?"
+    r"|(?<=3)\d{3}(?P<six>[ .\u00a0\u2010\u2011\u202f-])\d{6}(?P=six)\d{4,5})(?!\w|\.\d)",
+    re.ASCII,
+)
+# ISO/IEC 7812 issuer identification numbers: first and last number of a range, digits compared, lengths of a card's number.
+_ISSUERS = (
+    (4, 4, (13, 16, 19)),  # Visa
+    (51, 55, (16,)),  # Mastercard
+    (2221, 2720, (16,)),
+    (34, 34, (15,)),  # American Express
+    (37, 37, (15,)),
+    (300, 305, (14,)),  # Diners Club
+    (36, 36, (14, 16, 19)),
+    (38, 39, (16, 19)),
+    (3528, 3589, (16, 17, 18, 19)),  # JCB
+    (6011, 6011, (16, 17, 18, 19)),  # Discover
+    (644, 659, (16, 17, 18, 19)),
+    (62, 62, (16, 17, 18, 19)),  # UnionPay
+)
+_USUAL_LENGTHS = (14, 15, 16, 19)
+"""Lengths of unbroken digits without a label: 13 are mostly bar codes, 17 and 18 identifiers of posts and rows."""
+_CARD_BEFORE = re.compile(
+    r"(?:card|credit|debit|visa|amex|american express|discover|diners|jcb|unionpay|maestro|(?<![^\W_])(?:cc|pan)(?![^\W_])"
+    r"|kreditkarte|karte|carte|tarjeta|carta|cart[aã]o|карт[аыу]|卡号|信用卡|银行卡|カード|카드)[^\d\n]{0,20}$",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"/$|[?&][\w.%-]{1,40}=$", re.ASCII)
+_FOUR_BEFORE = re.compile(r"(?<!\d)\d{4}(.)$", re.ASCII)
+
+_IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d\d(?=[ \u00a0\u202f-]?[A-Z0-9])", re.ASCII)
+_IBAN_PART = re.compile(r"[ \u00a0\u202f-]?([A-Z0-9]{1,34})", re.ASCII)
+_IBAN_GAPS = str.maketrans("", "", " \u00a0\u202f-")
+# SWIFT IBAN registry: length by country.
+_IBAN_REGISTRY = (
+    "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 ES24 "
+    "FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 "
+    "LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24 "
+    "RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
+)
+_IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_REGISTRY.split()}
+
+KEY_CAPITALS = 16
+"""Minimum number of capitals of a key without a digit; that of Amazon has 16 letters and digits."""
+# Formats that the issuers document, or that their secret scanners look for.
+_KEYS = re.compile(
+    r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){16,16000}-----END [A-Z0-9 ]{1,40}-----"
+    r"|(?<![\w.-])eyJ[\w-]{8,4096}\.eyJ[\w-]{8,8192}\.[\w-]{8,1024}"  # JSON web tokens
+    r"|(?<![A-Za-z0-9])(?:"
+    r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?![A-Za-z0-9])"  # AWS
+    r"|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{36,255}"
+    r"|glpat-[\w-]{20,255}"  # GitLab
+    r"|xox[abeoprs]-[A-Za-z0-9-]{15,255}"  # Slack
+    r"|[rs]k_(?:live|test)_[A-Za-z0-9]{16,255}"  # Stripe
+    r"|sk-(?:ant-|proj-|svcacct-|or-)?[A-Za-z0-9_-]{20,255}"  # OpenAI, Anthropic, OpenRouter
+    r"|AIza[\w-]{35}(?![\w-])"  # Google
+    r"|hf_[A-Za-z0-9]{30,255}|npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])|pypi-AgE[\w-]{40,255}"
+    r"|SG\.[\w-]{16,64}\.[\w-]{16,64}"  # SendGrid
+    r")"
+    r"|(?i:(?:(?:api|access|secret|auth|private|client)[_-]?(?:key|secret|token)|secret|token|passwd|password)"
+    r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?|(?<!\w)bearer )(?P<labeled>[\w./+~-]{19,511}[\w/+~-]={0,2})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Finder of one kind."""
+
+    flags: int
+    """Flags of `pii_scan`; a segment that can hold this kind has one of them."""
+    find: Callable[[str], Spans]
+    """Function that yields the findings."""
+    plain: Callable[[str], str]
+    """Function that maps every spelling of a value to the same text."""
+
+
+def _emails(text: str) -> Spans:
+    ended = 0
+    for match in _EMAIL.finditer(text):
+        start, stop = match.span()
+        is_odd = (
+            match[1] in _FILES or text[stop : stop + 1] in _ODD_AFTER or text[text.index("@", start) + 1] in _ODD_FIRST
+        )
+        if is_odd and _names_nobody(text, start, stop):
+            continue
+        if start and text[start - 1] == "'" and (name := _APOSTROPHE.search(text, max(ended, start - 36), start)):
+            start = name.start()
+        ended = stop
+        yield start, stop
+
+
+def _names_nobody(text: str, start: int, stop: int) -> bool:
+    """Return whether a match is a version, a file, the login of a code host before a repository, or the name of an algorithm."""
+    domain = text[text.index("@", start) + 1 : stop]
+    host, _, ending = domain.rpartition(".")
+    is_dense = _DENSITY.match(domain) is not None
+    is_file = ending in _FILES and (is_dense or "." not in host)
+    is_login = _SHARED_LOGIN.match(text, start, stop) and _REPOSITORY.match(text, stop)
+    return bool(
+        is_file
+        or (is_dense and ending.lower() in _FILES_AND_DOMAINS)
+        or domain in _ALGORITHMS
+        or _VERSION.match(domain)
+        or is_login
+    )
+
+
+def _ips(text: str) -> Spans:
+    found = [match.span() for match in _IPV4.finditer(text) if _is_ipv4(text, *match.span())]
+    found += [match.span() for match in _IPV6.finditer(text) if _is_ipv6(text, *match.span())]
+    return iter(sorted(found, key=lambda span: (span[0], -span[1])))
+
+
+def _is_ipv4(text: str, start: int, stop: int) -> bool:
+    """Return whether four numbers are an address and not a version or a section, by their context if they are small."""
+    value = text[start:stop]
+    if value.startswith(_NO_HOST) or not _is_address(ipaddress.IPv4Address, value):
+        return False
+    before = text[max(0, start - CONTEXT) : start]
+    if _VERSION_BEFORE.search(before) or _VERSION_AFTER.match(text, stop):
+        return False
+    first, *others = map(int, value.split("."))
+    is_doubtful = (first < 10 and max(others) < 100) or (first != 10 and max(first, *others) < 32)
+    is_doubtful = is_doubtful or (before.endswith("/") and _PRODUCT_BEFORE.search(before) is not None)
+    return not is_doubtful or value in _RESOLVERS or bool(_IP_BEFORE.search(before) or _IP_AFTER.match(text, stop))
+
+
+def _is_ipv6(text: str, start: int, stop: int) -> bool:
+    """Return whether an address is valid, in a block for hosts (RFC 4291, 4193), and not a scope, slice or time."""
+    value = text[start:stop]
+    first = int(value[:4], 16)
+    is_of_hosts = first >> 13 == 0b001 or first >> 9 == 0xFC00 >> 9 or first >> 6 == 0xFE80 >> 6
+    if not is_of_hosts or value[4:] == "::" or not any(map(str.isdigit, value)):
+        return False
+    if _CLOCK_LIKE.fullmatch(value) or (
+        value.replace(":", "").isdigit() and _SLICE_BEFORE.search(text, max(0, start - 2), start)
+    ):
+        return False
+    return _is_address(ipaddress.IPv6Address, value)
+
+
+def _is_address(kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address], value: str) -> bool:
+    try:
+        kind(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _ssns(text: str) -> Spans:
+    found: list[tuple[int, int]] = []
+    lowered = text.lower()
+    if any(label in lowered for label in _SSN_LABELS):
+        found = [match.span("labeled") for match in _LABELED_SSN.finditer(text)]
+    if "-" in text:
+        found += [
+            match.span()
+            for match in _SSN.finditer(text)
+            if match.span() not in found
+            and not NOT_A_PERSON.search(text[max(0, match.start() - CONTEXT) : match.start()])
+        ]
+    return (span for span in sorted(found) if not text.startswith(_NO_AREA, span[0]))
+
+
+def _keys(text: str) -> Spans:
+    """Yield keys. They have a digit or many capitals; keys found only by a label such as ``token=`` have digits and letters."""
+    for match in _KEYS.finditer(text):
+        start, stop = match.span("labeled" if match["labeled"] else 0)
+        value = text[start:stop]
+        has_digit = any(character.isdigit() for character in value)
+        if match["labeled"]:
+            is_key = has_digit and any(character.isalpha() for character in value)
+        else:
+            is_key = has_digit or sum(character.isupper() for character in value) >= KEY_CAPITALS
+        if is_key:
+            yield start, stop
+
+
+def _cards(text: str) -> Spans:
+    ended = 0
+    for match in _CARD.finditer(text):
+        start, stop = match.span()
+        if is_card_number(_digits(match.group())) and _is_card_here(text, match, ended):
+            ended = stop
+            yield start, stop
+
+
+def _is_card_here(text: str, match: re.Match[str], ended: int) -> bool:
+    """Return whether the context of a valid number indicates a card; the previous card ended at ``ended``."""
+    start, stop = match.span()
+    before = text[max(0, start - CONTEXT) : start]
+    if _CARD_BEFORE.search(before):
+        return True
+    if NOT_A_PERSON.search(before):
+        return False
+    if gap := match["four"] or match["six"]:
+        # One of several columns of four-digit numbers.
+        in_table = (column := _FOUR_BEFORE.search(before)) and column[1] == gap and ended != start - 1
+        return not in_table
+    return stop - start in _USUAL_LENGTHS and not _IN_URL.search(before)
+
+
+def is_card_number(digits: str) -> bool:
+    """Return whether the issuer, its lengths and the check digit (Luhn, ISO/IEC 7812-1) match.
+
+    Examples
+    --------
+    >>> is_card_number("4111111111111111"), is_card_number("4111111111111112")
+    (True, False)
+    """
+    issued = any(
+        first <= int(digits[: len(str(first))]) <= last and len(digits) in lengths for first, last, lengths in _ISSUERS
+    )
+    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    return issued and (doubled + sum(int(digit) for digit in digits[::-2])) % 10 == 0
+
+
+def _ibans(text: str) -> Spans:
+    free_from = 0
+    for match in _IBAN.finditer(text):
+        start = match.start()
+        stop = _iban_stop(text, start) if start >= free_from else 0
+        if stop and is_iban(text[start:stop].translate(_IBAN_GAPS)):
+            free_from = stop
+            yield start, stop
+
+
+def _iban_stop(text: str, start: int) -> int:
+    """Return the end of a number of the length for its country; 0 if there is none, or it continues."""
+    left, place = _IBAN_LENGTHS.get(text[start : start + 2], 0), start
+    while left and (digits := _IBAN_PART.match(text, place)):
+        part = min(left, len(digits[1]))
+        left, place = left - part, digits.start(1) + part
+    goes_on = place < len(text) and (text[place].isalnum() or text[place] == "_")
+    return 0 if left or goes_on else place
+
+
+def is_iban(number: str) -> bool:
+    """Return whether the length for the country and the check digits (ISO 13616, modulus 97) match.
+
+    Examples
+    --------
+    >>> is_iban("GB82WEST12345698765432"), is_iban("GB83WEST12345698765432")
+    (True, False)
+    """
+    rotated = number[4:] + number[:4]
+    return _IBAN_LENGTHS.get(number[:2]) == len(number) and int("".join(str(int(one, 36)) for one in rotated)) % 97 == 1
+
+
+def _digits(text: str) -> str:
+    return "".join(character for character in text if character.isdigit())
+
+
+def _same_ip(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
+def finders() -> dict[Kind, Finder]:
+    """Return the finder of each kind, in the order of `KINDS`. Imports the compiled scan, for its flags."""
+    from curator_df.kernels.pii import scan
+
+    return {
+        "key": Finder(scan.KEY, _keys, str),
+        "email": Finder(scan.AT_SIGN, _emails, str.lower),
+        "iban": Finder(scan.IBAN_HEAD, _ibans, lambda text: text.translate(_IBAN_GAPS)),
+        "credit_card": Finder(scan.NUMBER, _cards, _digits),
+        "ssn": Finder(scan.NUMBER, _ssns, _digits),
+        "ip": Finder(scan.DOTTED | scan.COLONS, _ips, _same_ip),
+        "phone": Finder(scan.NUMBER, phones, _digits),
+    }

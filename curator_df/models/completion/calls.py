@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of a server with OpenAI's chat completions API: limited concurrency, retries, and a cache of answers on disk.
+
+A process has one client for all its tasks (`core.memory.held`), which limits the requests in flight. An
+answer is a small file named by a hash of the whole request; it is written before it is used. Failed requests are recorded
+in `completion_failures`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime as dt
+import email.utils
+import hashlib
+import json
+import random
+import re
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from curator_df.core.files.storage import Folder
+from curator_df.core.memory.held import is_outside_of_runs
+from curator_df.errors import OperatorError
+from curator_df.models.completion.counts import Tally
+from curator_df.models.completion.failures import (
+    CHECKED,
+    RESUME,
+    Failures,
+    GivenUpError,
+    NoAnswerError,
+    UnansweredError,
+)
+from curator_df.models.completion.key import key_in, without_key
+
+FIRST_WAIT_SECONDS = 0.5
+MOST_WAIT_SECONDS = 60.0
+"""Maximum seconds between two attempts, unless the server requests more."""
+MOST_ASKED_WAIT_SECONDS = 600.0
+"""Maximum seconds that a server may request with Retry-After."""
+MOST_ANSWER_BYTES = 2_000_000
+"""Maximum bytes of a response; a larger one is an error, so that a server cannot fill the memory."""
+SHOWN_CHARACTERS = 300
+"""Maximum characters of a refusal shown in the error."""
+TRIED_AGAIN = frozenset({408, 409, 425, 429})
+"""Statuses that may be transient, in addition to those of 500 and more."""
+STACK_BYTES = 2_097_152
+"""Bytes of the stack of a thread that waits for answers."""
+_SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
+Answer = dict[str, Any]
+
+_stack_lock = threading.Lock()
+"""Lock for the size of stacks, because Python has one size for all threads to come."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Server of the requests, and its settings."""
+
+    base_url: str = field(metadata={"identity": False})
+    """Base URL, without ``/chat/completions``. A server may restart elsewhere: its address does not affect answers."""
+    model: str
+    """Name of the model on the server."""
+    options: str
+    """Further fields of each request, as JSON."""
+    api_key_env: str | None = field(metadata={"identity": False})
+    """Name of the environment variable with the key; the key itself is read when a request is made, and never stored."""
+    max_concurrent: int = field(metadata={"identity": False})
+    """Maximum requests in flight in each worker process."""
+    max_retries: int = field(metadata={"identity": False})
+    """Number of attempts after the first."""
+    timeout_seconds: float = field(metadata={"identity": False})
+    """Seconds allowed for connecting, and between two pieces of a response."""
+    cache: str = field(metadata={"identity": False})
+    """Folder of the stored answers."""
+
+    def body(self, messages: list[dict[str, str]]) -> bytes:
+        """Return the body of a request."""
+        fields = {**json.loads(self.options), "model": self.model, "messages": messages}
+        return json.dumps(fields, ensure_ascii=False, sort_keys=True).encode()
+
+
+class StrangeAnswerError(Exception):
+    """Response that is not a completion, such as a truncated one."""
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads with a stack of `STACK_BYTES`.
+
+    The kernel counts the whole stack of a thread against the limit of a worker (``RLIMIT_DATA``), 8 MB each by default,
+    although little of it is ever used: 64 requests in flight would take 512 MB from the memory of a block.
+    """
+
+    def submit(self, *call: Any, **named: Any) -> Future[Any]:
+        """Begin a call, in a thread that may have to be created."""
+        with _stack_lock:
+            before = threading.stack_size(STACK_BYTES)
+            try:
+                return super().submit(*call, **named)
+            finally:
+                threading.stack_size(before)
+
+
+class Caller:
+    """Client of this process for one server."""
+
+    def __init__(self, server: Server) -> None:
+        import httpx
+
+        self.server = server
+        self._httpx: Any = httpx
+        limits = httpx.Limits(max_connections=server.max_concurrent, max_keepalive_connections=server.max_concurrent)
+        # A proxy of the environment is for other machines: it would resolve a server of this machine as its own.
+        direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
+        self._client = httpx.Client(timeout=server.timeout_seconds, limits=limits, mounts=direct)
+        self._threads = _Threads(server.max_concurrent, thread_name_prefix="completion")
+        weakref.finalize(self, _close, self._client, self._threads)
+        self._folder = Folder(server.cache)
+        self._failures = Failures()
+        self._of_thread = threading.local()
+
+    @property
+    def tally(self) -> Tally:
+        """Counters of the answers to this thread."""
+        if not hasattr(self._of_thread, "tally"):
+            self._of_thread.tally = Tally()
+        found: Tally = self._of_thread.tally
+        return found
+
+    def answers(self, prompts: Iterable[list[dict[str, str]] | None]) -> Iterator[Answer | None]:
+        """Yield the answer to each prompt (None for None), in order; few prompts are held at once. See also `tally`.
+
+        Raises
+        ------
+        NoAnswerError
+            If a request is refused, or not answered after all attempts; earlier requests are answered first.
+        OperatorError
+            If the failure does not concern rows: a status of `CHECKED`, or all requests fail.
+        """
+        waiting: collections.deque[Future[tuple[Answer | None, dict[str, int]]]] = collections.deque()
+        given_up, remembers, tally = threading.Event(), not is_outside_of_runs(), self.tally
+
+        def taken(future: Future[tuple[Answer | None, dict[str, int]]]) -> Answer | None:
+            answer, counts = future.result()
+            tally.add(counts)
+            return answer
+
+        tally.begin()
+        try:
+            for messages in prompts:
+                waiting.append(self._threads.submit(self._answer, messages, given_up, remembers))
+                if len(waiting) >= 2 * self.server.max_concurrent:
+                    yield taken(waiting.popleft())
+            while waiting:
+                yield taken(waiting.popleft())
+        finally:
+            given_up.set()
+            for future in waiting:
+                future.cancel()
+            for future in waiting:  # requests in flight are paid for: keep their answers
+                if not future.cancelled() and future.exception() is None:
+                    taken(future)
+
+    def _answer(
+        self, messages: list[dict[str, str]] | None, given_up: threading.Event, remembers: bool
+    ) -> tuple[Answer | None, dict[str, int]]:
+        if messages is None:
+            return None, {}
+        body = self.server.body(messages)
+        name = _name(body)
+        if self._folder.exists(name):
+            with contextlib.suppress(ValueError):  # an incomplete file is requested again
+                answer = json.loads(self._folder.read(name))
+                self._failures.answered(from_cache=True)
+                return answer, {"cached": 1}
+        self._failures.check(name)
+        try:
+            answer, counts = self._asked(body, given_up)
+        except OperatorError as exc:
+            if remembers:
+                self._failures.end(str(exc))
+            raise
+        except NoAnswerError as exc:
+            if remembers and not isinstance(exc, GivenUpError):
+                self._failures.add(name, exc)
+            raise
+        self._folder.write(name, json.dumps(answer).encode())
+        self._failures.answered()
+        return answer, counts
+
+    def _asked(self, body: bytes, given_up: threading.Event) -> tuple[Answer, dict[str, int]]:
+        for attempt in range(self.server.max_retries + 1):
+            wait: float | None = None
+            try:
+                status, headers, content = self._sent(body)
+                if status == 200:
+                    return _read(content, attempt)
+                problem = f"status {status}: {self._without_key(content.decode('utf-8', 'replace'))[:SHOWN_CHARACTERS]}"
+                if status < 500 and status not in TRIED_AGAIN:
+                    raise self._refusal(status, problem)
+                wait = asked_wait(headers.get("retry-after"))
+            except self._httpx.LocalProtocolError as exc:  # caused by the request: a retry would fail again
+                problem = self._without_key(f"{type(exc).__name__}: {exc}")
+                raise NoAnswerError(f"a request to {self.server.base_url} could not be sent: {problem}") from None
+            except self._httpx.RequestError as exc:
+                problem = self._without_key(f"{type(exc).__name__}: {exc}")
+            except StrangeAnswerError as exc:
+                problem = f"a response that is not a completion ({exc})"
+            if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
+                raise GivenUpError(problem)
+        raise UnansweredError(
+            f"{self.server.base_url} did not answer a request in {self.server.max_retries + 1} attempts. The last one ended with "
+            f"{problem}"
+        )
+
+    def _refusal(self, status: int, problem: str) -> NoAnswerError | OperatorError:
+        said = f"{self.server.base_url} refused a request with {problem}"
+        if status not in CHECKED:
+            return NoAnswerError(said)
+        return OperatorError(
+            f"add_completion: {said}. This does not concern the row. Check {CHECKED[status]}; then {RESUME}"
+        )
+
+    def _sent(self, body: bytes) -> tuple[int, Any, bytes]:
+        headers = {"content-type": "application/json"}
+        if self.server.api_key_env is not None:
+            headers["authorization"] = f"Bearer {key_in(self.server.api_key_env)}"
+        url = f"{self.server.base_url}/chat/completions"
+        with self._client.stream("POST", url, content=body, headers=headers) as response:
+            content = bytearray()
+            for piece in response.iter_bytes(65_536):
+                content += piece
+                if len(content) > MOST_ANSWER_BYTES:
+                    raise NoAnswerError(
+                        f"{self.server.base_url} sent an answer of more than {MOST_ANSWER_BYTES:,} bytes"
+                    )
+            return response.status_code, response.headers, bytes(content)
+
+    def _without_key(self, text: str) -> str:
+        return without_key(text, self.server.api_key_env)
+
+
+def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
+    """Return the answer in a response, and its counters. One without text, but with the reason of its end, is an answer too."""
+    try:
+        said = json.loads(content)
+        choice = said["choices"][0]
+        text, ended = choice["message"].get("content"), choice.get("finish_reason")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
+        raise StrangeAnswerError(f"{type(exc).__name__}: {exc}") from exc
+    if isinstance(text, str):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # lone surrogates have no UTF-8 form
+    elif text is not None or not isinstance(ended, str):
+        raise StrangeAnswerError("its content is not text")
+    usage = said.get("usage")
+    tokens = {name: _tokens(usage, name) for name in ("prompt_tokens", "completion_tokens")}
+    told = {"cut_answers": int(ended == "length"), "empty_answers": int(text is None)}
+    counts = {"requests": attempt + 1, "retries": attempt, **told, **tokens}
+    return {"content": text, "finish_reason": ended}, counts
+
+
+def _tokens(usage: Any, name: str) -> int:
+    """Return a token count reported by a server; 0 if it is missing or not a number."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def asked_wait(value: str | None) -> float | None:
+    """Return the seconds that a Retry-After header requests; None if it is missing or invalid.
+
+    The value is a number of seconds or a date of HTTP (RFC 9110, section 10.2.3). Fractions are accepted too, since servers
+    send them. A negative number, NaN, infinity and an invalid date count as missing.
+
+    Examples
+    --------
+    >>> asked_wait("3"), asked_wait(None), asked_wait("soon"), asked_wait("nan"), asked_wait("-1")
+    (3.0, None, None, None, None)
+    >>> asked_wait("9" * 400), asked_wait("Thu, 01 Jan 1970 00:00:00 GMT")
+    (600.0, 0.0)
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if _SECONDS.fullmatch(text):
+        return min(float(text), MOST_ASKED_WAIT_SECONDS)
+    try:
+        date = email.utils.parsedate_to_datetime(text)
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=dt.UTC)  # HTTP has no other zone, and some dates omit it
+        seconds = date.timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return min(max(seconds, 0.0), MOST_ASKED_WAIT_SECONDS)
+
+
+def next_wait(attempt: int) -> float:
+    """Return the seconds before the next attempt: doubled each time, and randomly reduced so that clients spread out."""
+    return min(FIRST_WAIT_SECONDS * 2.0**attempt, MOST_WAIT_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def _name(body: bytes) -> str:
+    digest = hashlib.blake2b(body, digest_size=20).hexdigest()
+    return f"{digest[:2]}/{digest[2:]}.json"
+
+
+def _close(client: Any, threads: ThreadPoolExecutor) -> None:
+    """Close connections once no thread uses them; the last user may be one of these threads."""
+    threads.shutdown(wait=threading.current_thread().name.partition("_")[0] != "completion", cancel_futures=True)
+    client.close()

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Embed texts as vectors: `add_embedding`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import dask.dataframe as dd
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.errors import OperatorError, ParameterError
+from curator_df.kernels.text.buffers import text_chunks
+from curator_df.models.callables import UserModel
+from curator_df.models.devices import Dtype
+from curator_df.models.embeddings.pooling import pooling_of
+from curator_df.models.inference import run_model
+from curator_df.models.text_model import (
+    BatchRows,
+    TextModel,
+    price_of,
+    refuse_settings,
+    require_count,
+    text_model,
+    user_model,
+)
+from curator_df.ops.host_only import require_host
+
+Pooling = Literal["auto", "mean", "cls"]
+Precision = Literal["float32", "float16"]
+ROW_BYTES = 100
+"""Row size for which the memory multiplier holds; a block of shorter rows is halved if it does not fit."""
+
+
+def add_embedding(
+    df: dd.DataFrame,
+    model: str | os.PathLike[str] | Callable[[Sequence[str]], Any],
+    *,
+    into: str = "embedding",
+    pooling: Pooling = "auto",
+    normalize_vectors: bool = True,
+    precision: Precision = "float32",
+    dimensions: int | None = None,
+    max_tokens: int | None = None,
+    max_chars: int | None = None,
+    model_inference_batch_size: BatchRows = "auto",
+    max_batch_tokens: int | None = None,
+    compute_dtype: Dtype = "auto",
+    resources: Resources | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    text: str = "text",
+) -> dd.DataFrame:
+    """Add an embedding of each text: a vector, where texts with similar meaning have a high cosine similarity.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    model : str, path or callable
+        A folder with a model and its tokenizer, or the id of a model on the Hugging Face hub; or a function of a list
+        of strings that returns an array of shape (texts, ``dimensions``).
+    into : str, default "embedding"
+        Name of the column.
+    pooling : {"auto", "mean", "cls"}
+        How to pool the last layer: the mean over the tokens, or the vector of the first token. By default as specified
+        next to the model (``1_Pooling/config.json``), or the mean if nothing is. Ignored for a function.
+    normalize_vectors : bool, default True
+        Whether to normalize vectors to length 1.
+    precision : {"float32", "float16"}
+        Number format for storage; ``compute_dtype`` is the one for computation.
+    dimensions : int, optional
+        Length of a vector; required for a function only.
+    max_tokens : int, optional
+        Tokens of a text to read, after which it is truncated; by default the model's limit, but at most 512.
+    max_chars : int, optional
+        Characters of a text to tokenize (or to pass to a function); by default 16 per token, and more where these make
+        fewer than ``max_tokens`` tokens. A function gets whole texts by default.
+    model_inference_batch_size : int or "auto"
+        Maximum documents in a batch. By default only tokens limit a batch, and the best number of tokens is measured at
+        first, up to ``max_batch_tokens``; a function gets 256 documents.
+    max_batch_tokens : int, optional
+        Maximum tokens in a batch, including padding; the plan reserves memory for it. The default is 2,048, or on a GPU
+        as many as fit into the memory that a call may use.
+    compute_dtype : {"auto", "float32", "bfloat16"}
+        Number format of the model's computation. With bfloat16 the matrix products use numbers of half the size, and
+        vectors change by about one percent. By default float32 on CPUs, bfloat16 on a GPU.
+    resources : Resources, optional
+        What one call of the model takes of its worker, from `curator_df.resources`. By default one thread, with as many
+        concurrent calls as there are threads. With ``gpus=`` or ``gpu_memory=`` it runs on the worker's GPU, which has
+        not been tried on a real one.
+    revision : str, optional
+        Commit, tag or branch of a model on the hub.
+    trust_remote_code : bool, default False
+        Whether Python code of a model that transformers does not know may run, in every worker.
+    text : str, default "text"
+        The text column.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with a column of fixed-size lists; null where the text is null.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing, or ``into`` already exists.
+    InputError
+        If the model does not exist, or some of its files are missing.
+    ParameterError
+        If the model has no safetensors file or another pooling method, or a parameter is out of range.
+    OperatorError
+        When computing, if a function returns anything but such an array, or a number of a vector that is not
+        normalized is too large for float16.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Columns: plus ``embedding``, a list of fixed size. Backends: pandas. Peak extra memory: 16.4 x block
+    with 384 numbers for rows of 100 bytes (the vectors, and 1 x block), and the model (``docs/models.md#memory``).
+    Computes: no; it reads the model's files.
+
+    The plan reserves memory for the model: for the libraries and weights once in each worker, for a batch once in each
+    task. Batches contain documents of similar length, as many as ``max_batch_tokens`` allows. When memory runs out, the
+    batch is halved, and later batches are limited to the size that succeeded. None of this changes the results except for
+    rounding (below 0.00001 in float32). Steps that use the same model share its weights.
+    The receipt counts ``documents``, ``tokens``, ``padding_tokens``, ``batches`` and ``batches_halved``. Only
+    safetensors files are loaded.
+
+    References
+    ----------
+    .. [1] Reimers and Gurevych 2019, https://arxiv.org/abs/1908.10084
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
+    >>> def lengths(texts):
+    ...     return [[len(text), text.count("be")] for text in texts]
+    >>> docs.pipe(add_embedding, model=lengths, dimensions=2, normalize_vectors=False).compute()["embedding"].tolist()
+    [[5.0, 1.0], [12.0, 1.0]]
+    """
+    operator = "add_embedding"
+    require_text(df, operator, text)
+    require_host(df._meta, operator)
+    refuse_columns(df, operator, into)
+    choose(operator, "pooling", pooling, Pooling)
+    choose(operator, "precision", precision, Precision)
+    parameters: dict[str, Any] = {"text": text, "into": into, "precision": precision}
+    parameters["normalize_vectors"] = normalize_vectors
+    if callable(model):
+        if dimensions is None:
+            raise ParameterError(
+                f"{operator}: a function needs dimensions=, the number of values that it returns for each text"
+            )
+        width = require_count(operator, "dimensions", dimensions)
+        settings = {
+            "compute_dtype": compute_dtype,
+            "trust_remote_code": trust_remote_code,
+            "revision": revision,
+            "pooling": pooling,
+        }
+        refuse_settings(operator, settings | {"max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens})
+        function = user_model(operator, model, width, max_chars, model_inference_batch_size)
+        parameters |= {"model": function}
+    else:
+        found = text_model(
+            operator,
+            model,
+            head="mean" if pooling == "auto" else pooling,
+            revision=revision,
+            max_tokens=max_tokens,
+            max_chars=max_chars,
+            batch_rows=model_inference_batch_size,
+            batch_tokens=max_batch_tokens,
+            compute_dtype=compute_dtype,
+            resources=resources,
+            trust_remote_code=trust_remote_code,
+        )
+        if pooling == "auto":
+            found = dataclasses.replace(found, head=pooling_of(operator, found.files))
+        if dimensions not in (None, found.files.hidden):
+            raise ParameterError(
+                f"{operator}: dimensions={dimensions}, but {model!r} makes vectors of {found.files.hidden}"
+            )
+        width = found.files.hidden
+        parameters |= {"model": found}
+    dtype = vectors_dtype(width, precision)
+    price = price_of(operator, parameters["model"], resources or NO_LIMITS)
+    parameters |= {"width": width, "resources": price["resources"]}
+    kernel = BlockKernel(
+        operator,
+        add_embedding_block,
+        parameters,
+        round(1.0 + width * np.dtype(precision).itemsize / ROW_BYTES, 1),
+        peak_is_measured=True,
+        **price,
+    )
+    return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=dtype)}))
+
+
+def add_embedding_block(
+    block: Any,
+    *,
+    text: str,
+    into: str,
+    model: TextModel | UserModel,
+    width: int,
+    normalize_vectors: bool,
+    precision: Precision,
+    resources: Resources,
+) -> Outcome:
+    """Kernel of `add_embedding`."""
+    require_host(block, "add_embedding")
+    vectors: npt.NDArray[Any] = np.zeros((len(block), width), dtype=precision)
+
+    def keep(places: npt.NDArray[np.int64], made: npt.NDArray[np.float32]) -> None:
+        vectors[places] = _stored(unit_vectors(made) if normalize_vectors else made, precision)
+
+    texts = text_chunks(block[text])
+    counts = run_model(model, texts, keep, resources)
+    column = vectors_column(vectors, texts.is_null().to_numpy())
+    return Outcome(
+        block.assign(**{into: pd.Series(column, index=block.index, copy=False)}),
+        counters=counts.counters(),
+        peaks=counts.peaks,
+    )
+
+
+def _stored(vectors: npt.NDArray[np.float32], precision: Precision) -> npt.NDArray[Any]:
+    """Return vectors in their stored format; raise `OperatorError` if a number is too large for it."""
+    with np.errstate(over="ignore"):
+        stored = vectors.astype(precision, copy=False)
+    if (lost := np.isinf(stored) & np.isfinite(vectors)).any():
+        raise OperatorError(
+            f"add_embedding: a vector has the number {vectors[lost][0]:,.1f}, but precision={precision!r} stores "
+            f"at most {np.finfo(precision).max:,.0f}. Use normalize_vectors=True or precision='float32'"
+        )
+    return stored
+
+
+def unit_vectors(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return vectors of length 1 in the same directions; a vector of zeros does not change."""
+    lengths: npt.NDArray[Any] = np.linalg.norm(vectors, axis=1, keepdims=True)
+    result: npt.NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
+    return result
+
+
+def vectors_dtype(width: int, precision: Precision) -> Any:
+    """Return the type of a column of vectors."""
+    return pd.ArrowDtype(pa.list_(pa.float16() if precision == "float16" else pa.float32(), width))
+
+
+def vectors_column(vectors: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> Any:
+    """Return vectors as a pandas array; the numbers are not copied."""
+    numbers = pa.array(vectors.reshape(-1))
+    mask = pa.array(is_null) if is_null.any() else None
+    lists = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1], mask=mask)
+    dtype: Any = pd.ArrowDtype(lists.type)
+    return dtype.__from_arrow__(pa.chunked_array([lists]))

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drop rows that say nearly the same as another: k-means over their vectors, cosines in each cluster, groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from numbers import Real
+from typing import Any, Literal
+
+import dask.dataframe as dd
+
+from curator_df.core.arguments import require_number
+from curator_df.core.columns import choose, require_columns
+from curator_df.core.exchange.vector_barrier import MOST_CLUSTERS, VectorBarrier
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.program import require_addresses
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.errors import ParameterError
+from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.models.embeddings.k_means import (
+    CUML_BYTES,
+    LIBRARY_BYTES,
+    KMeansBy,
+    fit_centroids,
+    fit_centroids_on_gpu,
+    require_k_means,
+)
+from curator_df.models.embeddings.semantic_table import SEMANTIC_TABLE
+from curator_df.models.embeddings.vector_blocks import absent, vector_type, vectors_of
+from curator_df.ops.duplicates.exact import Best, ranked_by, refuse_block
+from curator_df.ops.duplicates.groups import find_groups, found_drops, require_same_parameters, require_same_table
+from curator_df.ops.host_only import require_host
+
+SemanticKeep = Literal["hard", "easy", "random"]
+REASON = "semantic_duplicate"
+DROP = "drop_semantic_duplicates"
+FIND = "find_semantic_duplicates"
+
+
+@dataclass(frozen=True)
+class SemanticQuestion:
+    """Parameters of the search, which ``groups=`` compares."""
+
+    embedding: str
+    """Name of the column of vectors."""
+    eps: tuple[float, ...]
+    """Ascending."""
+    num_clusters: int | None
+    """Number of clusters; None to derive it from the rows."""
+    keep: SemanticKeep | Best
+    """Rule for the kept row of a group."""
+    seed: int
+    """Seed of all random choices."""
+    dimensions: int | None
+    """Length of a vector as the user gave it."""
+    k_means: KMeansBy = "scikit-learn"
+    """Implementation of k-means that finds the clusters."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parameters as JSON values."""
+        keep = asdict(self.keep) if isinstance(self.keep, Best) else self.keep
+        return {**vars(self), "eps": list(self.eps), "keep": keep}
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> SemanticQuestion:
+        """Return the parameters from the result of `to_json`."""
+        keep = Best(**said["keep"]) if isinstance(said["keep"], dict) else said["keep"]
+        return cls(**{**said, "eps": tuple(said["eps"]), "keep": keep})
+
+
+DEFAULT = SemanticQuestion("embedding", (0.01,), None, "hard", 0, None)
+
+
+def drop_semantic_duplicates(
+    df: dd.DataFrame,
+    *,
+    embedding: str = "embedding",
+    eps: float = 0.01,
+    num_clusters: int | None = None,
+    keep: SemanticKeep | Best = "hard",
+    seed: int = 0,
+    dimensions: int | None = None,
+    k_means: KMeansBy = "scikit-learn",
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
+    """Keep one of all rows whose embeddings have a high cosine similarity, as those of texts with similar meaning do.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    embedding : str, default "embedding"
+        Column of lists of numbers, as made by `add_embedding`; of any length but zero.
+    eps : float, default 0.01
+        A row is dropped if its cosine similarity with a row earlier in the order is at least ``1 - eps``.
+    num_clusters : int, optional
+        Number of k-means clusters; only rows of the same cluster are compared. By default one for each 1,000 rows with
+        a vector, and the square root of the number of such rows from a million rows on.
+    keep : {"hard", "easy", "random"} or `best`
+        Order of the rows in a cluster; the first of similar rows is kept. Farthest from the centroid first, nearest
+        first, random, or the best value of a column first. Ties (in distance, to one millionth) are in input order, or
+        with ``"hard"`` in reverse input order, as in NeMo Curator.
+    seed : int
+        Seed of the sample used to find the clusters, of k-means, and of ``keep="random"``.
+    dimensions : int, optional
+        Length of a vector, if the column's type does not specify it.
+    k_means : {"scikit-learn", "cuml"}, default "scikit-learn"
+        Implementation that finds the clusters: on CPUs, or on the worker's GPU, which needs the gpu extra and
+        ``start_cluster(gpus=)``. The clusters differ, and so may a few of the kept rows; it is therefore an explicit
+        choice that does not depend on what a worker has. Not run on a GPU yet.
+    groups : dask.dataframe.DataFrame, str or path, optional
+        The table that `find_semantic_duplicates` returned for this input (or its folder). Nothing is computed again.
+        ``eps`` must then be one of those it was called with; the other parameters are those it was called with.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The table with a deferred operation: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+
+    Raises
+    ------
+    ColumnError
+        If a column is missing.
+    SchemaError
+        If the column does not contain lists of numbers; when running, if a list differs in length from the others.
+    ParameterError
+        If a parameter is out of range, scikit-learn (or cuML) is missing, or ``groups`` were found for another table or
+        with other parameters; when running, if there are fewer vectors than ``num_clusters``.
+    BarrierError
+        From ``.compute()`` or ``.head()`` on the result.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: subset, order kept. Columns: same. Backends: pandas. Peak extra memory: 1.4 x block, and scikit-learn (or cuML)
+    in each worker. Computes: no; writing reads the input once more.
+
+    The preceding steps run twice: to read the vectors, and to write. After `add_embedding` a `checkpoint` is worth its
+    disk space. Rows without a usable vector are kept. The receipt counts them by cause (``null_vectors``, ``empty_vectors``,
+    ``zeros_vectors``, and ``not_finite_vectors`` for NaN and infinity), and advises where vectors are not finite. Numbers
+    beyond the range of float32 are scaled, which changes no cosine.
+
+    A row is compared with all earlier rows of its cluster, including dropped ones. So one row of a group is kept, and a
+    dropped row may be similar to it only through other rows. Clusters are found from a sample of the vectors, selected
+    by content, and cosine similarities are compared as float32, so the result does not depend on blocks, workers or
+    memory. With ``k_means="cuml"`` this holds at best for the same GPU and version of cuML.
+
+    References
+    ----------
+    A. Abbas et al., "SemDeDup", 2023, https://arxiv.org/abs/2303.09540; nemo_curator 0.9.0, modules/semantic_dedup
+
+    Examples
+    --------
+    >>> import pandas as pd, dask.dataframe as dd, pyarrow as pa
+    >>> vectors = pd.array([[1.0, 0.0], [0.0, 1.0]], dtype=pd.ArrowDtype(pa.list_(pa.float32(), 2)))
+    >>> docs = dd.from_pandas(pd.DataFrame({"embedding": vectors}), npartitions=1)
+    >>> drop_semantic_duplicates(docs, eps=0.05).columns.tolist()  # doctest: +SKIP
+    ['embedding']
+    """
+    question = SemanticQuestion(embedding, _ascending(DROP, (eps,)), num_clusters, keep, seed, dimensions, k_means)
+    if groups is None:
+        return _pending(df, DROP, question)
+    home, said = found_drops(groups, DROP)
+    found = SemanticQuestion.from_json(said)
+    if question.eps[0] not in found.eps:
+        listed = ", ".join(map(str, found.eps))
+        raise ParameterError(
+            f"{DROP}: groups= was found with eps={listed}, not with {question.eps[0]}. Use one of these values"
+        )
+    if replace(question, eps=found.eps) != replace(DEFAULT, eps=found.eps):
+        require_same_parameters(DROP, said, replace(question, eps=found.eps).to_json())
+    pending = _pending(df, DROP, found, home, found.eps.index(question.eps[0]))
+    require_same_table(pending, DROP, home)
+    return pending
+
+
+def find_semantic_duplicates(
+    df: dd.DataFrame,
+    *,
+    embedding: str = "embedding",
+    eps: float | Sequence[float] = 0.01,
+    num_clusters: int | None = None,
+    keep: SemanticKeep | Best = "hard",
+    seed: int = 0,
+    dimensions: int | None = None,
+    k_means: KMeansBy = "scikit-learn",
+    workdir: str | os.PathLike[str] | None = None,
+    on_error: OnError = "raise",
+    on_oom: OnOom = "retry",
+    storage_options: dict[str, Any] | None = None,
+) -> dd.DataFrame:
+    """Find the groups of rows of which `drop_semantic_duplicates` would keep one, for one or several ``eps`` at once.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    embedding, num_clusters, keep, seed, dimensions, k_means
+        As in `drop_semantic_duplicates`.
+    eps : float or sequence of float, default 0.01
+        As in `drop_semantic_duplicates`: rows match if their cosine similarity is at least ``1 - eps``. For several
+        values, similarities are computed only once.
+    workdir : str or path, optional
+        Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
+        where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
+        cluster's ``workdir``.
+    on_error : {"raise", "quarantine"}
+        What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
+        compared; they are in ``_curator/drops/_quarantine/`` of that folder.
+    on_oom : {"retry", "raise"}
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same folder.
+    storage_options : dict, optional
+        fsspec options.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        A table on disk, for the ``groups=`` of `drop_semantic_duplicates`. Lazy, for each ``eps`` with a row for each
+        row that is in a group: ``eps``; ``address`` (identifies a row of the input), ``file`` and ``offset`` (bytes
+        into the decompressed file, or the row number for Parquet); ``group`` (the address of the row that is kept),
+        ``group_size`` (rows), ``kept``; and, for a dropped row, ``matched_address``, ``matched_file`` and
+        ``matched_offset`` of the most similar earlier row, and ``cosine``.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget, or ``k_means="cuml"`` finds no GPU; nothing has been started.
+    ColumnError
+        If a column is missing.
+    NoClusterError
+        If no cluster is running.
+    ParameterError
+        If a parameter is out of range, or scikit-learn (or cuML) is missing.
+    SchemaError
+        If the column does not contain lists of numbers.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: for each ``eps`` one for each member of a group of two or more. Columns: ``eps``; ``address``, ``file`` and
+    ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset``: the
+    row that it is most similar to, and ``cosine``. Peak extra memory: 1.5 x block. Computes: yes.
+
+    Pass the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, which then only writes the rows.
+    `read_receipt` shows how many rows each ``eps`` drops.
+    """
+    several = _ascending(FIND, _listed(FIND, eps))
+    question = SemanticQuestion(embedding, several, num_clusters, keep, seed, dimensions, k_means)
+    pending = _pending(df, FIND, question)
+    return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE, on_error, on_oom)
+
+
+def _listed(operator: str, eps: Any) -> tuple[Any, ...]:
+    """Return one or several values as given; raise `ParameterError` unless they are a number or a list."""
+    if isinstance(eps, Real | str | bytes):
+        return (eps,)
+    try:
+        return tuple(eps)
+    except TypeError as exc:
+        raise ParameterError(
+            f"{operator}: eps={eps!r} must be a number or a list of numbers, not {type(eps).__name__}"
+        ) from exc
+
+
+def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
+    if not eps:
+        raise ParameterError(f"{operator}: eps=[] has no threshold. Use at least one number")
+    for one in eps:
+        require_number(operator, "eps", one)
+        if not 0 <= one < 1:
+            raise ParameterError(f"{operator}: eps={one!r} must be from 0 to below 1")
+    return tuple(sorted({float(one) for one in eps}))
+
+
+def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | None = None, chosen: int = 0) -> Any:
+    require_columns(df, operator, question.embedding)
+    require_host(df._meta, operator)
+    require_addresses(df, operator)
+    width, dtype = vector_type(df, operator, question.embedding, question.dimensions)
+    require_k_means(operator, question.k_means)
+    clusters = question.num_clusters
+    if clusters is not None and (not isinstance(clusters, int) or not 1 <= clusters <= MOST_CLUSTERS):
+        raise ParameterError(
+            f"{operator}: num_clusters={clusters!r} must be a whole number from 1 to {MOST_CLUSTERS:,}"
+        )
+    keep: Any = question.keep
+    ranked: str | None = None
+    if isinstance(question.keep, Best):
+        ranked = ranked_by(df, operator, question.keep)
+        keep = "largest" if question.keep.which == "max" else "smallest"
+    else:
+        choose(operator, "keep", question.keep, SemanticKeep)
+    on_gpu = question.k_means == "cuml"
+    library_bytes = CUML_BYTES if on_gpu else LIBRARY_BYTES
+    barrier = VectorBarrier(
+        take=vectors_of,
+        absent=absent,
+        fit=fit_centroids_on_gpu if on_gpu else fit_centroids,
+        parameters={"embedding": question.embedding, "width": width, "dtype": dtype, "ranked_by": ranked},
+        width=width,
+        dtype=dtype,  # type: ignore[arg-type]
+        eps=question.eps,
+        num_clusters=clusters,
+        keep=keep,
+        seed=question.seed,
+        reason=REASON,
+        keep_rows=keep_rows,
+        fits_on_device=on_gpu,
+        chosen=chosen,
+        home=home,
+        columns=tuple(name for name in (question.embedding, ranked) if name is not None),
+        held_bytes=0 if home is not None else library_bytes,
+        measure="cosine",
+    )
+    kernel = BlockKernel(
+        DROP,
+        refuse_block,
+        {"operator": DROP},
+        peak_factor=DROP_PEAK_FACTOR,
+        peak_is_measured=True,
+        held_bytes=barrier.held_bytes,
+        libraries={question.k_means: library_bytes} if barrier.held_bytes else {},
+        computes="k-means by cuML on the worker's GPU" if on_gpu and home is None else "",
+        barrier=barrier,
+    )
+    return map_blocks(df, kernel, meta=df._meta)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, places and other entities by presidio and a spaCy pipeline, as a value for `redact_pii`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from curator_df.core.arguments import absolute, strings_of
+from curator_df.core.extras import require_package
+from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.models.entities.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer
+from curator_df.models.files import digest_of
+from curator_df.models.text_model import RUNTIME_BYTES
+
+LIBRARY_BYTES = 100_000_000
+"""Bytes of presidio and spaCy: 98 MB were measured after importing both into an empty process, 57 MB into one with
+distributed."""
+PIPELINE_BYTES = 40_000_000
+PIPELINE_FACTOR = 1.6
+"""Memory multiplier of a loaded pipeline, as a multiple of its files: en_core_web_sm (15 MB) took 58 MB, pipelines with
+vectors of 77 MB took 133 MB, and those of 261 MB took 404 MB."""
+CALL_BYTES = 60_000_000
+"""Bytes that the analysis of a piece needs (`kernels.pii.entities.PIECE_BYTES`)."""
+_FACTORY = re.compile(r'^factory\s*=\s*"([^"]*(?:transformer|llm)[^"]*)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class SpacyPipeline:
+    """Pipeline of spaCy in a folder."""
+
+    name: str = field(metadata={"identity": False})
+    """Name as the user gave it."""
+    folder: str = field(metadata={"identity": False})
+    """Folder of the pipeline, the same for all workers."""
+    digest: str
+    """Digest (BLAKE2b) of the files."""
+    size_bytes: int
+    """Size of the files."""
+    language: str
+    """Language of the pipeline, such as ``en``."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that a worker holds once."""
+        return PIPELINE_BYTES + int(PIPELINE_FACTOR * self.size_bytes)
+
+
+@dataclass(frozen=True)
+class Presidio:
+    """Entities that presidio finds for `redact_pii`; created by `presidio`."""
+
+    entities: tuple[str, ...]
+    """Entity names of presidio, sorted."""
+    pipeline: SpacyPipeline
+    """The pipeline that finds names and places, and the words around pattern matches."""
+    min_score: float
+    """Lowest score, 0 to 1."""
+    versions: tuple[str, ...] = field(repr=False)
+    """Versions of presidio and spaCy, because other versions may find other entities."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that a worker holds once."""
+        return sum(self.libraries.values()) + self.pipeline.held_bytes
+
+    @property
+    def libraries(self) -> dict[str, int]:
+        """Part of that memory that stays after the run; spaCy imports torch if it is installed."""
+        torch = {"torch": RUNTIME_BYTES} if importlib.util.find_spec("torch") else {}
+        return {"presidio": LIBRARY_BYTES, **torch}
+
+    @property
+    def shared(self) -> dict[str, int]:
+        """Part of that memory that other steps with this pipeline share."""
+        return {f"spaCy {self.pipeline.digest}": self.pipeline.held_bytes}
+
+    @property
+    def call_bytes(self) -> int:
+        """Memory that a call holds for a piece."""
+        return CALL_BYTES
+
+    def find(self, text: str) -> list[Entity]:
+        """Return the entities of a text, in order and without overlaps."""
+        of = self.pipeline
+        return loaded_analyzer(of.folder, of.digest, of.language, self.entities, self.min_score).find(text)
+
+
+def presidio(
+    *,
+    entities: str | Collection[str] = ("PERSON", "LOCATION"),
+    model: str | os.PathLike[str] = "en_core_web_lg",
+    min_score: float = 0.5,
+) -> Presidio:
+    """Configure `redact_pii` to find names, places and the like with presidio and a spaCy pipeline.
+
+    Parameters
+    ----------
+    entities : str or collection of str, default ("PERSON", "LOCATION")
+        Entities to find, by presidio's names: those of the pipeline are ``DATE_TIME``, ``LOCATION``, ``NRP``,
+        ``ORGANIZATION`` and ``PERSON``; those of presidio's patterns include ``URL``, ``CRYPTO`` and ``US_PASSPORT``.
+        The error message for an unknown name lists all.
+    model : str or path, default "en_core_web_lg"
+        A spaCy pipeline: the name of an installed one, or a folder written by ``nlp.to_disk`` that all workers see
+        under this path. Its language must be that of the texts.
+    min_score : float, default 0.5
+        Lowest score of presidio, 0 to 1. Entities found by the pipeline have 0.85.
+
+    Returns
+    -------
+    Presidio
+        Value for ``presidio=`` of `redact_pii`.
+
+    Raises
+    ------
+    MissingExtraError
+        If presidio or spaCy is not installed.
+    InputError
+        If the pipeline is not installed here. Nothing is downloaded.
+    CorruptFileError
+        If its ``meta.json`` cannot be read.
+    ParameterError
+        If ``entities`` is empty or has an unknown name, or one for which the pipeline has no label; if ``min_score`` is
+        not between 0 and 1; or if the pipeline contains a transformer or a language model, whose memory would not be in
+        the plan.
+
+    Notes
+    -----
+    Computes: no; it reads the pipeline's files once for their digest.
+
+    This function imports neither spaCy nor presidio. Only the recognizers of the given entities are loaded, in workers,
+    which download nothing. presidio has no street addresses (``ADDRESS`` of NeMo Curator 0.9); ``LOCATION`` covers the
+    towns and countries in them.
+
+    References
+    ----------
+    .. [1] https://microsoft.github.io/presidio/supported_entities/
+    .. [2] https://spacy.io/models
+
+    Examples
+    --------
+    >>> people = cdf.presidio(entities="PERSON", model="en_core_web_lg")  # doctest: +SKIP
+    >>> docs.pipe(cdf.redact_pii, presidio=people, replacement="hash", key="secret")  # doctest: +SKIP
+    """
+    for package in ("presidio_analyzer", "spacy"):
+        require_package("presidio", package, "presidio")
+    asked = strings_of("presidio", "entities", entities)
+    if not asked:
+        raise ParameterError("presidio: entities is empty. Use at least one, such as 'PERSON'")
+    for name in asked:
+        if name not in ENTITIES:
+            raise ParameterError(f"presidio: entities={name!r} is not one of {', '.join(map(repr, ENTITIES))}")
+    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 <= min_score <= 1:
+        raise ParameterError(f"presidio: min_score={min_score!r} must be from 0 to 1")
+    versions = tuple(importlib.metadata.version(package) for package in ("presidio-analyzer", "spacy"))
+    wanted = tuple(sorted(set(asked)))
+    return Presidio(wanted, _find_pipeline(os.fspath(model), wanted), float(min_score), versions)
+
+
+def _find_pipeline(name: str, entities: tuple[str, ...]) -> SpacyPipeline:
+    folder = _folder(name)
+    meta = _meta(folder)
+    if found := _FACTORY.search((folder / "config.cfg").read_text(encoding="utf-8")):
+        raise ParameterError(
+            f"presidio: the pipeline {name!r} has a {found[1]}, whose memory would not be in the plan. Use one without, "
+            "such as 'en_core_web_lg'"
+        )
+    labels = {label for of_one in meta.get("labels", {}).values() for label in of_one if isinstance(label, str)}
+    can_find = {LABELS[label] for label in labels if label in LABELS}
+    if lacking := [each for each in entities if each not in RECOGNIZERS and each not in can_find]:
+        raise ParameterError(
+            f"presidio: the pipeline {name!r} finds no {' and no '.join(lacking)}. Its labels are "
+            f"{', '.join(sorted(labels)) or 'none'}"
+        )
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    size_bytes = sum(path.stat().st_size for path in files)
+    return SpacyPipeline(name, str(folder), digest_of(files), size_bytes, str(meta.get("lang", "en")))
+
+
+def _folder(name: str) -> Path:
+    """Return the folder of a pipeline's ``config.cfg``."""
+    folder = Path(absolute(name))
+    if not folder.is_dir() and name.isidentifier():
+        package = importlib.util.find_spec(name)
+        if package is not None and package.origin is not None:
+            inside = Path(package.origin).parent
+            meta = _meta(inside)
+            folder = inside / f"{meta.get('lang')}_{meta.get('name')}-{meta.get('version')}"
+    if not (folder / "config.cfg").is_file():
+        how = f"python -m spacy download {name}, or " if name.isidentifier() else ""
+        raise InputError(
+            f"presidio: the spaCy pipeline {name!r} is not installed, and is not downloaded. Use {how}a folder that "
+            "nlp.to_disk wrote"
+        )
+    return folder
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / "meta.json").read_bytes())
+    except (OSError, ValueError) as exc:
+        raise CorruptFileError(f"presidio: {folder / 'meta.json'} cannot be read: {exc}") from exc
+    return found if isinstance(found, dict) else {}

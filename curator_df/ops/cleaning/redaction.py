@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personal data and secrets out of texts: `redact_pii`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import dask.dataframe as dd
+
+from curator_df.core.arguments import strings_of
+from curator_df.core.columns import choose
+from curator_df.errors import ParameterError
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.pii.entities import EntityFinder
+from curator_df.kernels.pii.kinds import KINDS, Kind
+from curator_df.kernels.pii.redaction import RedactionSettings, Replacement, redact_texts
+from curator_df.ops.cleaning.rewriting import SPLICE_FACTOR, rewrite_texts
+
+MAX_KEY_BYTES = 64
+"""Size of a BLAKE2b digest in bytes."""
+HASH_FACTOR = 4.1
+"""Factor of ``replacement="hash"``: a digest takes 24 bytes, an address 6, and the buffer grows by steps of an eighth."""
+LABEL_GROWTH = 1.15
+DIGEST_LENGTH = 17
+"""An entity of one letter and the space after it become a label, or one with a digest, and that space; the buffer grows by
+steps of an eighth."""
+SEGMENT_BYTES = 8_000_000
+"""Memory in Python for one segment of a text that consists of personal data (measured: 3 MB)."""
+
+
+def redact_pii(
+    df: dd.DataFrame,
+    *,
+    kinds: Collection[Kind] = KINDS,
+    replacement: Replacement = "label",
+    key: str | bytes | None = None,
+    presidio: EntityFinder | None = None,
+    text: str = "text",
+) -> dd.DataFrame:
+    """Replace e-mail and IP addresses, phone, card, account and social security numbers and keys; with a model also names.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    kinds : collection of {"key", "email", "iban", "credit_card", "ssn", "ip", "phone"}
+        What the rules find and replace; by default all of them. May be empty with ``presidio``.
+    replacement : {"label", "hash", "mask"}
+        ``"label"``: the kind, as ``<EMAIL>``. ``"hash"``: the kind and a digest of the value, as
+        ``<EMAIL_d521dadfe137a4fe>``, so that the same person stays recognizable as one person. ``"mask"``: an asterisk
+        for each character.
+    key : str or bytes, optional
+        For ``"hash"``: a secret of up to 64 bytes. Without a key, anyone with the texts can recover a number by hashing
+        all possible ones. With the same key every run gives the same digests.
+    presidio : `presidio`, optional
+        Names, places and the like to replace as well: what presidio finds with a spaCy pipeline.
+    text : str, default "text"
+        The text column.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows; null stays null.
+
+    Raises
+    ------
+    ParameterError
+        If ``kinds`` is empty without ``presidio``, or has an unknown name; if ``replacement`` is not one of its
+        choices; if ``key`` is longer than 64 bytes or given with another replacement than ``"hash"``; or if
+        ``presidio`` is of another type.
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block; with
+    ``replacement="hash"`` 4.1 x, if the texts consist of addresses only; with ``presidio`` for ``PERSON`` and
+    ``LOCATION`` 6.4 x, hashed 16.1 x, if the texts consist of one-letter names only, and the pipeline in each worker.
+    Computes: no.
+
+    ============= =======================================================================================
+    kind          what counts
+    ============= =======================================================================================
+    key           keys and tokens in the formats of AWS, GitHub, GitLab, Slack, Stripe, OpenAI, Google, Hugging Face, npm, PyPI
+                  and SendGrid; JSON web tokens; private keys in PEM format; values after ``api_key=``, ``token:``,
+                  ``password=`` and the like, of 20 characters or more, with letters and digits
+    email         addresses with up to 64 characters before the at sign, and what has their form: message IDs, ``user@host``
+                  of social networks. Not versions (``pkg@1.2.3-beta.rc``), files (``icon@2x.png``), ``git@host:path``
+    iban          account numbers with the length for their country and valid check digits; groups may be separated by
+                  spaces or hyphens
+    credit_card   14, 15, 16 or 19 digits, unbroken or in the usual groups, of a known issuer, with a valid check digit
+                  (Luhn); after a word such as ``card`` also 13, 17 or 18 digits. Not after ``EAN``, ``order no.`` and the
+                  like, not in the path of a URL, and not one of several columns of four digits
+    ssn           a valid ``ddd-dd-dddd`` of the USA, but not after ``part no.`` and the like; after ``SSN`` also with other
+                  separators
+    ip            IPv4 with octets up to 255, except those that begin with 0, 127 or 255, which identify nobody, and
+                  versions. Small numbers such as ``2.0.0.4``, and numbers after a product such as ``Chrome/``, count only
+                  after a word such as ``IP``, in a URL, or before a port or network length. IPv6 of global, unique local
+                  or link-local scope with a digit, written with four digits in the first group
+    phone         numbers with ``+``, an assigned country code and a length that fits it, except decimals; ten digits in
+                  North American groups, separated by spaces only after a word such as ``call``; after ``Tel.:``,
+                  ``Fax:`` and the like, in ten languages, 7 to 15 digits
+    ============= =======================================================================================
+
+    A key must have a digit or 16 capital letters, so ``sk-xxxxxxxx...`` is kept. Rules do not find names and street
+    addresses. Where two kinds overlap, the one listed first wins. Different spellings of a value have the same digest:
+    e-mail addresses are hashed in lower case, numbers by their digits. Digests are 8-byte BLAKE2b, keyed, and different
+    for each kind. The result does not depend on blocks or workers. Lines of more than 100,000 bytes are cut after a
+    word; a value that spans such a cut may be missed. The receipt counts ``rows_changed`` and the values found, by
+    kind.
+
+    With ``presidio`` the labels are presidio's names, such as ``<PERSON>``, and digests are computed after collapsing
+    runs of white space to one space. It analyses the original text in separate pieces of at most 4,000 bytes, which end
+    at a line end, or else at a sentence end, or else after a word; 500 bytes without white space are cut too. A name
+    that spans a cut may be found only in part, and a piece without a letter or digit is skipped. Where an entity
+    overlaps with a match of a rule, the rule wins; of two entities the one with the higher score wins, then the longer
+    one, then the first. The plan reserves memory for the pipeline once in each worker, and for a piece in each task.
+    Threads of a worker analyze texts one after the other, so use workers with one thread each.
+
+    References
+    ----------
+    .. [1] ISO/IEC 7812-1 (cards), ISO 13616 and the SWIFT IBAN registry (accounts), RFC 4291 and 4193 (IPv6), E.164 (telephones)
+    .. [2] https://microsoft.github.io/presidio/ (what ``presidio`` finds)
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["Mail me@example.org or call +49 30 1234567."]}), npartitions=1)
+    >>> docs.pipe(redact_pii).compute()["text"][0]
+    'Mail <EMAIL> or call <PHONE>.'
+    >>> docs.pipe(redact_pii, kinds=["email"], replacement="hash", key="secret").compute()["text"][0]
+    'Mail <EMAIL_b82535e2be43db72> or call +49 30 1234567.'
+    >>> docs.pipe(redact_pii, presidio=cdf.presidio(entities=["PERSON"]))  # doctest: +SKIP
+    """
+    chosen = strings_of("redact_pii", "kinds", kinds)
+    for kind in chosen:
+        choose("redact_pii", "kinds", kind, Kind)
+    if presidio is not None and not isinstance(presidio, EntityFinder):
+        raise ParameterError(f"redact_pii: presidio={presidio!r} is not what curator_df.presidio(...) returns")
+    if not chosen and presidio is None:
+        raise ParameterError(
+            f"redact_pii: kinds is empty; name some of {', '.join(map(repr, KINDS))}, or say presidio= for names and places"
+        )
+    choose("redact_pii", "replacement", replacement, Replacement)
+    settings = RedactionSettings(
+        tuple(kind for kind in KINDS if kind in chosen), replacement, _secret(key, replacement), presidio
+    )
+    model: dict[str, Any] = {}
+    if presidio is not None:
+        model = {"held_bytes": presidio.held_bytes, "libraries": presidio.libraries, "shared": presidio.shared}
+    return rewrite_texts(
+        df,
+        "redact_pii",
+        text,
+        redact_texts,
+        {"settings": settings},
+        compiled=kernel_sets.PERSONAL_DATA,
+        peak_factor=_peak_factor(settings),
+        fixed_bytes=SEGMENT_BYTES + (0 if presidio is None else presidio.call_bytes),
+        **model,
+    )
+
+
+def _secret(key: str | bytes | None, replacement: Replacement) -> bytes:
+    if not isinstance(key, (str, bytes, type(None))):
+        raise ParameterError(f"redact_pii: key must be a str or bytes, not {type(key).__name__}")
+    secret = key.encode() if isinstance(key, str) else key or b""
+    if secret and replacement != "hash":
+        raise ParameterError(
+            f"redact_pii: key= is for replacement='hash', and replacement={replacement!r} makes no digests"
+        )
+    if len(secret) > MAX_KEY_BYTES:
+        raise ParameterError(f"redact_pii: key has {len(secret)} bytes; BLAKE2b takes {MAX_KEY_BYTES} at most")
+    return secret
+
+
+def _peak_factor(settings: RedactionSettings) -> float:
+    by_rules = HASH_FACTOR if settings.replacement == "hash" else SPLICE_FACTOR
+    if settings.entities is None or settings.replacement == "mask":
+        return by_rules
+    label = max(map(len, settings.entities.entities)) + len("<>") + DIGEST_LENGTH * (settings.replacement == "hash")
+    return max(by_rules, math.ceil(10 * LABEL_GROWTH * (label + 1) / 2) / 10)

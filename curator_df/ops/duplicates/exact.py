@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drop rows whose content (or any other columns) stood in the input before, exactly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NoReturn
+
+import dask.dataframe as dd
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.arguments import strings_of
+from curator_df.core.backend import backend_of
+from curator_df.core.columns import choose, require_columns
+from curator_df.core.exchange.barrier import Barrier, Keys
+from curator_df.core.exchange.exchange import Keep
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.program import require_addresses
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.errors import BarrierError, ParameterError, SchemaError
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price
+from curator_df.kernels.rows.content_hash import Normalize
+from curator_df.ops.device_blocks import block_hashes, lengths_on_host, ranks_on_host, require_device_text, rows_where
+from curator_df.ops.duplicates.group_table import GroupTable, exact_matches
+from curator_df.ops.duplicates.groups import (
+    find_groups,
+    found_drops,
+    named_by,
+    require_same_parameters,
+    require_same_table,
+)
+
+Survivor = Literal["first", "last", "longest"]
+REASON = "exact_duplicate"
+ALL_ROWS = "which rows go is known only when all have been seen"
+
+
+@dataclass(frozen=True)
+class Best:
+    """Keep the row with the largest or smallest value of a column (see `best`)."""
+
+    column: str
+    """A column of numbers."""
+    which: Literal["max", "min"]
+    """Value that wins. Among equal values the first in input order wins; a missing value loses."""
+
+
+def best(column: str, which: Literal["max", "min"] = "max") -> Best:
+    """Select, among duplicates, the row with the largest (or smallest) value of a column to keep.
+
+    Parameters
+    ----------
+    column : str
+        A column of numbers.
+    which : {"max", "min"}
+        Value that wins. Among equal values the first in input order wins. A missing value loses to any other.
+
+    Returns
+    -------
+    Best
+        For the ``keep=`` of a ``drop_`` operator: ``keep=cdf.best("score")``.
+
+    Raises
+    ------
+    ParameterError
+        If ``which`` is neither of these.
+
+    Notes
+    -----
+    Computes: no.
+
+    Examples
+    --------
+    >>> best("score")
+    Best(column='score', which='max')
+    """
+    choose("best", "which", which, Literal["max", "min"])
+    return Best(column, which)
+
+
+def drop_exact_duplicates(
+    df: dd.DataFrame,
+    *,
+    subset: str | Sequence[str] = "text",
+    normalize: Normalize | None = None,
+    keep: Survivor | Best = "first",
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
+    """Keep one of all rows that have the same text, or the same values in several columns.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    subset : str or list of str
+        Column or columns whose values must all be equal: text, integers, booleans or floats.
+    normalize : {"case_and_spaces"}, optional
+        Compare texts in lower case, with each run of white space as one space and the ends stripped. The texts are not
+        changed.
+    keep : {"first", "last", "longest"} or `best`
+        Which row to keep, independent of blocks and workers: the first or last in input order, the one with the longest
+        text (in characters), or the one with the best value of a column.
+    groups : dask.dataframe.DataFrame, str or path, optional
+        The table that `find_exact_duplicates` returned for this input (or its folder). Nothing is computed again, and
+        the parameters are those it was called with.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The table with a pending drop: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+
+    Raises
+    ------
+    ColumnError
+        If a column is missing.
+    ParameterError
+        If ``groups`` were found for another table, or with other parameters than given here.
+    InputError
+        If ``groups`` were not written by a ``find_`` operator.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks, except when whole texts of one column are compared and the first or the last is
+        kept.
+    BarrierError
+        From ``.compute()`` or ``.head()`` on the result.
+
+    Notes
+    -----
+    Rows: subset, order kept. Columns: same. Backends: pandas; cudf for texts of one column. Peak extra memory: 1.4 x
+    block. Computes: no; writing reads the input once more for each drop.
+
+    The preceding steps run twice: once to hash the rows (MurmurHash3, 128 bits) and once to write them. Only hashes and
+    addresses are exchanged, 24 to 32 bytes per row, in files below the output folder. Null is a value like any other:
+    of all rows without text, one is kept.
+
+    To remove repeated lines or paragraphs from texts, use `remove_repeated_parts`.
+
+    Examples
+    --------
+    >>> import pandas as pd, dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b", "a"]}), npartitions=1)
+    >>> drop_exact_duplicates(docs).columns.tolist()
+    ['text']
+    """
+    if groups is None:
+        return _pending(df, "drop_exact_duplicates", subset, normalize, keep)
+    given = _as_json(subset, normalize, keep)
+    home, found = found_drops(groups, "drop_exact_duplicates")
+    if given != _as_json("text", None, "first"):
+        require_same_parameters("drop_exact_duplicates", found, given)
+    keep = Best(**found["keep"]) if isinstance(found["keep"], dict) else found["keep"]
+    pending = _pending(df, "drop_exact_duplicates", found["subset"], found["normalize"], keep, home)
+    require_same_table(pending, "drop_exact_duplicates", home)
+    return pending
+
+
+def find_exact_duplicates(
+    df: dd.DataFrame,
+    *,
+    subset: str | Sequence[str] = "text",
+    normalize: Normalize | None = None,
+    keep: Survivor | Best = "first",
+    id: str | None = None,  # noqa: A002 - what users call it
+    workdir: str | os.PathLike[str] | None = None,
+    on_error: OnError = "raise",
+    on_oom: OnOom = "retry",
+    storage_options: dict[str, Any] | None = None,
+) -> dd.DataFrame:
+    """Find the groups of equal rows of which `drop_exact_duplicates` would keep one.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    subset, normalize, keep
+        As in `drop_exact_duplicates`.
+    id : str, optional
+        Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
+        preceding steps.
+    workdir : str or path, optional
+        Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
+        where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
+        cluster's ``workdir``.
+    on_error : {"raise", "quarantine"}
+        What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
+        compared; they are in ``_curator/drops/_quarantine/`` of that folder.
+    on_oom : {"retry", "raise"}
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same
+        place.
+    storage_options : dict, optional
+        fsspec options.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        A table on disk, for the ``groups=`` of `drop_exact_duplicates`. Lazy, with a row for each row that is in a
+        group, as for `find_near_duplicates`: with ``id=`` first ``id`` and ``matched_id``; ``address`` (identifies a
+        row of the input), ``file`` and ``offset`` (bytes into the decompressed file, or the row number for Parquet);
+        ``group`` (the address of the row that is kept), ``group_size`` (rows), ``kept``; ``matched_address``,
+        ``matched_file`` and ``matched_offset`` of the row that is kept, and ``jaccard``, which is 1 (the ``matched_``
+        columns and ``jaccard`` are null for the row that is kept). `read_receipt` tells how many rows were compared.
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    ColumnError
+        If a column is missing.
+    NoClusterError
+        If no cluster is running.
+
+    Notes
+    -----
+    Rows: one for each member of a group of two or more. Columns: with ``id=`` ``id`` and ``matched_id``; ``address``,
+    ``file`` and ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and
+    ``matched_offset``: the row that it repeats, and ``jaccard``. Peak extra memory: 1.5 x block. Computes: yes.
+
+    Pass the result to ``drop_exact_duplicates(df, groups=...)``, which then only writes the rows.
+    """
+    pending = _pending(df, "find_exact_duplicates", subset, normalize, keep)
+    parameters = _as_json(subset, normalize, keep)
+    table = named_by(GroupTable(exact_matches), df, "find_exact_duplicates", id)
+    return find_groups(pending, "find_exact_duplicates", parameters, workdir, storage_options, table, on_error, on_oom)
+
+
+def _pending(
+    df: Any,
+    operator: str,
+    subset: str | Sequence[str],
+    normalize: Normalize | None,
+    keep: Survivor | Best,
+    home: Folder | None = None,
+) -> Any:
+    columns = strings_of(operator, "subset", subset)
+    if not columns:
+        raise ParameterError(f"{operator}: subset=[] names no column")
+    require_columns(df, operator, *columns)
+    backend_of(df._meta)  # an error unless it is pandas or cuDF
+    require_device_text(operator, df._meta, columns)
+    require_addresses(df, operator)
+    if normalize is not None:
+        choose(operator, "normalize", normalize, Normalize)
+    rank_column = ranked_by(df, operator, keep)
+    parameters = {"columns": columns, "normalize": normalize, "ranked_by": rank_column}
+    needed = (*columns, rank_column) if rank_column is not None and rank_column in df.columns else columns
+    barrier = Barrier(content_keys, parameters, survivor_policy(operator, keep), REASON, rows_where, home, needed)
+    # One name for both, so that what is found is what is dropped.
+    hash_factor, hash_bytes = hashes_price(normalized=normalize is not None)
+    kernel = BlockKernel(
+        "drop_exact_duplicates",
+        refuse_block,
+        {"operator": "drop_exact_duplicates"},
+        peak_factor=DROP_PEAK_FACTOR,
+        device_peak_factor=1.0 + hash_factor + (COLUMN_FACTOR if rank_column is not None else 0.0),
+        device_fixed_bytes=hash_bytes,
+        peak_is_measured=True,
+        barrier=barrier,
+        compiled=hash_kernels(normalize),
+    )
+    return map_blocks(df, kernel, meta=df._meta)
+
+
+def hash_kernels(normalize: Normalize | None) -> tuple[str, ...]:
+    """Return the kernels that hash texts."""
+    return kernel_sets.CONTENT if normalize is None else kernel_sets.NORMALIZED_CONTENT
+
+
+def _as_json(subset: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best) -> dict[str, Any]:
+    columns = [subset] if isinstance(subset, str) else list(subset)
+    return {"subset": columns, "normalize": normalize, "keep": asdict(keep) if isinstance(keep, Best) else keep}
+
+
+def content_keys(block: Any, *, columns: tuple[str, ...], normalize: Normalize | None, ranked_by: str | None) -> Keys:
+    """Hash the rows of a block, and take values to choose the kept rows by (``"#length"``: characters of the text)."""
+    return ranked_keys(block_hashes(block, columns, normalize=normalize), block, columns, ranked_by)
+
+
+def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, ...], ranked_by: str | None) -> Keys:
+    """Return hashes of the rows of a block, with the values by which the kept row of a group is chosen."""
+    if ranked_by is None:
+        return Keys(hashes)
+    if ranked_by == "#length":
+        lengths: Any = sum(lengths_on_host(block[name]) for name in columns)
+        return Keys(hashes, lengths)
+    return Keys(hashes, *ranks_on_host(block[ranked_by]))
+
+
+def refuse_block(block: Any, *, operator: str, waits_for: str = ALL_ROWS) -> NoReturn:  # noqa: ARG001 - a kernel's face
+    """Refuse to run block by block."""
+    raise BarrierError(
+        f"{operator} is pending: {waits_for}. Looking at its result with head(), len() or compute() needs a running cluster "
+        "(curator_df.start_cluster) and a table that begins with a reader of curator_df. Writing it needs the same: "
+        "checkpoint(df, path), write_parquet or write_jsonl"
+    )
+
+
+def survivor_policy(operator: str, keep: Survivor | Best) -> Keep:
+    """Return which row of a group stays, as an exchange knows it."""
+    if isinstance(keep, Best):
+        return "largest" if keep.which == "max" else "smallest"
+    choose(operator, "keep", keep, Survivor)
+    return "largest" if keep == "longest" else keep
+
+
+def ranked_by(df: Any, operator: str, keep: Survivor | Best) -> str | None:
+    """Return the column by which the kept row is chosen (``"#length"``: by the length of the text), None for a place."""
+    if isinstance(keep, Best):
+        require_columns(df, operator, keep.column)
+        if getattr(df.dtypes[keep.column], "kind", "O") not in "iufb":
+            raise SchemaError(
+                f"{operator}: keep=best({keep.column!r}) needs numbers, the column holds {df.dtypes[keep.column]}"
+            )
+        return keep.column
+    if keep == "longest":
+        return "#length"
+    return None

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Duplicates as a table on disk: run the stages of a pending drop, keep them, and write which row each one matched.
+
+The folder holds the table (``part-*.parquet``) and, in ``_curator/``, the parameters, the receipt and the drops of each range,
+so that a ``drop_`` operator that is given the table computes nothing twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from dask.dataframe.dask_expr import FrameBase
+
+from curator_df.core.columns import choose, is_text, require_columns
+from curator_df.core.duplicates.id_pass import take_ids
+from curator_df.core.exchange.barrier import Found
+from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.memory.held import released_after
+from curator_df.core.planning.apart import require_outside
+from curator_df.core.planning.branches import named_steps
+from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.program import Program, lower
+from curator_df.core.ranges.journal import Identity, Journal, difference
+from curator_df.core.ranges.printed import printed, printed_source
+from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.ranges.set_up import forget_run
+from curator_df.core.receipts.advice import rows_out_of_memory
+from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.core.runner.events import RunStarted, told_run
+from curator_df.core.runner.live_panel import live_panel
+from curator_df.core.runner.progress import passes_bar
+from curator_df.core.runner.run import range_bytes
+from curator_df.core.runner.session import Session, current_session, prepare_kernels
+from curator_df.core.runner.stages import STAGES_FOLDER, StageRunner, stage_identity
+from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.errors import InputError, ParameterError, SchemaError
+from curator_df.io.output.checkpoint import folder_of
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.io.parquet.reader import read_parquet
+from curator_df.ops.duplicates.group_table import GroupTable, TableJob, run_table, table_pieces
+
+DROPS_FOLDER = f"{JOURNAL_FOLDER}/drops"
+PARAMETERS = f"{JOURNAL_FOLDER}/parameters.json"
+KINDS = {"scheme": "near_duplicates", "embedding": "semantic_duplicates", "normalize": "exact_duplicates"}
+"""Kind of the search, by a parameter that only this search has."""
+
+
+def find_groups(
+    pending: Any,
+    operator: str,
+    parameters: Mapping[str, Any],
+    workdir: Any,
+    options: Any,
+    table: GroupTable,
+    on_error: OnError,
+    on_oom: OnOom,
+) -> Any:
+    """Run what a pending drop waits for, keep it, and return the table of groups.
+
+    Parameters
+    ----------
+    pending : dask.dataframe.DataFrame
+        A table whose last step is the pending drop.
+    operator : str
+        Name of the ``find_`` operator, for the folder.
+    parameters : mapping
+        Of the drop, as JSON takes them.
+    workdir : str, path or None
+        Where the folder is made; the cluster's by default.
+    options : dict or None
+        Storage options for fsspec.
+    table : GroupTable
+        How it is made.
+    on_error : {"raise", "quarantine"}
+    on_oom : {"retry", "raise"}
+        As writers have them.
+    """
+    choose(operator, "on_error", on_error, OnError)
+    choose(operator, "on_oom", on_oom, OnOom)
+    session = current_session()
+    session.require_ready()
+    program = lower(pending, spools=True)
+    identity = _identity(program, table)
+    home = _home(session, operator, identity, workdir, options)
+    sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
+    require_outside(program, home)
+    with Journal(home) as journal:
+        if journal.is_started:
+            ranges = journal.resume(identity)
+        else:
+            ranges = program.source.cut(range_bytes(program.source))
+            home.write(PARAMETERS, json.dumps(dict(parameters)).encode())
+            journal.start(identity, ranges)
+        if journal.receipt is None:
+            plan = plan_stream(program, sink, None, session.weigh_client())
+            temporary = home.below(STAGES_FOLDER)
+            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
+            actions = [step.action for step in program.steps]
+            prepare_kernels(session, [program.source, *actions])
+            if session.sampler is not None:
+                session.sampler.take()
+            started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
+            with (
+                live_panel(session),
+                released_after(session, actions, functools.partial(forget_run, stages.run_id)),
+                told_run(session, started),
+                passes_bar() as show,
+            ):
+                kept = home.below(DROPS_FOLDER)
+                before, found = stages.find(program, kept, show)
+                written = _write_table(stages, before, found, table, journal, sink)
+            if not any(done["files"] for done in written):
+                sink.write_empty(table.meta)
+            _finish(
+                journal, sink, program, stages, plan.with_merges(stages.merge_bytes), session, written, _set_aside(kept)
+            )
+            stages.clear()
+            home.delete_tree(STAGES_FOLDER)
+    return read_parquet(home.url, storage_options=options)
+
+
+def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder, dict[str, Any]]:
+    """Return where the drops of a table lie, and the parameters with which they were found.
+
+    Raises
+    ------
+    InputError
+        If it is not such a table, was not finished, or was left by another ``find_`` operator.
+    ParameterError
+        If it is neither a Dask DataFrame nor a path.
+    """
+    if isinstance(groups, FrameBase):
+        folder = folder_of(groups)
+    elif isinstance(groups, (str, os.PathLike)):
+        folder = Folder(os.fspath(groups).rstrip("/"), options or {})
+    else:
+        raise ParameterError(
+            f"{operator}: groups= must be what a find_ operator returned (a Dask DataFrame), or its folder; got "
+            f"{type(groups).__name__}" + (" of pandas" if isinstance(groups, pd.DataFrame) else "")
+        )
+    if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
+        raise InputError(f"{operator}: groups= was read from {folder.url}, where no find_ operator has left its result")
+    parameters: dict[str, Any] = json.loads(folder.read(PARAMETERS))
+    kind = next((kind for name, kind in KINDS.items() if name in parameters), "")
+    if kind and kind not in operator:
+        raise InputError(
+            f"{operator}: groups= were found by find_{kind}; give them to drop_{kind}, or find some for {operator} with "
+            f"find_{operator.partition('_')[2]}"
+        )
+    return folder.below(DROPS_FOLDER), parameters
+
+
+def require_same_parameters(operator: str, found: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise `ParameterError` unless groups were found with what is given, and say what differs."""
+    was, now = _flat(found), _flat(given)
+    if changed := [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]:
+        with_, not_with = (", ".join(f"{name}={of.get(name)!r}" for name in changed) for of in (was, now))
+        raise ParameterError(
+            f"{operator}: groups= were found with {with_}, not with {not_with}; leave those out, or find groups again"
+        )
+
+
+def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters by the names that users give them."""
+    scheme = parameters.get("scheme") or {}
+    return {**{name: value for name, value in parameters.items() if name != "scheme"}, **scheme}
+
+
+def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
+    """Raise `ParameterError` unless the drops were found for this table."""
+    program = lower(pending)
+    before = dataclasses.replace(program, steps=program.steps[:-1])
+    kept = json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
+    now = stage_identity(before, program.steps[-1])
+    if kept["input"] != now.input:
+        raise ParameterError(
+            f"{operator}: groups= were found for another table: it was read from other files, or these have changed since "
+            "(another list, size or modification time). Find them again for this one"
+        )
+    if found := difference(kept, now):
+        raise ParameterError(f"{operator}: groups= were found for another table: {found}. Find them again for this one")
+
+
+def _write_table(
+    stages: StageRunner, before: Program, found: Found, table: GroupTable, journal: Journal, sink: FileSink
+) -> list[dict[str, Any]]:
+    more = () if table.against is None else tuple(table.against.program.source.files)
+    job = TableJob(found, sink, (*before.source.files, *more), table, stages.temporary)
+    if table.id_column is not None:
+        home = stages.temporary
+        ids = take_ids(stages, before, table.id_column, found, table.matches, home, table.against)
+        job = dataclasses.replace(job, ids=ids)
+    pieces = table_pieces(found)
+    return stages.run_tasks(journal, "table", job, pieces, stage=stages.stage, folder=sink.folder, task=run_table)
+
+
+def named_by(table: GroupTable, df: Any, operator: str, column: str | None, against: Any = None) -> GroupTable:
+    """Return the same table with the ids of rows and of the rows that they matched, of a column of text or integers."""
+    if column is None:
+        return table
+    kept = table.against
+    if kept is not None:
+        require_columns(against, f"{operator}: against=", column)
+        kept = dataclasses.replace(kept, program=lower(against[[column]]))
+    for one in (df,) if kept is None else (df, against):
+        require_columns(one, operator, column)
+        dtype = one.dtypes[column]
+        if not is_text(dtype) and getattr(dtype, "kind", "O") not in "iu":
+            raise SchemaError(f"{operator}: id={column!r} needs text or integers, the column holds {dtype}")
+    dtype = "string[pyarrow]" if is_text(df.dtypes[column]) else "Int64"
+    return dataclasses.replace(table, id_column=column, id_dtype=dtype, against=kept)
+
+
+def _identity(program: Program, table: GroupTable) -> Identity:
+    columns = fingerprint([table.id_column, [f"{name} {dtype}" for name, dtype in table.columns.items()]])
+    named, read = named_steps(program.steps), printed_source(program.source)
+    output = printed({"id": table.id_column})
+    return Identity(program.source.fingerprint, program.fingerprint, f"groups {columns}", *named, output, read)
+
+
+def _home(session: Session, operator: str, identity: Identity, workdir: Any, options: Any) -> Folder:
+    parent = workdir if workdir is not None else session.workdir
+    if parent is None:
+        raise ParameterError(
+            f"{operator} needs workdir=: a folder (or URL) that all workers of the cluster you connected to can see"
+        )
+    return Folder(f"{os.fspath(parent).rstrip('/')}/{operator}-{fingerprint(identity)[:16]}", options or {})
+
+
+def _set_aside(drops: Folder) -> tuple[int, int]:
+    """Return how many rows the pass that took keys has put into the quarantine, and how many of them because memory ran out."""
+    with Journal(drops) as journal:
+        last = {done["number"]: done for done in journal.done()}  # of a range that was done twice the last counts
+    rows, for_memory = (
+        sum(done.get(name, 0) for done in last.values()) for name in ("rows_quarantined", "rows_out_of_memory")
+    )
+    return rows, for_memory
+
+
+def _finish(
+    journal: Journal,
+    sink: FileSink,
+    program: Program,
+    stages: StageRunner,
+    projected_bytes: int,
+    session: Session,
+    written: list[dict[str, Any]],
+    set_aside: tuple[int, int],
+) -> None:
+    files = [record for done in written for record in done["files"]]
+    exchange = stages.exchanges[-1]
+    receipt = Receipt(
+        sink.folder.url,
+        rows_read=exchange.keys + set_aside[0],
+        rows_quarantined=set_aside[0],
+        rows_out_of_memory=set_aside[1],
+        quarantine=f"{sink.folder.url}/{DROPS_FOLDER}/{QUARANTINE_FOLDER}" if set_aside[0] else None,
+        rows_written=sum(record.rows for record in files),
+        files=len(files),
+        input_bytes=program.source.input_bytes,
+        output_bytes=sum(record.size_bytes for record in files),
+        steps=[StepReceipt("compare", exchange.keys, exchange.keys, exchange.seconds)],
+        ranges=len(stages.ranges),
+        seconds=exchange.seconds,
+        allowed_bytes=session.layout.allowed_bytes,
+        projected_bytes=projected_bytes,
+        measured_bytes=session.sampler.seen() if session.sampler is not None else 0,
+        timeline=session.sampler.trace() if session.sampler is not None else [],
+        exchanges=stages.exchanges,
+        retries=dict(stages.retries),
+        leaks=stages.leaks,
+    )
+    if receipt.rows_out_of_memory:
+        receipt.advice = [rows_out_of_memory(receipt)]
+        warnings.warn(receipt.advice[0], UserWarning, stacklevel=4)
+    journal.finish(receipt.to_json())

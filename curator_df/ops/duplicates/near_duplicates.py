@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drop rows whose texts are nearly those of another row: MinHash, bands, exact comparison, groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import dask.dataframe as dd
+
+from curator_df.core.arguments import require_integer, require_number
+from curator_df.core.backend import require_backend
+from curator_df.core.columns import require_columns, require_text
+from curator_df.core.exchange.near_barrier import NearBarrier
+from curator_df.core.files.storage import Folder
+from curator_df.core.planning.program import require_addresses
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.errors import ParameterError
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price, signatures_price
+from curator_df.kernels.minhash.candidates import ANCHORS
+from curator_df.kernels.minhash.components import component_names
+from curator_df.kernels.minhash.scheme import Scheme, SchemeName, shingle_unit
+from curator_df.kernels.minhash.stored_signatures import require_stored
+from curator_df.ops.device_blocks import rows_where
+from curator_df.ops.duplicates.exact import Best, Survivor, ranked_by, refuse_block, survivor_policy
+from curator_df.ops.duplicates.group_table import GroupTable
+from curator_df.ops.duplicates.groups import (
+    find_groups,
+    found_drops,
+    named_by,
+    require_same_parameters,
+    require_same_table,
+)
+from curator_df.ops.duplicates.near_groups import near_matches
+from curator_df.ops.duplicates.near_scheme import NearQuestion, chosen_scheme, kept_signatures
+from curator_df.ops.duplicates.near_texts import (
+    same_texts,
+    text_bands,
+    text_checks,
+    text_contents,
+    text_similarities,
+    texts_of,
+)
+from curator_df.ops.host_only import FIXED_WIDTH
+
+REASON = "near_duplicate"
+DROP = "drop_near_duplicates"
+JACCARD_THRESHOLD = 0.8
+"""Least similarity of a pair that is joined, by default."""
+
+
+def drop_near_duplicates(
+    df: dd.DataFrame,
+    *,
+    text: str | None = "text",
+    scheme: Scheme | SchemeName = "default",
+    jaccard_threshold: float | None = JACCARD_THRESHOLD,
+    bands_per_iteration: int | None = None,
+    keep: Survivor | Best = "first",
+    signatures: str | None = None,
+    against: dd.DataFrame | None = None,
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
+) -> dd.DataFrame:
+    """Keep one of all rows whose texts are nearly the same.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    text : str or None
+        The text column. None, with ``signatures``: rows are compared by their signatures alone.
+    scheme : Scheme or str, default "default"
+        Shingles, hashes and bands: a value of `curator_df.minhash` or its name in lower case, such as ``"fineweb"``, or
+        one of your own, ``minhash.FINEWEB.replace(num_bands=20)``. Two texts are candidates if they agree in at least
+        one band; the probability of that for a pair with similarity J is
+        ``1 - (1 - J ** minhashes_per_band) ** num_bands``. The default is that of NeMo Curator, with 64-bit hashes for
+        a billion rows or more.
+    jaccard_threshold : float or None
+        Candidates are compared exactly, and joined if their Jaccard similarity is at least this. None joins all
+        candidates, which is faster, and also drops rows that are less similar.
+    bands_per_iteration : int, optional
+        Number of bands whose buckets are processed before their pairs are merged with the known pairs. More bands need
+        more disk and fewer passes; the result is the same. By default as many as fit into the work memory.
+    keep : {"first", "last", "longest"} or `best`
+        Which row of a group to keep, as for `drop_exact_duplicates`.
+    signatures : str, optional
+        Column made by `add_minhash` with the same scheme except the bands: these may differ, as long as they need
+        no more hashes. Signatures are then not computed again.
+    against : dask.dataframe.DataFrame, optional
+        Table with the signatures of other rows, in the column that ``signatures`` names (by default ``"minhash"``), for
+        example those of data sets curated earlier. A row that is similar to one of these is dropped, whatever ``keep``
+        is; rows of this table are not compared with each other. Similarity is then estimated, from all hashes of both
+        signatures.
+    groups : dask.dataframe.DataFrame, str or path, optional
+        The table that `find_near_duplicates` returned for this input (or its folder). Nothing is computed again, and
+        the parameters are those it was called with.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The table with a pending drop: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+
+    Raises
+    ------
+    ColumnError
+        If a column is missing.
+    ParameterError
+        If a parameter is out of range, or ``groups`` were found for another table or with other parameters.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks, with ``signatures`` or ``against``.
+    BarrierError
+        From ``.compute()`` or ``.head()`` on the result.
+
+    Notes
+    -----
+    Rows: subset, order kept. Columns: same. Backends: pandas; cudf without ``signatures`` and ``against``. Peak extra
+    memory: 1.4 x block. Computes: no; writing reads the input twice more for each drop, once more with
+    ``jaccard_threshold=None``.
+
+    The preceding steps run three times (twice with ``jaccard_threshold=None``): to compute signatures, to fetch the
+    texts to compare, and to write. Groups are transitive: a dropped row may be similar only to another dropped row, not to the
+    one that is kept. Rows with the same text are always joined, including those without text, and with ``normalize=``
+    those left empty by it (white space only). Other rows without a shingle (empty, or white space where shingles are
+    words) are similar to none.
+
+    In a bucket each text is compared with two others, not with all, so the work grows linearly with the number of rows.
+
+    References
+    ----------
+    A. Broder, "On the resemblance and containment of documents", SEQUENCES 1997.
+
+    Examples
+    --------
+    >>> import pandas as pd, dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b", "a"]}), npartitions=1)
+    >>> drop_near_duplicates(docs, scheme="fineweb").columns.tolist()
+    ['text']
+    """
+    chosen = chosen_scheme(df, DROP, scheme)
+    kept = kept_signatures(df, DROP, signatures, against, chosen)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
+    if groups is None:
+        return _pending(df, DROP, question, bands_per_iteration)
+    home, found = found_drops(groups, DROP)
+    default = NearQuestion("text", chosen_scheme(df, DROP, "default"), JACCARD_THRESHOLD, "first", None, None)
+    if question.to_json() != default.to_json():
+        require_same_parameters(DROP, found, question.to_json())
+    pending = _pending(df, DROP, NearQuestion.from_json(found), None, home)
+    require_same_table(pending, DROP, home)
+    return pending
+
+
+def find_near_duplicates(
+    df: dd.DataFrame,
+    *,
+    text: str | None = "text",
+    id: str | None = None,  # noqa: A002 - what users call it
+    scheme: Scheme | SchemeName = "default",
+    jaccard_threshold: float | None = JACCARD_THRESHOLD,
+    bands_per_iteration: int | None = None,
+    keep: Survivor | Best = "first",
+    signatures: str | None = None,
+    against: dd.DataFrame | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+    on_error: OnError = "raise",
+    on_oom: OnOom = "retry",
+    storage_options: dict[str, Any] | None = None,
+) -> dd.DataFrame:
+    """Find the groups of rows of which `drop_near_duplicates` would keep one, and why each row is in its group.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        A chain that begins with `read_jsonl` or `read_parquet`.
+    text, scheme, jaccard_threshold, bands_per_iteration, keep, signatures, against
+        As in `drop_near_duplicates`.
+    id : str, optional
+        Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
+        preceding steps. With ``against``, that table must have the column too.
+    workdir : str or path, optional
+        Folder (or URL) visible to all workers. The result is stored in its own subfolder, complete or interrupted,
+        where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
+        cluster's ``workdir``.
+    on_error : {"raise", "quarantine"}
+        What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
+        compared; they are in ``_curator/drops/_quarantine/`` of that folder.
+    on_oom : {"retry", "raise"}
+        What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same
+        place.
+    storage_options : dict, optional
+        fsspec options.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        A table on disk, for the ``groups=`` of `drop_near_duplicates`. Lazy, with a row for each row that is in a
+        group: with ``id=`` first ``id`` and ``matched_id``; ``address`` (identifies a row of the input), ``file`` and
+        ``offset`` (bytes into the decompressed file, or the row number for Parquet); ``group`` (the address of the row
+        that is kept), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of
+        the most similar row among those it was compared with, and ``jaccard``, their similarity (null with
+        ``jaccard_threshold=None``).
+
+    Raises
+    ------
+    BudgetError
+        If the plan does not fit the budget; nothing has been started.
+    ColumnError
+        If a column is missing.
+    NoClusterError
+        If no cluster is running.
+    ParameterError
+        If a parameter is out of range.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks, with ``signatures`` or ``against``.
+
+    Notes
+    -----
+    Rows: one for each member of a group of two or more. Columns: with ``id=`` ``id`` and ``matched_id``; ``address``,
+    ``file`` and ``offset``; ``group``, ``group_size`` and ``kept``; ``matched_address``, ``matched_file`` and
+    ``matched_offset``: the row that it is most similar to, and ``jaccard``. Peak extra memory: 1.5 x block. Computes:
+    yes.
+
+    Pass the result to ``drop_near_duplicates(df, groups=...)``, which then only writes the rows, or to
+    `describe_near_duplicates`.
+    """
+    operator = "find_near_duplicates"
+    chosen = chosen_scheme(df, operator, scheme)
+    kept = kept_signatures(df, operator, signatures, against, chosen)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
+    pending = _pending(df, operator, question, bands_per_iteration)
+    table = named_by(GroupTable(near_matches, against=kept), df, operator, id, against)
+    return find_groups(pending, operator, question.to_json(), workdir, storage_options, table, on_error, on_oom)
+
+
+def _pending(
+    df: Any, operator: str, question: NearQuestion, bands_per_iteration: int | None, home: Folder | None = None
+) -> Any:
+    text, scheme, signatures = question.text, question.scheme, question.signatures
+    jaccard_threshold = question.jaccard_threshold
+    _require_columns(df, operator, question)
+    _require_backend(df, operator, question)
+    require_addresses(df, operator)
+    if jaccard_threshold is not None:
+        require_number(operator, "jaccard_threshold", jaccard_threshold)
+    if bands_per_iteration is not None:
+        require_integer(operator, "bands_per_iteration", bands_per_iteration)
+    if jaccard_threshold is not None and not 0.0 < jaccard_threshold <= 1.0:
+        raise ParameterError(
+            f"{operator}: jaccard_threshold={jaccard_threshold} is not above 0 and at most 1 (or None)"
+        )
+    if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:
+        raise ParameterError(
+            f"{operator}: bands_per_iteration={bands_per_iteration} is not from 1 to num_bands={scheme.num_bands}"
+        )
+    ranked = ranked_by(df, operator, question.keep)
+    of_keys = [text if signatures is None else signatures, text if ranked == "#length" else ranked]
+    barrier = NearBarrier(
+        bands=text_bands,
+        contents=text_contents,
+        same=same_texts,
+        checks=text_checks,
+        texts=texts_of,
+        similarities=text_similarities,
+        components=component_names,
+        parameters={
+            "text": text,
+            "scheme": dataclasses.replace(scheme, name="", source=""),
+            "ranked_by": ranked,
+            "signatures": signatures,
+        },
+        num_bands=scheme.num_bands,
+        anchors=ANCHORS,
+        verify=jaccard_threshold,
+        keep=survivor_policy(operator, question.keep),
+        reason=REASON,
+        keep_rows=rows_where,
+        bands_per_iteration=bands_per_iteration,
+        home=home,
+        columns=tuple(dict.fromkeys(name for name in of_keys if name is not None)),
+        text_columns=tuple(name for name in (text or signatures,) if name is not None),
+        against=question.against,
+        measure="jaccard",
+    )
+    laid_factor, signature_bytes = signatures_price(scheme)
+    hash_factor, hash_bytes = hashes_price(normalized=False)
+    kernel = BlockKernel(
+        DROP,
+        refuse_block,
+        {"operator": DROP},
+        peak_factor=DROP_PEAK_FACTOR,
+        device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
+        device_fixed_bytes=max(signature_bytes, hash_bytes),
+        peak_is_measured=True,
+        barrier=barrier,
+        compiled=_kernels(question),
+    )
+    return map_blocks(df, kernel, meta=df._meta)
+
+
+def _kernels(question: NearQuestion) -> tuple[str, ...]:
+    """Return the kernels of the drop, and those of the table whose signatures are compared."""
+    bits, unit = question.scheme.use_64_bit_hash, shingle_unit(question.scheme)
+    needed = kernel_sets.near_duplicates(unit, use_64_bit_hash=bits, compares_texts=question.text is not None)
+    program = None if question.against is None else question.against.program
+    if program is None:  # groups that were found need no comparison any more
+        return needed
+    parts = (program.source, *(step.action for step in program.steps))
+    return (*needed, *(kernel for part in parts for kernel in getattr(part, "compiled", ())))
+
+
+def _require_backend(df: Any, operator: str, question: NearQuestion) -> None:
+    if question.signatures is not None or question.against is not None:
+        require_backend(df._meta, f"{operator} with signatures= or against=", "pandas", because=FIXED_WIDTH)
+
+
+def _require_columns(df: Any, operator: str, question: NearQuestion) -> None:
+    if question.text is not None:
+        require_text(df, operator, question.text)
+    elif question.signatures is None:
+        raise ParameterError(f"{operator}: text=None needs signatures=, the column that add_minhash made")
+    elif question.keep == "longest":
+        raise ParameterError(f"{operator}: keep='longest' needs the text column; text=None was given")
+    if question.signatures is not None:
+        require_columns(df, operator, question.signatures)
+        require_stored(df.dtypes[question.signatures], question.signatures, question.scheme)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Report on the groups that `find_near_duplicates` found: groups by size, pairs by similarity, and what the settings miss."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask.dataframe.dask_expr import FrameBase
+
+from curator_df.core.planning.program import lower
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.errors import ParameterError
+from curator_df.io.output.checkpoint import read_receipt
+from curator_df.io.parquet.reader import read_parquet
+from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.ops.duplicates.groups import found_drops
+from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates
+from curator_df.ops.rows.row_lookup import rows_at
+
+OPERATOR = "describe_near_duplicates"
+
+
+@dataclass(frozen=True, repr=False)
+class NearDuplicateReport:
+    """The report of `describe_near_duplicates`. It displays itself in terminals and notebooks."""
+
+    rows: int
+    """Rows that were examined."""
+    rows_in_groups: int
+    """Rows that are in a group of two or more."""
+    rows_going: int
+    """Rows that `drop_near_duplicates` drops."""
+    compared: int | None
+    """Pairs of different texts that were compared exactly; None with ``jaccard_threshold=None``."""
+    precision: float | None
+    """Share of the compared pairs that were similar enough, that is, the precision of agreement in a band."""
+    recall: float | None
+    """Estimated share of all pairs at or above ``jaccard_threshold`` that agree in a band: pairs found, over pairs found
+    divided by the probability of finding a pair of their similarity. It ignores pairs that were not compared because their bucket
+    was large, and pairs that are joined through other rows."""
+    sizes: pd.DataFrame
+    """Index ``rows``: group size. Columns: ``groups`` (number of groups) and ``going`` (rows to drop)."""
+    similarities: pd.DataFrame
+    """Index ``jaccard``: lower end of a bin. Columns: ``compared`` (pairs) and ``chance`` (probability of finding one)."""
+    largest: pd.DataFrame
+    """The largest groups: ``group``, ``group_size``, and ``file`` and ``offset`` of the row that is kept."""
+    examples: pd.DataFrame | None
+    """Some rows of these groups: ``group``, ``kept``, ``jaccard`` (with the row that it matched), ``file``, ``offset``, and the
+    beginning of ``text``. The row that is kept comes first, then those least similar to their match. None without ``docs``."""
+    settings: dict[str, Any]
+    """The parameters, and bands per iteration, iterations, number of buckets and size of the largest."""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the report as (name, value) lines."""
+        share = self.rows_going / self.rows if self.rows else 0.0
+        found = [
+            (
+                "rows",
+                f"{self.rows:,}, of which {self.rows_in_groups:,} are in {int(self.sizes['groups'].sum()):,} groups",
+            ),
+            ("go", f"{self.rows_going:,} ({share:.2%})"),
+        ]
+        if self.compared is not None:
+            shown = "none was compared" if self.precision is None else f"{self.precision:.1%} of them similar enough"
+            found.append(("pairs", f"{self.compared:,} compared, {shown}"))
+        if self.recall is not None:
+            found.append(
+                ("recall", f"about {self.recall:.1%} of the pairs at or above {self.settings['jaccard_threshold']}")
+            )
+        scheme = self.settings["scheme"]
+        shingles = f"{scheme['ngram_size']} {scheme['ngrams']}, {64 if scheme['use_64_bit_hash'] else 32} bits"
+        bands = f"{scheme['num_bands']} bands of {scheme['minhashes_per_band']}"
+        found.append(("scheme", f"{shingles}, {bands}, {self.settings['bands_per_iteration']} bands an iteration"))
+        return found
+
+    def __str__(self) -> str:
+        head = "\n".join(f"{name:<10} {value}" for name, value in self.lines())
+        return "\n\n".join(
+            [head, str(self.sizes.head(10)), *(table.to_string(index=False) for table in self._tables())]
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self.lines()
+        )
+        tables = "".join(table.to_html(index=False) for table in self._tables())
+        return f"<table>{rows}</table>{self.sizes.head(10).to_html()}{tables}"
+
+    def _tables(self) -> list[pd.DataFrame]:
+        return [self.largest] if self.examples is None else [self.largest, self.examples]
+
+
+def describe_near_duplicates(
+    groups: dd.DataFrame | str | os.PathLike[str],
+    *,
+    docs: dd.DataFrame | None = None,
+    largest: int = 5,
+    examples: int = 3,
+    max_chars: int = 200,
+) -> NearDuplicateReport:
+    """Report the groups by size, pairs by similarity, and an estimate of the share of pairs that the settings miss.
+
+    Parameters
+    ----------
+    groups : dask.dataframe.DataFrame, str or path
+        The table that `find_near_duplicates` returned, or its folder.
+    docs : dask.dataframe.DataFrame, optional
+        The table in which the groups were found. With it the report shows texts of the largest groups. To judge
+        ``jaccard_threshold``, look at the texts of pairs that are only just similar enough.
+    largest : int
+        Number of largest groups to list.
+    examples : int
+        With ``docs``: number of rows to show of each of these groups, at least 1.
+    max_chars : int
+        With ``docs``: number of characters to show of each text, at least 1.
+
+    Returns
+    -------
+    NearDuplicateReport
+        A report: groups by size, pairs by similarity, precision and recall, examples. It displays itself in terminals
+        and notebooks.
+
+    Raises
+    ------
+    InputError
+        If ``groups`` were not written by `find_near_duplicates`.
+    ParameterError
+        If the groups were found in a table other than ``docs``, or a number is out of range.
+    ExpressionError
+        If a step of ``docs`` needs more than one block, or the range of its block.
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: with ``docs`` 8 MB in this process, or the whole file if it was compressed
+    as a whole. Computes: yes, from two columns of the table on disk, and with ``docs`` the parts of the input that
+    contain the examples.
+    """
+    for name, value in (("largest", largest), ("examples", examples), ("max_chars", max_chars)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ParameterError(f"{OPERATOR}: {name}={value!r} is not a whole number from 1 up")
+    _, parameters = found_drops(groups, OPERATOR)
+    table = groups if isinstance(groups, FrameBase) else read_parquet(os.fspath(groups))
+    receipt = read_receipt(groups)
+    details = receipt.exchanges[-1].details
+    staying = table[table["kept"]]
+    members = table["group_size"].value_counts().compute()
+    sizes = _sizes(members.sort_index(ascending=False), staying["group_size"].value_counts().compute())
+    top = staying[["group", "group_size", "file", "offset"]].nlargest(largest, "group_size").compute()
+    shown = None
+    if docs is not None:
+        if parameters["text"] is None:
+            raise ParameterError(
+                f"{OPERATOR}: groups= were found by signatures alone; there is no text to show of docs="
+            )
+        drop_near_duplicates(docs, groups=groups)  # raises if they were found for another table
+        shown = _examples(docs, table, top, examples, max_chars, parameters["text"])
+    similarities, precision, recall = _pairs(details, Scheme(**parameters["scheme"]), parameters["jaccard_threshold"])
+    return NearDuplicateReport(
+        rows=receipt.rows_read,
+        rows_in_groups=int((sizes.index * sizes["groups"]).sum()),
+        rows_going=int(sizes["going"].sum()),
+        compared=details.get("compared"),
+        precision=precision,
+        recall=recall,
+        sizes=sizes,
+        similarities=similarities,
+        largest=top.reset_index(drop=True),
+        examples=shown,
+        settings={**parameters, **{name: details[name] for name in SETTINGS}},
+    )
+
+
+def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, max_chars: int, text: str) -> pd.DataFrame:
+    """Return rows of the largest groups, with the beginning of their texts."""
+    columns = ["group", "kept", "jaccard", "address", "file", "offset"]
+    chosen: dict[str, Any] = {"groups": top["group"].tolist(), "examples": examples}
+    kernel = BlockKernel(OPERATOR, _first_of_groups, chosen, peak_factor=1.0)
+    some = map_blocks(table[columns], kernel, meta=table[columns]._meta)
+    rows = _first_of_groups(some.compute(), **chosen)
+    texts = rows_at(lower(docs), rows["address"].to_numpy(dtype=np.int64), OPERATOR)[text]
+    rows["text"] = texts.str.slice(0, max_chars).reindex(rows["address"]).to_numpy()
+    return rows.drop(columns="address").reset_index(drop=True)
+
+
+def _first_of_groups(rows: pd.DataFrame, groups: list[int], examples: int) -> pd.DataFrame:
+    """Return of each of these groups the row that stays, and then those least like what they matched."""
+    members = rows[rows["group"].isin(groups)].reset_index(
+        drop=True
+    )  # the index of a table on disk has a name of its own
+    place = members["group"].map({group: place for place, group in enumerate(groups)})
+    members = members.assign(place=place, goes=~members["kept"]).sort_values(["place", "goes", "jaccard", "address"])
+    return members.groupby("place").head(examples).drop(columns=["place", "goes"])
+
+
+def _sizes(members: pd.Series, staying: pd.Series) -> pd.DataFrame:
+    """Return groups and rows that go, by the rows of the group, from how many rows there are and how many stay."""
+    rows = members.index.astype(np.int64)
+    going = (members - staying.reindex(members.index, fill_value=0)).to_numpy(dtype=np.int64)
+    groups = members.to_numpy(dtype=np.int64) // rows
+    return pd.DataFrame({"groups": groups, "going": going}, index=pd.Index(rows, name="rows"))
+
+
+SETTINGS = ("bands_per_iteration", "iterations", "buckets", "largest_bucket")
+
+
+def _pairs(
+    details: dict[str, Any], scheme: Scheme, jaccard_threshold: float | None
+) -> tuple[pd.DataFrame, float | None, float | None]:
+    """Return compared pairs by similarity, precision and recall."""
+    counts = np.array(details.get("compared_by_similarity", []), dtype=np.int64)
+    edges = np.linspace(0, 1, len(counts) + 1)
+    middles = (edges[:-1] + edges[1:]) / 2
+    chances = scheme.candidate_probability(middles)
+    index = pd.Index(edges[:-1].round(4), name="jaccard")
+    table = pd.DataFrame({"compared": counts, "chance": chances}, index=index)
+    if jaccard_threshold is None or not counts.sum():
+        return table, None, None
+    similar = middles >= jaccard_threshold
+    found = counts[similar]
+    recall = float(found.sum() / (found / chances[similar]).sum()) if found.sum() else None
+    return table, details["joined"] / int(counts.sum()), recall

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apply a profile of rules to a text column: `keep_profile` filters, `add_profile` only says what would go and why.
+
+Every metric that the profile needs is counted while a text is read once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+
+from curator_df.core.backend import backend_of
+from curator_df.core.columns import refuse_columns
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.errors import ParameterError
+from curator_df.kernels.metrics.catalog import work_factor
+from curator_df.kernels.metrics.measure import metric_kernels
+from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.kernels.text.buffers import repeated_texts
+from curator_df.ops.device_blocks import (
+    device_prices,
+    judged_on_device,
+    kept_on_device,
+    require_device_profile,
+    with_text_column,
+)
+from curator_df.ops.filters.published import profile_of
+from curator_df.ops.filters.reject_reasons import PASSES, reasons_of
+from curator_df.ops.filters.rules import MISSING_TEXT, Profile
+from curator_df.ops.filters.user_metrics import slow_path, user_factor
+from curator_df.ops.filters.verdicts import judge, metrics_meta, require_measurable, with_metrics
+
+# Measured (benchmarks/kernel_memory.py, 32 MB of text, nearly every row kept): 1.00 on prose, one-letter words,
+# CJK and one huge row, 1.02 on rows of 100 bytes. With 8 metrics 1.83 on rows of 100 bytes: the columns cost 80 bytes a
+# row, so that shorter texts cost more than this factor says. add_profile: 0.01 and, on rows of 100 bytes, 0.75.
+KEEP_PEAK_FACTOR = 1.2
+METRICS_PEAK_FACTOR = 0.9
+"""For every 10 columns of metrics, or fewer."""
+ADD_PEAK_FACTOR = 0.1
+STORED_ADD_PEAK_FACTOR = 0.6
+"""`add_profile` on stored metrics, where rows may hold nine numbers and nothing else: 0.51 measured (`keep_profile`: 1.13)."""
+WORK_PEAK_FACTOR = 0.2
+"""Beside what the pass holds of the longest text (`work_factor`). Its tables are gone before rows are copied."""
+
+
+def keep_profile(
+    df: dd.DataFrame,
+    profile: Profile | str,
+    *,
+    text: str = "text",
+    add_metrics: bool = False,
+    from_metrics: bool = False,
+) -> dd.DataFrame:
+    """Keep the rows whose text passes every rule of a profile.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    profile : Profile or str
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
+    text : str, default "text"
+        The text column.
+    add_metrics : bool, default False
+        Add a column for each metric that the profile uses (``Int64`` or ``Float64``).
+    from_metrics : bool, default False
+        Evaluate the rules on the columns added by `add_metrics`, without reading text: trying another threshold takes
+        one pass over numbers. A row without a metric is dropped as ``missing_text``.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The rows that pass, in order, with their index. A row whose text is null is dropped as ``missing_text``.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing, or the column of a metric already exists; if a rule refers to a column of another
+        operator that is missing; with ``from_metrics``, if any column is missing.
+    MissingExtraError
+        If words are split by ICU and icu4py is not installed.
+    OperatorError
+        When computing, if a user-defined metric returns anything but numbers.
+    ParameterError
+        If ``profile`` is not a profile, or ``add_metrics`` and ``from_metrics`` are both given.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks and a metric of the profile, or its words, have no GPU kernel (docs/gpu.md), or
+        with ``from_metrics``.
+
+    Notes
+    -----
+    Rows: subset. Columns: same; with ``add_metrics=True`` plus a column for each metric. Backends: pandas; cudf where
+    every metric has a GPU kernel (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.2 x block; with
+    ``add_metrics=True`` 2.1 x block for up to 10 metrics; at least 4.2 x block with rules on repeated lines or n-grams,
+    on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block, with those of DCLM
+    (``docs/profiles.md#parity-with-dclm``) 16.2 x block; with two user-defined metrics 5.4 x block, plus the memory of
+    their functions. Computes: no.
+
+    With ``add_metrics`` every 10 further metrics take another 0.9 x. With C4 sentences by datatrove's words the peak is
+    at least 10.2 x. Each user-defined metric (`UserMetric`) takes another 0.2 x, and the peak is at least 5.2 x if one
+    is computed from a document.
+
+    A dropped row is counted under the reason of the first rule that it breaks. With ``rejects=`` of a writer the
+    dropped rows are written, with the reason and the value that broke the rule. `add_profile` drops no rows and adds
+    the reason as a column.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> from curator_df import Profile, Rule
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no", None]}), npartitions=1)
+    >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))
+    >>> docs.pipe(keep_profile, profile, add_metrics=True).compute()
+                     text  word_count
+    0  to be or not to be           6
+    """
+    profile = profile_of("keep_profile", profile)
+    require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics)
+    if backend_of(df._meta) == "cudf":
+        require_device_profile("keep_profile", profile, from_metrics=from_metrics)
+    if add_metrics:
+        if from_metrics:
+            raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
+        refuse_columns(df, "keep_profile", *profile.made_metrics, parameter=None)
+    parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
+    factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
+    prices = device_prices(profile.text_metrics, profile.stop_words, KEEP_PEAK_FACTOR)
+    kernel = BlockKernel(
+        "keep_profile", keep_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
+    )
+    return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.made_metrics) if add_metrics else df._meta)
+
+
+def add_profile(
+    df: dd.DataFrame,
+    profile: Profile | str,
+    *,
+    text: str = "text",
+    into: str = "reason",
+    add_metrics: bool = True,
+    from_metrics: bool = False,
+) -> dd.DataFrame:
+    """Add the reason why a profile would drop each row, and the metrics that it uses.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    profile : Profile or str
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
+    text : str, default "text"
+        The text column.
+    into : str, default "reason"
+        Name of the new column of reasons; null for a row that passes.
+    add_metrics : bool, default True
+        Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null.
+    from_metrics : bool, default False
+        Evaluate the rules on the columns added by `add_metrics`, without reading text; no metrics are added then.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows with the new columns at the end.
+
+    Raises
+    ------
+    ColumnError
+        If the text column is missing, or a new column already exists; if a rule refers to a column of another operator
+        that is missing; with ``from_metrics``, if any column is missing.
+    MissingExtraError
+        If words are split by ICU and icu4py is not installed.
+    OperatorError
+        When computing, if a user-defined metric returns anything but numbers.
+    UnsupportedBackendError
+        As in `keep_profile`.
+
+    Notes
+    -----
+    Rows: same. Columns: plus ``reason`` and, unless ``add_metrics=False``, a column for each metric of the profile.
+    Backends: pandas; cudf where every metric has a GPU kernel (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.0 x
+    block for up to 10 metrics, with ``add_metrics=False`` 0.2 x block; at least 4.2 x block with rules on repeated
+    lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block. Computes: no.
+
+    With ``from_metrics`` the reason takes 0.6 x. Every 10 further metrics take another 0.9 x. Each user-defined metric
+    (`UserMetric`) takes another 0.2 x plus the memory of its function, and the peak is at least 5.2 x if one is
+    computed from a document.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> from curator_df import Profile, Rule
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no"]}), npartitions=1)
+    >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))
+    >>> docs.pipe(add_profile, profile).compute()
+                     text     reason  word_count
+    0  to be or not to be       <NA>           6
+    1                  no  too_short           1
+    """
+    profile = profile_of("add_profile", profile)
+    require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
+    if backend_of(df._meta) == "cudf":
+        require_device_profile("add_profile", profile, from_metrics=from_metrics)
+    add_metrics = add_metrics and not from_metrics
+    metrics = profile.made_metrics if add_metrics else ()
+    if into in metrics:
+        raise ParameterError(f"add_profile: into={into!r} is the name of a metric of {profile.name!r}")
+    refuse_columns(df, "add_profile", into)
+    refuse_columns(df, "add_profile", *metrics, parameter=None)
+    parameters = {
+        "profile": profile,
+        "text": text,
+        "reason": into,
+        "add_metrics": add_metrics,
+        "from_metrics": from_metrics,
+    }
+    rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
+    factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
+    prices = device_prices(profile.text_metrics, profile.stop_words, ADD_PEAK_FACTOR)
+    kernel = BlockKernel(
+        "add_profile", add_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
+    )
+    meta = with_text_column(df._meta, into)
+    return map_blocks(df, kernel, meta=metrics_meta(meta, metrics) if add_metrics else meta)
+
+
+def keep_profile_block(
+    block: Any, *, profile: Profile, text: str, add_metrics: bool, from_metrics: bool = False
+) -> Outcome:
+    """Kernel of `keep_profile`."""
+    if backend_of(block) == "cudf":
+        return kept_on_device(block, text, profile, add_metrics=add_metrics)
+    verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
+    passes = verdicts.codes == PASSES
+    kept = keep_rows(block, passes)
+    if add_metrics:
+        missing = verdicts.codes == len(profile.rules)
+        kept = with_metrics(kept, verdicts.metrics, profile.made_metrics, missing, passes)
+    counted = np.bincount(verdicts.codes[~passes], minlength=len(profile.rules) + 1)
+    reasons = (*profile.reasons, MISSING_TEXT)
+    dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
+    return Outcome(kept, dropped, rejects=lambda: _rejects(keep_rows(block, ~passes), text, profile, from_metrics))
+
+
+def add_profile_block(
+    block: Any, *, profile: Profile, text: str, reason: str, add_metrics: bool, from_metrics: bool = False
+) -> Any:
+    """Kernel of `add_profile`."""
+    if backend_of(block) == "cudf":
+        return judged_on_device(block, text, profile, reason=reason, add_metrics=add_metrics)
+    verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
+    added = block.assign(**{reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)})
+    missing = verdicts.codes == len(profile.rules)
+    return with_metrics(added, verdicts.metrics, profile.made_metrics if add_metrics else (), missing)
+
+
+def _rejects(
+    rows: pd.DataFrame, text: str, profile: Profile, from_metrics: bool
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Measure the removed rows once more: nothing is kept for a run that does not ask for rejects."""
+    verdicts = judge(rows, profile, text, from_metrics=from_metrics, with_metrics=True)
+    return rows, reasons_of(verdicts.codes, verdicts.metrics, profile)
+
+
+def _about(profile: Profile, from_metrics: bool) -> dict[str, Any]:
+    """Return what a kernel declares in addition to its factor."""
+    if from_metrics:
+        return {"peak_is_measured": True}
+    return {
+        "peak_is_measured": True,
+        "is_users": bool(profile.user_metrics),
+        "slow_path": slow_path(profile.user_metrics),
+        "compiled": metric_kernels(profile.text_metrics, profile.words, profile.stop_words),
+    }
+
+
+def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool, from_metrics: bool) -> float:
+    columns = METRICS_PEAK_FACTOR * -(-len(profile.made_metrics) // 10) if add_metrics else 0
+    work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
+    return user_factor(max(rows + columns, work), () if from_metrics else profile.user_metrics)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look up published profiles and MinHash schemes by their names, for operators that take either the value or its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from curator_df.core.arguments import did_you_mean
+from curator_df.errors import ParameterError
+from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.ops.filters.rules import Profile
+
+Published = TypeVar("Published", Profile, Scheme)
+
+
+def profile_of(operator: str, profile: Profile | str) -> Profile:
+    """Return a profile, or the published one of this name; raise `ParameterError` if there is none."""
+    if isinstance(profile, Profile):
+        return profile
+    from curator_df import profiles  # they are made of classes of this layer
+
+    listed = {found.name: found for found in map(vars(profiles).get, profiles.__all__) if isinstance(found, Profile)}
+    return _named(operator, "profile", profile, listed, "a Profile")
+
+
+def scheme_of(operator: str, scheme: Scheme | str) -> Scheme:
+    """Return a scheme, or the published one of this name; raise `ParameterError` if there is none."""
+    return scheme if isinstance(scheme, Scheme) else _named(operator, "scheme", scheme, schemes(), "a Scheme")
+
+
+def schemes() -> dict[str, Scheme]:
+    """Return the published schemes by name."""
+    from curator_df.profiles import minhash
+
+    return {found.name.lower(): found for found in vars(minhash).values() if isinstance(found, Scheme)}
+
+
+def _named(operator: str, parameter: str, value: Any, listed: Mapping[str, Published], kind: str) -> Published:
+    if isinstance(value, str) and value in listed:
+        return listed[value]
+    names = ", ".join(map(repr, listed))
+    hint = did_you_mean(value, listed) if isinstance(value, str) else ""
+    raise ParameterError(
+        f"{operator}: {parameter}={value!r} is neither {kind} nor the name of a published one.{hint} The names are: {names}"
+    )

