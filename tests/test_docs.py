@@ -23,9 +23,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.memory.budget import choose_layout
-from curator_df.core.memory.held import release_held
+from curator_df.core.memory.process_cache import release_held
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES
-from curator_df.core.planning.task_factor import fitting_block
+from curator_df.core.planning.task_factor import largest_block
 from curator_df.core.sizes import read_size
 from curator_df.io import text_files
 from curator_df.io.jsonl import reader as jsonl
@@ -237,9 +237,9 @@ def test_the_layouts_on_the_memory_page_are_those_that_are_chosen():
         layout = choose_layout(read_size("memory", allowed), cpus=int(cpus))
         assert workers == ("this process" if layout.in_process else str(layout.workers))
         assert int(threads) == layout.threads
-        longest = fitting_block(layout.thread_bytes, factor)
+        longest = largest_block(layout.thread_bytes, factor)
         expected = [layout.reserved_bytes, layout.work_bytes, layout.thread_bytes]
-        expected += [min(longest, MAX_DEFAULT_BLOCK_BYTES), longest, fitting_block(layout.exclusive_bytes, factor)]
+        expected += [min(longest, MAX_DEFAULT_BLOCK_BYTES), longest, largest_block(layout.exclusive_bytes, factor)]
         for size, value in zip(sizes, expected, strict=True):
             assert float(size.replace(",", "")) == pytest.approx(value / 1e6, abs=0.51 if "." not in size else 0.051)
 

@@ -111,7 +111,8 @@ def _compile_batch(kernels: Sequence[str], done: Callable[[str], None]) -> str:
     # which is for work.
     program = (
         f"import sys, resource; sys.path[:] = {sys.path!r}; hard = resource.getrlimit(resource.RLIMIT_DATA)[1]; "
-        "resource.setrlimit(resource.RLIMIT_DATA, (hard, hard)); from curator_df.kernels.compiling.compiled import compile_named\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))\n"
+        "from curator_df.kernels.compiling.compiled import compile_named\n"
         "for name in compile_named(sys.argv[1:]): print(name, flush=True)"
     )
     command = [sys.executable, "-c", program, *kernels]

@@ -13,7 +13,7 @@ import dask
 from distributed import Client
 from distributed.security import Security
 
-from curator_df.cluster.clock import watch_streams
+from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices

@@ -22,7 +22,7 @@ from distributed.security import Security
 from distributed.utils import get_ip
 
 from curator_df.cluster.batch import BatchSystem, JobRequest, request_jobs
-from curator_df.cluster.clock import watch_streams
+from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper

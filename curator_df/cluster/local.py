@@ -27,13 +27,20 @@ from distributed import LocalCluster, wait
 from distributed.security import Security
 
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
-from curator_df.cluster.clock import watch_streams
+from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
 from curator_df.cluster.encryption import as_security
+from curator_df.cluster.memory_check import (
+    Held,
+    fits,
+    measure_held,
+    refuse_beside_another,
+    require_room,
+    smaller_layout,
+)
 from curator_df.cluster.preload import KERNEL_BYTES, WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments, require_processes_for
-from curator_df.cluster.room import Held, fits, measure_held, refuse_beside_another, require_room, smaller_layout
 from curator_df.cluster.settings import (
     LOG_MESSAGES,
     PRELOAD,

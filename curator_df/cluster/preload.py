@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepare a worker process before its first task: import what tasks need, then set its hard data limit.
 
-It also prevents a clock that is set back from stopping messages (`curator_df.cluster.clock`). Dask loads this as a worker
+It also prevents a clock that is set back from stopping messages (`curator_df.cluster.clock_jump`). Dask loads this as a worker
 preload, so a worker that a nanny restarts gets its limit as well. The bytes come in the environment variable
 ``CURATOR_DF_WORK_BYTES``.
 
@@ -23,10 +23,10 @@ from typing import Any
 from distributed import Nanny, Status
 
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, enter_worker_cgroup
-from curator_df.cluster.clock import send_what_waits
-from curator_df.core.memory.held import release_held
+from curator_df.cluster.clock_jump import send_what_waits
 from curator_df.core.memory.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.core.memory.peak import counted_bytes, private_bytes, resident_bytes
+from curator_df.core.memory.process_cache import release_held
 from curator_df.core.memory.wall import WALL_VARIABLE, note_end_by_nanny, stand_in, weigh_idle
 from curator_df.kernels.compiling.compile_cache import refuse_to_compile
 

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.arguments import absolute
+from curator_df.core.files.retry import is_transient, retry_transient
 from curator_df.core.files.storage import file_system
-from curator_df.core.files.transient import is_transient, patiently
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.io.formats import ways_out
 from curator_df.io.glob_match import MAGIC, URL, finds
@@ -460,7 +460,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
         raise ParameterError(f"chained URLs are not supported: {url!r}. Pass the URLs of the files themselves")
     system, path = file_system(url, options)
     try:
-        infos = patiently(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
+        infos = retry_transient(f"list {url!r}", lambda: _remote_infos(system, path, suffixes))
     except (CuratorError, OSError):
         raise
     except Exception as exc:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a model on a text column, in a worker: tokenize on the CPU, batch by length, and restore the order of the rows.
 
-A process loads a model once (`core.memory.held`), on CPUs or on its GPU (`devices`). Tasks of several threads use it
+A process loads a model once (`core.memory.process_cache`), on CPUs or on its GPU (`devices`). Tasks of several threads use it
 concurrently, each with one thread of torch, so that the model uses no more CPUs than there are worker threads. If less was
 requested (`core.memory.resources`), texts are tokenized while other tasks use the model.
 """
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.core.extras import missing_extra
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
 from curator_df.core.memory.torch_memory import bound_torch
 from curator_df.errors import ParameterError

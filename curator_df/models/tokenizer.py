@@ -18,7 +18,7 @@ import pandas as pd
 
 from curator_df.core.arguments import path_of
 from curator_df.core.extras import missing_extra, require_package
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.kernels.text.buffers import TextSpan, text_spans

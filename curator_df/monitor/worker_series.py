@@ -9,7 +9,7 @@ from typing import Any
 from distributed import WorkerPlugin
 
 from curator_df.core.extras import missing_extra
-from curator_df.core.ranges.activity import threads_by_step
+from curator_df.core.ranges.current_step import threads_by_step
 from curator_df.monitor.series import SeriesBook
 from curator_df.monitor.workers import WorkerReading, read_worker
 

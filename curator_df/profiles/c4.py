@@ -4,8 +4,7 @@
 C4 tests lines first and texts afterwards: these profiles choose the kept texts, and `remove_c4_lines` then removes the
 other lines from them, in that order. `DATATROVE_C4` and `FINEWEB_C4` differ in one test of lines.
 
-Sentences are counted on white-space separated words (kernels/metrics/lines/sentences.py); datatrove counts them with spaCy. On 2,941
-real documents 4 verdicts differ.
+Sentences are counted on words between white space; datatrove counts them with spaCy. On 2,941 real documents 4 verdicts differ.
 """
 
 from __future__ import annotations

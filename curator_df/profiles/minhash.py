@@ -2,7 +2,7 @@
 """Published MinHash schemes: shingles and bands as data, each with its source.
 
 A scheme has the collision probabilities that its source states: the same shingles, bands and hashes per band. The
-hashes are always those of `curator_df.kernels.minhash.signatures`, so signatures of another program cannot be compared with these,
+hashes are always those of `kernels.minhash.signatures`, so signatures of another program cannot be compared with these,
 except that `NEMO` follows cuDF's. To define your own scheme, use
 ``Scheme("words", 5, num_bands=20, minhashes_per_band=5)``; to change one,
 ``FINEWEB.replace(use_64_bit_hash=False)``. See ``docs/near_duplicates.md``.

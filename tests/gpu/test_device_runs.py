@@ -9,6 +9,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.io import device_transfer
 from tests.core.runner.fake_client import inline_cluster
 from tests.gpu.chains import CHAINS, FAILING, TEXTS, grouped, rewritten, write_input
 from tests.gpu.scripts import run_script

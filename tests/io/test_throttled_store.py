@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files import transient
+from curator_df.core.files import retry as transient
+from curator_df.core.files.retry import is_transient, retry_transient
 from curator_df.core.files.storage import Folder
-from curator_df.core.files.transient import is_transient, patiently
 from curator_df.core.runner import run
 from curator_df.errors import CorruptFileError, RemoteFileError
 from curator_df.io.streams.file_stream import open_bytes, open_file
@@ -114,7 +114,7 @@ def soon(monkeypatch):
     s3fs = pytest.importorskip("s3fs", reason="needs s3fs, and moto[server] to serve it")
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     monkeypatch.setattr(transient, "FIRST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(patiently, "__kwdefaults__", {**patiently.__kwdefaults__, "tries": 2})
+    monkeypatch.setattr(retry_transient, "__kwdefaults__", {**retry_transient.__kwdefaults__, "tries": 2})
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_what_passes_by_itself_is_tried_again(monkeypatch, error):
             raise answer
         return answer
 
-    assert patiently("read 'it'", call) == "it"
+    assert retry_transient("read 'it'", call) == "it"
     assert len(waits) == 3
     assert all(0.25 * 2**place <= wait <= 0.5 * 2**place for place, wait in enumerate(waits))
 
@@ -241,7 +241,7 @@ def test_what_does_not_pass_is_raised_at_once(monkeypatch, error):
         raise error
 
     with pytest.raises(type(error)):
-        patiently("read 'it'", call)
+        retry_transient("read 'it'", call)
 
 
 def test_the_status_that_a_client_of_a_store_knows_tells():

@@ -25,7 +25,7 @@ OF_OWN_LAYERS = {"QUALITY": 3, "DOMAIN": 26, "MULTILINGUAL_DOMAIN": 26, "CONTENT
 WIDTHS = OF_OWN_LAYERS | {"FINEMATH": 3, "AEGIS_DEFENSIVE": 15, "AEGIS_PERMISSIVE": 15}
 OF_ONE_NUMBER = ("FINEMATH", "FINEWEB_EDU", "FINEWEB_MIXTRAL_EDU", "FINEWEB_NEMOTRON_EDU")
 ADAPTERS = ("INSTRUCTION_DATA_GUARD", "AEGIS_DEFENSIVE", "AEGIS_PERMISSIVE")
-"""Their forms are tested in test_adapted.py and test_answers.py."""
+"""Their forms are tested in test_lora.py and test_generative_classifier.py."""
 TEXTS = ["the river is long", None, "", "short water " * 30, "one of them", "not in a country"]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.held import release_held
+from curator_df.core.memory.process_cache import release_held
 from curator_df.models.completion import calls as completion_calls
 from curator_df.models.completion.calls import MOST_WAIT_SECONDS, next_wait
 from curator_df.models.completion.failures import NoAnswerError

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import curator_df as cdf
-from curator_df.core.memory.held import release_held
+from curator_df.core.memory.process_cache import release_held
 from curator_df.errors import CorruptFileError, InputError, MissingExtraError, ParameterError
 from curator_df.kernels.pii import entities as pii_entities
 from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts

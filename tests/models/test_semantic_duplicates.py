@@ -18,7 +18,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.duplicates import vector_stages
 from curator_df.core.memory.budget import choose_layout
-from curator_df.core.memory.held import release_held
+from curator_df.core.memory.process_cache import release_held
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import lower
 from curator_df.core.runner import run

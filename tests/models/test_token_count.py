@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import curator_df as cdf
-from curator_df.core.memory.held import release_held
+from curator_df.core.memory.process_cache import release_held
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.errors import ColumnError, CorruptFileError, InputError, MissingExtraError, ParameterError, SchemaError
 from curator_df.models import tokenizer as module

@@ -16,8 +16,8 @@ from curator_df.core.runner.events import (
     RunStarted,
     StageStarted,
     TaskEnded,
+    run_events,
     stage_name,
-    told_run,
 )
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.tallies import tallies
@@ -197,7 +197,7 @@ def test_how_a_run_ended_is_told(raised, outcome):
     one.watchers.append(told.append)
     started = RunStarted("out", 1, 2)
     try:
-        with told_run(one, started):
+        with run_events(one, started):
             if raised is not None:
                 raise raised
     except (ValueError, KeyboardInterrupt):

@@ -15,7 +15,7 @@ from curator_df import errors
 from curator_df.core.planning.program import Step, lower
 from curator_df.core.ranges.blocks import block_bytes
 from curator_df.core.ranges.out_of_memory import UnitLog
-from curator_df.core.tasks.stretch import Stretch
+from curator_df.core.tasks.step_runner import StepRunner
 from curator_df.kernels.rows import segments
 from curator_df.kernels.rows.segments import SEGMENT_BYTES, split_block
 from tests.contracts.operator_cases import computed, kernels_of, table
@@ -194,7 +194,7 @@ def test_memory_that_runs_out_before_the_first_part_halves_the_block_and_later_s
         return split_block(block, text="text", separator=" ", segment_id="segment_id")
 
     monkeypatch.setattr("curator_df.ops.rows.splitting.split_block", room_for_one_row)
-    stretch = Stretch(
+    stretch = StepRunner(
         [step],
         0,
         files=["a.jsonl"],

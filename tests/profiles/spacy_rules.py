@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What spaCy's English tokenizer rules say, as data: a script for a Python that has spaCy.
 
-Prints the JSON of ``curator_df/kernels/english_tokens/english_tokens.json``. Each kind of character is found by trying its expression on
+Prints the JSON of ``kernels/english_tokens/english_tokens.json``. Each kind of character is found by trying its expression on
 every code point, so that the file holds what the rules match and nothing of how they are written.
 """
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.duplicates.asked_rows import AskedRowsSink, RangeAnswers
 from curator_df.core.duplicates.pair_texts import read_texts, text_lengths
+from curator_df.core.duplicates.row_fetch import AskedRowsSink, RangeAnswers
 from curator_df.core.duplicates.text_sink import write_texts
 from curator_df.core.exchange.barrier import LEAST_KEY_BYTES
 from curator_df.core.files.row_order import Rows

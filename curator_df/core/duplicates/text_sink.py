@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.duplicates.asked_rows import AskedRowsSink, RangeAnswers
+from curator_df.core.duplicates.row_fetch import AskedRowsSink, RangeAnswers
 from curator_df.core.exchange.barrier import LEAST_KEY_BYTES
 from curator_df.core.exchange.near_barrier import EDGE_WORDS, NearBarrier
 from curator_df.core.files.storage import NewFile

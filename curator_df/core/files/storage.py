@@ -24,7 +24,7 @@ from fsspec.spec import AbstractBufferedFile
 
 from curator_df.core.arguments import absolute
 from curator_df.core.extras import pip_install
-from curator_df.core.files.transient import patiently
+from curator_df.core.files.retry import retry_transient
 from curator_df.core.files.write_only import WriteOnly
 from curator_df.core.sizes import show_size
 from curator_df.errors import (
@@ -269,7 +269,7 @@ class Folder:
         NFS reports a file as stale that another machine has replaced or deleted: the next attempt finds the current file.
         """
         if not self.is_local:
-            return patiently(f"{verb} {f'{self.url}/{name}'.rstrip('/')!r}", call)
+            return retry_transient(f"{verb} {f'{self.url}/{name}'.rstrip('/')!r}", call)
         for _ in range(STALE_LOOKS):
             try:
                 return call()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.core.memory.resources import capacity_here
 
 TORCH_PEAKS = ("device_allocated_bytes", "device_reserved_bytes")

@@ -14,7 +14,7 @@ from curator_df.core.planning.dask_steps import shared_addresses
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.foreign_step import Graph
 from curator_df.core.ranges.journal import Identity
-from curator_df.core.ranges.printed import Printed, printed, printed_source
+from curator_df.core.ranges.parameter_digests import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
 from curator_df.core.ranges.source import Source
 from curator_df.core.sizes import show_count

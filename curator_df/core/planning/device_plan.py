@@ -152,15 +152,15 @@ def device_factor(joined: Fork) -> float:
     """Return the peak GPU memory of a task as a multiple of its block's bytes."""
     stem = joined.stem
     shared = 1.0 if stem and stem[-1].gives_device and len(joined.branches) > 1 else 0.0
-    worst = _dearest(stem, keeps_rejects=any(branch.rejects is not None for branch in joined.branches))
+    worst = max_peak_factor(stem, keeps_rejects=any(branch.rejects is not None for branch in joined.branches))
     for branch in joined.branches:
         own = joined.own_steps(branch)
         if own:
-            worst = max(worst, shared + _dearest(own, keeps_rejects=branch.rejects is not None))
+            worst = max(worst, shared + max_peak_factor(own, keeps_rejects=branch.rejects is not None))
     return worst + DEVICE_SLACK_FACTOR
 
 
-def _dearest(steps: Sequence[Step], *, keeps_rejects: bool) -> float:
+def max_peak_factor(steps: Sequence[Step], *, keeps_rejects: bool) -> float:
     """Return the factor of the most expensive step with its input block; removed rows are copied once more before they leave."""
     removed = 1.0 if keeps_rejects else 0.0
     return max(((1.0 + removed if s.takes_device else 0.0) + s.device_peak_factor for s in steps), default=0.0)

@@ -19,17 +19,17 @@ from curator_df.core.exchange.row_count import RowCount
 from curator_df.core.exchange.vector_barrier import VECTOR_WRITER_FACTOR, VectorBarrier, require_gpu, require_room
 from curator_df.core.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.core.memory.resources import NO_LIMITS, Capacity
-from curator_df.core.planning.balance import LEAST_BLOCK_BYTES, tasks_planned, works_elsewhere
 from curator_df.core.planning.branches import Branch, Fork, fork
+from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, beside_blocks, device_need
 from curator_df.core.planning.held_bytes import held_bytes_of, kept_bytes_of, page_bytes_of, steps_of
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.task_factor import (
     against_factor,
-    fitting_block,
     is_found,
+    largest_block,
+    task_bytes,
     task_factor,
-    task_needs,
 )
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
@@ -107,7 +107,7 @@ class Plan:
     def with_long_row(self, row_bytes: int) -> int:
         """Return the estimated peak for an input that has a row of this size."""
         stage = self.stages[-1]
-        needed = task_needs(row_bytes, stage.task_factor)
+        needed = task_bytes(row_bytes, stage.task_factor)
         if row_bytes > stage.largest_row_bytes:  # then it ran exclusively
             return max(self.projected_bytes, self.layout.reserved_bytes + needed)
         return self.projected_bytes - stage.task_bytes + max(stage.task_bytes, needed)
@@ -265,34 +265,34 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     kept = kept_bytes_of(steps, layout)
     beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
     held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
-    block_bytes, alone = _block_bytes(joined, factor, free), fitting_block(free.exclusive_bytes, factor)
-    beside_others = fitting_block(free.thread_bytes, factor)
+    block_bytes, alone = _block_bytes(joined, factor, free), largest_block(free.exclusive_bytes, factor)
+    beside_others = largest_block(free.thread_bytes, factor)
     capacity = beside_blocks(joined, capacity, free.threads, block_bytes)
     device = device_need(joined, capacity, free.threads)
     if device is not None:
         block_bytes = device.fitting(block_bytes, joined.explicit_block_bytes, MIN_BLOCK_BYTES)
         beside_others, alone = min(beside_others, device.largest_block), min(alone, device.largest_alone)
-    task_bytes = task_needs(block_bytes, factor)
+    needed_bytes = task_bytes(block_bytes, factor)
     whole = StagePlan(
         title="write",
         steps=tuple(_all_lines(joined)),
         block_bytes=block_bytes,
         task_factor=factor,
-        task_bytes=task_bytes,
+        task_bytes=needed_bytes,
         largest_row_bytes=max(beside_others, block_bytes),
         exclusive_row_bytes=alone,
         capacity=capacity,
         beside=beside,
     )
     _require_vector_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
-    projected = layout.reserved_bytes + layout.node_workers * (free.threads * task_bytes + held_bytes)
+    projected = layout.reserved_bytes + layout.node_workers * (free.threads * needed_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     limits = tuple((s.name, capacity.at_once(s.resources, free.threads)) for s in steps if s.resources != NO_LIMITS)
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.remarks))
     if page_bytes := page_bytes_of(joined):
         said += (("pages", f"{show_size(page_bytes)} of that in each task, because the files have large pages"),)
     files, size = len(joined.source.files), joined.source.input_bytes
-    elsewhere = tuple(step.name for step in steps if works_elsewhere(step))
+    elsewhere = tuple(step.name for step in steps if is_offloaded(step))
     return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
 
 
@@ -301,11 +301,11 @@ def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) 
 
     There is one for each spare CPU, and one for each call that works elsewhere.
     """
-    steps = [step for step in steps_of(joined) if works_elsewhere(step)]
+    steps = [step for step in steps_of(joined) if is_offloaded(step)]
     calls = (layout.capacity.at_once(step.resources) if step.resources.of_gpu else 1 for step in steps)
     least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
     for beside in range(layout.spare_cpus + max(calls, default=0), 0, -1):
-        if fitting_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
+        if largest_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
             return beside
     return 0
 
@@ -360,11 +360,11 @@ def _require_vector_room(joined: Fork, layout: Layout) -> None:
 
 
 def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
-    fitting = fitting_block(layout.thread_bytes, factor)
+    fitting = largest_block(layout.thread_bytes, factor)
     explicit = joined.explicit_block_bytes
     asked = MIN_BLOCK_BYTES if explicit is None else explicit
     if asked > fitting:
-        needed = task_needs(asked, factor) + 1
+        needed = task_bytes(asked, factor) + 1
         # For one thread, and for workers without earlier runs: sufficient, whatever the layout.
         held_bytes = held_bytes_of(joined, dataclasses.replace(layout.capacity, threads=1), 1)
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)

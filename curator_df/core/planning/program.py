@@ -46,7 +46,7 @@ from curator_df.core.planning.dask_steps import (
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.deferred_step import kept_deferred
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph, canonical_tasks, foreign_outcome
-from curator_df.core.ranges.printed import Digested, Printed, printed
+from curator_df.core.ranges.parameter_digests import Digested, Printed, printed
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source

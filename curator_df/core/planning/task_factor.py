@@ -34,26 +34,26 @@ def is_found(barrier: Barrier | PartBarrier | NearBarrier | VectorBarrier | RowC
     return barrier.home is not None and barrier.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
 
 
-def task_needs(block_bytes: int, factor: float) -> int:
+def task_bytes(block_bytes: int, factor: float) -> int:
     """Return the peak bytes of a task with blocks (or a row) of this size."""
     return TASK_FIXED_BYTES + int(block_bytes * factor)
 
 
-def fitting_block(work_bytes: int, factor: float) -> int:
-    """Return the largest block (or row) for which a task stays within ``work_bytes``: the inverse of `task_needs`."""
+def largest_block(work_bytes: int, factor: float) -> int:
+    """Return the largest block (or row) for which a task stays within ``work_bytes``: the inverse of `task_bytes`."""
     return max(0, int((work_bytes - TASK_FIXED_BYTES) / factor))
 
 
 def task_factor(joined: Fork) -> float:
     """Return the peak memory of a task as a multiple of its block's bytes."""
-    worst = max(joined.source.reader_factor, 1.0 + _dearest(joined.stem))
+    worst = max(joined.source.reader_factor, 1.0 + max_peak_factor(joined.stem))
     held = held_blocks(joined.stem)
     kept = 0.0
     for branch in joined.branches:
         own = joined.own_steps(branch)
         beside = 1.0 if own and len(joined.branches) > 1 else 0.0  # the block that other branches still need
         beside += held
-        worst = max(worst, 1.0 + beside + max(_dearest(own), held_blocks(own) + branch.sink.writer_factor))
+        worst = max(worst, 1.0 + beside + max(max_peak_factor(own), held_blocks(own) + branch.sink.writer_factor))
         kept += 1.0 + (1.0 if branch.rejects is not None else 0.0)
     return worst + kept + SLACK_FACTOR
 
@@ -73,14 +73,15 @@ def against_factor(joined: Fork) -> float:
     factors = (
         max(
             program.source.reader_factor,
-            1.0 + max(_dearest(program.steps), held_blocks(program.steps) + KEY_WRITER_FACTOR),
+            1.0 + max(max_peak_factor(program.steps), held_blocks(program.steps) + KEY_WRITER_FACTOR),
         )
         for program in against_programs(joined)
     )
     return max(factors, default=-1.0 - SLACK_FACTOR) + 1.0 + SLACK_FACTOR
 
 
-def _dearest(steps: Sequence[Step]) -> float:
+def max_peak_factor(steps: Sequence[Step]) -> float:
+    """Return the largest peak of consecutive steps, as a multiple of their block, with what earlier ones hold; 0 for none."""
     factors = (held_blocks(steps[:place]) + step.peak_factor for place, step in enumerate(steps))
     return max(factors, default=0.0)
 

@@ -15,7 +15,7 @@ import dask
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import new_collection
 
-from curator_df.core.memory.held import outside_of_runs
+from curator_df.core.memory.process_cache import outside_of_runs
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.deferred_step import defer
 
@@ -72,7 +72,7 @@ class BlockKernel:
     """Extra bytes of a call only while it has these resources."""
     peak_is_measured: bool = False
     """False if the factor was assumed: `explain` shows which."""
-    works_elsewhere: bool = False
+    is_offloaded: bool = False
     """True if a server does the work of a call while its thread waits, so that another task may use the CPU."""
     is_users: bool = False
     """True if the function was written by the user: rows on which it raises may be quarantined (``on_error``)."""
@@ -81,7 +81,7 @@ class BlockKernel:
     computes: str = ""
     """Device and number format in which a model computes; shown by `explain`."""
     compiled: tuple[str, ...] = ()
-    """Names of compiled functions (`curator_df.kernels.compiling.kernel_sets`) that a call needs: they are compiled before a task runs."""
+    """Names of compiled functions (`kernels.compiling.kernel_sets`) that a call needs: they are compiled before a task runs."""
     makes_rows: bool = False
     """True if it may make several rows from one, all with its address; the block then stays in memory while they are processed
     in parts (`Outcome.rest`).

@@ -38,7 +38,7 @@ from curator_df.core.files.storage import (
     sync_folder,
 )
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.printed import changes
+from curator_df.core.ranges.parameter_digests import changes
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Ranges
@@ -65,7 +65,7 @@ class Identity:
     steps: tuple[tuple[str, str], ...]
     """Name and fingerprint of each step, to report which one differs."""
     parameters: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), metadata={"identity": False})
-    """Parameters of each step (`core.ranges.printed`), to report the differences."""
+    """Parameters of each step (`core.ranges.parameter_digests`), to report the differences."""
     output: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})
     """Parameters of the output's format, to report the differences."""
     read: Mapping[str, Any] = dataclasses.field(default_factory=dict, metadata={"identity": False})

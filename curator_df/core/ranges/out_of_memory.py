@@ -23,7 +23,7 @@ import numpy as np
 from curator_df.core.files.storage import TEMPORARY_FOLDER, Folder
 from curator_df.core.host_blocks import host_block
 from curator_df.core.memory.limits import thread_limit
-from curator_df.core.ranges.activity import READ, enter_step
+from curator_df.core.ranges.current_step import READ, enter_step
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OversizeRowError
 

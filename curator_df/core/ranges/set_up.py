@@ -23,7 +23,7 @@ import cloudpickle
 
 from curator_df.core.files.owner import LOOK_SECONDS, is_running, this_process
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted
 from curator_df.core.memory.torch_memory import bound_torch
 from curator_df.core.ranges.out_of_memory import is_out_of_memory

@@ -30,7 +30,7 @@ from curator_df.core.exchange.exchange import range_starts
 from curator_df.core.exchange.row_count import RowCount
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, disk_errors
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.held import outside_of_runs, released_after
+from curator_df.core.memory.process_cache import outside_of_runs, released_after
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import (
     Program,
@@ -49,14 +49,14 @@ from curator_df.core.ranges.range_action import OnPartitions, RangeAction
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import BadRow, Ranges
-from curator_df.core.runner.events import RunStarted, told_run
+from curator_df.core.runner.events import RunStarted, run_events
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.runner.stages import SHOW, StageRunner, stage_identity, temporary_name
 from curator_df.core.sizes import show_size
-from curator_df.core.tasks.stretch import Stretch
+from curator_df.core.tasks.step_runner import StepRunner
 from curator_df.errors import BarrierError, DiskFullError, ExpressionError
 
 LOOKS_FOLDER = "looks"
@@ -116,7 +116,7 @@ class EvaluatedPartition:
     def _block(self, number: int) -> Any:
         source, steps = self.program.source, self.program.steps
         log = UnitLog(number, None)
-        stretch = Stretch(
+        stretch = StepRunner(
             steps,
             number,
             files=source.files,
@@ -336,7 +336,7 @@ class Looks:
             live_panel(session),
             released_after(session, actions, functools.partial(forget_run, run.run_id)),
             released_after(session, actions, functools.partial(forget_run, look.run_id)),
-            told_run(session, RunStarted(f"a look at {names}", plan.input_bytes, plan.projected_bytes)),
+            run_events(session, RunStarted(f"a look at {names}", plan.input_bytes, plan.projected_bytes)),
             passes_bar() as tell,
         ):
             try:

@@ -29,14 +29,14 @@ from distributed import CancelledError, KilledWorker
 from curator_df.core.cluster_client import ClusterClient, SentTask
 from curator_df.core.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
 from curator_df.core.memory.limits import more_than_limits, release_free_memory
-from curator_df.core.planning.balance import Balance, works_elsewhere
+from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
-from curator_df.core.runner.narrowing import for_long_row, narrowed
+from curator_df.core.runner.retry_units import for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
@@ -47,7 +47,7 @@ from curator_df.core.user_frames import with_user_frames
 from curator_df.errors import CuratorError, OperatorError, SchedulerLostError, StepMemoryError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
-"""Minimum block size in bytes. Beyond it, the rows of a block are halved: `core.tasks.stretch`."""
+"""Minimum block size in bytes. Beyond it, the rows of a block are halved: `core.tasks.step_runner`."""
 REMEMBER_AFTER = 2
 """Number of ranges that must run out of memory with a block size before later ranges start with half of it."""
 MOST_LOST_ROWS = 2
@@ -90,7 +90,7 @@ class Dispatcher:
     """Peaks over all tasks."""
     leaks: list[LeakReceipt] = dataclasses.field(default_factory=list)
     """Workers whose memory grew after each task, and the action taken."""
-    balance: Balance | None = None
+    balance: ConcurrencyTuner | None = None
     """Controller of the number of concurrent tasks of a worker, if it may exceed the number of its threads."""
     start_bytes: int = 0
     """Current block size of new ranges in bytes: that of the stage, or less after ranges ran out of memory with it. 0, or the
@@ -163,18 +163,18 @@ class Dispatcher:
                 more = self._submit_next(pieces)
         return more
 
-    def _new_balance(self) -> Balance | None:
+    def _new_balance(self) -> ConcurrencyTuner | None:
         if not self.stage.beside or not isinstance(self.job, Job):
             return None
         layout, fork = self.session.layout, self.job.fork
         steps = (*fork.stem, *(step for branch in fork.branches for step in fork.own_steps(branch)))
-        names = [step.name for step in steps if works_elsewhere(step)]
+        names = [step.name for step in steps if is_offloaded(step)]
         # Not the spare CPUs of the workers: a plan does not use them if blocks are on a GPU.
         spare_cpus = self.stage.capacity.threads - layout.threads
         if not names and not spare_cpus:
             return None
         most = self.stage.beside
-        return Balance(names, workers=layout.workers, threads=layout.threads, most=most, spare_cpus=spare_cpus)
+        return ConcurrencyTuner(names, workers=layout.workers, threads=layout.threads, most=most, spare_cpus=spare_cpus)
 
     def _submit_next(self, pieces: Iterator[Range]) -> bool:
         layout, beside = self.session.layout, self.balance.beside if self.balance is not None else 0

@@ -96,7 +96,7 @@ Event = Note | RunStarted | StageStarted | TaskEnded | Exchanged | RunEnded
 
 
 @contextmanager
-def told_run(session: Session, started: RunStarted) -> Iterator[None]:
+def run_events(session: Session, started: RunStarted) -> Iterator[None]:
     """Send the events of the start and the end of a run."""
     session.tell(started)
     outcome: RunOutcome = "failed"

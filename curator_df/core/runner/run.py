@@ -18,10 +18,10 @@ import numpy.typing as npt
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.gpus import measured_use
-from curator_df.core.memory.held import released_after
-from curator_df.core.planning.apart import require_apart, require_unread
+from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
 from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.journal import (
@@ -43,7 +43,7 @@ from curator_df.core.receipts.model_figures import most_reserved
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
-from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, told_run
+from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, run_events
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
@@ -156,12 +156,12 @@ def run_branches(
     choose("write", "on_existing", on_existing, OnExisting)
     choose("write", "on_error", on_error, OnError)
     choose("write", "on_oom", on_oom, OnOom)
-    require_apart([(sink, rejects) for _, sink, rejects in outputs])
+    require_disjoint_outputs([(sink, rejects) for _, sink, rejects in outputs])
     session = current_session()
     session.require_ready()
     branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
-        require_unread(branch.program, branch.sink, branch.rejects, workdir)
+        require_not_input(branch.program, branch.sink, branch.rejects, workdir)
     plan_fork(fork(branches), session.weigh_client())
     overlap = overlapping_samples(branches)
     if overlap is not None:
@@ -199,7 +199,7 @@ def run_branches(
             with (
                 live_panel(session),
                 released_after(session, actions, functools.partial(forget_run, stages.run_id)),
-                told_run(session, started),
+                run_events(session, started),
             ):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):

@@ -23,8 +23,8 @@ import dask
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory import guard, peak, system
 from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
-from curator_df.core.memory.held import release_bare
 from curator_df.core.memory.limits import lower_data_limit, release_free_memory
+from curator_df.core.memory.process_cache import clear_outside_runs
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.memory.wall import Wall
 from curator_df.core.runner.events import Event
@@ -187,7 +187,7 @@ class Session:
         Workers release the objects that a ``.compute()`` or ``.head()`` has left; its imported packages count from now on.
         """
         if self.client.status == "running":
-            for stays in self.client.run(release_bare, on_error="ignore").values():
+            for stays in self.client.run(clear_outside_runs, on_error="ignore").values():
                 if stays:
                     self.keep(stays)
         if self.client_bytes is not None:

@@ -38,7 +38,7 @@ from curator_df.core.planning.program import Program, Step, with_columns
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.journal import Identity, Journal, all_done
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.printed import printed_source
+from curator_df.core.ranges.parameter_digests import printed_source
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.ranges.step_tally import StepTally

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Additional tasks of a worker beyond those of its threads, if a step's work is done elsewhere (`core.planning.balance`).
+"""Additional tasks of a worker beyond those of its threads, if a step's work is done elsewhere (`core.planning.concurrency`).
 
 A task that leaves its thread to the next one continues in a separate thread (`distributed.secede`). It never requests the other
 thread back: it would have to wait until some task has finished its whole range.

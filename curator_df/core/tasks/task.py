@@ -20,8 +20,8 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.files.retry import TASK_TRIES, retry_transient
 from curator_df.core.files.storage import FileRecord, Folder, disk_errors
-from curator_df.core.files.transient import TASK_TRIES, patiently
 from curator_df.core.memory import freed_pages
 from curator_df.core.memory.device_peak import device_peak_bytes, device_run, device_spilled_bytes
 from curator_df.core.memory.limits import raised_data_limit, release_free_memory, thread_limit
@@ -30,8 +30,8 @@ from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.program import Step
 from curator_df.core.planning.rejects import reject_rows, rejects_meta
-from curator_df.core.ranges.activity import enter_step, leave_task
 from curator_df.core.ranges.blocks import Outcome, block_bytes
+from curator_df.core.ranges.current_step import enter_step, leave_task
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import (
     NO_THREAD,
@@ -50,7 +50,7 @@ from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range
 from curator_df.core.sizes import show_count
 from curator_df.core.tasks.extra_tasks import leave_if_room, may_leave
-from curator_df.core.tasks.stretch import OnError, Stretch
+from curator_df.core.tasks.step_runner import OnError, StepRunner
 from curator_df.core.tasks.worker_profile import profile_without_collections
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
@@ -165,7 +165,7 @@ def _work_patiently(attempt: Attempt, manifest: Manifest, work: Callable[[Manife
         work(manifest)
 
     # Only the number of attempts is limited, not the duration of the work.
-    patiently(f"finish task {attempt.piece.number}", once, tries=TASK_TRIES, total_seconds=float("inf"))
+    retry_transient(f"finish task {attempt.piece.number}", once, tries=TASK_TRIES, total_seconds=float("inf"))
 
 
 @functools.lru_cache(maxsize=4)
@@ -313,7 +313,7 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
             output.discard()
 
 
-def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequence[_Output], log: UnitLog) -> Stretch:
+def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequence[_Output], log: UnitLog) -> StepRunner:
     """Return the steps on the way to some outputs; each output counts them, and stores the rows that they remove."""
     files = job.fork.source.files
 
@@ -324,7 +324,7 @@ def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequenc
             for rejects in keeping:
                 rejects.append(rows)
 
-    stretch = Stretch(
+    stretch = StepRunner(
         steps,
         attempt.piece.number,
         files=files,

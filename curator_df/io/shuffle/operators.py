@@ -20,13 +20,13 @@ import pandas as pd
 from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.apart import require_unread
 from curator_df.core.planning.branches import Branch, fork, identity_of
 from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.output_paths import require_not_input
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.planning.program import Program, lower, require_addresses
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
-from curator_df.core.ranges.printed import Digested, printed_source
+from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import current_session
 from curator_df.core.tasks.task import OnError, OnOom
@@ -286,7 +286,7 @@ def _shuffled(
     last = Branch(lower(_as_table(source), spools=True), sink, None)
     plan_fork(fork([last]), session.weigh_client())
     for df, _ in chains:
-        require_unread(lower(df), sink)
+        require_not_input(lower(df), sink)
     with Journal(folder) as journal:
         _, receipt = open_run(journal, sink, identity_of(last), on_existing)
     homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]

@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from curator_df.core.files.transient import patiently
+from curator_df.core.files.retry import retry_transient
 from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
 from curator_df.io.formats import HEAD_BYTES, is_plain_text, other_format
@@ -266,7 +266,7 @@ def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
         system.invalidate_cache(name)  # this process's listing may be out of date
         return system.open(name, "rb", **how), system, name
 
-    return _Remote(path, *patiently(f"open {path!r}", opened))
+    return _Remote(path, *retry_transient(f"open {path!r}", opened))
 
 
 class _Remote:
@@ -321,7 +321,9 @@ class _Remote:
             return None  # S3 refuses to read another version of the file than the opened one
         known = None if after else getattr(self._file, "details", None)
         known = known if isinstance(known, Mapping) and "size" in known else None
-        return patiently(f"look up {self._path!r}", lambda: remote_change(self._system, self._name, known, listed))
+        return retry_transient(
+            f"look up {self._path!r}", lambda: remote_change(self._system, self._name, known, listed)
+        )
 
     def _again(self, read: Callable[[], Any]) -> Any:
         def once() -> Any:
@@ -334,7 +336,7 @@ class _Remote:
                     raise
                 raise _changed(self._path, "the store has another version of it now than when it was listed") from exc
 
-        return patiently(f"read {self._path!r}", once)
+        return retry_transient(f"read {self._path!r}", once)
 
 
 class _Plain:

@@ -21,8 +21,8 @@ SIZE_METRICS = (
         numerator="sentences",
         denominator=None,
         definition=(
-            "Number of sentences, which may span lines: by words between white space (kernels/metrics/lines/sentences.py), or "
-            "with datatrove's words by its tokens (kernels/english_tokens/sentence_ends.py)."
+            "Number of sentences, which may span lines: by words between white space, or "
+            "with datatrove's words by its tokens."
         ),
         source="curator_df; with datatrove's words, datatrove 0.10.0, SpaCyTokenizer.sent_tokenize",
         edge_cases=(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names, places and other entities that a model finds in texts: the pieces passed to the model, and the positions in the column.
 
-This module has no model: it uses any object with the interface of `EntityFinder` (`models.entities.presidio`). The pieces of a text
-depend only on the text.
+This module has no model: it uses any object with the interface of `EntityFinder` (`models.entities.presidio`). The pieces
+of a text depend only on the text.
 """
 
 from __future__ import annotations

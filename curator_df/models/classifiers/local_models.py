@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from curator_df.core.arguments import absolute
 from curator_df.core.extras import require_package
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.errors import InputError, OperatorError, ParameterError
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
 from curator_df.models.embeddings.k_means import LIBRARY_BYTES, require_sklearn

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of a server with OpenAI's chat completions API: limited concurrency, retries, and a cache of answers on disk.
 
-A process has one client for all its tasks (`core.memory.held`), which limits the requests in flight. An
+A process has one client for all its tasks (`core.memory.process_cache`), which limits the requests in flight. An
 answer is a small file named by a hash of the whole request; it is written before it is used. Failed requests are recorded
 in `completion_failures`.
 """
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from curator_df.core.files.storage import Folder
-from curator_df.core.memory.held import is_outside_of_runs
+from curator_df.core.memory.process_cache import is_outside_of_runs
 from curator_df.errors import OperatorError
 from curator_df.models.completion.counts import Tally
 from curator_df.models.completion.failures import (

@@ -19,7 +19,7 @@ import pyarrow as pa
 from curator_df.core.arguments import require_mapping, require_number, require_string
 from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.extras import require_package
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.models.completion.calls import MOST_ANSWER_BYTES, Caller, Server
@@ -192,7 +192,7 @@ def add_completion(
         fixed_bytes=2 * MOST_ANSWER_BYTES * max_concurrent,
         held_bytes=LIBRARY_BYTES,
         libraries={"httpx": LIBRARY_BYTES},
-        works_elsewhere=True,
+        is_offloaded=True,
         is_users=True,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=pd.StringDtype("pyarrow"))}))

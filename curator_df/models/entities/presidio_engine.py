@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.errors import CorruptFileError, InputError
 
 LABELS = {

@@ -23,18 +23,18 @@ from curator_df.core.duplicates.id_pass import take_ids
 from curator_df.core.exchange.barrier import Found
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.held import released_after
-from curator_df.core.planning.apart import require_outside
+from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import named_steps
+from curator_df.core.planning.output_paths import require_outside
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Program, lower
 from curator_df.core.ranges.journal import Identity, Journal, difference
-from curator_df.core.ranges.printed import printed, printed_source
+from curator_df.core.ranges.parameter_digests import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.receipts.advice import rows_out_of_memory
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
-from curator_df.core.runner.events import RunStarted, told_run
+from curator_df.core.runner.events import RunStarted, run_events
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
@@ -112,7 +112,7 @@ def find_groups(
             with (
                 live_panel(session),
                 released_after(session, actions, functools.partial(forget_run, stages.run_id)),
-                told_run(session, started),
+                run_events(session, started),
                 passes_bar() as show,
             ):
                 kept = home.below(DROPS_FOLDER)

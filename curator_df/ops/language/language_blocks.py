@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from curator_df.core.arguments import absolute, path_of
 from curator_df.core.extras import missing_extra
-from curator_df.core.memory.held import held
+from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import InputError
 from curator_df.kernels.rows.keep_rows import keep_rows

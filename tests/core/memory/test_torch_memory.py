@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.memory.held import release_held
+from curator_df.core.memory.process_cache import release_held
 from curator_df.core.memory.resources import Capacity, shared
 from curator_df.core.memory.torch_memory import TORCH_PEAKS, bound_torch, torch_peaks
 from tests.contracts.operator_cases import kernels_of

@@ -12,7 +12,7 @@ from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
 from curator_df.core.planning.program import lower
-from curator_df.core.planning.task_factor import fitting_block, task_needs
+from curator_df.core.planning.task_factor import largest_block, task_bytes
 from curator_df.errors import BudgetError
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
@@ -47,7 +47,7 @@ def without_duplicates(docs):
 def test_the_projection_is_what_is_reserved_and_all_tasks_of_all_workers(plan):
     made = plan(as_it_is)
     [stage] = made.stages
-    assert stage.task_bytes == task_needs(stage.block_bytes, stage.task_factor)
+    assert stage.task_bytes == task_bytes(stage.block_bytes, stage.task_factor)
     tasks = LAYOUT.workers * LAYOUT.threads * stage.task_bytes
     assert made.projected_bytes == LAYOUT.reserved_bytes + tasks
     assert tasks <= LAYOUT.work_bytes * LAYOUT.workers
@@ -58,15 +58,15 @@ def test_blocks_are_as_large_as_fits_and_not_larger_than_is_of_use(plan):
     assert plan(as_it_is).stages[-1].block_bytes == MAX_DEFAULT_BLOCK_BYTES
     small = dataclasses.replace(LAYOUT, work_bytes=60_000_000)
     [stage] = plan(as_it_is, layout=small).stages
-    assert stage.block_bytes == fitting_block(small.thread_bytes, stage.task_factor) < MAX_DEFAULT_BLOCK_BYTES
-    assert stage.task_bytes <= small.thread_bytes < task_needs(stage.block_bytes + 1_000, stage.task_factor)
+    assert stage.block_bytes == largest_block(small.thread_bytes, stage.task_factor) < MAX_DEFAULT_BLOCK_BYTES
+    assert stage.task_bytes <= small.thread_bytes < task_bytes(stage.block_bytes + 1_000, stage.task_factor)
 
 
 def test_a_longer_row_than_a_block_may_pass_and_a_longer_one_still_alone(plan):
     [stage] = plan(as_it_is, blocksize="2MB").stages
     assert stage.block_bytes == 2_000_000
-    assert stage.largest_row_bytes == fitting_block(LAYOUT.thread_bytes, stage.task_factor) > stage.block_bytes
-    assert stage.exclusive_row_bytes == fitting_block(LAYOUT.exclusive_bytes, stage.task_factor)
+    assert stage.largest_row_bytes == largest_block(LAYOUT.thread_bytes, stage.task_factor) > stage.block_bytes
+    assert stage.exclusive_row_bytes == largest_block(LAYOUT.exclusive_bytes, stage.task_factor)
     assert stage.exclusive_row_bytes > stage.largest_row_bytes
 
 

@@ -16,8 +16,8 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.cluster_client import restart
-from curator_df.core.memory import held as memory_held
-from curator_df.core.memory.held import release_held
+from curator_df.core.memory import process_cache as memory_held
+from curator_df.core.memory.process_cache import release_held
 from curator_df.core.memory.resources import Capacity, shared
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.set_up import SetUp, set_up

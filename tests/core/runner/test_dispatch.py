@@ -17,7 +17,7 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Unit, unit_file
 from curator_df.core.runner.dispatch import LOST_ROW, MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import TaskEnded
-from curator_df.core.runner.narrowing import MOST_UNITS
+from curator_df.core.runner.retry_units import MOST_UNITS
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
 from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, is_first, long_row, notes_of
 from tests.core.runner.fake_client import (

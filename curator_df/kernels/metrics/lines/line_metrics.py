@@ -44,7 +44,7 @@ def _c4_metrics(prefix: str, ends: str) -> tuple[Metric, ...]:
             numerator=f"{prefix}_sentences",
             denominator=None,
             definition=(
-                "Sentences in the kept lines (kernels/metrics/lines/sentences.py; with datatrove's words kernels/english_tokens/sentence_ends.py), up "
+                "Sentences in the kept lines (by words between white space; with datatrove's words, by its tokens), up "
                 f"to the line that rejects the text. {lines}"
             ),
             source=_C4,

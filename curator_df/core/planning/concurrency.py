@@ -27,9 +27,9 @@ FEWEST_TASKS = 3
 """Minimum number of tasks by which a level is judged."""
 
 
-def works_elsewhere(step: Step) -> bool:
+def is_offloaded(step: Step) -> bool:
     """Return whether a GPU or a server does a step's work, so that its thread uses no CPU in the meantime."""
-    return step.resources.of_gpu or (isinstance(step.action, BlockKernel) and step.action.works_elsewhere)
+    return step.resources.of_gpu or (isinstance(step.action, BlockKernel) and step.action.is_offloaded)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Level:
         return at_a_time * self.text_bytes / max(self.seconds, 1e-9)
 
 
-class Balance:
+class ConcurrencyTuner:
     """Controller of the number of additional tasks of each worker, from 0 up to the number that the plan has room for.
 
     Parameters

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from curator_df.cluster.cuda import Devices, gpu_layout
-from curator_df.cluster.room import Held, fits, measure_held, require_room, smaller_layout
+from curator_df.cluster.memory_check import Held, fits, measure_held, require_room, smaller_layout
 from curator_df.core.memory.budget import MIN_THREAD_BYTES, choose_layout
 from curator_df.core.memory.peak import tree_bytes
 from curator_df.errors import BudgetError

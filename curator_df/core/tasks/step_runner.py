@@ -15,7 +15,7 @@ from typing import Any, Literal
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.wall import started_processes
 from curator_df.core.planning.addresses import require_kept_addresses
-from curator_df.core.planning.balance import works_elsewhere
+from curator_df.core.planning.concurrency import is_offloaded
 from curator_df.core.planning.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, block_bytes
@@ -30,7 +30,7 @@ OnError = Literal["raise", "quarantine"]
 """Policy for a user's function that raises: stop, or quarantine the rows on which it does."""
 
 
-class Stretch:
+class StepRunner:
     """Steps that run on every block of a range, one after the other."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Stretch:
     def elsewhere_seconds(self) -> float:
         """Time spent so far in steps whose work is done elsewhere, in seconds."""
         both = zip(self.steps, self.tallies, strict=True)
-        return sum(tally.seconds for step, tally in both if works_elsewhere(step))
+        return sum(tally.seconds for step, tally in both if is_offloaded(step))
 
     def finish(self) -> None:
         """Check that the range was the same as in the first pass."""

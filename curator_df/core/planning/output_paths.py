@@ -19,7 +19,7 @@ from curator_df.core.ranges.sink import Sink
 from curator_df.errors import ParameterError
 
 
-def require_apart(outputs: Sequence[tuple[Sink, Sink | None]]) -> None:
+def require_disjoint_outputs(outputs: Sequence[tuple[Sink, Sink | None]]) -> None:
     """Refuse outputs and rejects in the same folder or inside each other: their files could not be distinguished.
 
     Parameters
@@ -41,7 +41,7 @@ def require_apart(outputs: Sequence[tuple[Sink, Sink | None]]) -> None:
             )
 
 
-def require_unread(program: Program, sink: Sink, rejects: Sink | None = None, workdir: Folder | None = None) -> None:
+def require_not_input(program: Program, sink: Sink, rejects: Sink | None = None, workdir: Folder | None = None) -> None:
     """Refuse to write to the input of a run, or to a place where the next read of the same paths would find the output.
 
     Parameters

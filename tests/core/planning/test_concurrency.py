@@ -15,11 +15,11 @@ import pytest
 import curator_df as cdf
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
 from curator_df.core.memory.system import status_bytes
-from curator_df.core.planning import balance as module
-from curator_df.core.planning.balance import Balance
+from curator_df.core.planning import concurrency as module
+from curator_df.core.planning.concurrency import ConcurrencyTuner
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Step, lower
-from curator_df.core.planning.task_factor import task_needs
+from curator_df.core.planning.task_factor import task_bytes
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.runner import run
@@ -43,7 +43,7 @@ def come_back(balance, count, *, seconds, elsewhere):
 
 
 def test_one_more_task_stays_where_more_text_comes_back():
-    balance = Balance(["ask"], workers=1, threads=1, most=1)
+    balance = ConcurrencyTuner(["ask"], workers=1, threads=1, most=1)
     assert "too few input splits" in str(balance)
     assert come_back(balance, 4, seconds=2.0, elsewhere=1.2) == 1
     assert balance.beside == 1
@@ -57,7 +57,7 @@ def test_one_more_task_stays_where_more_text_comes_back():
 
 
 def test_one_more_task_goes_again_where_it_wins_nothing():
-    balance = Balance(["ask"], workers=2, threads=2, most=2)
+    balance = ConcurrencyTuner(["ask"], workers=2, threads=2, most=2)
     come_back(balance, 8, seconds=2.0, elsewhere=1.0)
     assert balance.beside == 2
     come_back(balance, 16, seconds=4.0, elsewhere=3.0)  # 8 at a time and twice as long: nothing won
@@ -68,7 +68,7 @@ def test_one_more_task_goes_again_where_it_wins_nothing():
 
 
 def test_tasks_are_doubled_up_to_the_spare_cpus_however_little_works_elsewhere():
-    balance, tried = Balance(["embed"], workers=1, threads=1, most=8, spare_cpus=7), []
+    balance, tried = ConcurrencyTuner(["embed"], workers=1, threads=1, most=8, spare_cpus=7), []
     for at_a_time in (1, 2, 4, 8):
         tried.append(balance.beside)
         assert come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.02) == 1
@@ -80,7 +80,7 @@ def test_tasks_are_doubled_up_to_the_spare_cpus_however_little_works_elsewhere()
 
 
 def test_a_gpu_that_is_busy_all_the_time_is_not_asked_by_more_tasks():
-    balance = Balance(["embed"], workers=1, threads=1, most=8, spare_cpus=7)
+    balance = ConcurrencyTuner(["embed"], workers=1, threads=1, most=8, spare_cpus=7)
     come_back(balance, 4, seconds=1.0, elsewhere=0.5)
     come_back(balance, 5, seconds=1.0, elsewhere=0.5)  # twice as much
     assert balance.beside == 3
@@ -90,7 +90,7 @@ def test_a_gpu_that_is_busy_all_the_time_is_not_asked_by_more_tasks():
 
 
 def test_without_a_step_that_works_elsewhere_there_are_no_more_tasks_than_cpus():
-    balance = Balance([], workers=1, threads=1, most=9, spare_cpus=3)
+    balance = ConcurrencyTuner([], workers=1, threads=1, most=9, spare_cpus=3)
     for at_a_time in (1, 2, 4):
         come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.0)
     assert balance.beside == 3
@@ -98,20 +98,20 @@ def test_without_a_step_that_works_elsewhere_there_are_no_more_tasks_than_cpus()
 
 
 def test_nothing_is_tried_where_a_step_takes_little_and_no_more_than_there_is_room_for():
-    balance = Balance(["ask", "ask"], workers=1, threads=2, most=1)
+    balance = ConcurrencyTuner(["ask", "ask"], workers=1, threads=2, most=1)
     come_back(balance, 5, seconds=2.0, elsewhere=0.1)
     assert balance.beside == 0
     assert str(balance).endswith(
         "ask took 5% of the time of a task, on a GPU or server, so more tasks than CPUs would not help"
     )
-    balance = Balance(["ask"], workers=1, threads=2, most=1)
+    balance = ConcurrencyTuner(["ask"], workers=1, threads=2, most=1)
     for wins in (1.0, 0.5, 0.25):
         come_back(balance, 6, seconds=wins, elsewhere=0.2)
     assert balance.beside == 1
 
 
 def test_tasks_that_began_in_other_circumstances_do_not_count():
-    balance = Balance(["ask"], workers=1, threads=1, most=1)
+    balance = ConcurrencyTuner(["ask"], workers=1, threads=1, most=1)
     come_back(balance, 4, seconds=1.0, elsewhere=0.5)
     late = Manifest(0, seconds=100.0, elsewhere_seconds=1.0, steps=[StepTally(bytes_in=1)])
     assert not any(balance.add(0, late) for _ in range(20))
@@ -173,7 +173,7 @@ def test_where_blocks_would_be_too_small_there_are_no_more_tasks_than_threads(ta
     assert plan.stages[-1].beside == 0
     assert "the budget leaves no room for more tasks than threads" in str(plan)
     factor = plan.stages[-1].task_factor
-    assert 3 * task_needs(module.LEAST_BLOCK_BYTES, factor) > layout.work_bytes
+    assert 3 * task_bytes(module.LEAST_BLOCK_BYTES, factor) > layout.work_bytes
 
 
 def test_tasks_have_the_spare_cpus_of_a_worker_where_blocks_stay_on_the_host(table, monkeypatch):

@@ -93,7 +93,7 @@ def is_transient(exc: BaseException | None) -> bool:
     return False
 
 
-def patiently(
+def retry_transient(
     what: str, call: Callable[[], T], *, tries: int = TRIES, total_seconds: float = TOTAL_SECONDS, failed: str = ""
 ) -> T:
     """Return the result of a call; while it raises transient errors, repeat it after growing waits.

@@ -12,7 +12,7 @@ from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, identity_of
 from curator_df.core.planning.program import lower
 from curator_df.core.ranges.journal import difference
-from curator_df.core.ranges.printed import printed
+from curator_df.core.ranges.parameter_digests import printed
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster, batched
 
-from curator_df.cluster import clock
+from curator_df.cluster import clock_jump as clock
 
 DAY = 86_400
 REAL = time.time

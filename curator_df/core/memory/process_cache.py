@@ -63,7 +63,7 @@ def is_outside_of_runs() -> bool:
     return _is_bare.get()
 
 
-def release_bare() -> dict[str, int]:
+def clear_outside_runs() -> dict[str, int]:
     """Release the objects that were created outside of runs; return the packages that stay loaded."""
     with _lock:
         going = [_held.pop(key) for key in _bare if key in _held]
