@@ -17,7 +17,7 @@ from pathlib import Path
 import curator_df as cdf
 from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.memory.system import status_bytes
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import Identity, Journal
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally

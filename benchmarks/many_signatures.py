@@ -25,8 +25,8 @@ RUN = """
 import dataclasses, json, sys
 import numpy as np
 import curator_df as cdf
-from curator_df.core.exchange.barrier import Keys
-from curator_df.core.exchange.near_barrier import NearBarrier
+from curator_df.exchange.keys import Keys
+from curator_df.dedup.near.near_drop import NearDrop
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.kernels.minhash.components import component_names
 from curator_df.kernels.rows.keep_rows import keep_rows
@@ -59,12 +59,12 @@ def unused(*_, **__):
 
 if __name__ == "__main__":
     rows = cdf.read_parquet(sys.argv[1])
-    barrier = NearBarrier(
+    pending = NearDrop(
         bands=band_hashes, contents=contents, checks=contents, texts=unused, similarities=unused, components=component_names,
         parameters={"bands": int(sys.argv[4])}, num_bands=int(sys.argv[4]), anchors=2, verify=None, keep="first",
         reason="near_duplicate", keep_rows=keep_rows, columns=("key",),
     )
-    kernel = BlockKernel("drop_near_duplicates", refuse_block, {}, peak_factor=1.4, barrier=barrier)
+    kernel = BlockKernel("drop_near_duplicates", refuse_block, {}, peak_factor=1.4, pending=pending)
     with cdf.start_cluster(memory=sys.argv[3], cpus=2):
         receipt = cdf.write_parquet(map_blocks(rows, kernel, meta=rows._meta), sys.argv[2])
     print(json.dumps(receipt.to_json()))

@@ -25,7 +25,7 @@
     ├── WorkerLostError (RuntimeError)      workers were repeatedly killed by one input split
     ├── SchedulerLostError (RuntimeError)   the connection to the scheduler was lost; the run can be resumed
     ├── RowCountError (RuntimeError)        not all rows read are accounted for
-    ├── BarrierError (RuntimeError)         a deferred operation was computed without `checkpoint`
+    ├── PendingError (RuntimeError)         a deferred operation was computed without `checkpoint`
     ├── NoClusterError (RuntimeError)       a run was requested and no cluster is running
     ├── KernelNotCompiledError (RuntimeError) a worker may not compile a kernel that nobody has compiled before
     ├── MissingExtraError (ImportError)     a package of an extra is not installed; names the command that installs it
@@ -288,7 +288,7 @@ class RowCountError(CuratorError, RuntimeError):
     """Not all rows that were read are accounted for. This is a defect in curator_df or in an operator and is always reported."""
 
 
-class BarrierError(CuratorError, RuntimeError):
+class PendingError(CuratorError, RuntimeError):
     """A deferred (full-pass) operation was computed without `checkpoint` or `write_*`."""
 
 
@@ -346,7 +346,7 @@ EXIT_CODES: Mapping[type[BaseException], int] = {
     WorkerLostError: MAY_PASS,
     SchedulerLostError: MAY_PASS,
     RowCountError: PERMANENT,
-    BarrierError: PERMANENT,
+    PendingError: PERMANENT,
     NoClusterError: MAY_PASS,
     KernelNotCompiledError: PERMANENT,
     MissingExtraError: PERMANENT,

@@ -13,7 +13,7 @@ from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io import FromMapProjectable
 
 from curator_df.core.backend import Backend
-from curator_df.core.planning.program import ReadPartition
+from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.source import Ranges
 from curator_df.core.ranges.stream_parts import PARTED_FROM, Parts
 from curator_df.core.runner.session import warn_without_budget

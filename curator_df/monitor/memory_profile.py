@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import OperatorError, ParameterError
 from curator_df.io.parquet.reader import read_parquet

@@ -85,7 +85,7 @@ def measure(job: ProfileJob) -> Iterator[dict[str, Any]]:
 def _run(job: ProfileJob, block: Any) -> Iterator[tuple[int, int, int]]:
     """Run all steps on a block; yield the position, peak and retained bytes (without the result) of each measured step."""
     for place, step in enumerate(job.steps):
-        if step.barrier is not None:  # a deferred operation does nothing to a single block
+        if step.pending is not None:  # a deferred operation does nothing to a single block
             continue
         before = status_bytes("VmRSS")
         extra_bytes, (outcome, _) = peak_of_call(functools.partial(run_step, step, block))
@@ -98,7 +98,7 @@ def _run(job: ProfileJob, block: Any) -> Iterator[tuple[int, int, int]]:
 
 def _allocations(job: ProfileJob, block: Any) -> Iterator[dict[str, Any]]:
     for place, step in enumerate(job.steps):
-        if step.barrier is not None:
+        if step.pending is not None:
             continue
         if place >= job.first:
             call = functools.partial(run_step, step, block)

@@ -13,14 +13,14 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.columns import require_text
-from curator_df.core.duplicates.near_stages import default_bands_per_iteration, project_bands
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.budget import Layout, choose_layout, parse_memory
-from curator_df.core.planning.exchange_plan import estimate_rows
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import Plan, plan_stream
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.row_estimate import estimate_rows
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.sizes import read_size, show_count, show_duration, show_size
+from curator_df.dedup.near.stages import default_bands_per_iteration, project_bands
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.kinds import holds_parquet
 from curator_df.io.listing import Paths

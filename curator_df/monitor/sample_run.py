@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 from curator_df.cluster.local import start_cluster
 from curator_df.core.memory.budget import Layout
-from curator_df.core.planning.exchange_plan import LARGEST_SAMPLED_ROW_BYTES, sampled_ranges
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
+from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES, sampled_ranges
 from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.runner import run
 from curator_df.errors import CuratorError, OperatorError

@@ -18,8 +18,9 @@ from curator_df.core.memory.budget import choose_layout, parse_memory
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
 from curator_df.core.planning.plan import Plan, plan_fork
-from curator_df.core.planning.program import Program, current_spooler, foreign_part, lower
+from curator_df.core.planning.program import Program
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.session import current_session, has_session
 from curator_df.core.sizes import show_duration, show_size

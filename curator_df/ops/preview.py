@@ -17,8 +17,8 @@ from dask.dataframe.dask_expr import FrameBase, new_collection
 
 from curator_df.core.arguments import require_integer
 from curator_df.core.files.storage import Folder
-from curator_df.core.planning.exchange_plan import LARGEST_SAMPLED_ROW_BYTES
-from curator_df.core.planning.program import ReadPartition, current_spooler, find_origin, foreign_part, lower
+from curator_df.core.planning.lowering import ReadPartition, current_spooler, find_origin, foreign_part, lower
+from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES
 from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.receipts.receipt import Receipt, html_table
 from curator_df.core.runner.session import current_session

@@ -13,7 +13,7 @@ from dask.dataframe.dask_expr._expr import MapPartitions
 from dask.dataframe.dask_expr.io import FromMap
 
 from curator_df.core.planning.dask_steps import title
-from curator_df.core.planning.program import ReadPartition, lower, origin_of
+from curator_df.core.planning.lowering import ReadPartition, lower, origin_of
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.source import Source
 from curator_df.core.sizes import show_size
@@ -108,7 +108,7 @@ def _columns(df: Any) -> str:
 def _steps_of(df: Any) -> tuple[list[str], list[str]]:
     """Return the names of all steps, and those of the steps that need a full pass."""
     try:
-        steps = [(step.name, step.barrier is not None) for step in lower(df).steps]
+        steps = [(step.name, step.pending is not None) for step in lower(df).steps]
     except CuratorError:  # Dask computes what cannot be streamed, such as a merge
         nodes = [node for node in df.expr.walk() if node.dependencies() and node.ndim == 2]
         steps = list(dict.fromkeys(_named(node) for node in reversed(nodes)))
@@ -118,7 +118,7 @@ def _steps_of(df: Any) -> tuple[list[str], list[str]]:
 
 def _named(node: Any) -> tuple[str, bool]:
     kernel = node.operand("func") if isinstance(node, MapPartitions) else None
-    return (kernel.name, kernel.barrier is not None) if isinstance(kernel, BlockKernel) else (title(node), False)
+    return (kernel.name, kernel.pending is not None) if isinstance(kernel, BlockKernel) else (title(node), False)
 
 
 def _said_of(deferred: list[str]) -> str:

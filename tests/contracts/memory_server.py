@@ -24,16 +24,17 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
-from curator_df.core.exchange import barrier, part_barrier
-from curator_df.core.exchange.part_barrier import PartBarrier
-from curator_df.core.exchange.range_groups import RangeGroups
-from curator_df.core.exchange.row_count import NumberRows, RowCount
 from curator_df.core.memory.limits import peak_of_call
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
+from curator_df.exchange import key_drop as pending
+from curator_df.exchange import part_drop as part_pending
+from curator_df.exchange.part_drop import PartDrop
+from curator_df.exchange.range_groups import RangeGroups
+from curator_df.exchange.row_numbers import NumberRows, RowNumbering
 from curator_df.io.frames import to_block
 from curator_df.kernels.compiling.compiled import compile_named
 from curator_df.ops.rows.document_joiner import Joining
-from curator_df.ops.rows.document_ranges import DocumentBarrier, JoinDocuments
+from curator_df.ops.rows.document_ranges import DocumentJoin, JoinDocuments
 from tests.contracts.operator_cases import BOUNDED, CASES, Case, kernels_of, table
 
 BLOCK_BYTES = 8_000_000
@@ -129,24 +130,24 @@ def costly_kernels(case: Case) -> list[BlockKernel]:
 
 def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
     """Run a kernel; of a pending one the last pass, in which of a drop the first row goes."""
-    if kernel.barrier is None:
+    if kernel.pending is None:
         outcome = kernel.run(block)
         if outcome.rest is not None:  # as a run takes the parts: each is let go of before the next is made
             rest, outcome = outcome.rest, Outcome(block)
             collections.deque(rest, maxlen=0)
         return outcome
-    if isinstance(kernel.barrier, RowCount):
-        return NumberRows(kernel.barrier, np.array([len(block)])).of_range(0).run(block)
-    if isinstance(kernel.barrier, DocumentBarrier):
-        return join_rows(kernel.barrier.joining, block)
+    if isinstance(kernel.pending, RowNumbering):
+        return NumberRows(kernel.pending, np.array([len(block)])).of_range(0).run(block)
+    if isinstance(kernel.pending, DocumentJoin):
+        return join_rows(kernel.pending.joining, block)
     groups = RangeGroups(np.zeros(1, np.int64), 1)
-    found = barrier.Found(mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64), groups=groups)
-    of_parts = isinstance(kernel.barrier, PartBarrier)
-    with mock.patch.object(barrier, "DropReader") as reader, mock.patch.object(part_barrier, "read_drops") as pieces:
+    found = pending.Found(mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64), groups=groups)
+    of_parts = isinstance(kernel.pending, PartDrop)
+    with mock.patch.object(pending, "DropReader") as reader, mock.patch.object(part_pending, "read_drops") as pieces:
         reader.return_value.drops = lambda addresses: addresses == 0
         # The first part of the second row: the first has no text.
         pieces.return_value = iter([np.array([[block.index[min(1, len(block) - 1)], 0]])] if of_parts else [])
-        return kernel.barrier.resolved(found).of_range(0).run(block)
+        return kernel.pending.resolved(found).of_range(0).run(block)
 
 
 def join_rows(joining: Joining, block: Any) -> Outcome:
@@ -154,7 +155,7 @@ def join_rows(joining: Joining, block: Any) -> Outcome:
     made = dataclasses.replace(joining, id="id", text="text", segment_id="number", max_document_bytes=1 << 40)
     found = mock.Mock(goes_on=[False], following=lambda _: ())
     found.found.rows = [len(block)]
-    range_documents = JoinDocuments(DocumentBarrier(made), found).of_range(0)
+    range_documents = JoinDocuments(DocumentJoin(made), found).of_range(0)
     return range_documents.run(block.assign(number=pd.array(np.zeros(len(block)), dtype="Int64")))
 
 

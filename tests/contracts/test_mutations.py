@@ -124,10 +124,10 @@ MUTATIONS = (
         f"{EXCHANGE}::test_same_survivors_as_a_dictionary",
     ),
     Mutation(
-        "exchange/barrier.py",
+        "exchange/pending.py",
         "if (rows, checksum, missed) != (int(self.rows[number]), int(self.checksums[number]), 0):",
         "if (rows, missed) != (int(self.rows[number]), 0):",
-        "exchange/test_barrier.py::test_rows_that_are_not_those_of_the_first_pass_are_an_error",
+        "exchange/test_pending.py::test_rows_that_are_not_those_of_the_first_pass_are_an_error",
     ),
     Mutation(
         "planning/plan.py",

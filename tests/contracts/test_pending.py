@@ -14,7 +14,7 @@ import curator_df as cdf
 from curator_df.core.ranges import deferred_step
 from curator_df.core.runner import run as run_module
 from curator_df.core.runner.events import StageStarted
-from curator_df.errors import BarrierError
+from curator_df.errors import PendingError
 from tests.contracts.operator_cases import (
     PENDING,
     SAME_ROWS,
@@ -64,7 +64,7 @@ def ids_in(folder: Path) -> list[int]:
 @each_pending
 def test_computing_it_block_by_block_is_refused(case, monkeypatch):
     monkeypatch.setattr(deferred_step, "_evaluators", [])  # as without a cluster that could run its passes
-    with pytest.raises(BarrierError, match=rf"^{case.operator}\b.* is pending|^{case.operator} cannot.*"):
+    with pytest.raises(PendingError, match=rf"^{case.operator}\b.* is pending|^{case.operator} cannot.*"):
         computed(case(table()))
 
 

@@ -30,8 +30,9 @@ STAYS = [n for n in range(ROWS) if n % 5 != 0]
 SCRIPT = """
 import json, os, sys, time
 import curator_df as cdf
-from curator_df.core.planning import exchange_plan
-from curator_df.core.runner import run, stages
+from curator_df.exchange import exchange_plan
+from curator_df.core.runner import run
+from curator_df.core.runner import passes as stages
 
 run.SMALL_RANGE_BYTES = int(os.environ.get("RANGE", "60_000"))  # many ranges from a small corpus,
 exchange_plan.MOST_DIRECT_READS = 1                             # a stage that collects drops,

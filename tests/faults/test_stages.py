@@ -22,8 +22,9 @@ KINDS = 900
 SCRIPT = """
 import json, sys, time
 import curator_df as cdf
-from curator_df.core.planning import exchange_plan
-from curator_df.core.runner import run, stages
+from curator_df.exchange import exchange_plan
+from curator_df.core.runner import run
+from curator_df.core.runner import passes as stages
 
 run.SMALL_RANGE_BYTES = 20_000             # many ranges from a small corpus,
 exchange_plan.MOST_DIRECT_READS = 1        # a stage that collects drops,
@@ -120,7 +121,7 @@ def expected():
 NEAR_SCRIPT = """
 import json, sys, time
 import curator_df as cdf
-from curator_df.core.duplicates import near_stages
+from curator_df.dedup.near import stages as near_stages
 from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 20_000   # many ranges from a small corpus, and time to kill in each stage
@@ -179,9 +180,10 @@ if __name__ == "__main__":
 FIND_SCRIPT = """
 import sys, time
 import curator_df as cdf
-from curator_df.core.duplicates import id_pass
-from curator_df.core.planning import exchange_plan
-from curator_df.core.runner import run, stages
+from curator_df.dedup.table import id_pass
+from curator_df.exchange import exchange_plan
+from curator_df.core.runner import run
+from curator_df.core.runner import passes as stages
 from curator_df.ops.duplicates import groups
 
 run.SMALL_RANGE_BYTES = 20_000
@@ -279,7 +281,7 @@ def test_against_kept_signatures_with_a_worker_and_then_the_run_killed(near_scri
 SEMANTIC_SCRIPT = """
 import json, sys, time
 import curator_df as cdf
-from curator_df.core.duplicates import vector_stages
+from curator_df.dedup.vectors import stages as vector_stages
 from curator_df.core.runner import run
 
 run.SMALL_RANGE_BYTES = 20_000   # many ranges from a small corpus, and time to kill in each stage

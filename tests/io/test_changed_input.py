@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.errors import InputChangedError, InputError
 from curator_df.io.listing import list_files
 

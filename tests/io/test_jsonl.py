@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import curator_df as cdf
-from curator_df.core.planning.program import ReadPartition
+from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.source import OFFSET_BITS, Range
 from curator_df.errors import (
     BadRowError,

@@ -17,7 +17,7 @@ import zstandard
 import curator_df as cdf
 from curator_df.core.files import owner
 from curator_df.core.files.storage import Folder
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges import journal
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.runner import run

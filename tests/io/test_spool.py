@@ -14,7 +14,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.files.storage import Folder
-from curator_df.core.planning.program import foreign_part
+from curator_df.core.planning.lowering import foreign_part
 from curator_df.core.runner.session import current_session
 from curator_df.io.output import spool
 

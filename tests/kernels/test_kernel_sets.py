@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import curator_df as cdf
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.compiling.kernel_sets import (
@@ -20,12 +20,12 @@ from curator_df.kernels.compiling.kernel_sets import (
 )
 from curator_df.kernels.minhash.scheme import Scheme
 
-FOLDER = Path(kernel_sets.__file__).parent
+FOLDER = Path(kernel_sets.__file__).parents[1]
 CALLED_BY_KERNELS_ALONE = {
-    "murmur_windows.murmur_32",
-    "murmur_windows._hash_windows_32",
-    "murmur_windows._hash_windows_64",
-    "rolled_windows.roll_windows",
+    "text.murmur_windows.murmur_32",
+    "text.murmur_windows._hash_windows_32",
+    "text.murmur_windows._hash_windows_64",
+    "text.rolled_windows.roll_windows",
 }
 
 
@@ -37,8 +37,8 @@ def is_kernel(node: ast.stmt) -> bool:
 
 def test_every_kernel_has_its_seconds():
     declared = {
-        f"{path.stem}.{node.name}"
-        for path in FOLDER.glob("*.py")
+        f"{'.'.join(path.relative_to(FOLDER).with_suffix('').parts)}.{node.name}"
+        for path in FOLDER.rglob("*.py")
         for node in ast.parse(path.read_text()).body
         if is_kernel(node)
     }
@@ -59,7 +59,7 @@ def test_operators_are_public():
 def test_near_duplicates_need_kernels_of_their_bits_and_their_kind_of_shingles_only():
     few = near_duplicates("characters", use_64_bit_hash=False, compares_texts=False)
     assert not any("64" in kernel or "words" in kernel or "normalized" in kernel for kernel in few)
-    assert not any(kernel.startswith("shingle_sets") for kernel in few)
+    assert not any(kernel.startswith("minhash.shingle_sets") for kernel in few)
     more = near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
     assert not any("32" in kernel or "characters" in kernel for kernel in more)
     assert {"minhash.sketch.sketch_words_64", "minhash.shingle_sets.similarities_of_words"} < set(more)
@@ -72,7 +72,7 @@ def test_an_operator_names_the_kernels_that_its_scheme_calls(tmp_path, scheme):
     (tmp_path / "a.jsonl").write_text('{"text": "one two three"}\n')
     docs = cdf.read_jsonl(tmp_path / "a.jsonl")
     unit = "words" if scheme.ngrams == "words" else "normalized" if scheme.normalize else "characters"
-    kernel = f"minhash_sketch.sketch_{unit}_{64 if scheme.use_64_bit_hash else 32}"
+    kernel = f"minhash.sketch.sketch_{unit}_{64 if scheme.use_64_bit_hash else 32}"
     for action in (cdf.add_minhash(docs, scheme=scheme), cdf.drop_near_duplicates(docs, scheme=scheme)):
         named = [name for step in lower(action).steps for name in step.action.compiled]
         assert [name for name in named if "sketch" in name] == [kernel]

@@ -29,7 +29,6 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     package = tmp_path / "curator_df"
     shutil.copytree(Path(curator_df.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(reached_sources, "PACKAGE", package)
-    monkeypatch.setattr(reached_sources, "__file__", str(package / "kernels" / "reached_sources.py"))
     forget()
     yield package / "kernels"
     forget()
@@ -55,9 +54,9 @@ def replace(path: Path, old: str, new: str) -> None:
 
 def test_time_comments_docstrings_and_layout_change_nothing(copied):
     def edit() -> None:
-        for path in copied.glob("*.py"):
+        for path in copied.rglob("*.py"):
             os.utime(path, (1, 1))
-        counts = copied / "word_counts.py"
+        counts = copied / "metrics/words/word_counts.py"
         replace(counts, '"""Count the words of the text', '"""Now count the words of the text')
         counts.write_text(counts.read_text().replace("    at = start\n", "    # Why.\n\n    at = (start)\n"))
 
@@ -65,13 +64,13 @@ def test_time_comments_docstrings_and_layout_change_nothing(copied):
 
 
 def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied):
-    edit = lambda: replace(copied / "union_find.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
+    edit = lambda: replace(copied / "minhash/union_find.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
     assert changed_by(edit) == {"minhash.union_find.join_edges"}
 
 
 def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
-    edit = lambda: replace(copied / "word_counts.py", "return 0xFFFD, 1\n    second", "return 0xFFFC, 1\n    second")  # noqa: E731
-    changed = changed_by(edit)
+    counts = copied / "metrics/words/word_counts.py"
+    changed = changed_by(lambda: replace(counts, "return 0xFFFD, 1\n    second", "return 0xFFFC, 1\n    second"))
     assert {
         "metrics.words.word_pass.count_words_of_span",
         "minhash.sketch.sketch_words_32",
@@ -83,26 +82,26 @@ def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
 
 
 def test_a_constant_that_a_loop_fills_belongs_to_its_kernel(copied):
-    edit = lambda: replace(copied / "word_counts.py", "_STOP_KEYS[_key *", "_STOP_KEYS[0 * _key *")  # noqa: E731
+    edit = lambda: replace(copied / "metrics/words/word_counts.py", "_STOP_KEYS[_key *", "_STOP_KEYS[0 * _key *")  # noqa: E731
     changed = changed_by(edit)
     assert "metrics.words.word_pass.count_words_of_span" in changed
     assert "metrics.lines.line_pass.count_lines_of_span" not in changed
 
 
 def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied):
-    edit = lambda: replace(copied / "eight_bytes.py", "return _store(data, at, word)", "return _store(data, at, ~word)")  # noqa: E731
+    edit = lambda: replace(copied / "text/swar.py", "return _store(data, at, word)", "return _store(data, at, ~word)")  # noqa: E731
     changed = changed_by(edit)
     assert "minhash.sketch.sketch_words_32" in changed
     assert "metrics.words.word_pass.count_words_of_span" not in changed
 
 
 def test_how_kernels_are_compiled_belongs_to_every_kernel(copied):
-    edit = lambda: replace(copied / "compiled.py", '"boundscheck": None', '"boundscheck": False')  # noqa: E731
+    edit = lambda: replace(copied / "compiling/compiled.py", '"boundscheck": None', '"boundscheck": False')  # noqa: E731
     assert changed_by(edit) == set(COMPILE_SECONDS)
 
 
 def test_how_kernels_are_kept_belongs_to_none(copied):
-    edit = lambda: replace(copied / "compile_cache.py", "MOST_BYTES = 300_000_000", "MOST_BYTES = 1")  # noqa: E731
+    edit = lambda: replace(copied / "compiling/compile_cache.py", "MOST_BYTES = 300_000_000", "MOST_BYTES = 1")  # noqa: E731
     assert changed_by(edit) == set()
 
 
@@ -145,7 +144,7 @@ def test_all_that_compiled_functions_call_is_found():
 
 
 def test_what_stands_for_others_by_type_reaches_each_of_them(copied):
-    edit = lambda: replace(copied / "murmur_windows.py", "return max(high, _1)", "return max(high, _2)")  # noqa: E731
+    edit = lambda: replace(copied / "text/murmur_windows.py", "return max(high, _1)", "return max(high, _2)")  # noqa: E731
     assert {
         "minhash.sketch.sketch_words_32",
         "minhash.sketch.sketch_words_64",

@@ -25,7 +25,7 @@ class Completions:
         request; or JSON that the answer is changed by."""
         self.at_a_time = self.most_at_a_time = 0
         self.lock = threading.Lock()
-        self.barrier: threading.Barrier | None = None
+        self.pending: threading.KeyDrop | None = None
         """Requests wait here for each other."""
         self.seconds = 0.0
         """How long each answer takes."""
@@ -48,8 +48,8 @@ class _Handler(BaseHTTPRequestHandler):
             seen.at_a_time += 1
             seen.most_at_a_time = max(seen.most_at_a_time, seen.at_a_time)
             fault = next((faults.pop(0) for end, faults in seen.faults.items() if prompt.endswith(end) and faults), "")
-        if seen.barrier is not None:
-            seen.barrier.wait(30)
+        if seen.pending is not None:
+            seen.pending.wait(30)
         time.sleep(seen.seconds)
         with seen.lock:
             seen.at_a_time -= 1

@@ -20,8 +20,8 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.memory.process_cache import release_held
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import lower
 from curator_df.core.receipts.model_figures import model_figures
 from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.core.runner.session import Session

@@ -13,8 +13,8 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.budget import choose_layout
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import lower
 from curator_df.io.benchmarks import find_benchmarks, item_texts
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat

@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.runner import run
 from curator_df.kernels.minhash import stored_signatures
 from curator_df.kernels.minhash.scheme import Scheme

@@ -14,9 +14,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.duplicates import near_grouping
 from curator_df.core.runner import run
 from curator_df.core.tasks.task import run_guarded
+from curator_df.dedup.near import grouping as near_grouping
 from curator_df.kernels.minhash.components import component_names, vertices
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.signatures import band_hashes

@@ -13,7 +13,7 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 import curator_df as cdf
-from curator_df.core.planning.program import ReadPartition
+from curator_df.core.planning.lowering import ReadPartition
 from curator_df.ops import notebook
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.planning.program import Step, lower
+from curator_df.core.planning.lowering import lower
+from curator_df.core.planning.program import Step
 from curator_df.core.ranges.blocks import block_bytes
 from curator_df.core.ranges.out_of_memory import UnitLog
 from curator_df.core.tasks.step_runner import StepRunner

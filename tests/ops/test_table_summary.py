@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.planning.program import ReadPartition
+from curator_df.core.planning.lowering import ReadPartition
 from curator_df.ops.table_summary import summarize_table
 
 

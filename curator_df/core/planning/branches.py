@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.dask_steps import shared_addresses
 from curator_df.core.planning.program import Program, Step
-from curator_df.core.ranges.foreign_step import Graph
 from curator_df.core.ranges.journal import Identity
 from curator_df.core.ranges.parameter_digests import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
@@ -137,7 +136,7 @@ def _with_address_users(branch: Branch) -> Branch:
         later = "a later pass"
     steps: list[Step] = []
     for step in reversed(branch.program.steps):
-        if isinstance(step.action, Graph):
+        if step.action.may_change_index:
             later_here = later or step.addresses_for
             if later_here and step.action.makes_rows:
                 raise shared_addresses(later_here, step.name)

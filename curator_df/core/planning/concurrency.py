@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from curator_df.core.planning.program import Step
-from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.manifest import Manifest
 
 LEAST_SHARE = 0.1
@@ -29,7 +28,7 @@ FEWEST_TASKS = 3
 
 def is_offloaded(step: Step) -> bool:
     """Return whether a GPU or a server does a step's work, so that its thread uses no CPU in the meantime."""
-    return step.resources.of_gpu or (isinstance(step.action, BlockKernel) and step.action.is_offloaded)
+    return step.action.resources.of_gpu or step.action.is_offloaded
 
 
 @dataclass

@@ -12,8 +12,6 @@ import numpy as np
 from curator_df.core.host_blocks import host_block
 from curator_df.core.memory.wall import started_processes
 from curator_df.core.planning.program import Step, run_step
-from curator_df.core.ranges.blocks import BlockKernel
-from curator_df.core.ranges.foreign_step import Graph
 from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, is_out_of_memory
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.core.sizes import show_count
@@ -22,7 +20,7 @@ from curator_df.errors import CuratorError, OperatorError
 
 def may_be_users(step: Step) -> bool:
     """Return whether a step runs a function that the user wrote."""
-    return isinstance(step.action, Graph) or (isinstance(step.action, BlockKernel) and step.action.is_users)
+    return step.action.is_users
 
 
 def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:

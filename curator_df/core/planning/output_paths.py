@@ -11,7 +11,6 @@ import itertools
 import os
 import posixpath
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import Program
@@ -104,12 +103,13 @@ def _inputs(program: Program) -> Iterator[str]:
     """Yield the locations of all files that a program reads, and of the stored results that its operators use."""
     yield from _places(program.origin.files)
     for step in program.steps:
-        barrier: Any = step.barrier
-        home, against = getattr(barrier, "home", None), getattr(barrier, "against", None)
-        if home is not None:
-            yield place_of(home)
-        if against is not None and against.program is not None:  # stored results no longer need their chain
-            yield from _inputs(against.program)
+        if step.pending is None:
+            continue
+        if step.pending.home is not None:
+            yield place_of(step.pending.home)
+        for one in step.pending.passes(step.name):
+            if one.of_other is not None:
+                yield from _inputs(one.of_other)
 
 
 def _places(paths: Sequence[str]) -> Iterator[str]:

@@ -13,10 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.exchange.barrier import KEY_WRITER_FACTOR
-from curator_df.core.exchange.near_barrier import NearBarrier
-from curator_df.core.exchange.row_count import RowCount
-from curator_df.core.exchange.vector_barrier import VECTOR_WRITER_FACTOR, VectorBarrier, require_gpu, require_room
 from curator_df.core.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.core.memory.resources import NO_LIMITS, Capacity
 from curator_df.core.planning.branches import Branch, Fork, fork
@@ -25,9 +21,8 @@ from curator_df.core.planning.device_plan import DeviceNeed, beside_blocks, devi
 from curator_df.core.planning.held_bytes import held_bytes_of, kept_bytes_of, page_bytes_of, steps_of
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.task_factor import (
-    against_factor,
-    is_found,
     largest_block,
+    others_factor,
     task_bytes,
     task_factor,
 )
@@ -254,14 +249,14 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     BudgetError
         The message names the block size or the memory that would fit. Nothing has been started.
     """
-    factor = max(task_factor(joined), against_factor(joined))
+    factor = max(task_factor(joined), others_factor(joined))
     steps = steps_of(joined)
     if any(step.on_device for step in steps):  # more concurrent blocks would need more GPU memory
         layout = dataclasses.replace(layout, spare_cpus=0)
-    capacity = layout.capacity.holding(step.resources for step in steps)
+    capacity = layout.capacity.holding(step.action.resources for step in steps)
     layout = dataclasses.replace(layout, device_held_bytes=capacity.device_held_bytes)
     for step in steps:
-        capacity.require(step.name, step.resources)
+        capacity.require(step.name, step.action.resources)
     kept = kept_bytes_of(steps, layout)
     beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
     held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
@@ -284,11 +279,13 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         capacity=capacity,
         beside=beside,
     )
-    _require_vector_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
+    _require_pending_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
     projected = layout.reserved_bytes + layout.node_workers * (free.threads * needed_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
-    limits = tuple((s.name, capacity.at_once(s.resources, free.threads)) for s in steps if s.resources != NO_LIMITS)
-    said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.remarks))
+    limits = tuple(
+        (s.name, capacity.at_once(s.action.resources, free.threads)) for s in steps if s.action.resources != NO_LIMITS
+    )
+    said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.action.remarks))
     if page_bytes := page_bytes_of(joined):
         said += (("pages", f"{show_size(page_bytes)} of that in each task, because the files have large pages"),)
     files, size = len(joined.source.files), joined.source.input_bytes
@@ -302,7 +299,7 @@ def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) 
     There is one for each spare CPU, and one for each call that works elsewhere.
     """
     steps = [step for step in steps_of(joined) if is_offloaded(step)]
-    calls = (layout.capacity.at_once(step.resources) if step.resources.of_gpu else 1 for step in steps)
+    calls = (layout.capacity.at_once(step.action.resources) if step.action.resources.of_gpu else 1 for step in steps)
     least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
     for beside in range(layout.spare_cpus + max(calls, default=0), 0, -1):
         if largest_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
@@ -322,41 +319,25 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
     for number, branch in enumerate(joined.branches):
         steps = branch.program.steps
         for place, step in enumerate(steps):
-            if step.barrier is None or is_found(step.barrier) or (number > 0 and place < joined.shared):
+            if step.pending is None or step.pending.is_stored or (number > 0 and place < joined.shared):
                 continue
             before = (_read_line(joined.source), *_step_lines(steps[:place]))
-            if isinstance(step.barrier, RowCount):
-                lines = (*before, ("count", 0.0, False))
-                yield dataclasses.replace(whole, title=f"rows for {step.name}", steps=lines)
-            elif isinstance(step.barrier, NearBarrier):
-                bands = f"compute MinHash signatures, hash and sort {step.barrier.num_bands} bands"
-                lines = (*before, (bands, KEY_WRITER_FACTOR, False))
-                yield dataclasses.replace(whole, title=f"signatures for {step.name}, then buckets", steps=lines)
-                if (against := step.barrier.against) is not None:
-                    kept = (_read_line(against.program.source), *_step_lines(against.program.steps), lines[-1])
-                    title = f"kept signatures for {step.name}"
-                    yield dataclasses.replace(whole, title=title, steps=kept, of_input=False)
-                if step.barrier.verify is not None:
-                    lines = (*before, ("fetch texts of candidates", KEY_WRITER_FACTOR, False))
-                    yield dataclasses.replace(whole, title=f"texts for {step.name}, then compare them", steps=lines)
-            elif isinstance(step.barrier, VectorBarrier):
-                lines = (*before, ("store vectors", VECTOR_WRITER_FACTOR, False))
-                yield dataclasses.replace(whole, title=f"vectors for {step.name}, then clusters", steps=lines)
-            else:
-                lines = (*before, ("hash and sort keys", KEY_WRITER_FACTOR, False))
-                yield dataclasses.replace(whole, title=f"keys for {step.name}, then merge them", steps=lines)
+            for one in step.pending.passes(step.name):
+                line = (one.work, one.writer_factor, False)
+                if one.of_other is None:
+                    yield dataclasses.replace(whole, title=one.title, steps=(*before, line))
+                else:
+                    lines = (_read_line(one.of_other.source), *_step_lines(one.of_other.steps), line)
+                    yield dataclasses.replace(whole, title=one.title, steps=lines, of_input=False)
 
 
-def _require_vector_room(joined: Fork, layout: Layout) -> None:
-    """Refuse k-means that does not fit if the number of rows is known; otherwise the run does so after it has counted them."""
+def _require_pending_room(joined: Fork, layout: Layout) -> None:
+    """Refuse pending steps that are known not to fit; the others do so when they have counted their rows."""
+    rows = joined.source.about_rows()
     for branch in joined.branches:
         for step in branch.program.steps:
-            if isinstance(step.barrier, VectorBarrier) and not is_found(step.barrier):
-                if step.barrier.fits_on_device:
-                    require_gpu(step.name, layout)
-                rows = joined.source.about_rows()
-                if step.barrier.num_clusters is not None or rows is not None:
-                    require_room(step.name, step.barrier, step.barrier.clusters(rows or 0), layout)
+            if step.pending is not None and not step.pending.is_stored:
+                step.pending.require_room(step.name, rows, layout)
 
 
 def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:

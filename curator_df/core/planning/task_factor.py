@@ -10,12 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from curator_df.core.exchange.barrier import KEY_WRITER_FACTOR, Barrier
-from curator_df.core.exchange.near_barrier import NearBarrier
-from curator_df.core.exchange.part_barrier import PartBarrier
-from curator_df.core.exchange.row_count import RowCount
-from curator_df.core.exchange.vector_barrier import VectorBarrier
-from curator_df.core.files.storage import JOURNAL_FOLDER
 from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import Program, Step
 
@@ -23,15 +17,10 @@ TASK_FIXED_BYTES = 40_000_000
 """Fixed memory of a task in bytes: a codec's state, allocator arenas, Python objects of a slice. Measured (private
 resident bytes, Gopher chain to Parquet): 52, 98, 156 and 235 MB with blocks of 4, 16, 32 and 64 MB.
 """
+TASK_SLACK_BYTES = 6_000_000
+"""Fixed memory of a task in bytes: pieces in transit, a read of pages and its rows, bounds and index, allocator rounding."""
 SLACK_FACTOR = 0.5
 """Memory multiplier added to every task's factor: partial lines, decompressor windows, rounding, pages not yet returned."""
-
-
-def is_found(barrier: Barrier | PartBarrier | NearBarrier | VectorBarrier | RowCount) -> bool:
-    """Return whether the stages of a deferred operation were computed before and stored."""
-    if isinstance(barrier, RowCount):
-        return False
-    return barrier.home is not None and barrier.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
 
 
 def task_bytes(block_bytes: int, factor: float) -> int:
@@ -58,24 +47,22 @@ def task_factor(joined: Fork) -> float:
     return worst + kept + SLACK_FACTOR
 
 
-def against_programs(joined: Fork) -> list[Program]:
-    """Return the programs of the other tables with which rows have yet to be compared."""
-    barriers = [step.barrier for branch in joined.branches for step in branch.program.steps]
-    return [
-        barrier.against.program
-        for barrier in barriers
-        if isinstance(barrier, NearBarrier) and barrier.against is not None and not is_found(barrier)
-    ]
+def passes_over_others(joined: Fork) -> list[tuple[Program, float]]:
+    """Return the programs of the other tables whose rows pending steps have yet to read, with the factor of what writes them."""
+    steps = [step for branch in joined.branches for step in branch.program.steps]
+    waiting = [(step.name, step.pending) for step in steps if step.pending is not None and not step.pending.is_stored]
+    every = [one for name, pending in waiting for one in pending.passes(name)]
+    return [(one.of_other, one.writer_factor) for one in every if one.of_other is not None]
 
 
-def against_factor(joined: Fork) -> float:
+def others_factor(joined: Fork) -> float:
     """Return `task_factor` for passes over other tables; 0 if there are none."""
     factors = (
         max(
             program.source.reader_factor,
-            1.0 + max(max_peak_factor(program.steps), held_blocks(program.steps) + KEY_WRITER_FACTOR),
+            1.0 + max(max_peak_factor(program.steps), held_blocks(program.steps) + writer_factor),
         )
-        for program in against_programs(joined)
+        for program, writer_factor in passes_over_others(joined)
     )
     return max(factors, default=-1.0 - SLACK_FACTOR) + 1.0 + SLACK_FACTOR
 
@@ -88,4 +75,4 @@ def max_peak_factor(steps: Sequence[Step]) -> float:
 
 def held_blocks(steps: Sequence[Step]) -> float:
     """Return the number of blocks that stay in memory after these steps because they split rows into parts."""
-    return float(sum(step.makes_rows for step in steps))
+    return float(sum(step.action.makes_rows for step in steps))

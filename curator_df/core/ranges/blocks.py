@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import dask
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import new_collection
 
+from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.process_cache import outside_of_runs
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.deferred_step import defer
+from curator_df.core.ranges.parameter_digests import Printed, printed
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,68 @@ class Outcome:
     """Peak bytes in use, by name; of all blocks the largest counts."""
 
 
+class Action:
+    """Operation of a step, with its costs: a kernel, a block-by-block operation of Dask, or a pending operation when resolved.
+
+    What a kind of action does not state costs nothing.
+    """
+
+    fixed_bytes: int = 0
+    """Extra memory of one call in bytes, whatever the block."""
+    row_bytes: int = 0
+    """Longest row in bytes that it may make from several rows: later steps keep one in memory in addition to a block."""
+    held_bytes: int = 0
+    """Bytes that a worker keeps once for all calls, such as a lookup table."""
+    libraries: Mapping[str, int] = MappingProxyType({})
+    """Part of ``held_bytes`` that stays in the process when the run is over: imported packages, and their bytes."""
+    shared: Mapping[str, int] = MappingProxyType({})
+    """Part of ``held_bytes`` that is released with the run, such as weights. Steps that use the same name share it."""
+    resources: Resources = NO_LIMITS
+    """Resources of a call, which limit the concurrent calls."""
+    resource_bytes: int = 0
+    """Extra bytes of a call only while it has these resources."""
+    row_share: float = 1.0
+    """Approximate fraction of the rows that are passed on, if known in advance."""
+    is_offloaded: bool = False
+    """Whether a server does the work of a call while its thread waits."""
+    is_users: bool = False
+    """Whether the function was written by the user."""
+    is_rowwise: ClassVar[bool] = False
+    """Whether it is known to process each row independently of the others in its block."""
+    needs_range: ClassVar[bool] = False
+    """Whether it runs on the blocks of one known range only: the resolved form of a pending operation."""
+    may_change_index: ClassVar[bool] = False
+    """Whether it may change the index, so that rows must be checked where a later step identifies them by it."""
+    makes_rows: bool = False
+    """Whether it may make several rows with the same row ID from one row."""
+    uses_addresses: bool = False
+    """Whether it identifies rows by their row ID, the index."""
+    device_peak_factor: float | None = None
+    """Peak extra GPU memory of a call as a multiple of the block's bytes; None if unknown."""
+    device_fixed_bytes: int = 0
+    """Extra GPU memory of one call in bytes, whatever the block."""
+    pending: Any = None
+    """Operation (`core.planning.program.Pending`) that needs all rows first; None for what needs only one block."""
+
+    @property
+    def remarks(self) -> tuple[tuple[str, str], ...]:
+        """Additional remarks for `explain`, each with its label."""
+        return ()
+
+    def printed(self, fingerprint: str) -> Printed:  # noqa: ARG002 - of other kinds
+        """Return the parameters as a journal stores them; ``fingerprint`` is that of the step."""
+        return {}
+
+    def identity(self, name: str) -> str:
+        """Return a digest of what it does in a step of this name."""
+        return fingerprint([name])
+
+
 @dataclass(frozen=True)
-class BlockKernel:
+class BlockKernel(Action):
     """Function of one block, with its memory costs."""
+
+    is_rowwise: ClassVar[bool] = True
 
     name: str
     """Name of the public operator."""
@@ -57,7 +119,7 @@ class BlockKernel:
     peak_factor: float = 1.0
     """Peak extra memory of one call as a multiple of the block's bytes, including its result."""
     fixed_bytes: int = 0
-    """Longest row in bytes that it may make from several: later steps keep one in memory in addition to a block."""
+    """Extra memory of one call in bytes, whatever the block."""
     row_bytes: int = 0
     """Longest row in bytes that it may make from several rows: later steps keep one in memory in addition to a block."""
     held_bytes: int = 0
@@ -96,8 +158,8 @@ class BlockKernel:
     """Value of ``peak_factor`` for GPU memory, if the block is there; None for a kernel without a known cost on a GPU."""
     device_fixed_bytes: int = 0
     """Extra GPU memory of one call in bytes, whatever the block."""
-    barrier: Any = None
-    """Deferred operation (`core.exchange.barrier.Barrier`) that needs the keys of all rows first; ``func`` refuses to run."""
+    pending: Any = None
+    """Deferred operation (`exchange.key_drop.KeyDrop`) that needs the keys of all rows first; ``func`` refuses to run."""
 
     @property
     def __name__(self) -> str:
@@ -108,6 +170,14 @@ class BlockKernel:
     def remarks(self) -> tuple[tuple[str, str], ...]:
         """Additional remarks for `explain`, each with its label."""
         return tuple((word, said) for word, said in (("slow", self.slow_path), ("model", self.computes)) if said)
+
+    def printed(self, fingerprint: str) -> Printed:  # noqa: ARG002 - of other kinds
+        """Return the parameters as a journal stores them."""
+        return printed(self.parameters)
+
+    def identity(self, name: str) -> str:  # noqa: ARG002 - a kernel has a name of its own
+        """Return a digest of its name, function and parameters."""
+        return fingerprint(self.name, self.func, self.parameters)
 
     def __call__(self, block: Any) -> Any:
         """Return the block of rows that are passed on (called by Dask)."""
@@ -153,4 +223,4 @@ def map_blocks(df: Any, kernel: BlockKernel, *, meta: Any) -> Any:
     # Dask would otherwise turn object columns into their str() (its "convert-string" default).
     with dask.config.set({"dataframe.convert-string": False}):
         table = df.map_partitions(kernel, meta=meta, enforce_metadata=False)
-    return table if kernel.barrier is None else new_collection(defer(table.expr))
+    return table if kernel.pending is None else new_collection(defer(table.expr))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deferred operation in a Dask expression: evaluated by Dask when a table with a deferred operation is inspected.
 
-A writer runs the passes that a deferred operation needs (`core.runner.stages`). ``.compute()``, ``.head()`` and the like evaluate
+A writer runs the passes that a deferred operation needs (`core.runner.passes`). ``.compute()``, ``.head()`` and the like evaluate
 an expression instead. They lower it, and `DeferredStep` then asks the open session (`evaluates_deferred`) to run the passes and
 return the resulting table, with the same partitions. Without a session the kernel stays, and refuses to run.
 """

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import dask
 import numpy as np
 
+from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.resources import NO_LIMITS, Resources
-from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.blocks import Action, Outcome
+from curator_df.core.ranges.parameter_digests import Digested, Printed, printed
 
 FOREIGN_PEAK_FACTOR = 1.5
 """Assumed peak factor of a foreign step: one copy of the block, and masks and new columns of half its size."""
@@ -20,7 +22,7 @@ FOREIGN_REASON = "filtered"
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(Action):
     """Block-by-block Dask operation that is not a kernel of curator_df."""
 
     tasks: Mapping[Any, Any]
@@ -39,32 +41,40 @@ class Graph:
     """True if it may make several rows with one address from one row."""
     text: str = ""
     """Text of the operation as a user would write it, for rejects."""
-    is_users: ClassVar[bool] = True
+    may_change_index: ClassVar[bool] = True
+    """True, because nothing is known of the function."""
+    is_users: bool = True
     """True, because the code is the user's."""
 
     def __call__(self, block: Any) -> Any:
         """Run the tasks in this thread."""
         return dask.get({**self.tasks, self.hole: block}, self.result)
 
+    def printed(self, fingerprint: str) -> Printed:
+        """Return the whole operation."""
+        return printed({"the step": Digested(self.text, fingerprint)})
 
-def foreign_outcome(action: Graph, block: Any) -> Outcome:
-    """Run an operation on a block; rows that it removes are counted."""
-    result = action(block)
-    removed = len(block) - len(result)
-    if removed <= 0:
-        return Outcome(result, dropped={FOREIGN_REASON: removed} if removed else {})
+    def identity(self, name: str) -> str:
+        """Return a digest of its tasks."""
+        return fingerprint([name, *canonical_tasks(self)])
 
-    def rejects() -> tuple[Any, Mapping[str, Any]]:
+    def run(self, block: Any) -> Outcome:
+        """Run the operation on a block; rows that it removes are counted."""
+        result = self(block)
+        removed = len(block) - len(result)
+        if removed <= 0:
+            return Outcome(result, dropped={FOREIGN_REASON: removed} if removed else {})
+        return Outcome(result, dropped={FOREIGN_REASON: removed}, rejects=lambda: self._rejects(block, result))
+
+    def _rejects(self, block: Any, result: Any) -> tuple[Any, Mapping[str, Any]]:
         places = np.arange(len(block))
         addresses = block.index.to_numpy()
         if len(block) > 1 and (addresses[1:] == addresses[:-1]).any():  # addresses do not identify the removed rows
-            gone = ~np.isin(places, action(block.set_axis(places)).index.to_numpy())
+            gone = ~np.isin(places, self(block.set_axis(places)).index.to_numpy())
         else:
             gone = ~np.isin(addresses, result.index.to_numpy())
         count = int(gone.sum())
-        return block[gone], {"reason": [FOREIGN_REASON] * count, "rule": [action.text or None] * count}
-
-    return Outcome(result, dropped={FOREIGN_REASON: removed}, rejects=rejects)
+        return block[gone], {"reason": [FOREIGN_REASON] * count, "rule": [self.text or None] * count}
 
 
 def canonical_tasks(graph: Graph) -> Iterable[Any]:

@@ -13,7 +13,7 @@ import dask.dataframe as dd
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.blocks import Action, Outcome
 from curator_df.errors import RowCountError
 
 
@@ -27,11 +27,10 @@ class OfRange(Protocol):
         """Raise an error unless the range was the one that was prepared."""
 
 
-class RangeAction(abc.ABC):
-    """Resolved form of a deferred step in the last pass, with the data of each range."""
+class RangeAction(Action, abc.ABC):
+    """Resolved form of a pending operation in the last pass, with the data of each range."""
 
-    barrier: Any
-    """Deferred operation that was resolved."""
+    needs_range: ClassVar[bool] = True
     follows_addresses: ClassVar[bool] = False
     """Whether the address of a row tells what happens to it, so that part of a range can be taken alone."""
 
@@ -62,9 +61,9 @@ class OnPartitions(RangeAction):
     """Least address of each partition, ascending."""
 
     @property
-    def barrier(self) -> Any:
-        """Reason why the step waited."""
-        return self.action.barrier
+    def pending(self) -> Any:
+        """Operation that was resolved."""
+        return self.action.pending
 
     def of_range(self, number: int) -> OfRange:
         """Return what runs on one partition, once."""

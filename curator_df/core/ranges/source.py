@@ -148,3 +148,8 @@ class Source(Protocol):
         without ``on_bad_row`` the row is left out and a `UserWarning` reports how many were. ``wanted`` are ascending
         addresses: other rows are left out, at a lower cost than reading them.
         """
+
+
+def range_starts(ranges: Ranges) -> npt.NDArray[np.int64]:
+    """Return the smallest address that a row of each range can have."""
+    return (ranges.table[:, 0] << OFFSET_BITS) | ranges.table[:, 1]

@@ -26,21 +26,12 @@ import pandas as pd
 from dask.dataframe.dask_expr import new_collection
 
 from curator_df.core.backend import is_on_device
-from curator_df.core.exchange.exchange import range_starts
-from curator_df.core.exchange.row_count import RowCount
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, disk_errors
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.process_cache import outside_of_runs, released_after
+from curator_df.core.planning.lowering import ReadPartition, current_spooler, foreign_part, lower, origin_of
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import (
-    Program,
-    ReadPartition,
-    Step,
-    current_spooler,
-    foreign_part,
-    lower,
-    origin_of,
-)
+from curator_df.core.planning.program import Pending, Program, Step
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.deferred_step import add_evaluator, remove_evaluator
 from curator_df.core.ranges.journal import Journal
@@ -48,16 +39,16 @@ from curator_df.core.ranges.out_of_memory import UnitLog
 from curator_df.core.ranges.range_action import OnPartitions, RangeAction
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.sink import StageSink
-from curator_df.core.ranges.source import BadRow, Ranges
+from curator_df.core.ranges.source import BadRow, Ranges, range_starts
 from curator_df.core.runner.events import RunStarted, run_events
 from curator_df.core.runner.live_panel import live_panel
+from curator_df.core.runner.passes import SHOW, PassRunner, stage_identity, temporary_name
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, prepare_kernels
-from curator_df.core.runner.stages import SHOW, StageRunner, stage_identity, temporary_name
 from curator_df.core.sizes import show_size
 from curator_df.core.tasks.step_runner import StepRunner
-from curator_df.errors import BarrierError, DiskFullError, ExpressionError
+from curator_df.errors import DiskFullError, ExpressionError, PendingError
 
 LOOKS_FOLDER = "looks"
 """Name of the folder in the working folder of the cluster."""
@@ -127,7 +118,7 @@ class EvaluatedPartition:
             reject=_keep_no_reject,
         )
         parts = []
-        with outside_of_runs({name: size for step in steps for name, size in step.libraries.items()}):
+        with outside_of_runs({name: size for step in steps for name, size in step.action.libraries.items()}):
             for block in source.blocks(self.ranges[number], block_bytes=self.block_bytes):
                 parts += [part for part in stretch.run([block]) if len(part)]
         stretch.finish()
@@ -199,7 +190,7 @@ class Looks:
         if any(is_on_device(one) for one in (program.meta, program.source.meta)) or any(
             s.on_device for s in program.steps
         ):
-            raise BarrierError(
+            raise PendingError(
                 f"{program.steps[-1].name} cannot be computed or shown while its blocks are on a GPU. Write the table with "
                 "write_parquet or checkpoint(df, path) and read the result"
             )
@@ -253,7 +244,7 @@ class Looks:
             return [
                 program.steps[place].name
                 for place, (stage, *_) in stages
-                if _is_finished(stage, ranges, counts=isinstance(program.steps[place].barrier, RowCount))
+                if _is_finished(stage, ranges, program.steps[place].pending)
             ]
 
     def forget_chain(self, expression: Any) -> int:
@@ -277,7 +268,7 @@ class Looks:
         others = sorted({name.split("/")[0] for name in self.folder.names() if name.startswith(PARTITIONS)})
         found = {}
         for place, step in enumerate(program.steps):
-            if step.barrier is not None:
+            if step.pending is not None:
                 before = dataclasses.replace(program, steps=program.steps[:place])
                 name = temporary_name(step, stage_identity(before, step))
                 found[place] = [self.folder.below(name), *(self.folder.below(f"{other}/{name}") for other in others)]
@@ -296,7 +287,7 @@ class Looks:
     def _resolved(self, program: Program, here: Program, ranges: Ranges) -> tuple[Step, ...]:
         """Return the steps of a program with its deferred ones resolved; those that were resolved before are not run again."""
         steps = program.steps
-        pending = [place for place, step in enumerate(steps) if step.barrier is not None]
+        pending = [place for place, step in enumerate(steps) if step.pending is not None]
         keys = {place: self._key(program, place, ranges) for place in pending}
         known = max((place for place in pending if self._holds(keys[place])), default=-1)
         found = self._steps[keys[known]] if known >= 0 else _Resolved((), (), ())
@@ -326,12 +317,10 @@ class Looks:
         actions = [step.action for step in steps]
         prepare_kernels(session, [program.source, *actions])
         ranges = program.source.cut(range_bytes(program.source))
-        run = StageRunner(session, plan.stages[0], self.folder, ranges, "raise", "retry")
+        run = PassRunner(session, plan.stages[0], self.folder, ranges, "raise", "retry")
         own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")
-        look = StageRunner(session, plan.stages[0], own, partitions, "raise", "retry")
-        names = ", ".join(
-            step.name for step in begun.whole if step.barrier and not isinstance(step.action, RangeAction)
-        )
+        look = PassRunner(session, plan.stages[0], own, partitions, "raise", "retry")
+        names = ", ".join(step.name for step in begun.whole if step.is_pending)
         with (
             live_panel(session),
             released_after(session, actions, functools.partial(forget_run, run.run_id)),
@@ -368,7 +357,7 @@ def _starts_of(reader: ReadPartition) -> Any:
 
 
 def _on_partitions(
-    program: Program, whole: Sequence[Step], run: StageRunner, look: StageRunner, show: SHOW
+    program: Program, whole: Sequence[Step], run: PassRunner, look: PassRunner, show: SHOW
 ) -> tuple[Step, ...]:
     """Return steps for the partitions of a table, made from the resolved ones for the ranges of a run.
 
@@ -377,7 +366,7 @@ def _on_partitions(
     starts = range_starts(run.ranges), range_starts(look.ranges)
     steps = list(program.steps)
     for place, (step, resolved) in enumerate(zip(steps, whole, strict=True)):
-        if not isinstance(resolved.action, RangeAction) or isinstance(step.action, RangeAction):
+        if not isinstance(resolved.action, RangeAction) or not step.is_pending:
             continue
         if resolved.action.follows_addresses:
             steps[place] = dataclasses.replace(resolved, action=OnPartitions(resolved.action, *starts))
@@ -386,14 +375,11 @@ def _on_partitions(
     return tuple(steps)
 
 
-def _is_finished(stage: Folder, ranges: Ranges, *, counts: bool) -> bool:
-    journal = Journal(stage)
-    pinned = journal.ranges
-    if pinned is None or not np.array_equal(pinned.table, ranges.table):
+def _is_finished(stage: Folder, ranges: Ranges, pending: Pending | None) -> bool:
+    pinned = Journal(stage).ranges
+    if pending is None or pinned is None or not np.array_equal(pinned.table, ranges.table):
         return False
-    if counts:  # a pass without a receipt
-        return len({done["number"] for done in journal.done()}) == len(ranges)
-    return journal.receipt is not None
+    return pending.is_whole(stage, len(ranges))
 
 
 def records_hold(stage: Folder) -> bool:

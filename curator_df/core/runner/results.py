@@ -32,7 +32,7 @@ from curator_df.core.backend import is_on_device
 from curator_df.core.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
-from curator_df.core.planning.program import ReadPartition
+from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.sizes import show_size

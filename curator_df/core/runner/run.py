@@ -21,9 +21,9 @@ from curator_df.core.memory.gpus import measured_use
 from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
 from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork
-from curator_df.core.planning.program import lower
 from curator_df.core.ranges.journal import (
     Journal,
     OnExisting,
@@ -45,9 +45,9 @@ from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, run_events
 from curator_df.core.runner.live_panel import live_panel
+from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
-from curator_df.core.runner.stages import SHOW, STAGES_FOLDER, StageRunner
 from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import ResumeError, RowCountError
@@ -193,7 +193,7 @@ def run_branches(
             plan = plan_fork(joined, session.layout)
             first = branches[waiting[0]].sink.folder
             temporary = workdir or first.below(STAGES_FOLDER)
-            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
+            stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
             with (
@@ -285,7 +285,7 @@ class _Run:
     """One execution, which connects dispatcher, journals, progress and receipts."""
 
     def __init__(
-        self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: StageRunner
+        self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: PassRunner
     ) -> None:
         self.session, self.plan, self.fork, self.ranges = session, plan, joined, stages.ranges
         how = (len(stages.ranges), stages.on_error, stages.on_oom)
@@ -301,7 +301,7 @@ class _Run:
         in_all: npt.NDArray[np.bool_] = np.all([target.finished for target in self.targets], axis=0)
         return in_all
 
-    def execute(self, stages: StageRunner) -> list[Receipt]:
+    def execute(self, stages: PassRunner) -> list[Receipt]:
         started = time.monotonic()
         events: list[tuple[float, str]] = []
         recycling = self.session.recycling
@@ -359,7 +359,7 @@ class _Run:
             target.branch.sink.folder.delete_tree(STAGES_FOLDER)
         return receipts[::-1]
 
-    def _resolve(self, stages: StageRunner, show: SHOW) -> tuple[Branch, ...]:
+    def _resolve(self, stages: PassRunner, show: SHOW) -> tuple[Branch, ...]:
         """Run the stages of deferred steps, those of shared steps once; set the ranges that each branch has already finished."""
         program = self.fork.branches[0].program
         stem = stages.resolve(dataclasses.replace(program, steps=self.fork.stem), show).steps

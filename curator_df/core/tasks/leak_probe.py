@@ -12,7 +12,6 @@ from curator_df.core.memory.leaks import LEAST_GROWTH_BYTES, PROBE_CALLS, Leak, 
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import run_step
-from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.tasks.task import Attempt, load_job
 
 PROBE_BLOCK_BYTES = 1_000_000
@@ -90,7 +89,7 @@ def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
     )
     block, calls = next(iter(blocks)), list[tuple[str, Callable[[], Any]]]()
     for step in program.steps:
-        if step.barrier is None and not isinstance(step.action, RangeAction):
+        if step.pending is None:
             calls.append((step.name, lambda step=step, block=block: run_step(step, block)))  # type: ignore[misc]
             block = run_step(step, block)[0].block
     return left_by(calls)

@@ -18,7 +18,7 @@ from curator_df.core.planning.addresses import require_kept_addresses
 from curator_df.core.planning.concurrency import is_offloaded
 from curator_df.core.planning.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.planning.program import Step, run_step
-from curator_df.core.ranges.blocks import BlockKernel, Outcome, block_bytes
+from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import ADDRESS, BadRow
@@ -165,7 +165,7 @@ class StepRunner:
         step, removed = self.steps[place], rows_in - len(outcome.block)
         self._log.leave()
         by_reason = sum(outcome.dropped.values())
-        if isinstance(step.action, BlockKernel) and not step.action.makes_rows and removed != by_reason:
+        if step.action.is_rowwise and not step.action.makes_rows and removed != by_reason:
             raise RowCountError(
                 f"{step.name} took {show_count(rows_in, 'row')}, returned {len(outcome.block):,} and gave reasons for "
                 f"{by_reason:,} removed. Every removed row needs a reason"

@@ -12,7 +12,7 @@ import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
-from curator_df.core.planning.program import origin_of
+from curator_df.core.planning.lowering import origin_of
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.tasks.task import OnError, OnOom

@@ -29,7 +29,7 @@ from dask.sizeof import sizeof
 from curator_df.core.backend import is_on_device
 from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
-from curator_df.core.planning.program import ReadPartition, add_spooler, origin_of, remove_spooler
+from curator_df.core.planning.lowering import ReadPartition, add_spooler, origin_of, remove_spooler
 from curator_df.core.ranges.source import ADDRESS, Ranges
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_size

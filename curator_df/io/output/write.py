@@ -18,7 +18,7 @@ import zstandard
 
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder, NewFile
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run

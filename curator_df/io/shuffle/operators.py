@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows in random order, each taken once or as often as requested: `shuffle_rows` and `blend`.
 
-The exchange of the drops (`core.exchange.exchange`) carries keys of fixed width, never text. Whole rows go through parts of
+The exchange of the drops (`exchange.exchange`) carries keys of fixed width, never text. Whole rows go through parts of
 the new order on disk: one pass writes each row into its part, another sorts the parts.
 """
 
@@ -22,9 +22,10 @@ from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, fork, identity_of
 from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.output_paths import require_not_input
 from curator_df.core.planning.plan import plan_fork
-from curator_df.core.planning.program import Program, lower, require_addresses
+from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.runner.run import range_bytes, run

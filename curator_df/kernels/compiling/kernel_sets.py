@@ -81,7 +81,8 @@ PARTS = ("edits.part_bytes.find_parts", "edits.part_bytes.copy_without_parts")
 CLEANING = ("edits.clean_copy.copy_cleaned",)
 COMMENTS = ("metrics.source.comment_scan.count_comments_of_span",)
 CONTAMINATION = tuple(
-    f"ngram_match.{name}" for name in ("put_ngrams", "find_rows", "find_regions", "keep_pieces", "count_characters")
+    f"edits.ngram_match.{name}"
+    for name in ("put_ngrams", "find_rows", "find_regions", "keep_pieces", "count_characters")
 )
 QUOTATION_MARKS = ("edits.cut_copy.copy_without_quotation_marks",)
 BOILERPLATE = ("edits.cut_copy.copy_without_boilerplate",)
@@ -115,12 +116,12 @@ Unit = Literal["characters", "normalized", "words"]
 def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
     """Return the kernels that compute MinHash signatures of this many bits, and the hashes of their bands."""
     bits = 64 if use_64_bit_hash else 32
-    return f"minhash_sketch.sketch_{unit}_{bits}", f"minhash_bands.hash_bands_{bits}", *CONTENT
+    return f"minhash.sketch.sketch_{unit}_{bits}", f"minhash.bands.hash_bands_{bits}", *CONTENT
 
 
 def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
-    compared = (f"shingle_sets.similarities_of_{unit}",) if compares_texts else ()
+    compared = (f"minhash.shingle_sets.similarities_of_{unit}",) if compares_texts else ()
     return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
 
 
@@ -134,7 +135,9 @@ _ALL_NEAR = [
     for use_64_bit_hash in (False, True)
 ]
 _NEAR = tuple(dict.fromkeys(kernel for kernels in _ALL_NEAR for kernel in kernels))
-_SIGNATURES = tuple(kernel for kernel in _NEAR if kernel.startswith("minhash_") or kernel in CONTENT)
+_SIGNATURES = tuple(
+    kernel for kernel in _NEAR if kernel.startswith(("minhash.sketch.", "minhash.bands.")) or kernel in CONTENT
+)
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_comment_ratio": COMMENTS,
     "add_contamination": CONTAMINATION,

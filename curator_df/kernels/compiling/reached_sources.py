@@ -3,8 +3,8 @@
 
 They are found in the text of the sources, so that a process need not import numba to know whether a kernel is compiled.
 Comments, docstrings, annotations, layout and file times change nothing. Whatever a statement names is followed: other functions,
-constants and the statements that fill them, modules of this package, data files beside them, and what numba compiles in place
-of a function (``@overload``).
+constants and the statements that fill them, modules of this package, data files in their folders, and what numba compiles in
+place of a function (``@overload``).
 """
 
 from __future__ import annotations

@@ -13,12 +13,13 @@ import dask.dataframe as dd
 
 from curator_df.core.arguments import require_number
 from curator_df.core.columns import choose, require_columns
-from curator_df.core.exchange.vector_barrier import MOST_CLUSTERS, VectorBarrier
 from curator_df.core.files.storage import Folder
-from curator_df.core.planning.program import require_addresses
+from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
-from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.dedup.vectors.settings import MOST_CLUSTERS
+from curator_df.dedup.vectors.vector_drop import VectorDrop
 from curator_df.errors import ParameterError
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.models.embeddings.k_means import (
@@ -130,7 +131,7 @@ def drop_semantic_duplicates(
     ParameterError
         If a parameter is out of range, scikit-learn (or cuML) is missing, or ``groups`` were found for another table or
         with other parameters; when running, if there are fewer vectors than ``num_clusters``.
-    BarrierError
+    PendingError
         From ``.compute()`` or ``.head()`` on the result.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
@@ -298,7 +299,7 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         choose(operator, "keep", question.keep, SemanticKeep)
     on_gpu = question.k_means == "cuml"
     library_bytes = CUML_BYTES if on_gpu else LIBRARY_BYTES
-    barrier = VectorBarrier(
+    pending = VectorDrop(
         take=vectors_of,
         absent=absent,
         fit=fit_centroids_on_gpu if on_gpu else fit_centroids,
@@ -324,9 +325,9 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         {"operator": DROP},
         peak_factor=DROP_PEAK_FACTOR,
         peak_is_measured=True,
-        held_bytes=barrier.held_bytes,
-        libraries={question.k_means: library_bytes} if barrier.held_bytes else {},
+        held_bytes=pending.held_bytes,
+        libraries={question.k_means: library_bytes} if pending.held_bytes else {},
         computes="k-means by cuML on the worker's GPU" if on_gpu and home is None else "",
-        barrier=barrier,
+        pending=pending,
     )
     return map_blocks(df, kernel, meta=df._meta)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from curator_df.core.duplicates.cluster_rows import MEMBER_HEAD
-from curator_df.core.duplicates.id_pass import GroupRows, Matches
-from curator_df.core.duplicates.vector_stages import VectorFound
+from curator_df.dedup.table.id_pass import GroupRows, Matches
+from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD
+from curator_df.dedup.vectors.stages import VectorFound
 from curator_df.ops.duplicates.group_table import MERGE_BYTES, GroupTable
 
 
 def semantic_matches(found: VectorFound, group: int) -> Matches:
     """Yield the members of a group of input splits, by ``eps``; the kept row of a group has no match."""
-    for place, eps in enumerate(found.barrier.eps):
+    for place, eps in enumerate(found.pending.eps):
         survivor, size = MEMBER_HEAD + 2 * place, MEMBER_HEAD + 2 * place + 1
         for rows in found.member_rows(group, memory_bytes=MERGE_BYTES):
             inside = rows[rows[:, size] > 1]

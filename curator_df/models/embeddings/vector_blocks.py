@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.exchange.vector_barrier import NOT_FINITE, Vectors
 from curator_df.core.ranges.source import OFFSET_BITS
+from curator_df.dedup.vectors.settings import NOT_FINITE, Vectors
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.ops.duplicates.exact import ranked_keys
 

@@ -15,14 +15,15 @@ import numpy.typing as npt
 from curator_df.core.arguments import strings_of
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import choose, require_columns
-from curator_df.core.exchange.barrier import Barrier, Keys
-from curator_df.core.exchange.exchange import Keep
 from curator_df.core.files.storage import Folder
-from curator_df.core.planning.program import require_addresses
+from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
-from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import BarrierError, ParameterError, SchemaError
+from curator_df.errors import ParameterError, PendingError, SchemaError
+from curator_df.exchange.exchange import Keep
+from curator_df.exchange.key_drop import KeyDrop
+from curator_df.exchange.keys import Keys
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price
 from curator_df.kernels.rows.content_hash import Normalize
@@ -126,7 +127,7 @@ def drop_exact_duplicates(
     UnsupportedBackendError
         If the blocks are cuDF blocks, except when whole texts of one column are compared and the first or the last is
         kept.
-    BarrierError
+    PendingError
         From ``.compute()`` or ``.head()`` on the result.
 
     Notes
@@ -248,7 +249,7 @@ def _pending(
     rank_column = ranked_by(df, operator, keep)
     parameters = {"columns": columns, "normalize": normalize, "ranked_by": rank_column}
     needed = (*columns, rank_column) if rank_column is not None and rank_column in df.columns else columns
-    barrier = Barrier(content_keys, parameters, survivor_policy(operator, keep), REASON, rows_where, home, needed)
+    pending = KeyDrop(content_keys, parameters, survivor_policy(operator, keep), REASON, rows_where, home, needed)
     # One name for both, so that what is found is what is dropped.
     hash_factor, hash_bytes = hashes_price(normalized=normalize is not None)
     kernel = BlockKernel(
@@ -259,7 +260,7 @@ def _pending(
         device_peak_factor=1.0 + hash_factor + (COLUMN_FACTOR if rank_column is not None else 0.0),
         device_fixed_bytes=hash_bytes,
         peak_is_measured=True,
-        barrier=barrier,
+        pending=pending,
         compiled=hash_kernels(normalize),
     )
     return map_blocks(df, kernel, meta=df._meta)
@@ -292,7 +293,7 @@ def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, 
 
 def refuse_block(block: Any, *, operator: str, waits_for: str = ALL_ROWS) -> NoReturn:  # noqa: ARG001 - a kernel's face
     """Refuse to run block by block."""
-    raise BarrierError(
+    raise PendingError(
         f"{operator} is pending: {waits_for}. Looking at its result with head(), len() or compute() needs a running cluster "
         "(curator_df.start_cluster) and a table that begins with a reader of curator_df. Writing it needs the same: "
         "checkpoint(df, path), write_parquet or write_jsonl"

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.duplicates.id_pass import GroupRows, Matches
-from curator_df.core.duplicates.id_sink import IdReader
-from curator_df.core.exchange.barrier import Found
-from curator_df.core.exchange.near_barrier import KeptSignatures
 from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.source import OFFSET_BITS, Range
 from curator_df.core.tasks.task import Attempt, run_guarded
+from curator_df.dedup.near.settings import KeptSignatures
+from curator_df.dedup.table.id_pass import GroupRows, Matches
+from curator_df.dedup.table.id_sink import IdReader
+from curator_df.exchange.dropped_rows import Found
 from curator_df.io.output.files import FileSink
 
 COLUMNS: dict[str, Any] = {

@@ -19,15 +19,14 @@ import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.columns import choose, is_text, require_columns
-from curator_df.core.duplicates.id_pass import take_ids
-from curator_df.core.exchange.barrier import Found
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import named_steps
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_outside
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import Program, lower
+from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Identity, Journal, difference
 from curator_df.core.ranges.parameter_digests import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
@@ -36,12 +35,14 @@ from curator_df.core.receipts.advice import rows_out_of_memory
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.runner.events import RunStarted, run_events
 from curator_df.core.runner.live_panel import live_panel
+from curator_df.core.runner.passes import STAGES_FOLDER, PassRunner, stage_identity
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
-from curator_df.core.runner.stages import STAGES_FOLDER, StageRunner, stage_identity
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.dedup.table.id_pass import take_ids
 from curator_df.errors import InputError, ParameterError, SchemaError
+from curator_df.exchange.dropped_rows import Found
 from curator_df.io.output.checkpoint import folder_of
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat
@@ -103,7 +104,7 @@ def find_groups(
         if journal.receipt is None:
             plan = plan_stream(program, sink, None, session.weigh_client())
             temporary = home.below(STAGES_FOLDER)
-            stages = StageRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
+            stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             actions = [step.action for step in program.steps]
             prepare_kernels(session, [program.source, *actions])
             if session.sampler is not None:
@@ -116,7 +117,7 @@ def find_groups(
                 passes_bar() as show,
             ):
                 kept = home.below(DROPS_FOLDER)
-                before, found = stages.find(program, kept, show)
+                before, found = stages.prepare_last(program, kept, show)
                 written = _write_table(stages, before, found, table, journal, sink)
             if not any(done["files"] for done in written):
                 sink.write_empty(table.meta)
@@ -191,7 +192,7 @@ def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
 
 
 def _write_table(
-    stages: StageRunner, before: Program, found: Found, table: GroupTable, journal: Journal, sink: FileSink
+    stages: PassRunner, before: Program, found: Found, table: GroupTable, journal: Journal, sink: FileSink
 ) -> list[dict[str, Any]]:
     more = () if table.against is None else tuple(table.against.program.source.files)
     job = TableJob(found, sink, (*before.source.files, *more), table, stages.temporary)
@@ -250,7 +251,7 @@ def _finish(
     journal: Journal,
     sink: FileSink,
     program: Program,
-    stages: StageRunner,
+    stages: PassRunner,
     projected_bytes: int,
     session: Session,
     written: list[dict[str, Any]],

@@ -12,12 +12,12 @@ import dask.dataframe as dd
 from curator_df.core.arguments import require_integer, require_number
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_columns, require_text
-from curator_df.core.exchange.near_barrier import NearBarrier
 from curator_df.core.files.storage import Folder
-from curator_df.core.planning.program import require_addresses
+from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
-from curator_df.core.runner.stages import DROP_PEAK_FACTOR
+from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.dedup.near.near_drop import NearDrop
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price, signatures_price
@@ -112,7 +112,7 @@ def drop_near_duplicates(
         If a parameter is out of range, or ``groups`` were found for another table or with other parameters.
     UnsupportedBackendError
         If the blocks are cuDF blocks, with ``signatures`` or ``against``.
-    BarrierError
+    PendingError
         From ``.compute()`` or ``.head()`` on the result.
 
     Notes
@@ -258,7 +258,7 @@ def _pending(
         )
     ranked = ranked_by(df, operator, question.keep)
     of_keys = [text if signatures is None else signatures, text if ranked == "#length" else ranked]
-    barrier = NearBarrier(
+    pending = NearDrop(
         bands=text_bands,
         contents=text_contents,
         same=same_texts,
@@ -295,7 +295,7 @@ def _pending(
         device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
         device_fixed_bytes=max(signature_bytes, hash_bytes),
         peak_is_measured=True,
-        barrier=barrier,
+        pending=pending,
         compiled=_kernels(question),
     )
     return map_blocks(df, kernel, meta=df._meta)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from curator_df.core.duplicates.id_pass import GroupRows, Matches
-from curator_df.core.duplicates.near_stages import NearFound
-from curator_df.core.exchange.exchange import MEMBER_WORDS
+from curator_df.dedup.near.stages import NearFound
+from curator_df.dedup.table.id_pass import GroupRows, Matches
+from curator_df.exchange.exchange import MEMBER_WORDS
 from curator_df.ops.duplicates.group_table import MERGE_BYTES
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.io.output.checkpoint import read_receipt

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.columns import require_columns
-from curator_df.core.exchange.near_barrier import KeptSignatures
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.exchange_plan import ROW_BYTES_GUESS
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
+from curator_df.core.planning.row_estimate import ROW_BYTES_GUESS
 from curator_df.core.ranges.source import OFFSET_BITS, Ranges
 from curator_df.core.runner.run import range_bytes
+from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.errors import CuratorError
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.stored_signatures import require_stored

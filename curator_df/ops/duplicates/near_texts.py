@@ -2,7 +2,7 @@
 """Values that the stages of near duplicates take from a block: bands, contents, texts; and how two texts are compared.
 
 A row has a text, or a signature that `add_minhash` made of it, or both: then bands come from the signature, and the text is
-what is compared. Every function takes the same parameters, those of `NearBarrier`.
+what is compared. Every function takes the same parameters, those of `NearDrop`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import is_on_device
-from curator_df.core.exchange.barrier import Keys
 from curator_df.core.host_blocks import host_block
+from curator_df.exchange.keys import Keys
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.signatures import (
@@ -40,7 +40,7 @@ def text_bands(
     *,
     text: str | None,
     scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001 - the face of a barrier's function
+    ranked_by: str | None,  # noqa: ARG001 - the face of a drop's function
     signatures: str | None,
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Return the band hashes of a block's rows, shape (rows, bands), and which have a shingle at all."""
@@ -70,7 +70,7 @@ def same_texts(
     hashes: npt.NDArray[np.uint64],
     have_shingles: npt.NDArray[np.bool_],
     *,
-    text: str | None,  # noqa: ARG001 - the face of a barrier's function
+    text: str | None,  # noqa: ARG001 - the face of a drop's function
     scheme: Scheme,
     ranked_by: str | None,  # noqa: ARG001
     signatures: str | None,  # noqa: ARG001
@@ -82,7 +82,7 @@ def same_texts(
     return np.where(nothing[:, None], column_hashes(pd.Series([""], dtype="string[pyarrow]")), hashes)
 
 
-def text_checks(block: Any, *, ranked_by: str | None, **parameters: Any) -> Keys:  # noqa: ARG001 - a barrier's face
+def text_checks(block: Any, *, ranked_by: str | None, **parameters: Any) -> Keys:  # noqa: ARG001 - a drop's face
     """Return the same hashes alone."""
     return text_contents(block, ranked_by=None, **parameters)
 
@@ -92,7 +92,7 @@ def texts_of(
     rows: npt.NDArray[np.int64],
     *,
     text: str | None,
-    scheme: Scheme,  # noqa: ARG001 - the face of a barrier's function
+    scheme: Scheme,  # noqa: ARG001 - the face of a drop's function
     ranked_by: str | None,  # noqa: ARG001
     signatures: str | None,
 ) -> Any:
@@ -113,7 +113,7 @@ def text_similarities(
     *,
     text: str | None,
     scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001 - the face of a barrier's function
+    ranked_by: str | None,  # noqa: ARG001 - the face of a drop's function
     signatures: str | None,  # noqa: ARG001
 ) -> npt.NDArray[np.float64]:
     """Return the Jaccard similarities of pairs of places in ``texts``: estimated where one has a signature only."""

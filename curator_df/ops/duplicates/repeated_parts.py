@@ -10,9 +10,9 @@ import dask.dataframe as dd
 import numpy as np
 
 from curator_df.core.columns import choose, require_text
-from curator_df.core.exchange.part_barrier import Going, PartBarrier, PartKeys
-from curator_df.core.planning.program import require_addresses
+from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.exchange.part_drop import Going, PartDrop, PartKeys
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.text_parts import PartKind, part_hashes, without_parts
 from curator_df.kernels.rows.content_hash import Normalize
@@ -67,7 +67,7 @@ def remove_repeated_parts(
         If ``unit``, ``normalize`` or ``keep`` is none of these.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
-    BarrierError
+    PendingError
         From ``.compute()`` or ``.head()`` on the result.
 
     Notes
@@ -95,14 +95,14 @@ def remove_repeated_parts(
     if normalize is not None:
         choose(OPERATOR, "normalize", normalize, Normalize)
     parameters = {"text": text, "kind": unit, "normalize": normalize}
-    barrier = PartBarrier(part_keys, remove_parts, parameters, keep, columns=(text,))
+    pending = PartDrop(part_keys, remove_parts, parameters, keep, columns=(text,))
     kernel = BlockKernel(
         OPERATOR,
         refuse_block,
         {"operator": OPERATOR},
         peak_factor=PEAK_FACTOR,
         peak_is_measured=True,
-        barrier=barrier,
+        pending=pending,
         compiled=(*kernel_sets.PARTS, *hash_kernels(normalize)),
     )
     return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))

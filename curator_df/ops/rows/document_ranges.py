@@ -11,27 +11,25 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.exchange.barrier import (
-    CHECKSUM_MASK,
-    DROP_READER_BYTES,
-    Found,
-    key_checksum,
-)
-from curator_df.core.exchange.drops import read_drops
-from curator_df.core.exchange.exchange import Exchange, KeyWriter
 from curator_df.core.files.storage import FileRecord, NewFile
+from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import CorruptFileError, OperatorError
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES, Found
+from curator_df.exchange.drops import read_drops
+from curator_df.exchange.exchange import Exchange, KeyWriter
+from curator_df.exchange.key_stages import KeyStages
+from curator_df.exchange.keys import CHECKSUM_MASK, Keyed, key_checksum
 from curator_df.kernels.rows.joined_texts import TextArray, one_array
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.ops.rows.document_joiner import OPERATOR, DocumentJoiner, Joining, SegmentReader, Segments
@@ -41,14 +39,13 @@ REASON = "joined"
 
 
 @dataclass(frozen=True)
-class DocumentBarrier:
+class DocumentJoin(Keyed):
     """Segments that wait for what is known of all ranges."""
 
     joining: Joining
     """Columns to join, and how."""
-    keep: ClassVar[Literal["first"]] = "first"
-    home: ClassVar[None] = None
-    of_parts: ClassVar[bool] = False
+    keep: Literal["first"] = "first"
+    """The first document with an ID; there may be no other."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -59,14 +56,13 @@ class DocumentBarrier:
         """Start the files of a range."""
         return _RangeEnds(self.joining, exchange, number, memory_bytes)
 
-    def find(self, runner: Any, before: Any, step: Any) -> FoundDocuments:
-        """Run the stages that this waits for (``runner`` is a `stages.StageRunner`)."""
-        found = runner.find_drops(before, step, self)
-        return found_documents(found, before.source.files)
+    def prepare(self, runner: Any, before: Program, step: Step) -> FoundDocuments:
+        """Run the pass that finds documents in several ranges."""
+        return found_documents(KeyStages(runner, before, step, self).run(), before.source.files)
 
-    def resolved(self, found: FoundDocuments) -> RangeAction:
+    def resolved(self, prepared: FoundDocuments) -> RangeAction:
         """Return what joins the segments in the last pass."""
-        return JoinDocuments(self, found)
+        return JoinDocuments(self, prepared)
 
 
 class _RangeEnds:
@@ -215,7 +211,7 @@ def found_documents(found: Found, files: Sequence[str]) -> FoundDocuments:
 class JoinDocuments(RangeAction):
     """Form of a pending join in the last pass."""
 
-    barrier: DocumentBarrier
+    pending: DocumentJoin
     """Columns to join, and how."""
     found: FoundDocuments
     """Results of the first pass, of all ranges."""
@@ -227,7 +223,7 @@ class JoinDocuments(RangeAction):
 
 class _RangeDocuments:
     def __init__(self, action: JoinDocuments, number: int) -> None:
-        joining = action.barrier.joining
+        joining = action.pending.joining
         self._found, self._number = action.found, number
         self._reader, self._joiner = SegmentReader(joining), DocumentJoiner(joining)
         self._skips = bool(action.found.goes_on[number])

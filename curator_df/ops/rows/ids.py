@@ -14,10 +14,10 @@ import pyarrow as pa
 from curator_df.core.arguments import require_integer, strings_of
 from curator_df.core.backend import integer_column, require_backend
 from curator_df.core.columns import choose, refuse_columns, require_columns, require_table
-from curator_df.core.exchange.row_count import RowCount
-from curator_df.core.planning.program import require_addresses
+from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.errors import ParameterError
+from curator_df.exchange.row_numbers import RowNumbering
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.rows.content_hash import row_hashes
 from curator_df.ops.duplicates.exact import refuse_block
@@ -77,7 +77,7 @@ def add_ids(
         If the new column already exists, or one of ``subset`` is missing.
     ParameterError
         If ``dense=True`` is combined with ``identity="content"``, or ``start`` is negative or given without ``dense=True``.
-    BarrierError
+    PendingError
         From ``.compute()`` or ``.head()`` on the result of ``dense=True``.
 
     Notes
@@ -149,7 +149,7 @@ def _dense(df: Any, into: str, identity: IdentityKind, start: int) -> Any:
         ADDRESS_FACTOR,
         device_peak_factor=ADDRESS_FACTOR,
         peak_is_measured=True,
-        barrier=RowCount(into, start),
+        pending=RowNumbering(into, start),
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))}))
 

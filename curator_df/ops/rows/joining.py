@@ -10,12 +10,12 @@ import dask.dataframe as dd
 from curator_df.core.columns import is_text, require_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import read_size
-from curator_df.errors import BarrierError, ParameterError, SchemaError
+from curator_df.errors import ParameterError, PendingError, SchemaError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.text.buffers import text_dtype
 from curator_df.ops.host_only import require_host
 from curator_df.ops.rows.document_joiner import OPERATOR, Joining
-from curator_df.ops.rows.document_ranges import DocumentBarrier
+from curator_df.ops.rows.document_ranges import DocumentJoin
 
 # Measured (tests/contracts/test_memory.py): at most 1.68, of rows of 100 bytes that are a document each; other columns may be
 # copied twice.
@@ -77,7 +77,7 @@ def join_documents(
         If ``segment_id`` is not an integer column, or ``id`` is neither text nor integers.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
-    BarrierError
+    PendingError
         From ``.compute()`` or ``.head()`` on the result.
     OperatorError
         When running, if segments are out of order, those of one document are not consecutive, or a document is longer
@@ -127,7 +127,7 @@ def join_documents(
         compiled=kernel_sets.JOINING,
         makes_rows=max_chars is not None,
         unites_rows=max_chars is None,
-        barrier=DocumentBarrier(joining),
+        pending=DocumentJoin(joining),
     )
     meta = df._meta.astype({text: text_dtype(df._meta[text].dtype), segment_id: "Int64"})
     return map_blocks(df, kernel, meta=meta if keep_segment_id else meta.drop(columns=segment_id))
@@ -149,7 +149,7 @@ def _check_columns(df: Any, text: str, document: str, segment_id: str) -> None:
 
 def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
     """Refuse to run block by block."""
-    raise BarrierError(
+    raise PendingError(
         f"{OPERATOR} is pending: a document may go on in the next block. Looking at its result with head(), len() or "
         "compute() needs a running cluster (curator_df.start_cluster) and a table that begins with a reader of curator_df. "
         "Writing it needs the same: checkpoint(df, path), write_parquet or write_jsonl"

@@ -8,8 +8,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.planning.program import Program, run_step
-from curator_df.core.ranges.blocks import BlockKernel
-from curator_df.core.ranges.foreign_step import Graph
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow
 from curator_df.errors import ExpressionError
 
@@ -40,7 +38,7 @@ def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -
         If a step waits for other rows, or needs to know the range of its block.
     """
     for step in program.steps:
-        if not isinstance(step.action, (BlockKernel, Graph)) or step.barrier is not None or step.on_device:
+        if step.pending is not None or step.on_device:
             raise ExpressionError(
                 f"{operator}: rows are looked up one by one, and {step.name} needs more than their block. Write what comes "
                 "before with checkpoint(df, path), and find the duplicates in the table that it returns"

@@ -7,24 +7,25 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from curator_df.core.duplicates import group_tasks
-from curator_df.core.duplicates.buckets import both_ways
-from curator_df.core.duplicates.group_tasks import COMPONENTS_FIXED_BYTES, VERTEX_BYTES, run_components
-from curator_df.core.duplicates.near_tasks import NearJob
-from curator_df.core.exchange.exchange import ranks
-from curator_df.core.exchange.near_barrier import EDGE_WORDS, RANK_WORDS
-from curator_df.core.exchange.range_groups import RangeGroups
 from curator_df.core.files.row_sort import RowSorter
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt
+from curator_df.dedup.near import group_tasks
+from curator_df.dedup.near.buckets import both_ways
+from curator_df.dedup.near.group_tasks import COMPONENTS_FIXED_BYTES, VERTEX_BYTES, run_components
+from curator_df.dedup.near.keys import RANK_WORDS
+from curator_df.dedup.near.settings import EDGE_WORDS
+from curator_df.dedup.near.tasks import NearJob
+from curator_df.exchange.exchange import ranks
+from curator_df.exchange.range_groups import RangeGroups
 from curator_df.kernels.minhash.components import component_names
 
 ROWS = 400_000
 
 
-class AnyBarrier:
-    """As much of a barrier as grouping looks at."""
+class AnyDrop:
+    """As much of a pending as grouping looks at."""
 
     components = staticmethod(component_names)
 
@@ -47,7 +48,7 @@ def job_of(tmp_path):
     files = (sorter.commit(),), (ranked.commit(),)
 
     def make(keep):
-        return NearJob(folder, groups, AnyBarrier(keep), files[0], ranks=files[1])
+        return NearJob(folder, groups, AnyDrop(keep), files[0], ranks=files[1])
 
     return make
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from curator_df.core.duplicates.id_sink import IdSink
+from curator_df.dedup.table.id_sink import IdSink
 
 PEAK = """
 import sys
@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.ranges.blocks import block_bytes
-from curator_df.core.duplicates.id_sink import QUESTION_WORDS, IdSink, questions
+from curator_df.dedup.table.id_sink import QUESTION_WORDS, IdSink, questions
 from curator_df.core.memory.limits import peak_of_call
-from curator_df.core.exchange.range_groups import RangeGroups
+from curator_df.exchange.range_groups import RangeGroups
 from curator_df.core.files.row_sort import RowSorter
 from curator_df.core.files.storage import Folder
 

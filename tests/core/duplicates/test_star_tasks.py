@@ -11,20 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curator_df.core.duplicates import near_grouping, star_tasks
-from curator_df.core.duplicates.buckets import both_ways
-from curator_df.core.duplicates.near_grouping import group_rows
-from curator_df.core.duplicates.near_tasks import NearJob
-from curator_df.core.exchange.exchange import ranks
-from curator_df.core.exchange.near_barrier import EDGE_WORDS, RANK_WORDS
-from curator_df.core.exchange.range_groups import RangeGroups
 from curator_df.core.files.row_sort import RowSorter, merge_slices
 from curator_df.core.files.slice_file import open_slices
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory import freed_pages
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt
-from tests.core.duplicates.test_group_tasks import AnyBarrier
+from curator_df.dedup.near import grouping as near_grouping
+from curator_df.dedup.near import star_tasks
+from curator_df.dedup.near.buckets import both_ways
+from curator_df.dedup.near.grouping import group_rows
+from curator_df.dedup.near.keys import RANK_WORDS
+from curator_df.dedup.near.settings import EDGE_WORDS
+from curator_df.dedup.near.tasks import NearJob
+from curator_df.exchange.exchange import ranks
+from curator_df.exchange.range_groups import RangeGroups
+from tests.core.duplicates.test_group_tasks import AnyDrop
 
 RANGES = 5
 
@@ -58,7 +60,7 @@ def grouped(folder, edges, keep, *, kept=0, on_disk, vertices=100, memory_bytes=
         ranked.append(write(folder, f"ranks/{number}.slices", RANK_WORDS, np.zeros(1, dtype=np.uint64), table))
 
     def tasks(name, title, function, count, **fields):
-        job = cloudpickle.dumps(NearJob(folder, groups, AnyBarrier(keep), **fields))
+        job = cloudpickle.dumps(NearJob(folder, groups, AnyDrop(keep), **fields))
         alone = 1 if on_disk else 10**8
         done = [
             function(job, Attempt(Range(n, 0, 0, 0, 0), memory_bytes, 0, exclusive_bytes=alone)) for n in range(count)
@@ -144,7 +146,7 @@ def test_a_star_costs_what_is_stated(tmp_path):
     stars, folder = 200_000, Folder(str(tmp_path))
     groups, ids = RangeGroups(np.zeros(1, dtype=np.int64), 1), np.arange(2 * stars, dtype=np.uint64)
     rows = np.stack([ids // 2 * 2, ids, np.zeros_like(ids)], axis=1)
-    job = NearJob(folder, groups, AnyBarrier("first"), (write(folder, "v.slices", 3, groups.bounds, rows),), into="s")
+    job = NearJob(folder, groups, AnyDrop("first"), (write(folder, "v.slices", 3, groups.bounds, rows),), into="s")
     tracemalloc.start()
     try:
         done = star_tasks.run_survivors(cloudpickle.dumps(job), Attempt(Range(0, 0, 0, 0, 0), 4_000_000, 0))

@@ -9,13 +9,16 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from curator_df.core.duplicates.cluster_rows import ClusterRows
-from curator_df.core.duplicates.vector_stages import VectorFound
-from curator_df.core.duplicates.vector_tasks import CLUSTER_HEAD
-from curator_df.core.exchange.exchange import Exchange
-from curator_df.core.exchange.range_groups import RangeGroups
-from curator_df.core.exchange.vector_barrier import VectorBarrier, require_room
-from curator_df.core.exchange.vector_math import (
+from curator_df.core.files.slice_file import SliceWriter
+from curator_df.core.files.storage import Folder
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.memory.budget import Layout, choose_layout
+from curator_df.dedup.vectors.cluster_rows import ClusterRows
+from curator_df.dedup.vectors.settings import require_room
+from curator_df.dedup.vectors.stages import VectorFound
+from curator_df.dedup.vectors.tasks import CLUSTER_HEAD
+from curator_df.dedup.vectors.vector_drop import VectorDrop
+from curator_df.dedup.vectors.vector_math import (
     from_words,
     hash_words,
     most_similar_earlier,
@@ -25,11 +28,9 @@ from curator_df.core.exchange.vector_math import (
     to_words,
     unit_rows,
 )
-from curator_df.core.files.slice_file import SliceWriter
-from curator_df.core.files.storage import Folder
-from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.budget import Layout, choose_layout
 from curator_df.errors import BudgetError
+from curator_df.exchange.exchange import Exchange
+from curator_df.exchange.range_groups import RangeGroups
 
 # NeMo Curator 0.9, tests/test_semdedup.py: vectors, the largest cosine with an earlier one, and which that is.
 NEMO = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12], [1, 2, 3], [1, 2, 3]], dtype=np.float32)
@@ -94,8 +95,8 @@ def test_hashes_spread_and_tell_rows_apart():
     assert np.abs(np.histogram(hash_words(small, 1) / 2.0**64, bins=10)[0] - 2_000).max() < 250
 
 
-def barrier(width: int) -> VectorBarrier:
-    return VectorBarrier(None, None, None, {}, width, "float32", (0.001, 0.1), None, "easy", 1, "", None)
+def pending(width: int) -> VectorDrop:
+    return VectorDrop(None, None, None, {}, width, "float32", (0.001, 0.1), None, "easy", 1, "", None)
 
 
 def cluster_rows(vectors: np.ndarray) -> np.ndarray:
@@ -106,7 +107,7 @@ def cluster_rows(vectors: np.ndarray) -> np.ndarray:
 
 def members(vectors: np.ndarray, memory_bytes: int) -> tuple[np.ndarray, int]:
     """Return the rows in groups, and the bytes that lay in files; of a cluster that another one followed in the same place."""
-    asked = barrier(vectors.shape[1])
+    asked = pending(vectors.shape[1])
     with ClusterRows(asked, memory_bytes) as cluster:
         found = []
         for _ in range(2):
@@ -161,7 +162,7 @@ def peak_bytes(rows: int, memory_bytes: int) -> int:
     numbers = np.random.default_rng(1).normal(size=(rows // 10, 2)).astype(np.float32)
     tracemalloc.start()
     try:
-        with ClusterRows(barrier(2), memory_bytes) as cluster:
+        with ClusterRows(pending(2), memory_bytes) as cluster:
             for start in range(0, len(numbers), 100):
                 cluster.append(cluster_rows(np.repeat(numbers[start : start + 100], 10, axis=0)))
             assert cluster.rows == rows
@@ -196,7 +197,7 @@ def test_a_vector_that_repeats_costs_no_comparison():
     count = 200_000
     vectors = np.ones((count, 2), dtype=np.float32)
     vectors[-1] = (1, -1)
-    with ClusterRows(barrier(2), 10**8) as cluster:
+    with ClusterRows(pending(2), 10**8) as cluster:
         cluster.append(cluster_rows(vectors))
         assert (cluster.rows, cluster.different) == (count, 2)
         found = np.concatenate(list(cluster.members(10**7)))
@@ -211,13 +212,13 @@ def on_gpu(layout: Layout, device_bytes: int) -> Layout:
 
 def test_clusters_that_are_found_on_a_gpu_need_one_with_room():
     layout = choose_layout(4_000_000_000, cpus=2, held_bytes=0)
-    asked = dataclasses.replace(barrier(384), fits_on_device=True)
+    asked = dataclasses.replace(pending(384), fits_on_device=True)
     require_room("drop", asked, 100, on_gpu(layout, 2_000_000_000))
     with pytest.raises(BudgetError, match=r"k_means='cuml' needs a GPU, and these workers have none"):
         require_room("drop", asked, 100, layout)
     with pytest.raises(BudgetError, match=r"100 clusters of 384 numbers needs .* on a GPU, but may use only 300 MB"):
         require_room("drop", asked, 100, on_gpu(layout, 300_000_000))
-    assert fingerprint(asked) != fingerprint(barrier(384))
+    assert fingerprint(asked) != fingerprint(pending(384))
 
 
 def test_rejects_find_what_the_rows_of_a_range_matched(tmp_path):
@@ -235,7 +236,7 @@ def test_rejects_find_what_the_rows_of_a_range_matched(tmp_path):
             files.append(file.commit(len(rows)))
     exchange = Exchange(folder, "first", 1, starts)
     counts = np.zeros(6, dtype=np.int64)
-    found = VectorFound(exchange, (), counts, counts.view(np.uint64), groups=groups, members=tuple(files), barrier=None)
+    found = VectorFound(exchange, (), counts, counts.view(np.uint64), groups=groups, members=tuple(files), pending=None)
     for number in range(6):
         rows = np.concatenate(list(found.matched_rows(number, memory_bytes=10**6)))
         rows = rows[(rows[:, 0] >= starts[number]) & (rows[:, 0] < starts[number] + 100)]

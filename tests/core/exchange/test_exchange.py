@@ -12,23 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curator_df.core.exchange import exchange_reduce
-from curator_df.core.exchange.drops import DropReader, collect_drops, read_drops
-from curator_df.core.exchange.exchange import (
-    Exchange,
-    KeyWriter,
-    drop_bounds,
-    hash_bounds,
-    range_starts,
-    ranks,
-)
-from curator_df.core.exchange.exchange_reduce import reduce_keys, skew
 from curator_df.core.files import slice_file
 from curator_df.core.files.row_sort import merge_slices
 from curator_df.core.files.slice_file import open_slices
 from curator_df.core.files.storage import Folder
-from curator_df.core.ranges.source import Ranges
+from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.errors import CorruptFileError, ParameterError, RowCountError
+from curator_df.exchange import reduce as exchange_reduce
+from curator_df.exchange.drops import DropReader, collect_drops, read_drops
+from curator_df.exchange.exchange import Exchange, KeyWriter, drop_bounds, hash_bounds, ranks
+from curator_df.exchange.reduce import reduce_keys, skew
 
 A, B, C = (5, 1), ((1 << 64) - 1, 0), (1 << 63, 7)
 """Keys: of the first, the last and the middle of three reducers."""
@@ -238,9 +231,9 @@ def test_rows_that_moved_are_an_error(tmp_path):
 SKEWED = """
     import sys, tempfile
     import numpy as np
-    from curator_df.core.exchange.drops import DropReader
-    from curator_df.core.exchange.exchange import Exchange, KeyWriter
-    from curator_df.core.exchange.exchange_reduce import reduce_keys
+    from curator_df.exchange.drops import DropReader
+    from curator_df.exchange.exchange import Exchange, KeyWriter
+    from curator_df.exchange.reduce import reduce_keys
     from curator_df.core.memory.limits import give_back_large_buffers, limit_data
     from curator_df.core.files.storage import Folder
 

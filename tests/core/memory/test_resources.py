@@ -20,8 +20,8 @@ from curator_df.core.memory import resources as module
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
 from curator_df.core.memory.resources import DEVICE_PARTS, Capacity, Resources, admitted, shared
 from curator_df.core.memory.system import status_bytes
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import lower
 from curator_df.core.ranges.set_up import set_up
 from curator_df.core.runner import run
 from curator_df.io.output.files import FileSink
@@ -172,7 +172,7 @@ def test_a_function_gets_the_gpu_memory_that_it_asks_for_or_is_refused(tmp_path)
 
 
 def test_no_more_calls_at_a_time_than_fit_and_no_fewer():
-    together, now, most, lock = threading.Barrier(2, timeout=PATIENCE_SECONDS), [0], [0], threading.Lock()
+    together, now, most, lock = threading.KeyDrop(2, timeout=PATIENCE_SECONDS), [0], [0], threading.Lock()
 
     def call(_):
         with shared(Capacity(5)), admitted(Resources(cpus=2)):

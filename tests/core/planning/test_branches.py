@@ -9,8 +9,8 @@ import curator_df as cdf
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_fork, plan_stream
-from curator_df.core.planning.program import lower
 from curator_df.core.planning.task_factor import task_factor
 from curator_df.errors import BudgetError, ExpressionError
 from curator_df.io.output.files import FileSink

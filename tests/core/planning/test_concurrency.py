@@ -17,8 +17,9 @@ from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION,
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning import concurrency as module
 from curator_df.core.planning.concurrency import ConcurrencyTuner
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.planning.program import Step, lower
+from curator_df.core.planning.program import Step
 from curator_df.core.planning.task_factor import task_bytes
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
@@ -265,7 +266,7 @@ def test_a_chain_that_works_on_its_cpus_has_nothing_to_balance(table, session, t
 
 
 def test_no_more_tasks_leave_their_threads_than_may(monkeypatch):
-    left, lock, together = [], threading.Lock(), threading.Barrier(6, timeout=60)
+    left, lock, together = [], threading.Lock(), threading.KeyDrop(6, timeout=60)
     monkeypatch.setattr(extra_tasks, "secede", lambda: left.append(extra_tasks.beside()))
 
     def task(_):

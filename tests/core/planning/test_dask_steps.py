@@ -14,7 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import curator_df as cdf
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
-from curator_df.core.planning.program import lower
 from curator_df.core.planning.task_factor import largest_block, task_bytes
 from curator_df.errors import BudgetError
 from curator_df.io.output.files import FileSink

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import curator_df as cdf
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.rejects import reject_rows
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.models.classifiers.class_scores import ClassScores

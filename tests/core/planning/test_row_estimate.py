@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.planning.exchange_plan import estimate_rows
-from curator_df.core.planning.program import origin_of
+from curator_df.core.planning.lowering import origin_of
+from curator_df.core.planning.row_estimate import estimate_rows
 
 
 def estimate(docs, range_bytes=50_000):

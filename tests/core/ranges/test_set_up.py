@@ -19,7 +19,7 @@ from curator_df.core.cluster_client import restart
 from curator_df.core.memory import process_cache as memory_held
 from curator_df.core.memory.process_cache import release_held
 from curator_df.core.memory.resources import Capacity, shared
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
@@ -116,7 +116,7 @@ def test_so_is_what_map_partitions_is_given(cluster, docs, tmp_path):
     meta = docs._meta.assign(late=pd.Series([], dtype=bool))
     marked = docs.map_partitions(Marking(notes), meta=meta, enforce_metadata=False)
     (step,) = lower(marked).steps
-    assert (step.name, step.held_bytes) == ("map_partitions(Marking)", 20_000_000)
+    assert (step.name, step.action.held_bytes) == ("map_partitions(Marking)", 20_000_000)
     cdf.write_parquet(marked, tmp_path / "out")
     assert pq.read_table(tmp_path / "out")["late"].to_pylist() == [n >= 100 for n in range(ROWS)]
     check_once(notes)

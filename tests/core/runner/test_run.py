@@ -15,7 +15,8 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.budget import MARGIN_FRACTION, choose_layout
-from curator_df.core.runner import run, stages
+from curator_df.core.runner import passes as stages
+from curator_df.core.runner import run
 from curator_df.core.runner import session as sessions
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.tasks.task import Job

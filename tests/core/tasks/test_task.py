@@ -11,7 +11,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, fork
-from curator_df.core.planning.program import lower
+from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, Job, run_guarded, run_range
 from curator_df.io.output.files import FileSink, RangeFiles

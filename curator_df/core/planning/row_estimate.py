@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Approximate number of rows of an input, from footers or the first block of a few ranges."""
+
+from __future__ import annotations
+
+from curator_df.core.planning.program import Program
+from curator_df.core.ranges.source import Range, Ranges, Source
+from curator_df.errors import CuratorError, OversizeRowError
+
+SAMPLED_RANGES = 8
+SAMPLE_BYTES = 500_000
+"""Approximate number of bytes that are read of each of them."""
+LARGEST_SAMPLED_ROW_BYTES = 4_000_000
+ROW_BYTES_GUESS = 300
+"""Bytes per row if no block could be read."""
+PART_BYTES_GUESS = 100
+"""Bytes of a line or paragraph if no block could be read."""
+
+
+def estimate_kept(program: Program, ranges: Ranges, *, of_parts: bool = False) -> int:
+    """Return the approximate number of rows that leave a program: those of its source, minus those of `sample_rows`."""
+    return max(int(estimate_rows(program.source, ranges, of_parts=of_parts) * program.row_share), 1)
+
+
+def estimate_rows(source: Source, ranges: Ranges, *, of_parts: bool = False) -> int:
+    """Return the approximate number of rows (or parts of rows) of an input, from footers or the first block of a few ranges.
+
+    It determines the requested disk space and the number of hash ranges of keys; results do not depend on its accuracy.
+    """
+    if of_parts:
+        return int(source.text_bytes / PART_BYTES_GUESS) + 1
+    if (rows := source.about_rows()) is not None:
+        return rows + 1
+    row_bytes = [size for number in sampled_ranges(ranges) if (size := _row_bytes(source, ranges[number]))]
+    mean_bytes = sum(row_bytes) / len(row_bytes) if row_bytes else ROW_BYTES_GUESS
+    return int(source.text_bytes / mean_bytes) + 1
+
+
+def sampled_ranges(ranges: Ranges) -> list[int]:
+    """Return the numbers of a few ranges, spread over all: at most `SAMPLED_RANGES`."""
+    return sorted({int(place * (len(ranges) - 1) / (SAMPLED_RANGES - 1)) for place in range(SAMPLED_RANGES)})
+
+
+def _row_bytes(source: Source, piece: Range) -> float | None:
+    """Return the mean bytes of the rows in the first block of a range."""
+    try:
+        blocks = source.blocks(
+            piece,
+            block_bytes=SAMPLE_BYTES,
+            largest_row_bytes=LARGEST_SAMPLED_ROW_BYTES,
+            on_bad_row=(lambda _: None) if source.quarantines else None,
+        )
+        block = next(iter(blocks), None)
+    except OversizeRowError as exc:
+        return exc.row_bytes
+    except CuratorError:
+        return None  # the run will report the error completely
+    return None if block is None else float(block.memory_usage(index=False).sum()) / len(block)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the stages before the last pass: for each deferred step a pass that hashes keys, and a merge of these by hash range.
+
+Each stage has its own folder and journal, below the output's ``_curator/`` or in the user's ``workdir``, so that it can be
+resumed like the output itself. The folders are deleted when the run is complete, except those that a ``find_`` operator keeps.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.files.row_order import SORT_BYTES_PER_ROW
+from curator_df.core.files.row_sort import merge_row_bytes
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.memory.leaks import LeakReceipt
+from curator_df.core.planning.branches import Branch, fork, named_steps
+from curator_df.core.planning.plan import StagePlan
+from curator_df.core.planning.program import Program, Step, with_columns
+from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
+from curator_df.core.ranges.journal import Identity, Journal
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.parameter_digests import printed_source
+from curator_df.core.ranges.source import Range, Ranges
+from curator_df.core.receipts.receipt import ExchangeReceipt
+from curator_df.core.runner.dispatch import Dispatcher
+from curator_df.core.runner.events import Note, StageStarted, stage_name
+from curator_df.core.runner.session import Session
+from curator_df.core.tasks.task import Job, OnError, OnOom
+from curator_df.errors import CorruptFileError, ParameterError, ResumeError
+
+STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
+"""Name of the folder below the output folder."""
+DROP_PEAK_FACTOR = 1.4
+"""Peak extra memory of dropping rows as a multiple of the block's bytes: the kept rows, and their keys."""
+WIDEST_WORDS = 4
+"""Words of the rows that are merged and sorted if the exchange is unknown; vectors are wider, and count by their bytes."""
+T = TypeVar("T")
+SHOW = Callable[[str, int, int], None]
+
+
+class PassRunner:
+    """Runner of the stages of one output, one after the other."""
+
+    def __init__(
+        self,
+        session: Session,
+        stage: StagePlan,
+        temporary: Folder,
+        ranges: Ranges,
+        on_error: OnError,
+        on_oom: OnOom = "retry",
+    ) -> None:
+        self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
+        self.temporary, self.run_id = temporary, uuid.uuid4().hex
+        self.exchanges: list[ExchangeReceipt] = []
+        self.retries: collections.Counter[str] = collections.Counter()
+        self.leaks: list[LeakReceipt] = []
+        self.start_bytes = 0
+        """Final block size of the passes over rows so far, in bytes; 0 before the first."""
+        self.merge_bytes = 0
+        """Maximum memory that a merge (or comparison) could need in bytes; it had ``work_bytes``, or the node if exclusive."""
+        self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
+        self._made: list[str] = []
+        self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
+
+    def resolve(self, program: Program, show: SHOW) -> Program:
+        """Return the program with every deferred step replaced by its resolved form."""
+        self._show = show
+        for place, step in enumerate(program.steps):
+            if step.is_pending and step.pending is not None:
+                before = dataclasses.replace(program, steps=program.steps[:place])
+                action = step.pending.resolved(step.pending.prepare(self, before, step))
+                resolved = dataclasses.replace(step, action=action)
+                program = dataclasses.replace(
+                    program, steps=(*program.steps[:place], resolved, *program.steps[place + 1 :])
+                )
+        return program
+
+    def prepare_last(self, program: Program, home: Folder, show: SHOW) -> tuple[Program, Any]:
+        """Return the steps before the last, pending step of a program, and the result of its stages, stored in ``home``."""
+        before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
+        step = program.steps[-1]
+        if step.pending is None:
+            raise ParameterError("the last step is not a pending operation; this is a defect in curator_df")
+        return before, step.pending.stored_in(home).prepare(self, before, step)
+
+    @property
+    def folders(self) -> tuple[Folder, ...]:
+        """The folders of its stages that are temporary."""
+        return tuple(self.temporary.below(name) for name in self._made)
+
+    def clear(self) -> None:
+        """Delete the stages' temporary files: the output is complete."""
+        for name in self._made:
+            self.temporary.delete_tree(name)
+
+    def run_tasks(
+        self,
+        journal: Journal,
+        title: str,
+        job: Any,
+        pieces: Sequence[Range],
+        *,
+        stage: StagePlan,
+        folder: Folder,
+        task: Any = None,
+        only: npt.NDArray[np.bool_] | None = None,
+        gone: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Run the tasks that are not in the journal, or whose files are missing; return the records of all, in order.
+
+        The number of each piece is its index in ``pieces``; ``folder`` contains the files. ``only`` selects the required pieces.
+        Files of the subfolder ``gone`` need not exist any more.
+        """
+        done = _still_there(folder, journal.records(), gone)
+        wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
+
+        def note(manifest: Manifest) -> None:
+            journal.record([manifest])
+            done[manifest.number] = {**vars(manifest)}
+            self._show(title, len(done), len(wanted))
+
+        self._show(title, len(done), len(wanted))
+        self.session.tell(StageStarted(stage_name(title), job, len(wanted), len(done)))
+        waiting: Iterator[Range] = (pieces[number] for number in wanted if number not in done)
+        extra = {"start_bytes": self.start_bytes} if task is None else {"task": task}
+        dispatcher = Dispatcher(self.session, job, stage, note, title=title, **extra)
+        try:
+            dispatcher.run(waiting)
+        finally:
+            self.retries += dispatcher.retries
+            self.leaks += dispatcher.leaks
+        journal.sync()  # the next stage may delete the inputs of these tasks, so no record of them may be lost
+        if task is None:
+            self.start_bytes = dispatcher.start_bytes
+        else:
+            self.merge_bytes = max(self.merge_bytes, merge_bytes(job, list(done.values())))
+        return [done[number] for number in wanted]
+
+    def run_pass(
+        self,
+        journal: Journal,
+        title: str,
+        program: Program,
+        columns: tuple[str, ...],
+        sink: Any,
+        ranges: Ranges,
+        *,
+        home: Folder | None = None,
+        **which: Any,
+    ) -> list[dict[str, Any]]:
+        """Stream ranges through a program into a sink that needs these columns; see `run_tasks`.
+
+        Quarantined rows go to the folder of the journal, which belongs to this pass; that of the sink may be shared.
+        """
+        program = with_columns(program, columns)
+        # Kernels process each row separately; a user's step may not.
+        by_row = all(step.action.is_rowwise for step in program.steps)
+        wanted = sink.wanted if by_row else None
+        how: dict[str, Any] = {"wanted": wanted, "capacity": self.stage.capacity, "run_id": self.run_id}
+        job = Job(fork([Branch(program, sink, set_aside=journal.folder)]), self.on_error, self.on_oom, **how)
+        return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
+
+    @contextlib.contextmanager
+    def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Journal]:
+        """Open the journal of a deferred step's stages, new or already started, in its folder: by default a temporary one."""
+        identity = stage_identity(before, step)
+        if home is None:
+            home = self._temporary_home(step, identity)
+            if self.session.looks is not None and self.session.looks.hand_over(home, self.ranges):
+                self.session.tell(Note("reuse", f"passes of {step.name}: done by an earlier look, reused"))
+        with Journal(home) as journal:
+            if journal.is_started:
+                self._require_same_ranges(journal.resume(identity), home)
+            else:
+                journal.start(identity, self.ranges)
+            yield journal
+
+    def _temporary_home(self, step: Step, identity: Identity) -> Folder:
+        name = temporary_name(step, identity)
+        self._made.append(name)
+        return self.temporary.below(name)
+
+    def _require_same_ranges(self, ranges: Ranges, home: Folder) -> None:
+        if not np.array_equal(ranges.table, self.ranges.table):
+            raise ResumeError(
+                f"{home.url} contains a stage of the same input that was split into {len(ranges):,} other parts (by another "
+                "version of curator_df). Delete the folder, and run again"
+            )
+
+
+def mended(
+    folder: Folder, write: Callable[[], list[dict[str, Any]]], read: Callable[[list[dict[str, Any]]], T]
+) -> tuple[list[dict[str, Any]], T]:
+    """Return the results of ``write`` and ``read``; if ``read`` finds a file of ``write`` damaged, it is written again, once."""
+    seen: set[str] = set()
+    while True:
+        written = write()
+        try:
+            return written, read(written)
+        except CorruptFileError as exc:
+            names = [record.name for manifest in written for record in manifest["files"]]
+            damaged = [name for name in names if folder.path(name) == exc.path]
+            if not damaged or exc.path in seen:
+                raise
+            seen.add(exc.path)
+            if folder.exists(damaged[0]):
+                folder.delete(damaged[0])
+
+
+def temporary_name(step: Step, identity: Identity) -> str:
+    """Return the name of the folder of a stage that goes when the run is complete."""
+    return f"{step.name}-{fingerprint(identity)[:16]}"
+
+
+def stage_identity(before: Program, step: Step) -> Identity:
+    """Return the identity of the stage of a deferred step."""
+    named, read = named_steps(before.steps), printed_source(before.source)
+    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters, read)
+
+
+def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Return the rows of each range in the pass that wrote keys, and their checksums."""
+    rows, checksums = np.zeros(ranges, dtype=np.int64), np.zeros(ranges, dtype=np.uint64)
+    for manifest in keys:  # for a repeated range, the last record counts
+        rows[manifest["number"]] = manifest["rows_written"]
+        checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
+    return rows, checksums
+
+
+def _still_there(folder: Folder, noted: dict[int, dict[str, Any]], gone: str | None) -> dict[int, dict[str, Any]]:
+    """Return the records of tasks whose files all exist with their sizes; files of ``gone`` are not checked."""
+    skipped = () if gone is None else (f"{gone}/",)
+    sizes = folder.sizes_of([file.name for record in noted.values() for file in record["files"]])
+
+    def is_there(file: FileRecord) -> bool:
+        return file.name.startswith(skipped) or sizes.get(file.name) == file.size_bytes
+
+    return {number: record for number, record in noted.items() if all(map(is_there, record["files"]))}
+
+
+def merge_bytes(job: Any, done: list[dict[str, Any]]) -> int:
+    """Return the maximum bytes of a merge: for the rows that it counted, or else as if one task had all files of the stage."""
+    files = [file for name in ("files", "known") for file in getattr(job, name, ())]
+    if not files:
+        return 0  # the rows merged and sorted in this case were merged before
+    exchange = getattr(job, "exchange", None)
+    rows = max((one["rows_read"] for one in done), default=0)
+    merged = rows * merge_row_bytes(WIDEST_WORDS if exchange is None else exchange.words)
+    if not rows:
+        merged = sum(max(file.rows * merge_row_bytes(WIDEST_WORDS), 3 * file.size_bytes) for file in files)
+    row_bytes = 8 * WIDEST_WORDS + SORT_BYTES_PER_ROW
+    written = (sum(max(file.rows * row_bytes, 2 * file.size_bytes) for file in one["files"]) for one in done)
+    said = max((one["summary"].get("held_bytes", 0) for one in done), default=0)
+    return int(merged + max(written, default=0) + said + TASK_SLACK_BYTES)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of one cluster in order, and the groups they form, for the removal of similar vectors.
+
+A cluster may have any size. Its vectors, and the numbers that are stored for each row, are kept in memory or, if they are too
+many, in anonymous files. Vectors are compared in tiles, and group members are found piece by piece.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.scratch import ScratchColumn, scratch_directory
+from curator_df.core.files.storage import Folder, disk_errors
+from curator_df.dedup.vectors.settings import VectorSettings
+from curator_df.dedup.vectors.tasks import CLUSTER_HEAD, stored_addresses
+from curator_df.dedup.vectors.vector_math import (
+    Floats,
+    from_words,
+    most_similar_earlier,
+    roots_of,
+    tile_rows,
+    unit_rows,
+)
+
+MEMBER_HEAD = 3
+"""Number of words before the groups of a member: address, most similar row (its own address if the row is kept), bits of the
+cosine. For each ``eps`` then follow the kept row of its group and the number of rows in the group.
+"""
+PIECE_ROW_BYTES = 200
+"""Bytes in use for each row of a piece; each ``eps`` adds 40."""
+MOST_PIECE_ROWS = 65_536
+
+
+def member_words(pending: VectorSettings) -> int:
+    """Return the number of words of a member."""
+    return MEMBER_HEAD + 2 * len(pending.eps)
+
+
+class ClusterRows:
+    """Rows of one cluster after another; of repeated vectors, only one is stored."""
+
+    def __init__(self, pending: VectorSettings, memory_bytes: int) -> None:
+        self._pending, self._most = pending, memory_bytes // 2
+        self._file: Any = None
+        several = len(pending.eps)
+        share = memory_bytes // 2 // (7 + 2 * several)
+        self._addresses = ScratchColumn(np.uint64, share)
+        self._places = ScratchColumn(np.int64, share)
+        """Index of the distinct vector of each row."""
+        self._firsts = ScratchColumn(np.int64, share)
+        """First row of each distinct vector."""
+        self._cosines = ScratchColumn(np.float32, share)
+        """Cosine of each distinct vector with the most similar earlier one."""
+        self._nearest = ScratchColumn(np.int64, share)
+        """Index of that earlier vector; -1 for the first."""
+        self._parents = ScratchColumn(np.int64, share)
+        """Most similar earlier row of each row; the first row has itself."""
+        self._found = ScratchColumn(np.float32, share)
+        """Cosine with that row."""
+        self._roots = [ScratchColumn(np.int64, share) for _ in pending.eps]
+        """Kept row of the group of each row, for each ``eps``."""
+        self._sizes = [ScratchColumn(np.int64, share) for _ in pending.eps]
+        """Number of rows of the group, stored at the kept row."""
+        self.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        for column in self._columns:
+            column.close()
+
+    @property
+    def _columns(self) -> list[ScratchColumn]:
+        of_rows = [self._addresses, self._places, self._parents, self._found]
+        return [*of_rows, self._firsts, self._cosines, self._nearest, *self._roots, *self._sizes]
+
+    def clear(self) -> None:
+        """Start the next cluster."""
+        self._vector_bytes = 0  # in the file
+        self._held: list[Rows] = []
+        self._held_rows = 0
+        self._last: Rows | None = None
+        for column in self._columns:
+            column.clear()
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
+        return len(self._addresses)
+
+    @property
+    def different(self) -> int:
+        """Number of distinct vectors so far."""
+        return len(self._firsts)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Number of bytes in files."""
+        return self._vector_bytes + sum(column.spilled_bytes for column in self._columns)
+
+    def append(self, rows: Rows) -> None:
+        """Append the next rows."""
+        vectors = rows[:, CLUSTER_HEAD:]
+        is_new = np.ones(len(rows), dtype=np.bool_)
+        is_new[1:] = (vectors[1:] != vectors[:-1]).any(axis=1)
+        is_new[0] = self._last is None or bool((vectors[0] != self._last).any())
+        self._last = vectors[-1].copy()
+        self._places.append(self.different - 1 + np.cumsum(is_new))
+        self._firsts.append(self.rows + np.flatnonzero(is_new))
+        self._addresses.append(stored_addresses(self._pending, rows[:, 2].copy()))
+        self._held.append(vectors[is_new])
+        self._held_rows += len(self._held[-1])
+        if self._held_rows * 8 * self._pending.words > self._most // 2:
+            self._spill()
+
+    def members(self, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the rows that are in a group for the largest ``eps``, in order; call it after all rows were appended."""
+        self._settle()
+        for cosines, nearest in most_similar_earlier(
+            self._read, self.different, tile_rows(self._pending.width, memory_bytes)
+        ):
+            self._cosines.append(cosines)
+            self._nearest.append(nearest)
+        each = PIECE_ROW_BYTES + 40 * len(self._pending.eps)
+        piece = min(max(memory_bytes // each, 1024), MOST_PIECE_ROWS)
+        for start in range(0, self.rows, piece):
+            self._follow(start, min(start + piece, self.rows))
+        for start in range(0, self.rows, piece):
+            yield self._members(start, min(start + piece, self.rows))
+
+    def _follow(self, start: int, stop: int) -> None:
+        """Find the groups of some rows, after those of all rows before them."""
+        rows = np.arange(start, stop)
+        places = self._places.read(start, stop)
+        firsts = self._firsts.take(places)
+        nearest = self._nearest.take(places)
+        is_first = firsts == rows
+        parents = firsts.copy()
+        of_nearest = is_first & (nearest >= 0)
+        parents[of_nearest] = self._firsts.take(nearest[of_nearest])
+        found = np.where(is_first, self._cosines.take(places), np.float32(1.0))
+        self._parents.append(parents)
+        self._found.append(found)
+        for eps, known, sizes in zip(self._pending.eps, self._roots, self._sizes, strict=True):
+            roots = roots_of(np.where(found >= np.float32(1 - eps), parents, rows), start)
+            before = roots < start
+            roots[before] = known.take(roots[before])
+            known.append(roots)
+            sizes.append(np.zeros(len(rows), dtype=np.int64))
+            those, counts = np.unique(roots, return_counts=True)
+            sizes.put(those, sizes.take(those) + counts)
+
+    def _members(self, start: int, stop: int) -> Rows:
+        roots = [known.read(start, stop) for known in self._roots]
+        sizes = [counted.take(ends) for counted, ends in zip(self._sizes, roots, strict=True)]
+        chosen = np.flatnonzero(sizes[-1] > 1)
+        addresses = self._addresses.read(start, stop)[chosen]
+        going = roots[-1][chosen] != chosen + start
+        table = np.empty((len(chosen), member_words(self._pending)), dtype=np.uint64)
+        table[:, 0] = addresses
+        similar = self._addresses.take(self._parents.read(start, stop)[chosen])
+        table[:, 1] = np.where(going, similar, addresses)
+        found = self._found.read(start, stop)[chosen].astype(np.float64)
+        table[:, 2] = np.where(going, found, np.nan).view(np.uint64)
+        for place, (ends, counts) in enumerate(zip(roots, sizes, strict=True)):
+            table[:, MEMBER_HEAD + 2 * place] = self._addresses.take(ends[chosen])
+            table[:, MEMBER_HEAD + 2 * place + 1] = counts[chosen].astype(np.uint64)
+        return table
+
+    def _settle(self) -> None:
+        """Join the vectors in memory into one array, or append them to the file if it is already in use."""
+        if self._vector_bytes:
+            self._spill()
+        else:
+            self._held = [np.concatenate(self._held)]
+
+    def _read(self, start: int, stop: int) -> Floats:
+        """Return some of the distinct vectors, scaled to length 1; call `_settle` first."""
+        if not self._vector_bytes:
+            words = self._held[0][start:stop]
+        else:
+            each = 8 * self._pending.words
+            stop = min(stop, self.different)
+            raw = os.pread(self._file.fileno(), (stop - start) * each, start * each)
+            words = np.frombuffer(raw, dtype=np.uint64).reshape(-1, self._pending.words)
+        return unit_rows(from_words(words, self._pending.width, self._pending.dtype))
+
+    def _spill(self) -> None:
+        directory = scratch_directory()
+        with disk_errors(Folder(directory)):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed with the task
+            for rows in self._held:
+                self._file.write(np.ascontiguousarray(rows).data)
+                self._vector_bytes += rows.nbytes
+            self._file.flush()
+        self._held, self._held_rows = [], 0

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that an exchange found, and the action that drops them in the last pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.row_sort import merge_slices
+from curator_df.core.files.slice_file import open_slices
+from curator_df.core.files.sorted_rows import RowsUpTo
+from curator_df.core.files.storage import FileRecord
+from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
+from curator_df.exchange.drops import DropReader
+from curator_df.exchange.exchange import Exchange
+from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
+from curator_df.exchange.range_groups import RangeGroups
+
+DROP_READER_BYTES = 4_000_000
+"""Memory for reading the drops of a range, in bytes."""
+MATCH_WORDS = 3
+"""Words of a match: address of the row, address of the matched row, bits of their similarity (a float64; NaN if unknown)."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of the stages of a deferred operation, for the last pass."""
+
+    exchange: Exchange
+    """Exchange with the drops."""
+    files: tuple[FileRecord, ...]
+    """Files of the drops."""
+    rows: npt.NDArray[np.int64] = field(repr=False)
+    """Array of shape (ranges,): rows of each range in the first pass."""
+    checksums: npt.NDArray[np.uint64] = field(repr=False)
+    """Array of shape (ranges,): `key_checksum` of each range."""
+    groups: RangeGroups = field(kw_only=True)
+    """Groups of the ranges, by which a table of groups is split."""
+    members: tuple[FileRecord, ...] = field(kw_only=True, default=())
+    """Files of (address, kept row, rows of the group) for all rows in groups of two or more, if needed for a table."""
+
+    def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the members whose addresses are in a group of ranges, in order."""
+        slices = open_slices(self.exchange.folder, self.members, group)
+        return merge_slices(slices, memory_bytes=memory_bytes)
+
+    def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows] | None:  # noqa: ARG002 - of other kinds
+        """Return (address, address of the matched row, bits of their similarity) for the rows of a range, in order.
+
+        None means that each dropped row matched the kept row, which the drops name already, and is equal to it.
+        """
+        return None
+
+    def require_same(self, step: str, number: int, rows: int, checksum: int, missed: int) -> None:
+        """Raise an error unless a range had the same rows with the same keys as in the first pass."""
+        if (rows, checksum, missed) != (int(self.rows[number]), int(self.checksums[number]), 0):
+            raise changed_rows(step, number, int(self.rows[number]), rows, ", or other keys")
+
+
+@dataclass(frozen=True)
+class DropRows(RangeAction):
+    """Resolved form of a deferred removal in the last pass: the addresses of the rows to drop, range by range."""
+
+    follows_addresses: ClassVar[bool] = True
+    pending: Any
+    """Deferred `KeyDrop` or `near_pending.NearDrop`; its keys prove that the rows are those of the first pass."""
+    found: Found
+    """Result with the rows to drop."""
+
+    def of_range(self, number: int) -> OfRange:
+        """Return the object that drops the rows of one range, once."""
+        return RangeDrops(self, number)
+
+
+class RangeDrops:
+    """Removal of the rows of one range, block by block, with a check that they are the rows of the first pass."""
+
+    def __init__(self, drops: DropRows, number: int) -> None:
+        self._pending, self._found, self._number = drops.pending, drops.found, number
+        self._reader = DropReader(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
+        self._matches: RowsUpTo | None = None
+        self._rows = self._checksum = 0
+
+    def run(self, block: Any) -> Outcome:
+        """Return the kept rows."""
+        addresses = block.index.to_numpy()
+        self._rows += len(block)
+        self._checksum = (self._checksum + key_checksum(self._pending.of(block).hashes, addresses)) & CHECKSUM_MASK
+        going = self._reader.drops(addresses)
+        count = int(going.sum())
+        if not count:
+            return Outcome(block)
+        return Outcome(
+            self._pending.keep_rows(block, ~going),
+            {self._pending.reason: count},
+            rejects=lambda: (self._pending.keep_rows(block, going), self._reasons(addresses[going])),
+        )
+
+    def _reasons(self, going: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Return the columns that rejects show for some dropped rows; called for each block in turn, or never."""
+        pending, count = self._pending, len(going)
+        said = {"reason": [pending.reason] * count, "matched": self._reader.staying, "other_files": pending.other_files}
+        if self._matches is None:
+            matches = self._found.matched_rows(self._number, memory_bytes=DROP_READER_BYTES)
+            if matches is None:
+                return said
+            self._matches = RowsUpTo(matches, MATCH_WORDS)
+        rows = np.concatenate(list(self._matches.take(int(going[-1]))))
+        rows = rows[np.searchsorted(rows[:, 0], going.view(np.uint64))]
+        if (rows[:, 0].view(np.int64) != going).any():
+            raise ValueError("the matches do not belong to the dropped rows; this is a defect in curator_df")
+        said |= {"rule": [pending.rule] * count, "threshold": [pending.threshold] * count}
+        return said | {"matched": rows[:, 1].astype(np.int64), "value": rows[:, 2].copy().view(np.float64)}
+
+    def finish(self, step: str) -> None:
+        """Raise an error unless the range had the same rows with the same keys as in the first pass."""
+        self._found.require_same(step, self._number, self._rows, self._checksum, self._reader.finish())

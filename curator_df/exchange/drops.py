@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dropped rows of one range, as an exchange leaves them to the second pass, block by block.
+
+Rows of the files are (address of the dropped row, address of the kept row), sorted, with a slice for each range or, if
+`collect_drops` follows, for each group of ranges. `exchange.reduce_keys` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.files.row_sort import merge_slices
+from curator_df.core.files.slice_file import SliceWriter, open_slices
+from curator_df.core.files.storage import FileRecord, disk_errors
+from curator_df.errors import RowCountError
+from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds
+
+
+def collect_drops(
+    exchange: Exchange, number: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
+) -> FileRecord:
+    """Merge the drops of ``ranges_per_drop_file`` ranges, from all reducers, into one file with a slice for each range."""
+    first = number * exchange.ranges_per_drop_file
+    bounds = drop_bounds(exchange.range_starts[first : first + exchange.ranges_per_drop_file])
+    slices = open_slices(exchange.folder, files, number)
+    name = f"drops/part-{number:06d}.slices"
+    with disk_errors(exchange.folder), exchange.folder.create(name) as file:
+        writer = SliceWriter(file, DROP_WORDS, bounds)
+        for rows in merge_slices(slices, memory_bytes=memory_bytes, scratch=scratch):
+            writer.append(rows)
+        writer.finish()
+        return file.commit(sum(piece.rows for piece in slices))
+
+
+def read_drops(
+    exchange: Exchange, number: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Read the drops of one range, in order of address.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        Exchange that the files belong to.
+    number : int
+        Number of the range.
+    files : sequence of FileRecord
+        Files of every `reduce_keys`; if ``ranges_per_drop_file`` is above 1, those of every `collect_drops`, in order.
+    memory_bytes : int
+        Maximum working memory.
+    scratch : str, optional
+        Local directory, used only for a very large number of reducers.
+
+    Yields
+    ------
+    ndarray of int64, shape (rows, 2)
+        Address of the dropped row, and address of the kept row.
+    """
+    if exchange.ranges_per_drop_file > 1:
+        file, number = divmod(number, exchange.ranges_per_drop_file)
+        files = files[file : file + 1]
+    slices = open_slices(exchange.folder, files, number)
+    for rows in merge_slices(slices, memory_bytes=memory_bytes, scratch=scratch):
+        yield rows.view(np.int64)
+
+
+class DropReader:
+    """Reader that returns, block by block, the dropped rows of a range; it keeps only a few pages in memory."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        number: int,
+        files: Sequence[FileRecord],
+        *,
+        memory_bytes: int,
+        scratch: str | None = None,
+    ) -> None:
+        self._pieces = read_drops(exchange, number, files, memory_bytes=memory_bytes, scratch=scratch)
+        self._drops = np.empty((0, DROP_WORDS), dtype=np.int64)
+        self._last = -1
+        self.staying = np.empty(0, dtype=np.int64)
+        """Address of the kept row for each dropped row of the last block."""
+        self.missed = 0
+        """Number of drops so far whose row was not in the blocks; complete after `finish`. If it is not 0, the rows before the
+        pending differed between the two passes.
+        """
+
+    def drops(self, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return True for each row of the next block that is dropped.
+
+        Parameters
+        ----------
+        addresses : ndarray of int64, shape (rows,)
+            Index of the block: increasing, and larger than that of the last block.
+        """
+        if not len(addresses):
+            self.staying = self.staying[:0]
+            return np.zeros(0, dtype=np.bool_)
+        if addresses[0] <= self._last or (addresses[1:] <= addresses[:-1]).any():
+            raise RowCountError(
+                f"row IDs do not increase (after {self._last:,}): a step before the drop reordered or repeated rows"
+            )
+        self._last = int(addresses[-1])
+        going, staying = np.zeros(len(addresses), dtype=np.bool_), list[npt.NDArray[np.int64]]()
+        while True:
+            stop = int(np.searchsorted(self._drops[:, 0], self._last, side="right"))
+            places = np.searchsorted(addresses, self._drops[:stop, 0])
+            found = addresses[places] == self._drops[:stop, 0]
+            going[places[found]] = True
+            staying.append(self._drops[:stop, 1][found])
+            self.missed += stop - int(found.sum())
+            if stop < len(self._drops):
+                self._drops = self._drops[stop:]
+                break
+            following = next(self._pieces, None)
+            self._drops = np.empty((0, DROP_WORDS), dtype=np.int64) if following is None else following.copy()
+            if following is None:
+                break
+        self.staying = np.concatenate(staying)
+        return going
+
+    def finish(self) -> int:
+        """Read the remaining drops; return `missed`."""
+        self.missed += len(self._drops) + sum(len(piece) for piece in self._pieces)
+        self._drops = self._drops[:0]
+        return self.missed

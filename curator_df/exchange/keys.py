@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of rows: what a pass takes from its blocks, and the sink that writes them into the files of an exchange."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.files.storage import FileRecord, Folder
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.planning.program import Pending, PendingPass
+from curator_df.core.ranges.sink import RangeWriter, StageSink
+from curator_df.exchange.exchange import Exchange, KeyWriter
+
+LEAST_KEY_BYTES = 2_000_000
+"""Minimum memory for sorting keys in a task, in bytes."""
+KEY_WRITER_FACTOR = 1.5
+"""Peak extra memory of hashing and sorting keys as a multiple of the block's bytes: 56 bytes a row, rows of at least 40 bytes."""
+
+CHECKSUM_MASK = (1 << 64) - 1
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Keys(NamedTuple):
+    """Keys that a pending takes from a block."""
+
+    hashes: npt.NDArray[np.uint64]
+    """Array of shape (rows, 2)."""
+    values: npt.NDArray[Any] | None = None
+    """Array of shape (rows,) with the values by which the kept rows are chosen."""
+    missing: npt.NDArray[np.bool_] | None = None
+    """Array of shape (rows,), True where that value is null."""
+
+
+class Keyed(Pending):
+    """Pending operation that sends keys of its rows through an exchange: rows with equal keys meet."""
+
+    keep: Any
+    """Row of a group to keep, an `exchange.Keep`."""
+    of_parts: ClassVar[bool] = False
+    """Whether the keys are those of parts of rows."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the keys are made of."""
+
+    @abc.abstractmethod
+    def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> Any:
+        """Create the writer of the keys of a range, a `RangeWriter` whose summary has their ``key_checksum``."""
+
+    def passes(self, name: str) -> Sequence[PendingPass]:
+        """Return the pass that hashes keys."""
+        return [PendingPass(f"keys for {name}, then merge them", "hash and sort keys", KEY_WRITER_FACTOR)]
+
+
+def key_checksum(hashes: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> int:
+    """Return a checksum of keys with their hash and address (or place), which does not depend on the division into blocks."""
+    with np.errstate(over="ignore"):
+        mixed = (hashes[:, 0] ^ (places.view(np.uint64) * _MIX)) * _MIX
+        return int(mixed.sum(dtype=np.uint64))
+
+
+@dataclass(frozen=True)
+class KeySink(StageSink):
+    """Sink of the first pass, which writes keys instead of text."""
+
+    exchange: Exchange
+    """Exchange of the keys: its folder and the number of hash ranges."""
+    pending: Any
+    """Deferred operation: a `KeyDrop`, a `part_pending.PartDrop`, or another object with the same interface."""
+    writer_factor: float = KEY_WRITER_FACTOR
+    """Peak extra memory as a multiple of the block's bytes."""
+
+    @property
+    def folder(self) -> Folder:
+        """Folder of the files."""
+        return self.exchange.folder
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the settings that determine the content."""
+        return fingerprint(self.pending)
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeWriter:  # noqa: ARG002 - the face of a sink
+        """Create the key file of a range."""
+        writer: RangeWriter = self.pending.open_keys(self.exchange, number, max(buffer_bytes, LEAST_KEY_BYTES))
+        return writer
+
+
+class RangeKeys:
+    """Writer of the keys of one range."""
+
+    def __init__(self, pending: Any, exchange: Exchange, number: int, memory_bytes: int) -> None:
+        self._pending = pending
+        self._writer = KeyWriter(exchange, number, memory_bytes=memory_bytes)
+        self._checksum = 0
+
+    def append(self, block: Any) -> None:
+        """Write the keys of the next block."""
+        self._checksum = (self._checksum + self._pending.feed(block, self._writer)) & CHECKSUM_MASK
+
+    def commit(self) -> list[FileRecord]:
+        """Make the file durable and visible."""
+        return [self._writer.commit()]
+
+    def discard(self) -> None:
+        """Discard everything that was not committed."""
+        self._writer.discard()
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """Return the figures of the range for the journal."""
+        return {"key_checksum": self._checksum, "spilled_bytes": self._writer.spilled_bytes}
