@@ -28,8 +28,6 @@ import curator_df as cdf
 from curator_df.exchange.keys import Keys
 from curator_df.dedup.near.near_drop import NearDrop
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
-from curator_df.kernels.minhash.components import component_names
-from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.ops.duplicates.exact import refuse_block
 
 def mixed(numbers):
@@ -38,31 +36,31 @@ def mixed(numbers):
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
-def contents(block, bands):
-    numbers = block["key"].to_numpy(dtype=np.int64)
-    return Keys(np.stack([mixed(numbers), mixed(~numbers)], axis=1))
+class NumberDrop(NearDrop):
+    def contents(self, block):
+        numbers = block["key"].to_numpy(dtype=np.int64)
+        return Keys(np.stack([mixed(numbers), mixed(~numbers)], axis=1))
 
-def band_hashes(block, bands):
-    numbers = block["key"].to_numpy(dtype=np.int64)
-    hashes = np.empty((len(numbers), bands), dtype=np.uint64)
-    copies = (numbers % 10 == 0) & (numbers // 1000 % 2 == 1)
-    for band in range(bands):
-        same = copies & (mixed(numbers * 64 + band) & np.uint64(1)).astype(bool)
-        if band == 0:
-            same = copies
-        source = np.where(same, numbers - 1000, numbers)
-        hashes[:, band] = mixed(source * 64 + band)
-    return hashes, np.ones(len(numbers), dtype=bool)
+    of = contents
 
-def unused(*_, **__):
-    raise AssertionError
+    def bands(self, block):
+        numbers = block["key"].to_numpy(dtype=np.int64)
+        hashes = np.empty((len(numbers), self.num_bands), dtype=np.uint64)
+        copies = (numbers % 10 == 0) & (numbers // 1000 % 2 == 1)
+        for band in range(self.num_bands):
+            same = copies & (mixed(numbers * 64 + band) & np.uint64(1)).astype(bool)
+            if band == 0:
+                same = copies
+            source = np.where(same, numbers - 1000, numbers)
+            hashes[:, band] = mixed(source * 64 + band)
+        return hashes, np.ones(len(numbers), dtype=bool)
 
 if __name__ == "__main__":
     rows = cdf.read_parquet(sys.argv[1])
-    pending = NearDrop(
-        bands=band_hashes, contents=contents, checks=contents, texts=unused, similarities=unused, components=component_names,
-        parameters={"bands": int(sys.argv[4])}, num_bands=int(sys.argv[4]), anchors=2, verify=None, keep="first",
-        reason="near_duplicate", keep_rows=keep_rows, columns=("key",),
+    scheme = cdf.minhash.Scheme("words", 1, num_bands=int(sys.argv[4]), minhashes_per_band=1)
+    pending = NumberDrop(
+        text="key", scheme=scheme, ranked_by=None, signatures=None, anchors=2, verify=None, keep="first",
+        reason="near_duplicate", columns=("key",),
     )
     kernel = BlockKernel("drop_near_duplicates", refuse_block, {}, peak_factor=1.4, pending=pending)
     with cdf.start_cluster(memory=sys.argv[3], cpus=2):

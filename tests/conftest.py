@@ -76,14 +76,14 @@ LONGEST_FIRST = (
     "tests/cluster/test_connect.py",
     "tests/gpu/test_real_runs.py",
     "tests/io/test_reader_memory.py",
-    "tests/core/runner/test_stages.py",
+    "tests/core/runner/test_passes.py",
     "tests/monitor/test_memory_profile.py",
     "tests/ops/test_near_duplicates.py",
     "tests/ops/test_groups.py",
     "tests/core/runner/test_client_weight.py",
     "tests/core/tasks/test_job_parcel.py",
     "tests/io/test_pages.py",
-    "tests/core/exchange/test_exchange.py",
+    "tests/exchange/test_exchange.py",
 )
 """The files that take longest; they run in this order, before all others."""
 

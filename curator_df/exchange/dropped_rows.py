@@ -21,6 +21,7 @@ from curator_df.exchange.drops import DropReader
 from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.kernels.rows.either_backend import rows_where
 
 DROP_READER_BYTES = 4_000_000
 """Memory for reading the drops of a range, in bytes."""
@@ -97,9 +98,9 @@ class RangeDrops:
         if not count:
             return Outcome(block)
         return Outcome(
-            self._pending.keep_rows(block, ~going),
+            rows_where(block, ~going),
             {self._pending.reason: count},
-            rejects=lambda: (self._pending.keep_rows(block, going), self._reasons(addresses[going])),
+            rejects=lambda: (rows_where(block, going), self._reasons(addresses[going])),
         )
 
     def _reasons(self, going: npt.NDArray[np.int64]) -> dict[str, Any]:

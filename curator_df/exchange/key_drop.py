@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.range_action import RangeAction
@@ -31,8 +28,6 @@ class KeyDrop(Keyed):
     """Row of a group to keep."""
     reason: str
     """Drop reason of the other rows, for the receipt."""
-    keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
-    """Module-level function that returns the rows of a block for which a mask is True."""
     home: Folder | None = field(default=None, metadata={"identity": False})
     """Folder that stores the completed stage; None stores it with the run's temporary files, which are deleted."""
 

@@ -30,83 +30,83 @@ class Mutation:
     after: str
     """What stands there instead."""
     killer: str
-    """The test, below ``tests/core/``, that fails."""
+    """The test, below ``tests/``, that fails."""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.before.strip()[:50]}"
 
 
-DISPATCH, JOURNAL = "runner/test_dispatch.py", "ranges/test_journal.py"
-EXCHANGE, PLAN = "exchange/test_exchange.py", "planning/test_plan.py"
+DISPATCH, JOURNAL = "core/runner/test_dispatch.py", "core/ranges/test_journal.py"
+EXCHANGE, PLAN = "exchange/test_exchange.py", "core/planning/test_plan.py"
 MUTATIONS = (
     Mutation(
-        "runner/dispatch.py",
+        "core/runner/dispatch.py",
         "            self._alone.append(retry)\n",
         "            raise error\n",
         f"{DISPATCH}::test_out_of_memory_halves_the_block_and_then_the_range_goes_alone",
     ),
     Mutation(
-        "runner/dispatch.py",
+        "core/runner/dispatch.py",
         "REMEMBER_AFTER = 2",
         "REMEMBER_AFTER = 1",
         f"{DISPATCH}::test_one_range_that_runs_out_of_memory_changes_nothing_for_the_others_and_two_do",
     ),
     Mutation(
-        "runner/dispatch.py",
+        "core/runner/dispatch.py",
         'if self.retries["worker lost"] == lost_before and ',
         "if ",
         f"{DISPATCH}::test_after_a_lost_worker_the_range_goes_alone_before_any_other",
     ),
     Mutation(
-        "runner/dispatch.py",
+        "core/runner/dispatch.py",
         "            self._parcel.send_again()\n",
         "",
         f"{DISPATCH}::test_the_job_goes_along_with_as_many_tasks_as_begin_together_and_with_each_that_asks",
     ),
     Mutation(
-        "runner/dispatch.py",
+        "core/runner/dispatch.py",
         "lost >= MOST_LOST_ROWS",
         "lost > MOST_LOST_ROWS",
         f"{DISPATCH}::test_more_such_rows_are_the_fault_of_the_step",
     ),
     Mutation(
-        "runner/dispatch.py",
+        "core/runner/dispatch.py",
         "client.cancel(flying, force=True, asynchronous=False)",
         "client.cancel([], force=True, asynchronous=False)",
         f"{DISPATCH}::test_an_error_of_a_task_ends_the_run_and_what_is_in_flight",
     ),
     Mutation(
-        "runner/recycling.py",
+        "core/runner/recycling.py",
         "return worker if is_due and not self.is_away else None",
         "return worker if is_due else None",
-        "runner/test_recycling.py::test_while_one_is_away_no_other_goes",
+        "core/runner/test_recycling.py::test_while_one_is_away_no_other_goes",
     ),
     Mutation(
-        "memory/limits.py",
+        "core/memory/limits.py",
         "        _raise_memory_limits(client, -more_bytes)\n",
         "        pass\n",
         f"{DISPATCH}::test_a_range_that_is_alone_may_hold_what_all_tasks_may_hold_and_only_then",
     ),
     Mutation(
-        "ranges/journal.py",
+        "core/ranges/journal.py",
         "file.truncate(content_end)",
         "file.truncate()",
         f"{JOURNAL}::test_a_line_that_a_crash_cut_short_is_cut_off_before_the_next_one",
     ),
     Mutation(
-        "ranges/journal.py",
+        "core/ranges/journal.py",
         'return size != int(file["size_bytes"])',
         "return size is None",
         f"{JOURNAL}::test_a_range_is_whole_if_all_its_files_have_the_size_that_they_had",
     ),
     Mutation(
-        "ranges/journal.py",
+        "core/ranges/journal.py",
         'if line.endswith(b"\\n") and b"\\0" not in line:',
         'if line.endswith(b"\\n"):',
         f"{JOURNAL}::test_notes_of_a_lost_machine_are_passed_over",
     ),
     Mutation(
-        "ranges/journal.py",
+        "core/ranges/journal.py",
         'if plan["input"] != identity.input:',
         "if False:",
         f"{JOURNAL}::test_another_run_is_refused_with_what_differs",
@@ -118,37 +118,37 @@ MUTATIONS = (
         f"{EXCHANGE}::test_reducers_are_equal_parts_of_the_hashes",
     ),
     Mutation(
-        "exchange/exchange_reduce.py",
+        "exchange/reduce.py",
         "begins[0] = _key(rows, 0) != before[:2]",
         "begins[0] = True",
         f"{EXCHANGE}::test_same_survivors_as_a_dictionary",
     ),
     Mutation(
-        "exchange/pending.py",
+        "exchange/dropped_rows.py",
         "if (rows, checksum, missed) != (int(self.rows[number]), int(self.checksums[number]), 0):",
         "if (rows, missed) != (int(self.rows[number]), 0):",
-        "exchange/test_pending.py::test_rows_that_are_not_those_of_the_first_pass_are_an_error",
+        "exchange/test_key_drop.py::test_rows_that_are_not_those_of_the_first_pass_are_an_error",
     ),
     Mutation(
-        "planning/plan.py",
-        "layout.node_workers * (free.threads * task_bytes + held_bytes)",
-        "(free.threads * task_bytes + held_bytes)",
+        "core/planning/plan.py",
+        "layout.node_workers * (free.threads * needed_bytes + held_bytes)",
+        "(free.threads * needed_bytes + held_bytes)",
         f"{PLAN}::test_the_projection_is_what_is_reserved_and_all_tasks_of_all_workers",
     ),
     Mutation(
-        "planning/plan.py",
+        "core/planning/plan.py",
         "    if asked > fitting:",
         "    if asked > 2 * fitting:",
         f"{PLAN}::test_a_plan_that_does_not_fit_is_refused_with_block_and_memory_that_do",
     ),
     Mutation(
-        "planning/plan.py",
+        "core/planning/plan.py",
         "largest_row_bytes=max(beside_others, block_bytes),",
         "largest_row_bytes=block_bytes,",
         f"{PLAN}::test_a_longer_row_than_a_block_may_pass_and_a_longer_one_still_alone",
     ),
     Mutation(
-        "planning/plan.py",
+        "core/planning/plan.py",
         " or (number > 0 and place < joined.shared):",
         ":",
         f"{PLAN}::test_a_pass_that_two_outputs_share_is_planned_once",
@@ -160,11 +160,11 @@ def test_each_fault_can_be_planted() -> None:
     for mutation in MUTATIONS:
         assert (str(mutation), source_of(CHECKOUT, mutation).read_text().count(mutation.before)) == (str(mutation), 1)
         file, _, name = mutation.killer.partition("::")
-        assert re.search(rf"^def {name}\(", (CHECKOUT / "tests/core" / file).read_text(), re.MULTILINE), mutation
+        assert re.search(rf"^def {name}\(", (CHECKOUT / "tests" / file).read_text(), re.MULTILINE), mutation
 
 
 def source_of(checkout: Path, mutation: Mutation) -> Path:
-    return checkout / "curator_df/core" / mutation.file
+    return checkout / "curator_df" / mutation.file
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def failing_tests(copy: Path, *killers: str) -> set[str]:
     """Run tests on the copy; return the names of those that fail."""
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=60"]
     done = subprocess.run(
-        [*command, *(f"tests/core/{killer}" for killer in killers)],
+        [*command, *(f"tests/{killer}" for killer in killers)],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy), "PYTEST_ADDOPTS": "", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -190,7 +190,7 @@ def failing_tests(copy: Path, *killers: str) -> set[str]:
         check=False,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return set(re.findall(r"^FAILED tests/core/([\w/.]+::\w+)", done.stdout, re.MULTILINE))
+    return set(re.findall(r"^FAILED tests/([\w/.]+::\w+)", done.stdout, re.MULTILINE))
 
 
 @pytest.mark.proof

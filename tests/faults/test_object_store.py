@@ -32,12 +32,12 @@ import json, os, sys, time
 import curator_df as cdf
 from curator_df.exchange import exchange_plan
 from curator_df.core.runner import run
-from curator_df.core.runner import passes as stages
+from curator_df.exchange import key_stages
 
 run.SMALL_RANGE_BYTES = int(os.environ.get("RANGE", "60_000"))  # many ranges from a small corpus,
 exchange_plan.MOST_DIRECT_READS = 1                             # a stage that collects drops,
 exchange_plan.choose_reducers = lambda *_: 12                   # many tasks in each,
-merge = stages.run_merge                                        # and time to kill in them
+merge = key_stages.run_merge                                    # and time to kill in them
 
 def slow_merge(*arguments):
     time.sleep(float(os.environ.get("SLEEP", "0.2")))
@@ -47,7 +47,7 @@ def slow(block):
     time.sleep(float(os.environ.get("SLEEP", "0.05")))
     return block.id % 5 != 0
 
-stages.run_merge = slow_merge
+key_stages.run_merge = slow_merge
 
 if __name__ == "__main__":
     source, target, memory, form, on_existing = sys.argv[1:6]

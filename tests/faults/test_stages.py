@@ -24,12 +24,12 @@ import json, sys, time
 import curator_df as cdf
 from curator_df.exchange import exchange_plan
 from curator_df.core.runner import run
-from curator_df.core.runner import passes as stages
+from curator_df.exchange import key_stages
 
 run.SMALL_RANGE_BYTES = 20_000             # many ranges from a small corpus,
 exchange_plan.MOST_DIRECT_READS = 1        # a stage that collects drops,
 exchange_plan.choose_reducers = lambda *_: 24  # and many tasks in each
-merge = stages.run_merge
+merge = key_stages.run_merge
 
 def slow_merge(*arguments):
     time.sleep(0.15)
@@ -39,7 +39,7 @@ def slow(block):
     time.sleep(0.05)
     return block.id >= 0
 
-stages.run_merge = slow_merge
+key_stages.run_merge = slow_merge
 
 if __name__ == "__main__":
     source, target, memory, on_existing = sys.argv[1:5]
@@ -183,7 +183,7 @@ import curator_df as cdf
 from curator_df.dedup.table import id_pass
 from curator_df.exchange import exchange_plan
 from curator_df.core.runner import run
-from curator_df.core.runner import passes as stages
+from curator_df.exchange import key_stages
 from curator_df.ops.duplicates import groups
 
 run.SMALL_RANGE_BYTES = 20_000
@@ -195,7 +195,7 @@ def slowly(task):
         return task(*arguments)
     return run_slowly
 
-for module, name in ((stages, "run_merge"), (id_pass, "run_questions"), (groups, "run_table")):
+for module, name in ((key_stages, "run_merge"), (id_pass, "run_questions"), (groups, "run_table")):
     setattr(module, name, slowly(getattr(module, name)))
 
 def slow(block):

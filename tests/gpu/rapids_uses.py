@@ -19,7 +19,13 @@ GIVEN = {
     },
     "curator_df/kernels/device/launch.py": {"span": "cudf.core.buffer.Buffer()", "buffer": "rmm.DeviceBuffer()"},
     "curator_df/core/host_blocks.py": {"block": "cudf.DataFrame()"},
-    "curator_df/ops/device_blocks.py": {
+    "curator_df/kernels/rows/either_backend.py": {
+        "block": "cudf.DataFrame()",
+        "meta": "cudf.DataFrame()",
+        "texts": "cudf.Series()",
+        "values": "cudf.Series()",
+    },
+    "curator_df/ops/filters/device_blocks.py": {
         "block": "cudf.DataFrame()",
         "meta": "cudf.DataFrame()",
         "texts": "cudf.Series()",

@@ -211,7 +211,7 @@ def test_cumls_k_means_takes_what_it_is_made_with_and_goes_as_far_as_the_driver(
     import numpy as np
 
     from curator_df.core.memory.gpus import read_gpus
-    from curator_df.dedup.vectors.vector_drop import FIT_DEVICE_ROWS
+    from curator_df.dedup.vectors.settings import FIT_DEVICE_ROWS
     from curator_df.models.embeddings.k_means import cuml_arguments, fit_centroids_on_gpu
 
     made = inspect.signature(cluster.KMeans.__init__).parameters

@@ -14,9 +14,9 @@ from curator_df.core.planning.device_steps import TO_HOST
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.errors import UnsupportedBackendError
 from curator_df.io.device_transfer import TO_DEVICE
-from curator_df.ops import device_blocks
+from curator_df.kernels.rows import either_backend
 from curator_df.ops.duplicates import near_duplicates
-from curator_df.ops.filters import metrics, profile
+from curator_df.ops.filters import device_blocks, metrics, profile
 from curator_df.ops.host_only import HOST_ONLY
 from curator_df.profiles.minhash import FINEWEB, NEMO
 from tests.contracts.operator_cases import (
@@ -49,7 +49,8 @@ def cudf_blocks(monkeypatch):
     # There is no empty cuDF table without a driver, so those who tell the kinds apart are told a lie.
     for module in (backends, metrics, profile):
         monkeypatch.setattr(module, "backend_of", lambda block: "cudf")
-    monkeypatch.setattr(device_blocks, "is_on_device", lambda block: True)
+    for module in (device_blocks, either_backend):
+        monkeypatch.setattr(module, "is_on_device", lambda block: True)
 
 
 @pytest.mark.usefixtures("cudf_blocks")

@@ -17,11 +17,11 @@ from curator_df import errors
 from curator_df.core.runner import run
 from curator_df.core.tasks.task import run_guarded
 from curator_df.dedup.near import grouping as near_grouping
+from curator_df.dedup.near.row_values import text_bands
 from curator_df.kernels.minhash.components import component_names, vertices
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.signatures import band_hashes
 from curator_df.kernels.rows.content_hash import row_hashes
-from curator_df.ops.duplicates.near_texts import text_bands
 from tests.core.runner.fake_client import inline_cluster
 from tests.kernels.near_duplicate_truth import BINS, read_texts, read_truth, together
 from tests.kernels.test_candidates import FIVE_DOCUMENTS
@@ -84,7 +84,7 @@ def plain_groups(texts: list, scheme, jaccard_threshold: float | None, anchors: 
     hashes = band_hashes(series, scheme)
     nothing = series.notna() & (series.fillna("").str.strip() == "")
     contents = row_hashes(block.mask(nothing, "") if scheme.normalize else block, ("text",))
-    _, compared = text_bands(block, text="text", scheme=scheme, ranked_by=None, signatures=None)
+    _, compared = text_bands(block, text="text", scheme=scheme, signatures=None)
     same: dict = {}
     first = [same.setdefault(tuple(content), number) for number, content in enumerate(contents.tolist())]
     edges = [(number, other) for number, other in enumerate(first) if number != other]

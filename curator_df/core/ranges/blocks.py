@@ -87,7 +87,7 @@ class Action:
     """Peak extra GPU memory of a call as a multiple of the block's bytes; None if unknown."""
     device_fixed_bytes: int = 0
     """Extra GPU memory of one call in bytes, whatever the block."""
-    pending: Any = None
+    pending: Any
     """Operation (`core.planning.program.Pending`) that needs all rows first; None for what needs only one block."""
 
     @property

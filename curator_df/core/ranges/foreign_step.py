@@ -45,6 +45,8 @@ class Graph(Action):
     """True, because nothing is known of the function."""
     is_users: bool = True
     """True, because the code is the user's."""
+    pending: None = None
+    """None, because it needs only one block."""
 
     def __call__(self, block: Any) -> Any:
         """Run the tasks in this thread."""

@@ -47,7 +47,7 @@ from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
 
 LOG = logging.getLogger("curator_df")
 OnExisting = Literal["raise", "resume", "overwrite"]
-FORMAT = 2
+FORMAT = 3
 SYNC_SECONDS = 1.0
 """Interval between two fsyncs of the lines in seconds. One per range took 255 s on a busy disk for 100,000 ranges."""
 

@@ -20,6 +20,7 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.tasks import NearJob, edge_slices, load_near_job
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, drop_bounds
+from curator_df.kernels.minhash.components import component_names
 
 VERTEX_BYTES = 64
 """Bytes that `run_components` needs for each row with an edge: ID, name, position of the name, kept row, size, working copies."""
@@ -46,7 +47,7 @@ def run_components(job_bytes: bytes, attempt: Attempt) -> Manifest:
         for part in _vertices(job):
             ids[at : at + len(part)] = part
             at += len(part)
-        names = job.pending.components(ids, (np.ascontiguousarray(rows[:, :2]).view(np.int64) for rows in _edges(job)))
+        names = component_names(ids, (np.ascontiguousarray(rows[:, :2]).view(np.int64) for rows in _edges(job)))
         places = np.searchsorted(ids, names)
         del names
         rows = int(np.searchsorted(ids.view(np.uint64), job.groups.first_kept))  # the kept signatures follow

@@ -92,10 +92,10 @@ class _RangeKeys:
 
     def _append(self, block: Any) -> None:
         pending, addresses = self._pending, block.index.to_numpy() + self._first_address
-        keys = pending.contents(block, **pending.parameters)
+        keys = pending.contents(block)
         self._checksum = (self._checksum + key_checksum(keys.hashes, addresses)) & CHECKSUM_MASK
-        hashes, compared = pending.bands(block, **pending.parameters)
-        rows = pending.same(keys.hashes, compared, **pending.parameters).copy()
+        hashes, compared = pending.bands(block)
+        rows = pending.same(keys.hashes, compared).copy()
         rows[:, 0] = band_words(rows[:, 0], pending.num_bands, self._kinds)
         self._writer.append(rows, addresses)
         self._without += len(block) - int(compared.sum())

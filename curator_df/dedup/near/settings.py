@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Ranges
+from curator_df.dedup.near.row_values import same_texts, text_bands, text_contents, text_similarities, texts_of
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.keys import Keys
+from curator_df.kernels.minhash.scheme import Scheme
 
 EDGE_WORDS = 3
 """Words of an edge: address of a row, address of another, bits of their similarity (a float64; NaN while unknown)."""
@@ -38,28 +40,16 @@ class KeptSignatures:
 
 @dataclass(frozen=True)
 class NearSettings:
-    """Settings of a drop of near duplicates: what it takes from a block, and what it compares. Its functions are module-level."""
+    """Settings of a drop of near duplicates: what it takes from a block, and what it compares."""
 
-    bands: Callable[..., tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]]
-    """Function ``bands(block, **parameters)``: returns band hashes, shape (rows, bands), and which rows have any."""
-    contents: Callable[..., Keys]
-    """Function ``contents(block, **parameters)``: returns 128-bit hashes of the texts, and values to choose kept rows by."""
-    same: Callable[..., npt.NDArray[np.uint64]]
-    """Function ``same(hashes, have_shingles, **parameters)``: returns hashes; rows with equal ones are joined uncompared."""
-    checks: Callable[..., Keys]
-    """Function ``checks(block, **parameters)``: returns these hashes alone, by which the last pass recognizes the rows."""
-    texts: Callable[..., Any] = field(metadata={"identity": False})
-    """Function ``texts(block, rows, **parameters)``: returns a pyarrow large_string or large_binary array."""
-    similarities: Callable[..., npt.NDArray[np.float64]]
-    """Function ``similarities(texts, are_kept, pairs, memory_bytes, **parameters)`` for pairs of indices into ``texts``;
-    ``are_kept`` marks those that are kept signatures.
-    """
-    components: Callable[..., npt.NDArray[np.int64]] = field(metadata={"identity": False})
-    """Function ``components(ids, batches)``: returns the smallest vertex of the component of each of the ascending ``ids``."""
-    parameters: Mapping[str, Any]
-    """Keyword arguments of the functions."""
-    num_bands: int
-    """Number of bands of a row."""
+    text: str | None
+    """Column of the texts; None if rows have signatures only."""
+    scheme: Scheme
+    """Scheme of the signatures."""
+    ranked_by: str | None
+    """Column by which the kept rows are chosen; None for a place in the input."""
+    signatures: str | None
+    """Column of stored signatures; None to compute them from the texts."""
     anchors: int
     """Number of first rows of a bucket with which the others are compared."""
     verify: float | None
@@ -68,8 +58,6 @@ class NearSettings:
     """Row of a group to keep."""
     reason: str
     """Drop reason of the other rows, for the receipt."""
-    keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
-    """Function that returns the rows of a block for which a mask is True."""
     bands_per_iteration: int | None = field(default=None, metadata={"identity": False})
     """Number of bands compared before their pairs are merged with the known ones; None derives it from the budget."""
     home: Folder | None = field(default=None, metadata={"identity": False})
@@ -105,15 +93,42 @@ class NearSettings:
     def for_kept(self) -> NearSettings:
         """Return a copy for the rows of ``against``."""
         column = "" if self.against is None else self.against.column
-        parameters = {**self.parameters, "text": None, "ranked_by": None, "signatures": column}
-        columns = (column,)
-        return dataclasses.replace(self, parameters=parameters, keep="first", columns=columns, text_columns=columns)
+        rows = {"text": None, "ranked_by": None, "signatures": column, "keep": "first"}
+        return dataclasses.replace(self, **rows, columns=(column,), text_columns=(column,))  # type: ignore[arg-type]
+
+    @property
+    def num_bands(self) -> int:
+        """Number of bands of a row."""
+        return self.scheme.num_bands
 
     @property
     def ranks_rows(self) -> bool:
         """Whether the kept rows are chosen by a value."""
         return self.keep in ("largest", "smallest")
 
+    def bands(self, block: Any) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        """Return the band hashes of a block's rows, shape (rows, bands), and which rows have any."""
+        return text_bands(block, text=self.text, scheme=self.scheme, signatures=self.signatures)
+
+    def contents(self, block: Any) -> Keys:
+        """Return 128-bit hashes of the texts, and values to choose kept rows by."""
+        ranked_by = self.ranked_by
+        return text_contents(block, text=self.text, scheme=self.scheme, ranked_by=ranked_by, signatures=self.signatures)
+
+    def same(self, hashes: npt.NDArray[np.uint64], have_shingles: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+        """Return hashes, of which rows with equal ones are joined without comparison."""
+        return same_texts(hashes, have_shingles, self.scheme)
+
     def of(self, block: Any) -> Keys:
-        """Return the keys by which the last pass recognizes the rows of the first."""
-        return self.checks(block, **self.parameters)
+        """Return the keys by which the last pass recognizes the rows of the first: the hashes of the texts alone."""
+        return text_contents(block, text=self.text, scheme=self.scheme, ranked_by=None, signatures=self.signatures)
+
+    def texts(self, block: Any, rows: npt.NDArray[np.int64]) -> Any:
+        """Return what some rows of a block are compared by, a pyarrow large_string or large_binary array."""
+        return texts_of(block, rows, text=self.text, signatures=self.signatures)
+
+    def similarities(
+        self, texts: Any, are_kept: npt.NDArray[np.bool_], pairs: npt.NDArray[np.int64], memory_bytes: int
+    ) -> npt.NDArray[np.float64]:
+        """Return the similarities of pairs of places in ``texts``, of which ``are_kept`` marks those of kept signatures."""
+        return text_similarities(texts, are_kept, pairs, memory_bytes, text=self.text, scheme=self.scheme)

@@ -131,9 +131,7 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
             for batch in pair_batches(job.folder, job.groups, rows, memory_bytes=memory_bytes // 8):
                 text_bytes = max(text_bytes, batch.texts.nbytes)
                 are_kept = batch.text_addresses.view(np.uint64) >= job.groups.first_kept
-                similarities = pending.similarities(
-                    batch.texts, are_kept, batch.places, compare_bytes, **pending.parameters
-                )
+                similarities = pending.similarities(batch.texts, are_kept, batch.places, compare_bytes)
                 places = np.minimum((similarities * SIMILARITY_BINS).astype(np.int64), SIMILARITY_BINS - 1)
                 found += np.bincount(places, minlength=SIMILARITY_BINS)
                 similar = similarities >= (pending.verify or 0.0)

@@ -69,7 +69,7 @@ class _RangeTexts(RangeAnswers):
         known = int(rows[0] == self._last[0])  # the edges of this row began in the previous piece
         located[:known] = self._last[1:]
         if known < len(rows):
-            texts = self._pending.texts(block, places[first[known:]], **self._pending.parameters)
+            texts = self._pending.texts(block, places[first[known:]])
             self._texts += len(texts)
             located[known:] = write_texts(self._file, texts)
         self._last = (rows[-1], located[-1, 0], located[-1, 1])

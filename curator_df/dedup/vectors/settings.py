@@ -91,8 +91,6 @@ class VectorSettings:
     """Seed of the sample, of k-means, and of ``keep="random"``."""
     reason: str
     """Drop reason, for the receipt."""
-    keep_rows: Callable[[Any, npt.NDArray[np.bool_]], Any] = field(metadata={"identity": False})
-    """Function that returns the rows of a block for which a mask is True."""
     fits_on_device: bool = False
     """Whether ``fit`` runs on the worker's GPU. Its centroids differ from those of the CPU, so this is part of the identity."""
     chosen: int = field(default=0, metadata={"identity": False})

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.kernels.english_tokens.rules import class_table, phrases
+from curator_df.kernels.english_tokens.phrases import phrases
+from curator_df.kernels.english_tokens.rules import class_table
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.text.buffers import TextSpan, read_only
 

@@ -21,7 +21,6 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.vectors.settings import MOST_CLUSTERS
 from curator_df.dedup.vectors.vector_drop import VectorDrop
 from curator_df.errors import ParameterError
-from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.models.embeddings.k_means import (
     CUML_BYTES,
     LIBRARY_BYTES,
@@ -311,7 +310,6 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         keep=keep,
         seed=question.seed,
         reason=REASON,
-        keep_rows=keep_rows,
         fits_on_device=on_gpu,
         chosen=chosen,
         home=home,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.dedup.vectors.settings import NOT_FINITE, Vectors
 from curator_df.errors import ParameterError, SchemaError
-from curator_df.ops.duplicates.exact import ranked_keys
+from curator_df.exchange.content_keys import ranked_keys
 
 
 def vectors_of(block: Any, *, embedding: str, width: int, dtype: str, ranked_by: str | None) -> Vectors:

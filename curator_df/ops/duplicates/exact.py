@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, NoReturn
 
 import dask.dataframe as dd
-import numpy as np
-import numpy.typing as npt
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.backend import backend_of
@@ -21,13 +19,15 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, PendingError, SchemaError
+from curator_df.exchange.content_keys import content_keys
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.key_drop import KeyDrop
-from curator_df.exchange.keys import Keys
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price
 from curator_df.kernels.rows.content_hash import Normalize
-from curator_df.ops.device_blocks import block_hashes, lengths_on_host, ranks_on_host, require_device_text, rows_where
+from curator_df.kernels.rows.either_backend import (
+    require_device_text,
+)
 from curator_df.ops.duplicates.group_table import GroupTable, exact_matches
 from curator_df.ops.duplicates.groups import (
     find_groups,
@@ -249,7 +249,7 @@ def _pending(
     rank_column = ranked_by(df, operator, keep)
     parameters = {"columns": columns, "normalize": normalize, "ranked_by": rank_column}
     needed = (*columns, rank_column) if rank_column is not None and rank_column in df.columns else columns
-    pending = KeyDrop(content_keys, parameters, survivor_policy(operator, keep), REASON, rows_where, home, needed)
+    pending = KeyDrop(content_keys, parameters, survivor_policy(operator, keep), REASON, home, needed)
     # One name for both, so that what is found is what is dropped.
     hash_factor, hash_bytes = hashes_price(normalized=normalize is not None)
     kernel = BlockKernel(
@@ -274,21 +274,6 @@ def hash_kernels(normalize: Normalize | None) -> tuple[str, ...]:
 def _as_json(subset: str | Sequence[str], normalize: Normalize | None, keep: Survivor | Best) -> dict[str, Any]:
     columns = [subset] if isinstance(subset, str) else list(subset)
     return {"subset": columns, "normalize": normalize, "keep": asdict(keep) if isinstance(keep, Best) else keep}
-
-
-def content_keys(block: Any, *, columns: tuple[str, ...], normalize: Normalize | None, ranked_by: str | None) -> Keys:
-    """Hash the rows of a block, and take values to choose the kept rows by (``"#length"``: characters of the text)."""
-    return ranked_keys(block_hashes(block, columns, normalize=normalize), block, columns, ranked_by)
-
-
-def ranked_keys(hashes: npt.NDArray[np.uint64], block: Any, columns: tuple[str, ...], ranked_by: str | None) -> Keys:
-    """Return hashes of the rows of a block, with the values by which the kept row of a group is chosen."""
-    if ranked_by is None:
-        return Keys(hashes)
-    if ranked_by == "#length":
-        lengths: Any = sum(lengths_on_host(block[name]) for name in columns)
-        return Keys(hashes, lengths)
-    return Keys(hashes, *ranks_on_host(block[ranked_by]))
 
 
 def refuse_block(block: Any, *, operator: str, waits_for: str = ALL_ROWS) -> NoReturn:  # noqa: ARG001 - a kernel's face

@@ -22,10 +22,8 @@ from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price, signatures_price
 from curator_df.kernels.minhash.candidates import ANCHORS
-from curator_df.kernels.minhash.components import component_names
 from curator_df.kernels.minhash.scheme import Scheme, SchemeName, shingle_unit
 from curator_df.kernels.minhash.stored_signatures import require_stored
-from curator_df.ops.device_blocks import rows_where
 from curator_df.ops.duplicates.exact import Best, Survivor, ranked_by, refuse_block, survivor_policy
 from curator_df.ops.duplicates.group_table import GroupTable
 from curator_df.ops.duplicates.groups import (
@@ -37,14 +35,6 @@ from curator_df.ops.duplicates.groups import (
 )
 from curator_df.ops.duplicates.near_groups import near_matches
 from curator_df.ops.duplicates.near_scheme import NearQuestion, chosen_scheme, kept_signatures
-from curator_df.ops.duplicates.near_texts import (
-    same_texts,
-    text_bands,
-    text_checks,
-    text_contents,
-    text_similarities,
-    texts_of,
-)
 from curator_df.ops.host_only import FIXED_WIDTH
 
 REASON = "near_duplicate"
@@ -259,25 +249,14 @@ def _pending(
     ranked = ranked_by(df, operator, question.keep)
     of_keys = [text if signatures is None else signatures, text if ranked == "#length" else ranked]
     pending = NearDrop(
-        bands=text_bands,
-        contents=text_contents,
-        same=same_texts,
-        checks=text_checks,
-        texts=texts_of,
-        similarities=text_similarities,
-        components=component_names,
-        parameters={
-            "text": text,
-            "scheme": dataclasses.replace(scheme, name="", source=""),
-            "ranked_by": ranked,
-            "signatures": signatures,
-        },
-        num_bands=scheme.num_bands,
+        text=text,
+        scheme=dataclasses.replace(scheme, name="", source=""),
+        ranked_by=ranked,
+        signatures=signatures,
         anchors=ANCHORS,
         verify=jaccard_threshold,
         keep=survivor_policy(operator, question.keep),
         reason=REASON,
-        keep_rows=rows_where,
         bands_per_iteration=bands_per_iteration,
         home=home,
         columns=tuple(dict.fromkeys(name for name in of_keys if name is not None)),

@@ -24,7 +24,7 @@ from curator_df.kernels.metrics.catalog import (
 )
 from curator_df.kernels.metrics.counts import STOP_WORDS
 from curator_df.kernels.metrics.measure import measure, metric_kernels
-from curator_df.ops.device_blocks import device_prices, with_device_metrics
+from curator_df.ops.filters.device_blocks import device_prices, with_device_metrics
 from curator_df.ops.filters.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.filters.rules import Profile
 from curator_df.ops.filters.user_metrics import UserMetric, slow_path, user_factor, user_values

@@ -20,7 +20,7 @@ from curator_df.kernels.metrics.catalog import work_factor
 from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import repeated_texts
-from curator_df.ops.device_blocks import (
+from curator_df.ops.filters.device_blocks import (
     device_prices,
     judged_on_device,
     kept_on_device,

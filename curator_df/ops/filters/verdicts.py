@@ -16,7 +16,7 @@ from curator_df.core.columns import require_columns, require_text
 from curator_df.errors import SchemaError
 from curator_df.kernels.metrics.catalog import CATALOGUE, require_words_package
 from curator_df.kernels.metrics.measure import MEASURED_ROWS, Measured, measure
-from curator_df.ops.device_blocks import device_meta
+from curator_df.ops.filters.device_blocks import device_meta
 from curator_df.ops.filters.reject_reasons import PASSES
 from curator_df.ops.filters.rules import Profile
 from curator_df.ops.filters.user_metrics import user_values

@@ -19,8 +19,8 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
+from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
-from curator_df.ops.device_blocks import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.ops.rows.ids import IdentityKind
 
 REASON = "not_sampled"

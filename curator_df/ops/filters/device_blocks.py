@@ -10,18 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.backend import is_on_device
-from curator_df.core.columns import is_text
 from curator_df.core.ranges.blocks import Outcome
-from curator_df.errors import UnsupportedBackendError
-from curator_df.kernels.device.support import COLUMN_FACTOR, SIGNATURE_ROWS, metrics_price, require_device_metrics
-from curator_df.kernels.minhash.scheme import Scheme
-from curator_df.kernels.minhash.signatures import signature_bands
-from curator_df.kernels.rows.content_hash import Normalize, row_hashes
-from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.kernels.device.support import COLUMN_FACTOR, metrics_price, require_device_metrics
+from curator_df.kernels.rows.either_backend import rows_where
 from curator_df.ops.filters.reject_reasons import PASSES, reasons_of
 from curator_df.ops.filters.rules import MISSING_TEXT, Profile
 
@@ -111,84 +105,3 @@ def _judged(block: Any, text: str, profile: Profile) -> tuple[dict[str, Any], An
         values = text_metrics(texts, profile.metrics, stop_words=profile.stop_words)
         codes, passes, counted = first_broken(values, rules, texts.valid, len(texts))
     return values, codes, passes, counted
-
-
-def device_band_hashes(texts: Any, scheme: Scheme) -> npt.NDArray[np.uint64]:
-    """Return the hash of each band of the texts of a cuDF Series; to the host go signatures, a group of rows after the other."""
-    from curator_df.kernels.device.columns import texts_of
-    from curator_df.kernels.device.signatures import text_signatures
-
-    hashes = np.empty((len(texts), scheme.num_bands), dtype=np.uint64)
-    for start in range(0, len(texts), SIGNATURE_ROWS):
-        with texts_of(texts.iloc[start : start + SIGNATURE_ROWS]) as part:
-            signatures = text_signatures(part, scheme).copy_to_host()
-        hashes[start : start + SIGNATURE_ROWS] = signature_bands(signatures, scheme)
-    return hashes
-
-
-def rows_where(block: Any, keep: npt.NDArray[np.bool_]) -> Any:
-    """Return the rows of a block, of pandas or cuDF, for which a mask of the host is True."""
-    if not is_on_device(block):
-        return keep_rows(block, keep)
-    from curator_df.kernels.device.columns import kept_rows
-
-    return block if keep.all() else kept_rows(block, keep)
-
-
-def lengths_on_host(texts: Any) -> npt.NDArray[np.int64]:
-    """Return the characters of each text of a Series, of pandas or cuDF, on the host; 0 where it is null."""
-    lengths = texts.str.len()
-    if not is_on_device(texts):
-        counted: npt.NDArray[np.int64] = lengths.fillna(0).to_numpy(dtype=np.int64)
-        return counted
-    from curator_df.kernels.device.columns import host_numbers
-
-    on_host: npt.NDArray[np.int64] = host_numbers(lengths, "int64")
-    return on_host
-
-
-def ranks_on_host(values: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Return a column of numbers, of pandas or cuDF, as 8 bytes a row of the host, 0 where it is null; and where it is null."""
-    dtype = "int64" if getattr(values.dtype, "kind", "f") in "iub" else "float64"
-    if not is_on_device(values):
-        return values.fillna(0).to_numpy(dtype=dtype), values.isna().to_numpy(dtype=np.bool_)
-    from curator_df.kernels.device.columns import host_numbers
-
-    return host_numbers(values, dtype), host_numbers(values.isna(), "bool")
-
-
-def nulls_on_host(values: Any) -> npt.NDArray[np.bool_]:
-    """Return where a column, of pandas or cuDF, is null, as a mask of the host."""
-    if not is_on_device(values):
-        missing: npt.NDArray[np.bool_] = values.isna().to_numpy(dtype=np.bool_)
-        return missing
-    from curator_df.kernels.device.columns import host_numbers
-
-    on_host: npt.NDArray[np.bool_] = host_numbers(values.isna(), "bool")
-    return on_host
-
-
-def require_device_text(operator: str, meta: Any, columns: Sequence[str]) -> None:
-    """Raise `UnsupportedBackendError` unless the hashes of rows are of one column of text, where blocks are of cuDF."""
-    if is_on_device(meta) and not (len(columns) == 1 and is_text(meta.dtypes[columns[0]])):
-        raise UnsupportedBackendError(
-            f"{operator} hashes one column of text of cuDF blocks, and was given {', '.join(map(repr, columns))}; its kernel "
-            "does not accept others, so convert the table first with to_backend(df, 'pandas')"
-        )
-
-
-def block_hashes(block: Any, columns: Sequence[str], *, normalize: Normalize | None = None) -> npt.NDArray[np.uint64]:
-    """Return the hash of each row, on the host; texts of cuDF blocks are hashed where they are.
-
-    Returns
-    -------
-    ndarray of uint64, shape (rows, 2)
-    """
-    if not is_on_device(block):
-        return row_hashes(block, columns, normalize=normalize)
-    from curator_df.kernels.device.columns import texts_of
-    from curator_df.kernels.device.hashes import text_hashes
-
-    with texts_of(block[columns[0]]) as texts:
-        hashes: npt.NDArray[np.uint64] = text_hashes(texts, normalize=normalize).copy_to_host()
-    return hashes

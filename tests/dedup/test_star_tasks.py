@@ -26,7 +26,7 @@ from curator_df.dedup.near.settings import EDGE_WORDS
 from curator_df.dedup.near.tasks import NearJob
 from curator_df.exchange.exchange import ranks
 from curator_df.exchange.range_groups import RangeGroups
-from tests.core.duplicates.test_group_tasks import AnyDrop
+from tests.dedup.test_group_tasks import AnyDrop
 
 RANGES = 5
 

@@ -27,8 +27,6 @@ ROWS = 400_000
 class AnyDrop:
     """As much of a pending as grouping looks at."""
 
-    components = staticmethod(component_names)
-
     def __init__(self, keep):
         self.keep = keep
 

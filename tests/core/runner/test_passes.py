@@ -11,14 +11,14 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.files.row_sort import merge_row_bytes
-from curator_df.core.runner import passes as stages
-from curator_df.core.runner import run
+from curator_df.core.runner import passes, run
 from curator_df.core.runner.session import close_session, open_session
 from curator_df.core.tasks.task import run_guarded
 from curator_df.dedup.near import grouping as near_grouping
 from curator_df.dedup.near import passes as near_passes
 from curator_df.dedup.near import stages as near_stages
 from curator_df.errors import CorruptFileError
+from curator_df.exchange import key_stages
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = 400
@@ -84,15 +84,15 @@ def cut_short(path):
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_short, Path.unlink])
 def test_a_damaged_key_file_is_written_again(docs, tmp_path, monkeypatch, damage):
     """The file is damaged between the pass that writes keys and the merge that reads them."""
-    merge, damaged = stages.PassRunner._merge, []
+    merge, damaged = key_stages.KeyStages._merge, []
 
-    def damage_once(runner, home, name, exchange, files, count):
+    def damage_once(run, name, exchange, files, count):
         if not damaged:
-            damaged.append(Path(home.path(files[3].name)))
+            damaged.append(Path(run.home.path(files[3].name)))
             damage(damaged[0])
-        return merge(runner, home, name, exchange, files, count)
+        return merge(run, name, exchange, files, count)
 
-    monkeypatch.setattr(stages.PassRunner, "_merge", damage_once)
+    monkeypatch.setattr(key_stages.KeyStages, "_merge", damage_once)
     receipt = cdf.write_parquet(docs, tmp_path / "out")
     assert damaged
     assert ids_in(tmp_path / "out") == EXPECTED
@@ -124,13 +124,13 @@ def test_files_of_near_duplicates_that_a_crash_took_are_written_again(
 
 
 def test_a_file_that_stays_damaged_is_an_error_that_names_it(docs, tmp_path, monkeypatch):
-    merge = stages.PassRunner._merge
+    merge = key_stages.KeyStages._merge
 
-    def damage_always(runner, home, name, exchange, files, count):
-        flip_a_byte(Path(home.path(files[3].name)))
-        return merge(runner, home, name, exchange, files, count)
+    def damage_always(run, name, exchange, files, count):
+        flip_a_byte(Path(run.home.path(files[3].name)))
+        return merge(run, name, exchange, files, count)
 
-    monkeypatch.setattr(stages.PassRunner, "_merge", damage_always)
+    monkeypatch.setattr(key_stages.KeyStages, "_merge", damage_always)
     with pytest.raises(CorruptFileError, match=r"keys/part-000003\.slices is damaged"):
         cdf.write_parquet(docs, tmp_path / "out")
 
@@ -169,10 +169,10 @@ def lose_notes(out, stage, left):
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_merges_whose_notes_a_crash_took_are_run_again(docs, tmp_path, monkeypatch, left):
-    project = stages.project_exchange
-    monkeypatch.setattr(stages, "project_exchange", lambda *given, **how: project(*given, **{**how, "reducers": 8}))
+    project = key_stages.project_exchange
+    monkeypatch.setattr(key_stages, "project_exchange", lambda *given, **how: project(*given, **{**how, "reducers": 8}))
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "Found", stop)  # when drops are found and keys are gone
+        patched.setattr(key_stages, "Found", stop)  # when drops are found and keys are gone
         with pytest.raises(KeyboardInterrupt):
             cdf.write_parquet(docs, tmp_path / "out")
     assert not list((tmp_path / "out/_curator/stages").glob("*/keys/*"))
@@ -233,7 +233,7 @@ def test_links_of_groups_that_are_lost_are_made_again_from_the_edges(docs_with_n
 
 
 def test_all_notes_are_on_disk_when_the_tasks_of_a_stage_are_done(docs_with_near, tmp_path, monkeypatch):
-    synced, sync, run_tasks = {}, os.fsync, stages.PassRunner.run_tasks
+    synced, sync, run_tasks = {}, os.fsync, passes.PassRunner.run_tasks
     seen = []
 
     def sync_and_note(descriptor):
@@ -249,7 +249,7 @@ def test_all_notes_are_on_disk_when_the_tasks_of_a_stage_are_done(docs_with_near
         return done
 
     monkeypatch.setattr(os, "fsync", sync_and_note)
-    monkeypatch.setattr(stages.PassRunner, "run_tasks", run_and_look)
+    monkeypatch.setattr(passes.PassRunner, "run_tasks", run_and_look)
     cdf.write_parquet(docs_with_near, tmp_path / "out")
     assert {Path(url).name for url in seen} >= {"contents", "buckets", "pairs", "fetch", "compare"}
 

@@ -2,7 +2,7 @@
 """Values that the stages of near duplicates take from a block: bands, contents, texts; and how two texts are compared.
 
 A row has a text, or a signature that `add_minhash` made of it, or both: then bands come from the signature, and the text is
-what is compared. Every function takes the same parameters, those of `NearDrop`.
+what is compared. ``text`` and ``signatures`` are the columns, None where there is none.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.host_blocks import host_block
+from curator_df.exchange.content_keys import content_keys, ranked_keys
 from curator_df.exchange.keys import Keys
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.scheme import Scheme
@@ -28,20 +29,14 @@ from curator_df.kernels.minhash.signatures import (
 )
 from curator_df.kernels.minhash.stored_signatures import read_values, similarity_estimates, unpack_signatures
 from curator_df.kernels.rows.content_hash import NULL_HASH, column_hashes
+from curator_df.kernels.rows.either_backend import device_band_hashes
 from curator_df.kernels.text.buffers import text_chunks
-from curator_df.ops.device_blocks import device_band_hashes
-from curator_df.ops.duplicates.exact import content_keys, ranked_keys
 
 _LEAST_TABLE_BYTES = 1 << 16
 
 
 def text_bands(
-    block: Any,
-    *,
-    text: str | None,
-    scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001 - the face of a drop's function
-    signatures: str | None,
+    block: Any, *, text: str | None, scheme: Scheme, signatures: str | None
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Return the band hashes of a block's rows, shape (rows, bands), and which have a shingle at all."""
     if signatures is None:
@@ -69,11 +64,7 @@ def text_contents(
 def same_texts(
     hashes: npt.NDArray[np.uint64],
     have_shingles: npt.NDArray[np.bool_],
-    *,
-    text: str | None,  # noqa: ARG001 - the face of a drop's function
     scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001
-    signatures: str | None,  # noqa: ARG001
 ) -> npt.NDArray[np.uint64]:
     """Return the hashes of texts, the empty one's for those of which ``normalize=`` leaves nothing; null stays apart."""
     nothing = ~have_shingles & (hashes != NULL_HASH).any(axis=1)
@@ -82,18 +73,11 @@ def same_texts(
     return np.where(nothing[:, None], column_hashes(pd.Series([""], dtype="string[pyarrow]")), hashes)
 
 
-def text_checks(block: Any, *, ranked_by: str | None, **parameters: Any) -> Keys:  # noqa: ARG001 - a drop's face
-    """Return the same hashes alone."""
-    return text_contents(block, ranked_by=None, **parameters)
-
-
 def texts_of(
     block: Any,
     rows: npt.NDArray[np.int64],
     *,
     text: str | None,
-    scheme: Scheme,  # noqa: ARG001 - the face of a drop's function
-    ranked_by: str | None,  # noqa: ARG001
     signatures: str | None,
 ) -> Any:
     """Return what some rows of a block are compared by: texts (null counts as empty), or signatures without them."""
@@ -113,8 +97,6 @@ def text_similarities(
     *,
     text: str | None,
     scheme: Scheme,
-    ranked_by: str | None,  # noqa: ARG001 - the face of a drop's function
-    signatures: str | None,  # noqa: ARG001
 ) -> npt.NDArray[np.float64]:
     """Return the Jaccard similarities of pairs of places in ``texts``: estimated where one has a signature only."""
     estimated = are_signatures[pairs].any(axis=1) if text is not None else np.ones(len(pairs), dtype=np.bool_)
