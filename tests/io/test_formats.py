@@ -154,7 +154,9 @@ def test_a_text_may_begin_like_a_mark_of_letters(tmp_path):
     assert read_text_files(tmp_path).compute()["text"].tolist() == ["BZh, PAR1 and ORC"]
 
 
-@pytest.mark.parametrize("data", [zipped(), tarred(), gzip.compress(b"x"), ROWS.encode("utf-16-le")])
+@pytest.mark.parametrize(
+    "data", [zipped(), tarred(), gzip.compress(b"x"), ROWS.encode("utf-16-le")], ids=["zip", "tar", "gzip", "utf-16"]
+)
 def test_text_files_that_are_no_text_are_named(tmp_path, data):
     (tmp_path / "a.txt").write_bytes(b"fine")
     (tmp_path / "b.txt").write_bytes(data)

@@ -196,7 +196,9 @@ def test_chunks_that_end_early_are_counted():
     assert body_of(b"5", "Transfer-Encoding: chunked") == (b"5", NOT_DECODED)
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(PAGE), brotli.compress(PAGE), zstandard.compress(PAGE)])
+@pytest.mark.parametrize(
+    "packed", [gzip.compress(PAGE), brotli.compress(PAGE), zstandard.compress(PAGE)], ids=["gzip", "br", "zstd"]
+)
 def test_other_data_after_the_end_is_ignored(packed):
     coding = {0x1F: "gzip", 0x28: "zstd"}.get(packed[0], "br")
     for after in (b"\n<!-- cached -->", b"\0" * 100, b"\r\n", b"x" * 200_000):
