@@ -10,6 +10,7 @@ import pytest
 from numba import types
 
 from curator_df.kernels.compiling.compiled import chosen, helper, inlined, kernel
+from curator_df.kernels.compiling.compiled import types as types_of_kernels
 
 IMPORT_ALL = """
 import importlib, pkgutil
@@ -37,8 +38,8 @@ from curator_df.kernels.minhash.signatures import band_hashes
 from curator_df.kernels.minhash.scheme import Scheme
 band_hashes(pd.Series(["some text", "more"], dtype="string[pyarrow]"), Scheme("words", 1, 2, 2))
 values = [value for module in (minhash_sketch, minhash_bands) for value in vars(module).values()]
-used = [value for value in values if type(value).__name__ == "KernelDispatcher"]
-print([one.name for one in used if one.overloads])
+made = [value._made for value in values if type(value).__name__ == "LazyFunction"]
+print([one.name for one in made if type(one).__name__ == "KernelDispatcher" and one.overloads])
 """
 
 
@@ -123,3 +124,23 @@ def test_helpers_have_no_machine_code_of_their_own_and_can_be_called_from_python
     assert total(np.arange(5), 3) == total.py_func(np.arange(5), 3) == 60
     assert total(np.arange(5.0), 0.5) == 10.0
     assert doubled(21) == 42
+
+
+IMPORT_WITHOUT_NUMBA = """
+import importlib, pkgutil, sys
+import curator_df.kernels
+of_numba = ("dispatchers", "kernel_cache", "lane_code")
+for module in pkgutil.walk_packages(curator_df.kernels.__path__, "curator_df.kernels."):
+    if ".device." not in module.name and not module.name.endswith(of_numba):
+        importlib.import_module(module.name)
+print("numba" in sys.modules, "llvmlite" in sys.modules)
+"""
+
+
+def test_importing_kernels_does_not_import_numba():
+    assert subprocess.check_output([sys.executable, "-c", IMPORT_WITHOUT_NUMBA], text=True) == "False False\n"
+
+
+def test_a_cast_in_code_that_python_runs_is_a_number():
+    assert types_of_kernels.int64(3) == 3
+    assert types_of_kernels.uint8(np.int64(255)) == 255

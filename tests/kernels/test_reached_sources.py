@@ -96,7 +96,7 @@ def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied
 
 
 def test_how_kernels_are_compiled_belongs_to_every_kernel(copied):
-    edit = lambda: replace(copied / "compiling/compiled.py", '"boundscheck": None', '"boundscheck": False')  # noqa: E731
+    edit = lambda: replace(copied / "compiling/dispatchers.py", '"boundscheck": None', '"boundscheck": False')  # noqa: E731
     assert changed_by(edit) == set(COMPILE_SECONDS)
 
 
@@ -107,7 +107,7 @@ def test_how_kernels_are_kept_belongs_to_none(copied):
 
 CALLED = """
 import importlib, sys
-from numba.core.dispatcher import Dispatcher
+from curator_df.kernels.compiling.compiled import LazyFunction
 from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS
 
 def names(code):
@@ -125,7 +125,7 @@ for kernel in COMPILE_SECONDS:
             seen.add(found)
             function = found.py_func
             used = [function.__globals__.get(name) for name in names(function.__code__)]
-            waiting += [value for value in used if isinstance(value, Dispatcher)]
+            waiting += [value for value in used if isinstance(value, LazyFunction)]
     print(kernel, *(f"{one.py_func.__module__.removeprefix('curator_df.')}:{one.py_func.__name__}" for one in seen))
 """
 

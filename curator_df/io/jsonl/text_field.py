@@ -18,6 +18,7 @@ import pyarrow as pa
 from curator_df.io.jsonl.lines import Bytes
 from curator_df.io.jsonl.parse import PARSE_BYTES, try_parse_rows
 from curator_df.io.jsonl.scan import Lines
+from curator_df.kernels.text.json_texts import ESCAPES, HEX_DIGITS, ROOM, take_texts
 
 LEAST_BYTES = PARSE_BYTES
 """Minimum bytes of lines for this method: numba, which it needs, is not loaded for a few."""
@@ -84,8 +85,6 @@ class _Taken:
     @classmethod
     def of(cls, data: Bytes, lines: Lines, size: int, name: str) -> _Taken | None:
         """Extract the texts from lines of ``size`` bytes together."""
-        from curator_df.kernels.text.json_texts import ESCAPES, HEX_DIGITS, ROOM, take_texts
-
         texts, rest = np.empty(size + ROOM, np.uint8), np.empty(int(size * (1 - LEAST_SHARE)) + ROOM, np.uint8)
         offsets = np.empty(len(lines) + 1, np.int64)
         field = np.frombuffer(name.encode(), np.uint8)

@@ -1,49 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-# numba has no types.
-# mypy: disable-error-code="misc,no-untyped-call,attr-defined"
 """Decorators of compiled functions: `kernel` for those that Python calls, `helper` and `inlined` for those that kernels call.
 
 A kernel is compiled for the one signature that it declares, when it is first called, or loaded from the folder of compiled
-kernels (`compile_cache`). Importing a module compiles nothing.
+kernels (`compile_cache`). Importing a module that has some compiles nothing, and does not even import numba: what stands in the
+module makes numba's dispatcher (`dispatchers`) when it is first needed, and numba takes it for that dispatcher. `types`
+stands for ``numba.types`` in the same way, for signatures and for casts in compiled code.
 
-A helper has no machine code of its own. Numba would optimize each function with all that it calls and emit machine code for it,
-so that the deepest ones are optimized once per level; only the kernel at the top needs that. A helper that Python calls, as
-tests do, is compiled by numba as usual.
+A helper has no machine code of its own; it is compiled into each kernel that calls it.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
-from numba import config, njit
-from numba.core import sigutils
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import CPUDispatcher
+import numpy as np
 
-from curator_df.kernels.compiling.kernel_cache import KernelCache
+_lock = threading.RLock()
+_waiting: list[Callable[[], Any]] = []
+"""What numba has to be told of before it compiles anything, see `overload`."""
 
-_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "forceinline": False}
-# No other compiled function takes a kernel or a helper as a value, and Python calls no helper.
-_KERNEL_OPTIONS = {**_OPTIONS, "no_cfunc_wrapper": True}
-_HELPER_OPTIONS = {**_OPTIONS, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+
+def _is_disabled() -> bool:
+    """Return whether numba's compiler is switched off, as ``NUMBA_DISABLE_JIT`` does."""
+    numba = sys.modules.get("numba")
+    if numba is not None:
+        return bool(numba.config.DISABLE_JIT)
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
+class LazyFunction:
+    """Stand-in for one of numba's functions, which is made when it is first needed."""
+
+    def __init__(self, function: Callable[..., Any], make: Callable[[], Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self._make = function, make
+        self._made: Any = None
+
+    @property
+    def made(self) -> Any:
+        """Numba's function."""
+        if self._made is None:
+            with _lock:
+                while _waiting:
+                    _waiting.pop()()
+                if self._made is None:
+                    self._made = self._make()
+        return self._made
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[misc]
+        """Class of numba's function where numba is in use: it tells the kinds of functions apart by their classes."""
+        return type(self.made) if "numba" in sys.modules else LazyFunction
+
+    @property
+    def _numba_type_(self) -> Any:
+        if hasattr(self.made, "_numba_type_"):
+            return self.made._numba_type_
+        known = import_module("numba.core.typing.templates").builtin_registry.globals
+        return next(kind for value, kind in reversed(known) if value is self.made)  # an intrinsic
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call numba's function."""
+        return self.made(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.made, name)
+
+
+class LazyType:
+    """Stand-in for ``numba.types``, and for what is made of it, such as the signature of a kernel."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._parts: dict[str, LazyType] = {}
+
+    @functools.cached_property
+    def made(self) -> Any:
+        """Numba's object."""
+        return self._make()
+
+    @property
+    def _numba_type_(self) -> Any:
+        numba_types = import_module("numba").types
+        return numba_types.Module(numba_types) if self.made is numba_types else self.made._numba_type_
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Return a stand-in for the type, or signature, that numba's object makes of others; a number where it casts one."""
+        if arguments and all(isinstance(value, int | float | np.generic) for value in arguments):
+            return self.made(*arguments, **options)  # a cast, in code that Python runs
+        return LazyType(lambda: self.made(*map(made_type, arguments), **options))
+
+    def __getitem__(self, key: Any) -> LazyType:
+        return LazyType(lambda: self.made[key])
+
+    def __getattr__(self, name: str) -> LazyType:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._parts.setdefault(name, LazyType(lambda: getattr(self.made, name)))
+
+
+def made_type(value: Any) -> Any:
+    """Return numba's object for what stands for it, also in tuples."""
+    if isinstance(value, tuple):
+        return tuple(made_type(one) for one in value)
+    return value.made if isinstance(value, LazyType) else value
+
+
+types: Any = import_module("numba").types if _is_disabled() else LazyType(lambda: import_module("numba").types)
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Make a function a kernel: compiled for this signature, without the GIL, when it is first called."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        return function if config.DISABLE_JIT else KernelDispatcher(function, signature)
-
-    return decorate
+    return _decorator(lambda dispatchers, function: dispatchers.KernelDispatcher(function, made_type(signature)))
 
 
 def helper(function: Callable[..., Any]) -> Any:
     """Make a function one that kernels call. LLVM chooses where it is inlined."""
-    return function if config.DISABLE_JIT else HelperDispatcher(function, _HELPER_OPTIONS)
+    return _decorator(lambda dispatchers, function: dispatchers.HelperDispatcher(function, {}))(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -52,8 +133,8 @@ def inlined(function: Callable[..., Any]) -> Any:
     Numba's own ``inline="always"`` copies the function into each caller before types are inferred, which takes longer than all
     else.
     """
-    options = {**_HELPER_OPTIONS, "forceinline": True}
-    return function if config.DISABLE_JIT else HelperDispatcher(function, options)
+    options = {"forceinline": True}
+    return _decorator(lambda dispatchers, function: dispatchers.HelperDispatcher(function, options))(function)
 
 
 def copied(function: Callable[..., Any]) -> Any:
@@ -62,8 +143,8 @@ def copied(function: Callable[..., Any]) -> Any:
     This takes longer than `inlined`. It is for loops that call with arrays, to which numba counts a reference around each call:
     measured, n-grams take 5 % less time.
     """
-    options = {**_HELPER_OPTIONS, "inline": "always"}
-    return function if config.DISABLE_JIT else HelperDispatcher(function, options)
+    options = {"inline": "always"}
+    return _decorator(lambda dispatchers, function: dispatchers.HelperDispatcher(function, options))(function)
 
 
 def chosen(choose: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -71,124 +152,43 @@ def chosen(choose: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
 
     Numba's ``@overload`` would compile and optimize a function around each of them.
     """
+    return _decorator(lambda dispatchers, function: dispatchers.ChoosingDispatcher(function, choose))
+
+
+def intrinsic(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function that returns LLVM code, numba's ``intrinsic``, one that kernels call."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        return function if config.DISABLE_JIT else ChoosingDispatcher(function, choose)
+        def make() -> Any:
+            decorator = import_module("numba.extending").intrinsic
+            return decorator(**options)(function) if options else decorator(function)
+
+        return LazyFunction(function, make)
 
     return decorate
 
 
-class KernelDispatcher(CPUDispatcher):
-    """A function with one signature that is compiled, or loaded, when it is first called."""
+def overload(function: Callable[..., Any], **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Say what numba compiles in place of a function of Python, numba's ``overload``."""
 
-    def __init__(self, function: Any, signature: Any) -> None:
-        super().__init__(function, targetoptions=dict(_KERNEL_OPTIONS))
-        self.declared = signature
-        self._cache = KernelCache(function)
+    def decorate(implementation: Callable[..., Any]) -> Any:
+        _waiting.append(lambda: import_module("numba.extending").overload(function, **options)(implementation))
+        return implementation
 
-    @property
-    def name(self) -> str:
-        """Module and function, as `compile_cache` names a kernel."""
-        return self._cache.name
-
-    @property
-    def was_loaded(self) -> bool:
-        """Whether the kernel came from the folder of compiled kernels."""
-        return self._cache.loaded > 0
-
-    def ready(self) -> Any:
-        """Compile or load the kernel, unless that is done; return the address of its machine code."""
-        args, _ = sigutils.normalize_signature(self.declared)
-        with global_compiler_lock:
-            if args not in self.overloads:
-                with self._cache.claimed():
-                    super().compile(self.declared)
-                self.disable_compile()
-            return self.overloads[args].entry_point
-
-    def compile(self, sig: Any) -> Any:  # noqa: ARG002 - numba asks for the types of a call
-        """Compile or load the kernel for the types that it declares, whatever numba asks for."""
-        return self.ready()
-
-    def add_overload(self, cres: Any) -> None:
-        """Register the machine code, and the environments of the helpers in it, which have none of their own."""
-        super().add_overload(cres)
-        library = cres.library
-        for environment in cres.referenced_envs or cres._find_referenced_environments():
-            if library.codegen._engine.is_symbol_defined(environment.env_name):
-                library.codegen.set_env(environment.env_name, environment)
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of the first call
-        self._compilation_chain_init_hook()
-        self.ready()
-        return self  # which now has what it needs, and converts arguments as numba does
+    return decorate
 
 
-class HelperDispatcher(CPUDispatcher):
-    """A function that is compiled into each kernel that calls it."""
+def _decorator(make: Callable[[Any, Callable[..., Any]], Any]) -> Callable[[Callable[..., Any]], Any]:
+    def decorate(function: Callable[..., Any]) -> Any:
+        return function if _is_disabled() else LazyFunction(function, lambda: make(_dispatchers(), function))
 
-    def __init__(self, function: Any, options: dict[str, Any]) -> None:
-        super().__init__(function, targetoptions=dict(options), pipeline_class=HelperCompiler)
-        self._callable: Any = None
-
-    def add_overload(self, cres: Any) -> None:
-        """Register what kernels link. There is nothing that Python could call."""
-        target = cres._replace(entry_point=_NoCode())
-        self.targetctx.insert_user_function(target.entry_point, target.fndesc, [target.library])
-        self.overloads[tuple(target.signature.args)] = target
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of a call from Python
-        if self._callable is None:
-            self._callable = njit(nogil=True)(self.py_func)
-        return self._callable
+    return decorate
 
 
-class ChoosingDispatcher(CPUDispatcher):
-    """A function that is never compiled: calls go to the one that is chosen for the types of the arguments."""
+def _dispatchers() -> Any:
+    from curator_df.kernels.compiling import dispatchers
 
-    def __init__(self, function: Any, choose: Callable[..., Any]) -> None:
-        super().__init__(function, targetoptions=dict(_OPTIONS))
-        self._choose = choose
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Return what numba infers types of a call from."""
-        return self._choose(*args).get_call_template(args, kws)
-
-    def get_overload(self, sig: Any) -> Any:
-        """Return the function that is called for these types."""
-        return self._choose(*sig).get_overload(sig)
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of a call from Python
-        return self.py_func
-
-
-class _NoCode:
-    """Stand-in for the address of a helper: numba finds its code by the identity of this object."""
-
-
-class HelperLibrary(JITCodeLibrary):
-    """The code of a helper, with all that it calls, neither optimized nor turned into machine code."""
-
-    def finalize(self) -> None:
-        """Link what the helper calls, and leave the rest to the kernel."""
-        self._raise_if_finalized()
-        for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-
-class HelperCompiler(Compiler):
-    """Numba's compiler, which ends with the code of a `HelperLibrary`."""
-
-    def __init__(
-        self, typingctx: Any, targetctx: Any, library: Any, args: Any, return_type: Any, flags: Any, variables: Any
-    ) -> None:
-        flags.no_compile = True
-        super().__init__(typingctx, targetctx, library, args, return_type, flags, variables)
-        if self.state.library is None:
-            self.state.library = HelperLibrary(self.state.targetctx.codegen(), "helper")
+    return dispatchers
 
 
 def compile_named(names: Iterable[str]) -> Iterator[str]:

@@ -67,6 +67,9 @@ def _module(module: str) -> tuple[dict[str, _Part], dict[str, tuple[str, str]]]:
             imports.update(_imported(statement))
             continue
         names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("curator_df."):
+                imports.update(_imported(node))
         text = ast.dump(statement) + "".join(_data_digests(statement, path.parent))
         for defined in set(_defined(statement)):
             part = parts.setdefault(defined, _Part())

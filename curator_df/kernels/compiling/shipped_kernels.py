@@ -58,7 +58,7 @@ def lacking(baseline: str) -> str:
     machine, _, needed = BASELINES[baseline]
     if machine != platform.machine():
         return f"it is for {machine}, and this machine is {platform.machine()}"
-    missing = sorted(needed - _cpu_flags())
+    missing = sorted(needed - cpu_flags())
     return f"this CPU lacks {', '.join(missing)}" if missing else ""
 
 
@@ -104,7 +104,8 @@ def _usable_folders() -> tuple[Path, ...]:
 
 
 @functools.cache
-def _cpu_flags() -> frozenset[str]:
+def cpu_flags() -> frozenset[str]:
+    """Return the features of this machine's processor, as Linux names them; empty where nothing says so."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         lines = (line.partition(":") for line in file)
         return frozenset(

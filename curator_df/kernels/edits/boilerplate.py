@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.compiling.compiled import helper, inlined, types
 
 # nemo_curator 0.9.0, utils/constants.py, policy_substrings. Two of its paragraphs contain "uses cookies" and are left out. The
 # first phrase fails a whole text. The search for each starts at one of its rarer letters.

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.metrics.words.word_counts import SPAN, code_point
 from curator_df.kernels.text.byte_search import are_same
 from curator_df.kernels.text.code_points import LINE_END, SPACE

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.kernels.edits.clean_copy import SHORT_LINE_ENDS, SINGLE_SPACES, WITHOUT_URLS, copy_cleaned
 from curator_df.kernels.text.buffers import TextSpan, array_spans, large_strings, text_chunks, text_series
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
 
@@ -35,8 +36,6 @@ def clean_texts(texts: pd.Series, what: What) -> tuple[pd.Series, int]:
     >>> clean_texts(pd.Series(["\ta  b \n c"], dtype="string"), "spaces")[0].tolist()
     ['a b\nc']
     """
-    from curator_df.kernels.edits.clean_copy import SHORT_LINE_ENDS, SINGLE_SPACES, WITHOUT_URLS, copy_cleaned
-
     table, byte_classes = word_classes(), word_byte_classes("")
     mode = {"urls": WITHOUT_URLS, "line_ends": SHORT_LINE_ENDS, "spaces": SINGLE_SPACES}[what]
 

@@ -15,8 +15,19 @@ import numpy as np
 import pandas as pd
 
 from curator_df.kernels.edits.clean_texts import copied_texts
+from curator_df.kernels.edits.cut_copy import (
+    FROM_INDEX,
+    FROM_MARK,
+    FROM_NOTHING,
+    copy_slices,
+    copy_without_boilerplate,
+    copy_without_lines,
+    copy_without_quotation_marks,
+)
+from curator_df.kernels.edits.markdown_copy import copy_without_markdown
 from curator_df.kernels.text.buffers import TextSpan, read_only
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
+from curator_df.kernels.text.murmur_windows import murmur_64
 
 
 @dataclass(frozen=True)
@@ -41,8 +52,6 @@ def without_quotation_marks(texts: pd.Series) -> tuple[pd.Series, int]:
     >>> without_quotation_marks(pd.Series(['"a"', '"a" or "b"'], dtype="string"))[0].tolist()
     ['a', 'a" or "b']
     """
-    from curator_df.kernels.edits.cut_copy import copy_without_quotation_marks
-
     return copied_texts(
         texts, lambda span, *copied: int(copy_without_quotation_marks(span.data, span.offsets, *copied))
     )
@@ -56,8 +65,6 @@ def without_boilerplate(texts: pd.Series) -> tuple[pd.Series, int]:
     >>> without_boilerplate(pd.Series(["Text.\n\nOur privacy policy.", "lorem ipsum"], dtype="string"))[0].tolist()
     ['Text.', '']
     """
-    from curator_df.kernels.edits.cut_copy import copy_without_boilerplate
-
     return copied_texts(texts, lambda span, *copied: int(copy_without_boilerplate(span.data, span.offsets, *copied)))
 
 
@@ -70,8 +77,6 @@ def without_markdown(texts: pd.Series, *, keep_url: bool, inside_words: bool) ->
     >>> without_markdown(column, keep_url=False, inside_words=False)[0].tolist()
     ['a and b']
     """
-    from curator_df.kernels.edits.markdown_copy import copy_without_markdown
-
     return copied_texts(
         texts,
         lambda span, *copied: int(copy_without_markdown(span.data, span.offsets, keep_url, inside_words, *copied)),
@@ -86,8 +91,6 @@ def without_lines(texts: pd.Series, lines: Collection[str]) -> tuple[pd.Series, 
     >>> without_lines(pd.Series(["a\nb\na"], dtype="string"), ["a"])[0].tolist()
     ['b']
     """
-    from curator_df.kernels.edits.cut_copy import copy_without_lines
-
     listed = _listed_lines(lines)
     return copied_texts(texts, lambda span, *copied: int(copy_without_lines(span.data, span.offsets, *listed, *copied)))
 
@@ -100,8 +103,6 @@ def slices_of(texts: pd.Series, ends: SliceEnds, *, strip: bool) -> tuple[pd.Ser
     >>> slices_of(pd.Series(["a (b) c"], dtype="string"), SliceEnds("(", ")", False, False), strip=True)[0].tolist()
     ['b']
     """
-    from curator_df.kernels.edits.cut_copy import copy_slices
-
     table, byte_classes = word_classes(), word_byte_classes("")
     left, right = _slice_end(ends.left, ends.include_left), _slice_end(ends.right, ends.include_right)
     numbers, marks = (*left[:2], *right[:2]), (left[2], right[2])
@@ -115,8 +116,6 @@ def slices_of(texts: pd.Series, ends: SliceEnds, *, strip: bool) -> tuple[pd.Ser
 
 def _slice_end(end: int | str | None, include: bool) -> tuple[int, int, Any]:
     """Return the kind, the index (or whether the mark is kept) and the mark of one end."""
-    from curator_df.kernels.edits.cut_copy import FROM_INDEX, FROM_MARK, FROM_NOTHING
-
     if end is None:
         return FROM_NOTHING, 0, _bytes_of("")
     if isinstance(end, str):
@@ -126,8 +125,6 @@ def _slice_end(end: int | str | None, include: bool) -> tuple[int, int, Any]:
 
 def _listed_lines(lines: Collection[str]) -> tuple[Any, ...]:
     """Return the hashes of distinct lines, sorted; their bytes, the bounds of each, and a flag for each length."""
-    from curator_df.kernels.text.murmur_windows import murmur_64
-
     distinct = sorted({line.encode() for line in lines})
     data = _bytes_of(b"".join(distinct).decode())
     sizes = np.array([len(line) for line in distinct], dtype=np.int64)

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.edits.cut_copy import COPIED, OFFSETS, append
 from curator_df.kernels.metrics.words.word_counts import BYTES
 

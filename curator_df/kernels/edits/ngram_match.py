@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.edits.cut_copy import OFFSETS
 from curator_df.kernels.metrics.words.word_counts import BYTES, code_point
 from curator_df.kernels.minhash.shingle_hashes import BYTE_TABLE, PAGE_TABLE, STEP_TABLE

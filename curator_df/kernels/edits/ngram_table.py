@@ -17,6 +17,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.kernels.edits.ngram_match import (
+    DROP,
+    DROP_STEP,
+    PLACES,
+    REGION,
+    SPACE,
+    START,
+    STOP,
+    WIDE,
+    count_characters,
+    find_regions,
+    find_rows,
+    keep_pieces,
+    put_ngrams,
+)
 from curator_df.kernels.edits.splices import Splice, splice_texts
 from curator_df.kernels.text.buffers import TextSpan, read_only
 from curator_df.kernels.text.code_points import ASSIGNED_STOP, SYMBOLS, CodePointTable, paged
@@ -66,8 +81,6 @@ def make_table(texts: Iterable[tuple[int, int, str]], *, ngrams: int, count: int
     ``ngrams``, ``count``: upper bounds of the n-grams and texts; ``size``: words of an n-gram; ``least``: minimum words of a
     shorter text that is one n-gram as a whole.
     """
-    from curator_df.kernels.edits.ngram_match import put_ngrams
-
     slots = table_slots(ngrams)
     keys, numbers = np.zeros(slots, dtype=np.uint64), np.zeros(slots, dtype=np.int32)
     benchmarks, items = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -81,8 +94,6 @@ def make_table(texts: Iterable[tuple[int, int, str]], *, ngrams: int, count: int
 
 def rows_with_passages(span: TextSpan, table: NgramTable) -> npt.NDArray[np.int64]:
     """Return the rows of a span, by position, whose text has an n-gram of the table."""
-    from curator_df.kernels.edits.ngram_match import find_rows
-
     rows = np.zeros(len(span), dtype=np.int64)
     valid = np.ones(len(span), dtype=np.bool_) if span.valid is None else span.valid
     return rows[: find_rows(span.data, span.offsets, valid, *_looked_up(table), rows)] if len(table.sizes) else rows[:0]
@@ -93,8 +104,6 @@ def find_passages(span: TextSpan, row: int, table: NgramTable, most: int) -> npt
 
     They do not overlap; the columns are those of `ngram_match`, `START` and `STOP` in bytes of the span's data.
     """
-    from curator_df.kernels.edits.ngram_match import REGION, find_regions
-
     regions = np.empty((most, REGION), dtype=np.int64)
     start, stop = int(span.offsets[row]), int(span.offsets[row + 1])
     return regions[: find_regions(span.data, start, stop, *_looked_up(table), regions)]
@@ -102,8 +111,6 @@ def find_passages(span: TextSpan, row: int, table: NgramTable, most: int) -> npt
 
 def places_of(span: TextSpan, row: int, regions: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return the first character of each passage of a text and the one after its last, counted from the start of the text."""
-    from curator_df.kernels.edits.ngram_match import START, STOP, count_characters
-
     places, characters, counted_to = [], 0, int(span.offsets[row])
     for start, stop in regions[:, [START, STOP]].tolist():
         first = characters + count_characters(span.data, counted_to, start)
@@ -126,8 +133,6 @@ def without_passages(
 
 
 def _cuts(span: TextSpan, table: NgramTable, margin: int, least: int, counts: dict[str, int]) -> Iterator[Splice]:
-    from curator_df.kernels.edits.ngram_match import PLACES, START, STOP, find_regions, keep_pieces
-
     words = min(table.sizes, default=1)
     for row in rows_with_passages(span, table).tolist():
         start, stop = int(span.offsets[row]), int(span.offsets[row + 1])
@@ -150,8 +155,6 @@ def _looked_up(table: NgramTable) -> tuple[Any, ...]:
 @lru_cache(maxsize=1)
 def _characters() -> tuple[Any, Any, Any]:
     """Return the value of each byte and code point: `ngram_match.SPACE` and the like, and `ngram_match.DROP_STEP`."""
-    from curator_df.kernels.edits.ngram_match import DROP, DROP_STEP, SPACE, WIDE
-
     lower = lower_steps()
     steps = np.array([lower[code] for code in range(ASSIGNED_STOP)], dtype=np.int32)
     symbols = [ord(symbol) for symbol in SYMBOLS]

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import boolean, int64, types, uint8
-
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 
 NEWLINE, RETURN, TAB, SPACE = 10, 13, 9, 32
 ROW, POSITION, ORDINAL, OUT, KEPT_END, KEPT, REMOVED, ENDS_REMOVED, REMOVED_BYTES = range(9)
@@ -22,9 +20,10 @@ end of the content of the last kept part; for the current text, non-blank kept p
 part was removed; bytes removed from all texts so far."""
 STATE_WORDS = 9
 
-_BYTES = types.Array(uint8, 1, "C", readonly=True)
-_OFFSETS = types.Array(int64, 1, "A", readonly=True)
-_FLAGS = types.Array(boolean, 1, "A", readonly=True)
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_OFFSETS = types.Array(types.int64, 1, "A", readonly=True)
+_FLAGS = types.Array(types.boolean, 1, "A", readonly=True)
+_NUMBERS = types.int64[::1]
 
 
 @helper
@@ -62,7 +61,7 @@ def _next_part(data: Any, start: int, stop: int, paragraphs: bool) -> tuple[int,
     return stop, stop + 1
 
 
-@kernel(int64(_BYTES, _OFFSETS, _FLAGS, boolean, int64[::1], int64[::1], int64[::1], int64[::1]))
+@kernel(types.int64(_BYTES, _OFFSETS, _FLAGS, types.boolean, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS))
 def find_parts(
     data: Any, offsets: Any, valid: Any, paragraphs: bool, state: Any, bounds: Any, rows: Any, ordinals: Any
 ) -> int:
@@ -108,18 +107,18 @@ def _copy(data: Any, start: int, stop: int, out: Any, state: Any) -> None:
 
 
 @kernel(
-    int64(
+    types.int64(
         _BYTES,
         _OFFSETS,
         _FLAGS,
-        boolean,
+        types.boolean,
         _OFFSETS,
         _OFFSETS,
-        boolean,
-        int64[::1],
-        uint8[::1],
-        int64[::1],
-        boolean[::1],
+        types.boolean,
+        types.int64[::1],
+        types.uint8[::1],
+        types.int64[::1],
+        types.boolean[::1],
     )
 )
 def copy_without_parts(

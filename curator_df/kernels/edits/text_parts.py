@@ -17,6 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.kernels.edits.part_bytes import (
+    OUT,
+    POSITION,
+    REMOVED_BYTES,
+    STATE_WORDS,
+    copy_without_parts,
+    find_parts,
+)
 from curator_df.kernels.rows.content_hash import Normalize, span_hashes
 from curator_df.kernels.text.buffers import TextSpan, large_strings, text_series, text_spans
 
@@ -59,8 +67,6 @@ def part_hashes(texts: pd.Series, kind: PartKind, *, normalize: Normalize | None
     >>> parts.rows.tolist(), parts.ordinals.tolist(), (parts.hashes[0] == parts.hashes[2]).all().item()
     ([0, 0, 2], [0, 2, 0], True)
     """
-    from curator_df.kernels.edits.part_bytes import POSITION, STATE_WORDS, find_parts
-
     for span in text_spans(texts):
         state = np.zeros(STATE_WORDS, dtype=np.int64)
         state[POSITION] = -1
@@ -142,8 +148,6 @@ class _Pieces:
 
 
 def _span_without(span: TextSpan, kind: PartKind, pieces: _Pieces) -> tuple[Any, npt.NDArray[np.bool_], int]:
-    from curator_df.kernels.edits.part_bytes import OUT, POSITION, REMOVED_BYTES, STATE_WORDS, copy_without_parts
-
     state = np.zeros(STATE_WORDS, dtype=np.int64)
     state[POSITION] = -1
     out = np.empty(int(span.offsets[-1] - span.offsets[0]), dtype=np.uint8)  # unwritten pages use zero memory

@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.kernels.edits import unicode_scan as scan
 from curator_df.kernels.edits.mojibake import FORM, Form, suspect_tables
 from curator_df.kernels.edits.splices import Splice, splice_texts
+from curator_df.kernels.edits.unicode_scan import CARRIAGE_RETURN, MOJIBAKE, next_suspect
 from curator_df.kernels.text.buffers import TextSpan
 
 
@@ -66,8 +68,6 @@ def ftfy_config(settings: RepairSettings) -> Any:
 
 def _replacements(span: TextSpan, settings: RepairSettings) -> Iterator[Splice]:
     """Find the segments that change."""
-    from curator_df.kernels.edits.unicode_scan import next_suspect
-
     tables = suspect_tables(settings.form)
     pairs = tables.pairs if settings.fix_encoding else np.zeros_like(tables.pairs)
     looked_up = (_byte_kinds(settings), tables.points.page_of, tables.points.pages, pairs)
@@ -87,8 +87,6 @@ def _replacements(span: TextSpan, settings: RepairSettings) -> Iterator[Splice]:
 
 def _repair_segment(segment: bytes, flags: int, may_unescape: bool, settings: RepairSettings) -> bytes | None:
     """Return the repaired segment, or None if it does not change."""
-    from curator_df.kernels.edits.unicode_scan import CARRIAGE_RETURN, MOJIBAKE
-
     if flags == CARRIAGE_RETURN:
         return segment.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     text = segment.decode()
@@ -111,8 +109,6 @@ def _needs_ftfy(text: str, flags: int, form: Form | None) -> bool:
 
 @lru_cache(maxsize=16)
 def _byte_kinds(settings: RepairSettings) -> npt.NDArray[np.uint8]:
-    from curator_df.kernels.edits import unicode_scan as scan
-
     kinds = np.full(256, scan.PLAIN_BYTE, dtype=np.uint8)
     kinds[:32] = kinds[127] = scan.CONTROL_BYTE
     kinds[[0x09, 0x0C]] = scan.PLAIN_BYTE

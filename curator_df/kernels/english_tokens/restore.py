@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.compiling.compiled import helper, inlined, types
 from curator_df.kernels.english_tokens.affixes import find_phrase, is_of_kind, phrase_byte
 from curator_df.kernels.english_tokens.rules import (
     CUTS_WORD,

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.english_tokens.rules import BLANK, ENDS_SENTENCE, PUNCTUATION
 from curator_df.kernels.metrics.words.word_counts import BYTES, code_point
 

@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from curator_df.kernels.english_tokens.phrases import phrases
 from curator_df.kernels.english_tokens.rules import class_table
+from curator_df.kernels.english_tokens.token_pass import split_span
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.text.buffers import TextSpan, read_only
+from curator_df.kernels.text.icu_words import split_texts
 
 BATCH_BYTES = 1 << 18
 """Bytes of texts whose tokens are held in each step, unless one text is longer: small enough to stay in the cache for the
@@ -68,10 +70,7 @@ def token_spans(span: TextSpan, words: Words = "datatrove") -> Iterator[TextSpan
 
 def _splitter(words: Words) -> Split:
     if words == "icu":
-        from curator_df.kernels.text.icu_words import split_texts
-
         return split_texts
-    from curator_df.kernels.english_tokens.token_pass import split_span
 
     classes, exceptions = class_table(), phrases()
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.english_tokens.restore import restore_exceptions
 from curator_df.kernels.english_tokens.split import split_text
 from curator_df.kernels.metrics.words.word_counts import BYTES

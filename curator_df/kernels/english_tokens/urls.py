@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import helper
+from curator_df.kernels.compiling.compiled import helper, types
 from curator_df.kernels.english_tokens.affixes import class_at
 from curator_df.kernels.english_tokens.rules import DECIMAL, HOST, LOWER, WORD
 

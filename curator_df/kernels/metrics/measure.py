@@ -18,6 +18,8 @@ import pandas as pd
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.english_tokens.spans import BATCH_BYTES, token_spans
+from curator_df.kernels.metrics.c4.c4_pass import count_c4_of_span
 from curator_df.kernels.metrics.c4.c4_texts import token_sentences
 from curator_df.kernels.metrics.catalog import Words, features_of, metric_values, require_metrics, require_words
 from curator_df.kernels.metrics.counts import (
@@ -41,9 +43,18 @@ from curator_df.kernels.metrics.counts import (
     WEB_FEATURES,
     WORD_FEATURES,
 )
+from curator_df.kernels.metrics.dclm.dclm_pass import count_dclm_of_span
+from curator_df.kernels.metrics.lines.line_pass import count_lines_of_span
 from curator_df.kernels.metrics.lines.text_sentences import text_sentences
 from curator_df.kernels.metrics.nemo.character_classes import character_byte_classes, character_classes
+from curator_df.kernels.metrics.nemo.character_counts import count_characters_of_span
+from curator_df.kernels.metrics.nemo.web_pass import count_web_of_span
+from curator_df.kernels.metrics.ngrams.gram_pass import count_grams_of_span
+from curator_df.kernels.metrics.ngrams.repeat_pass import count_repeats_of_span
+from curator_df.kernels.metrics.source.source_pass import count_source_of_span
+from curator_df.kernels.metrics.words.listed_words import count_listed_words_of_span, word_list
 from curator_df.kernels.metrics.words.word_metrics import TEXT_COUNTS
+from curator_df.kernels.metrics.words.word_pass import count_words_of_span
 from curator_df.kernels.text.buffers import TextSpan, read_only, text_spans
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
 from curator_df.kernels.text.word_break import word_break_byte_classes, word_break_classes
@@ -161,8 +172,6 @@ def _count(
 
 def _count_token_sentences(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
     """Count the sentences of C4's lines by tokens, in texts that no line fails, in batches of rows."""
-    from curator_df.kernels.english_tokens.spans import BATCH_BYTES
-
     groups = ((COUNT_C4, C4_COUNTS, True), (COUNT_C4_UNPUNCTUATED, C4_UNPUNCTUATED_COUNTS, False))
     first = 0
     while first < len(span):
@@ -182,8 +191,6 @@ def _count_tokens(
     span: TextSpan, features: int, counts: npt.NDArray[np.int64], words: Words, stop_words: tuple[str, ...]
 ) -> None:
     """Make the counts of words with tokens as words; counts made of the text itself do not change."""
-    from curator_df.kernels.english_tokens.spans import token_spans
-
     of_text = [COUNTS.index(name) for name in TEXT_COUNTS]
     kept = np.empty((0, 0), dtype=np.int64)
     if features & WORD_FEATURES:
@@ -204,34 +211,20 @@ def _count_text(
     byte_classes = word_byte_classes("#." if features & COUNT_MARKS else "")
     texts = (span.data, span.offsets, byte_classes, table.page_of, table.pages)
     if features & WORD_FEATURES:
-        from curator_df.kernels.metrics.words.word_pass import count_words_of_span
-
         count_words_of_span(*texts, features, counts)
         if features & COUNT_STOP_WORDS and stop_words != STOP_WORDS:
             counts[:, COUNTS.index("stop_words")] = _stop_words_of(texts, stop_words)
     if features & LINE_FEATURES:
-        from curator_df.kernels.metrics.lines.line_pass import count_lines_of_span
-
         count_lines_of_span(*texts, features, counts)
     if features & GRAM_FEATURES:
-        from curator_df.kernels.metrics.ngrams.gram_pass import count_grams_of_span
-
         count_grams_of_span(*texts, features, counts)
     if features & WEB_FEATURES:
-        from curator_df.kernels.metrics.nemo.web_pass import count_web_of_span
-
         count_web_of_span(*texts, features, counts)
     if features & REPEAT_FEATURES:
-        from curator_df.kernels.metrics.ngrams.repeat_pass import count_repeats_of_span
-
         count_repeats_of_span(*texts, features, counts)
     if features & SOURCE_FEATURES:
-        from curator_df.kernels.metrics.source.source_pass import count_source_of_span
-
         count_source_of_span(*texts, counts)
     if features & C4_FEATURES:
-        from curator_df.kernels.metrics.c4.c4_pass import count_c4_of_span
-
         # Unwritten pages, to which no line is copied, use zero memory.
         scratch = np.empty(longest, dtype=np.uint8)
         count_c4_of_span(*texts, features, scratch, read_only(scratch), counts)
@@ -241,14 +234,10 @@ def _count_text(
 def _count_by_other_classes(span: TextSpan, features: int, counts: npt.NDArray[np.int64]) -> None:
     """Make the counts that look characters up in separate tables."""
     if features & DCLM_FEATURES:
-        from curator_df.kernels.metrics.dclm.dclm_pass import count_dclm_of_span
-
         breaks = word_break_classes()
         breaks_of = (word_break_byte_classes(), breaks.page_of, breaks.pages)
         count_dclm_of_span(span.data, span.offsets, *breaks_of, features, counts)
     if features & CHARACTER_FEATURES:
-        from curator_df.kernels.metrics.nemo.character_counts import count_characters_of_span
-
         kinds = character_classes()
         kinds_of = (character_byte_classes(), kinds.page_of, kinds.pages)
         count_characters_of_span(span.data, span.offsets, *kinds_of, counts)
@@ -256,8 +245,6 @@ def _count_by_other_classes(span: TextSpan, features: int, counts: npt.NDArray[n
 
 def _stop_words_of(texts: tuple[Any, ...], stop_words: tuple[str, ...]) -> npt.NDArray[np.int64]:
     """Return the number of distinct words of a list in each text."""
-    from curator_df.kernels.metrics.words.listed_words import count_listed_words_of_span, word_list
-
     listed = word_list(stop_words)
     found = np.empty(len(texts[1]) - 1, dtype=np.int64)
     count_listed_words_of_span(*texts, listed.data, listed.offsets, listed.slots, found)

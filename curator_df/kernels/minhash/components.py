@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.minhash.union_find import join_edges, name_roots
 
 Edges = npt.NDArray[np.int64]
 """Edges, shape (edges, 2): pairs of vertices, any int64."""
@@ -97,8 +98,6 @@ def component_names(ids: npt.NDArray[np.int64], batches: Iterable[Edges]) -> npt
     >>> component_names(np.array([2, 4, 6, 9]), [np.array([[6, 4]]), np.array([[9, 6]])]).tolist()
     [2, 4, 4, 4]
     """
-    from curator_df.kernels.minhash.union_find import join_edges, name_roots
-
     ids = np.ascontiguousarray(ids, dtype=np.int64)
     if (ids[1:] <= ids[:-1]).any():
         raise ParameterError("component_names: ids must be in ascending order. Make them with vertices()")

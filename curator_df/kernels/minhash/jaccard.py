@@ -17,7 +17,9 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.minhash import shingle_sets
 from curator_df.kernels.minhash.scheme import Scheme, shingle_settings, shingle_unit
+from curator_df.kernels.minhash.shingle_hashes import WITH_GAPS
 from curator_df.kernels.text.buffers import string_buffers, text_chunks
 
 TABLE_BYTES = 8 << 20
@@ -68,9 +70,6 @@ def jaccard_similarities(
     >>> jaccard_similarities(texts, texts, np.array([[0, 1], [1, 1]]), Scheme("words", 2, 1, 1))
     array([0.5, 1. ])
     """
-    from curator_df.kernels.minhash import shingle_sets
-    from curator_df.kernels.minhash.shingle_hashes import WITH_GAPS
-
     if table_bytes < _LEAST_TABLE_BYTES:
         raise ParameterError(f"table_bytes={table_bytes} is less than the minimum of {_LEAST_TABLE_BYTES}")
     wanted = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)

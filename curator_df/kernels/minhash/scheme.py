@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from curator_df.core.arguments import did_you_mean
 from curator_df.errors import ParameterError
+from curator_df.kernels.minhash.shingle_hashes import CHARACTERS, NORMALIZED_CHARACTERS, NORMALIZED_WORDS, WORDS
 from curator_df.kernels.rows.content_hash import Normalize
 from curator_df.kernels.text.lower_case import SPACE_BYTE, lower_bytes, lower_steps
 
@@ -215,8 +216,6 @@ def shingle_unit(scheme: Scheme) -> Literal["characters", "normalized", "words"]
 
 def shingle_settings(scheme: Scheme) -> tuple[int, int, Any, Any, Any]:
     """Return what kernels take of a scheme's shingles: kind, size and the tables of bytes and code points."""
-    from curator_df.kernels.minhash.shingle_hashes import CHARACTERS, NORMALIZED_CHARACTERS, NORMALIZED_WORDS, WORDS
-
     if scheme.ngrams == "characters":
         kind = NORMALIZED_CHARACTERS if scheme.normalize else CHARACTERS
     else:

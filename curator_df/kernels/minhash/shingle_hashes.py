@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import chosen, helper, inlined
+from curator_df.kernels.compiling.compiled import chosen, helper, inlined, types
 from curator_df.kernels.metrics.ngrams.word_windows import BUFFER_BYTES, fill_words, keep_last_words
 from curator_df.kernels.text.murmur_hash import PIECE_BYTES, fill_normalized
 from curator_df.kernels.text.murmur_windows import CHUNK_WINDOWS, hash_windows, hash_word_runs, murmur

@@ -34,6 +34,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.minhash import sketch as minhash_sketch
+from curator_df.kernels.minhash.bands import hash_bands_32, hash_bands_64
 from curator_df.kernels.minhash.scheme import Scheme, shingle_settings, shingle_unit
 from curator_df.kernels.text.buffers import TextSpan, text_spans
 
@@ -129,8 +131,6 @@ def signature_bands(signatures: npt.NDArray[Any], scheme: Scheme) -> npt.NDArray
     ParameterError
         If the bands need more hashes than the signatures have.
     """
-    from curator_df.kernels.minhash.bands import hash_bands_32, hash_bands_64
-
     if signatures.shape[1] < scheme.num_hashes:
         raise ParameterError(
             f"the signatures have {signatures.shape[1]} hashes, but num_bands={scheme.num_bands} of minhashes_per_band="
@@ -156,8 +156,6 @@ def has_shingles(signatures: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def sketch_span(span: TextSpan, scheme: Scheme, signatures: npt.NDArray[Any]) -> None:
     """Compute the signatures of a span into ``signatures``, shape (rows, hashes)."""
-    from curator_df.kernels.minhash import sketch as minhash_sketch
-
     multipliers, increments = scheme.permutations()
     signatures.fill(np.iinfo(signatures.dtype).max)
     seed = multipliers[0]

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import chosen, helper, kernel
+from curator_df.kernels.compiling.compiled import chosen, helper, kernel, types
 from curator_df.kernels.minhash.shingle_hashes import (
     AT,
     BYTE_TABLE,

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 
 _IDS = types.Array(types.int64, 1, "C", readonly=True)
 

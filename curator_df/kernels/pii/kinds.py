@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from curator_df.kernels.pii import scan
 from curator_df.kernels.pii.phones import CONTEXT, NOT_A_PERSON, Spans, phones
 
 Kind = Literal["key", "email", "iban", "credit_card", "ssn", "ip", "phone"]
@@ -128,8 +129,6 @@ _IBAN_REGISTRY = (
 )
 _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_REGISTRY.split()}
 
-KEY_CAPITALS = 16
-"""Minimum number of capitals of a key without a digit; that of Amazon has 16 letters and digits."""
 # Formats that the issuers document, or that their secret scanners look for.
 _KEYS = re.compile(
     r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){16,16000}-----END [A-Z0-9 ]{1,40}-----"
@@ -260,7 +259,7 @@ def _keys(text: str) -> Spans:
         if match["labeled"]:
             is_key = has_digit and any(character.isalpha() for character in value)
         else:
-            is_key = has_digit or sum(character.isupper() for character in value) >= KEY_CAPITALS
+            is_key = has_digit or sum(character.isupper() for character in value) >= scan.KEY_CAPITALS
         if is_key:
             yield start, stop
 
@@ -346,8 +345,6 @@ def _same_ip(text: str) -> str:
 
 def finders() -> dict[Kind, Finder]:
     """Return the finder of each kind, in the order of `KINDS`. Imports the compiled scan, for its flags."""
-    from curator_df.kernels.pii import scan
-
     return {
         "key": Finder(scan.KEY, _keys, str),
         "email": Finder(scan.AT_SIGN, _emails, str.lower),

@@ -20,6 +20,7 @@ from curator_df.kernels.edits.splices import Splice, splice_texts
 from curator_df.kernels.pii.entities import EntityFinder, Find, entities_in, located, rules_first
 from curator_df.kernels.pii.kinds import Finder, Kind, finders
 from curator_df.kernels.pii.phones import Spans
+from curator_df.kernels.pii.scan import next_suspect
 from curator_df.kernels.text.buffers import TextSpan
 
 Replacement = Literal["label", "hash", "mask"]
@@ -100,8 +101,6 @@ def _found(span: TextSpan, chosen: dict[Kind, Finder], entities: EntityFinder | 
 
 
 def _rules_in(span: TextSpan, chosen: dict[Kind, Finder]) -> Iterator[Find]:
-    from curator_df.kernels.pii.scan import next_suspect
-
     wanted = 0
     for finder in chosen.values():
         wanted |= finder.flags

@@ -13,15 +13,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.edits.cut_copy import OFFSETS
 from curator_df.kernels.metrics.words.word_counts import BYTES
-from curator_df.kernels.pii.kinds import KEY_CAPITALS
 from curator_df.kernels.text.byte_search import is_here
 from curator_df.kernels.text.murmur_windows import is_continuation
 
+KEY_CAPITALS = 16
+"""Minimum number of capitals of a key without a digit; that of Amazon has 16 letters and digits."""
 SEGMENT_BYTES = 100_000
 """Number of bytes from which on a line is split, which limits Python's memory for a segment."""
 REACH_BYTES = 4_096

@@ -20,6 +20,7 @@ from curator_df.core.columns import is_text
 from curator_df.errors import SchemaError
 from curator_df.kernels.text.buffers import text_spans
 from curator_df.kernels.text.lower_case import lower_bytes, lower_steps
+from curator_df.kernels.text.murmur_hash import hash_normalized, hash_texts
 
 Normalize = Literal["case_and_spaces"]
 """Normalization of texts. ``case_and_spaces``: simple lower case by code point, runs of white space as one space, none at the
@@ -81,8 +82,6 @@ def column_hashes(values: pd.Series, *, normalize: Normalize | None = None) -> H
 
 
 def _hash_span(data: Any, offsets: Any, hashes: Hashes, normalize: Normalize | None) -> None:
-    from curator_df.kernels.text.murmur_hash import hash_normalized, hash_texts
-
     if normalize is None:
         hash_texts(data, offsets, hashes)
     else:

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curator_df.kernels.rows.segment_copy import begin_pieces, join_rows
 from curator_df.kernels.text.buffers import large_strings, read_only, string_buffers, text_chunks
 
 Integers = npt.NDArray[np.int64]
@@ -71,8 +72,6 @@ def put_together(pieces: list[TextArray]) -> TextArray:
 
 def shorter_pieces(texts: TextArray, begins: Mask, separator: str, most_characters: int) -> Mask:
     """Return ``begins``, with True added for each text with which a joined text would become too long."""
-    from curator_df.kernels.rows.segment_copy import begin_pieces
-
     marked: Mask = begins.copy()
     begin_pieces(texts.data, texts.offsets, texts.known, len(separator), most_characters, marked)
     return marked
@@ -90,8 +89,6 @@ def join_texts(texts: TextArray, begins: Mask, separator: str) -> pa.Array:
     >>> join_texts(texts, np.array([True, False, False, True, True]), "--").to_pylist()
     ['a--b', None, 'c']
     """
-    from curator_df.kernels.rows.segment_copy import join_rows
-
     mark = np.frombuffer(separator.encode(), dtype=np.uint8)
     known = texts.known
     count = int(begins.sum())

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.kernels.rows.row_copy import copy_rows
 from curator_df.kernels.text.buffers import array_spans, is_arrow_text, large_strings, text_chunks, text_series
 
 
@@ -55,8 +56,6 @@ def _keep_texts(texts: pd.Series, keep: npt.NDArray[np.bool_], index: Any) -> pd
 
 
 def _keep_of_chunk(chunk: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
-    from curator_df.kernels.rows.row_copy import copy_rows
-
     spans = [(span, keep[span.first_row : span.first_row + len(span)]) for span in array_spans(chunk)]
     size = sum(int(np.diff(span.offsets)[kept].sum()) for span, kept in spans)
     data = np.empty(size, dtype=np.uint8)

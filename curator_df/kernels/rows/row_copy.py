@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 
 _SIGNATURE = types.void(
     types.Array(types.uint8, 1, "C", readonly=True),

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from curator_df.core.backend import integer_column
 from curator_df.core.ranges.blocks import block_bytes
 from curator_df.kernels.rows.joined_texts import Integers, TextArray, one_array
+from curator_df.kernels.rows.segment_copy import copy_pieces, find_segments
 from curator_df.kernels.text.buffers import is_arrow_text, large_strings, text_series
 
 SEGMENT_BYTES = 25
@@ -46,8 +47,6 @@ def split_block(block: pd.DataFrame, *, text: str, separator: str, segment_id: s
     pandas.DataFrame
         The next rows, about as many bytes as the block has, and at least one row. The index repeats.
     """
-    from curator_df.kernels.rows.segment_copy import find_segments
-
     texts, others = one_array(block[text]), block.drop(columns=text)
     held = {name: one_array(others[name]) for name in others.columns if is_arrow_text(others[name].dtype)}
     rest = others.drop(columns=list(held))
@@ -94,8 +93,6 @@ def _with_columns(
 
 def _pieces(texts: TextArray, rows: Integers, starts: Integers, stops: Integers) -> pa.Array:
     """Return pieces of texts; null if the row is null."""
-    from curator_df.kernels.rows.segment_copy import copy_pieces
-
     copied = np.empty(int((stops - starts).sum()), dtype=np.uint8)
     offsets = np.zeros(len(starts) + 1, dtype=np.int64)
     copy_pieces(texts.data, starts, stops, copied, offsets)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined, kernel
+from curator_df.kernels.compiling.compiled import helper, inlined, kernel, types
 from curator_df.kernels.text.byte_search import are_same
 from curator_df.kernels.text.swar import first_mark, put_word, word_at, zero_marks
 

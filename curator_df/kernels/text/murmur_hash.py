@@ -16,9 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined, kernel
+from curator_df.kernels.compiling.compiled import helper, inlined, kernel, types
 from curator_df.kernels.metrics.words.word_counts import code_point
 from curator_df.kernels.text.lower_case import SPACE_BYTE, SPACE_STEP
 from curator_df.kernels.text.swar import (

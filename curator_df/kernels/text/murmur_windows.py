@@ -18,9 +18,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import chosen, helper, inlined, kernel
+from curator_df.kernels.compiling.compiled import chosen, helper, inlined, kernel, types
 from curator_df.kernels.text.murmur_hash import hash_blocks, hash_end
 from curator_df.kernels.text.murmur_lanes import CAN_GATHER, LANES, hash_lanes
 

@@ -13,11 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, intrinsic, kernel, types
 from curator_df.kernels.text.murmur_windows import CHUNK_WINDOWS, WIDE_WINDOWS, ascii_bytes, code_points_on
 
 _U: Any = np.uint64
@@ -43,11 +40,13 @@ _LEAST_LANE = 16
 @intrinsic(target="generic")
 def _high_product(typing_context: Any, one: Any, other: Any) -> Any:  # noqa: ARG001 - numba gives it
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001 - numba gives them
+        from llvmlite import ir
+
         wide, word = ir.IntType(128), ir.IntType(64)
         product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
         return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), word)
 
-    return types.uint64(types.uint64, types.uint64), code
+    return types.uint64(types.uint64, types.uint64).made, code
 
 
 @helper

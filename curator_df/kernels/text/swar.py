@@ -13,11 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
 
-from curator_df.kernels.compiling.compiled import inlined
+from curator_df.kernels.compiling.compiled import inlined, intrinsic, overload, types
 
 _U: Any = np.uint64
 _TOPS, _ONES = _U(0x8080808080808080), _U(0x0101010101010101)
@@ -30,7 +27,7 @@ _2, _3, _7, _8 = (_U(number) for number in (2, 3, 7, 8))
 def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
     """Return the address of eight bytes of an array, as LLVM code."""
     data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [at]), context.get_value_type(types.uint64).as_pointer())
+    return builder.bitcast(builder.gep(data, [at]), context.get_value_type(types.uint64.made).as_pointer())
 
 
 @intrinsic(target="generic")
@@ -38,7 +35,7 @@ def _load(typing_context: Any, data: Any, at: Any) -> Any:  # noqa: ARG001 - num
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(_place(context, builder, signature.args[0], *arguments), align=1)
 
-    return types.uint64(data, types.uint64), code
+    return types.uint64(data, types.uint64).made, code
 
 
 @intrinsic(target="generic")
@@ -47,15 +44,17 @@ def _store(typing_context: Any, data: Any, at: Any, word: Any) -> Any:  # noqa: 
         builder.store(arguments[2], _place(context, builder, signature.args[0], *arguments[:2]), align=1)
         return context.get_dummy_value()
 
-    return types.void(data, types.uint64, types.uint64), code
+    return types.void(data, types.uint64, types.uint64).made, code
 
 
 @intrinsic(target="generic")
 def _count_zero_bits(typing_context: Any, number: Any) -> Any:  # noqa: ARG001 - numba gives it
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001 - numba gives them
-        return builder.cttz(arguments[0], cgutils.false_bit)
+        from numba.core.cgutils import false_bit
 
-    return types.uint64(types.uint64), code
+        return builder.cttz(arguments[0], false_bit)
+
+    return types.uint64(types.uint64).made, code
 
 
 # Each of the next three is one instruction in code that numba compiles, and a Python function elsewhere.

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.compiling.compiled import helper, inlined, types
 from curator_df.kernels.metrics.words.word_counts import code_point
 from curator_df.kernels.text.word_break import KIND, KINDS, PICTOGRAPH
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core import cgutils
-from numba.extending import intrinsic
+from curator_df.kernels.compiling.compiled import intrinsic
 
 
-@intrinsic
+@intrinsic()
 def borrowed(typing_context: Any, array: Any) -> Any:  # noqa: ARG001 - numba gives it
     """Return the array without its owner, valid as long as the caller holds the array itself."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from numba.core import cgutils
+
         kind = signature.args[0]
         view = context.make_array(kind)(context, builder, arguments[0])
         view.meminfo = cgutils.get_null_value(view.meminfo.type)

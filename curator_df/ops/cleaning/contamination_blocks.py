@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.io.benchmarks import Benchmarks
+from curator_df.kernels.edits.ngram_match import GRAMS, NUMBER, START, STOP
 from curator_df.kernels.edits.ngram_table import (
     NgramTable,
     find_passages,
@@ -118,8 +119,6 @@ def table_of(benchmarks: Benchmarks) -> NgramTable:
 
 def _names(regions: Any, table: NgramTable, benchmarks: Benchmarks) -> list[tuple[str, int]]:
     """Return the benchmark and the item of the first n-gram of each passage."""
-    from curator_df.kernels.edits.ngram_match import NUMBER
-
     numbers = regions[:, NUMBER]
     names = [benchmarks.files[number].name for number in table.benchmarks[numbers]]
     return list(zip(names, table.items[numbers].tolist(), strict=True))
@@ -127,8 +126,6 @@ def _names(regions: Any, table: NgramTable, benchmarks: Benchmarks) -> list[tupl
 
 def _passages(span: TextSpan, table: NgramTable, benchmarks: Benchmarks, counters: dict[str, int]) -> pa.Array:
     """Return the passages of each text of a span as an array of lists, null where there are none."""
-    from curator_df.kernels.edits.ngram_match import GRAMS, START, STOP
-
     offsets, values = np.zeros(len(span) + 1, dtype=np.int32), tuple[list[Any], ...]([] for _ in PASSAGE)
     for row in rows_with_passages(span, table).tolist():
         found = find_passages(span, row, table, MOST_PASSAGES)

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.compiling.compiled import helper, inlined, types
 from curator_df.kernels.metrics.counts import C4_COUNTS, COUNT_C4, COUNT_C4_UNPUNCTUATED
 from curator_df.kernels.metrics.lines.sentences import sentence_count
 from curator_df.kernels.metrics.words.word_counts import code_point

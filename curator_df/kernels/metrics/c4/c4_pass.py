@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.metrics.c4.c4_lines import count_c4
 from curator_df.kernels.metrics.counts import C4_COUNTS, COUNTS
 from curator_df.kernels.metrics.words.word_counts import BYTES, COUNTS_TYPE, SPAN

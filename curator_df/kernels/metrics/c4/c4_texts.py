@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.kernels.metrics.c4.c4_copy import copy_c4_lines
 from curator_df.kernels.metrics.lines.text_sentences import sentences_by_tokens
 from curator_df.kernels.text.buffers import TextSpan, array_spans, large_strings, read_only, text_chunks, text_series
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
@@ -55,8 +56,6 @@ def _keep_of_chunk(chunk: pa.Array, require_punctuation: bool) -> tuple[pa.Array
 
 def _copy(data: Any, offsets: Any, copied: Any, places: Any, require_punctuation: bool) -> int:
     """Append the kept lines to ``copied``, and the end of each text to ``places``; return how many texts changed."""
-    from curator_df.kernels.metrics.c4.c4_copy import copy_c4_lines
-
     table = word_classes()
     classes = (word_byte_classes(""), table.page_of, table.pages)
     return int(copy_c4_lines(data, offsets, *classes, require_punctuation, copied, read_only(copied), places))

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.compiling.compiled import helper, inlined, types
 from curator_df.kernels.metrics.lines.line_counts import piece_slots
 from curator_df.kernels.metrics.ngrams.unicode_grams import first_slot, hash_of
 from curator_df.kernels.metrics.words.word_counts import stop_word_bit

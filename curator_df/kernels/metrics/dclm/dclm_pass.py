@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.metrics.counts import (
     COUNT_DCLM_REPEATS,
     COUNT_DCLM_TEXT,

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.metrics.counts import COUNTS, LENGTH_COUNTS
 from curator_df.kernels.metrics.lines.line_counts import count_lines
 from curator_df.kernels.metrics.words.word_counts import COUNTS_TYPE, SPAN

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.metrics.lines.sentences import text_sentence_count
 from curator_df.kernels.metrics.words.word_counts import SPAN
 

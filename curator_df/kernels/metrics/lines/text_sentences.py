@@ -7,7 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.kernels.english_tokens.rules import sentence_table
+from curator_df.kernels.english_tokens.sentence_ends import count_sentences_of_lines
+from curator_df.kernels.english_tokens.spans import token_spans
 from curator_df.kernels.metrics.catalog import Words
+from curator_df.kernels.metrics.lines.sentence_pass import count_sentences_of_span
 from curator_df.kernels.text.buffers import TextSpan
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
 
@@ -40,7 +43,6 @@ def text_sentences(span: TextSpan, words: Words) -> npt.NDArray[np.int64]:
     """
     if words == "datatrove":
         return sentences_by_tokens(span)
-    from curator_df.kernels.metrics.lines.sentence_pass import count_sentences_of_span
 
     table = word_classes()
     found = np.zeros(len(span), dtype=np.int64)
@@ -50,9 +52,6 @@ def text_sentences(span: TextSpan, words: Words) -> npt.NDArray[np.int64]:
 
 def sentences_by_tokens(span: TextSpan) -> npt.NDArray[np.int64]:
     """Count the sentences of each text or line by datatrove's tokens; 0 for a text without tokens."""
-    from curator_df.kernels.english_tokens.sentence_ends import count_sentences_of_lines
-    from curator_df.kernels.english_tokens.spans import token_spans
-
     table = sentence_table()
     sentences = np.zeros(len(span), dtype=np.int64)
     for tokens in token_spans(span):

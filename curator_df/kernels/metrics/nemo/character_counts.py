@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.metrics.counts import CHARACTER_COUNTS, COUNTS, LONGEST_COUNTED_WORD
 from curator_df.kernels.metrics.nemo.character_classes import (
     ALPHABETIC,

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper
+from curator_df.kernels.compiling.compiled import helper, types
 from curator_df.kernels.edits.boilerplate import A_PHRASE, LOREM_IPSUM, find_boilerplate
 from curator_df.kernels.metrics.counts import COUNT_DOLMA_LINES, COUNT_WEB_LINES, COUNT_WEB_PARAGRAPHS
 from curator_df.kernels.metrics.lines.line_counts import earlier_line, last_flags, piece_slots, read_line

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import copied, helper
+from curator_df.kernels.compiling.compiled import copied, helper, types
 from curator_df.kernels.metrics.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, SHORT_TEXT_BYTES, TOP_GRAMS
 from curator_df.kernels.metrics.ngrams.short_grams import (
     choose_repeated,

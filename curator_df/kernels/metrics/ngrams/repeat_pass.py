@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.metrics.counts import COUNTS, REMOVED_GRAM_COUNTS
 from curator_df.kernels.metrics.ngrams.gram_repeats import count_repeats
 from curator_df.kernels.metrics.ngrams.short_grams import new_short_text

@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import copied, helper
+from curator_df.kernels.compiling.compiled import copied, helper, types
 from curator_df.kernels.metrics.counts import REPEATED_GRAMS, SHORT_TEXT_BYTES
 from curator_df.kernels.metrics.words.word_counts import code_point
 from curator_df.kernels.text.code_points import SPACE

@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.compiling.compiled import helper, inlined, types
 from curator_df.kernels.metrics.counts import REPEATED_GRAMS, TOP_GRAMS
 from curator_df.kernels.text.byte_search import are_same
 from curator_df.kernels.text.unicode_words import after_spaces, class_at, unicode_word_stop

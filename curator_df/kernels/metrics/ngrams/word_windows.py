@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper
+from curator_df.kernels.compiling.compiled import helper, types
 from curator_df.kernels.metrics.words.word_counts import code_point
 from curator_df.kernels.text.lower_case import SPACE_BYTE, SPACE_STEP
 from curator_df.kernels.text.murmur_hash import put_code_point

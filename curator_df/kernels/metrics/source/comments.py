@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.kernels.metrics.source.comment_scan import count_comments_of_span
 from curator_df.kernels.text.buffers import text_spans
 
 Language = Literal["c", "c++", "c#", "go", "html", "java", "javascript", "python", "ruby", "shell", "xml"]
@@ -64,7 +65,6 @@ def comment_ratios(texts: pd.Series, language: Language, max_file_bytes: int) ->
     """
     if language == "python":
         return _python_ratios(texts, max_file_bytes)
-    from curator_df.kernels.metrics.source.comment_scan import count_comments_of_span
 
     ratios, failed = np.zeros(len(texts), dtype=np.float64), 0
     for span in text_spans(texts):

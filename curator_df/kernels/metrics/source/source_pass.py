@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.metrics.counts import COUNTS, SOURCE_COUNTS
 from curator_df.kernels.metrics.words.word_counts import COUNTS_TYPE, SPAN, code_point
 from curator_df.kernels.text.code_points import ALPHA

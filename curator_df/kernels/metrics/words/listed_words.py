@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, kernel
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.metrics.words.word_counts import SPAN, code_point
 from curator_df.kernels.text.code_points import SPACE
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from curator_df.kernels.compiling.compiled import helper, inlined
+from curator_df.kernels.compiling.compiled import helper, inlined, types
 from curator_df.kernels.metrics.counts import COUNT_STOP_WORDS, STOP_WORDS, WORD_COUNTS
 from curator_df.kernels.text.code_points import ALPHA, LINE_END, MARK, SPACE, SYMBOL
 from curator_df.kernels.text.swar import dark_marks, first_bytes, first_mark, letter_marks, word_at, zero_marks

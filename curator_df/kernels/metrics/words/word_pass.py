@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from curator_df.kernels.compiling.compiled import kernel
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.metrics.words.word_counts import COUNTS_TYPE, SPAN, count_words
 
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="misc,no-untyped-call,attr-defined"
+"""Dispatchers of compiled functions: numba's, for kernels, helpers, and functions that stand for others.
+
+Numba would optimize each function with all that it calls and emit machine code for it, so that the deepest ones are optimized
+once per level; only the kernel at the top needs that. So a helper has no machine code of its own. A helper that Python calls, as
+tests do, is compiled by numba as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+from numba.core import sigutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+
+from curator_df.kernels.compiling.kernel_cache import KernelCache
+
+_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "forceinline": False}
+# No other compiled function takes a kernel or a helper as a value, and Python calls no helper.
+_KERNEL_OPTIONS = {**_OPTIONS, "no_cfunc_wrapper": True}
+_HELPER_OPTIONS = {**_OPTIONS, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+
+
+class KernelDispatcher(CPUDispatcher):
+    """A function with one signature that is compiled, or loaded, when it is first called."""
+
+    def __init__(self, function: Any, signature: Any) -> None:
+        super().__init__(function, targetoptions=dict(_KERNEL_OPTIONS))
+        self.declared = signature
+        self._cache = KernelCache(function)
+
+    @property
+    def name(self) -> str:
+        """Module and function, as `compile_cache` names a kernel."""
+        return self._cache.name
+
+    @property
+    def was_loaded(self) -> bool:
+        """Whether the kernel came from the folder of compiled kernels."""
+        return self._cache.loaded > 0
+
+    def ready(self) -> Any:
+        """Compile or load the kernel, unless that is done; return the address of its machine code."""
+        args, _ = sigutils.normalize_signature(self.declared)
+        with global_compiler_lock:
+            if args not in self.overloads:
+                with self._cache.claimed():
+                    super().compile(self.declared)
+                self.disable_compile()
+            return self.overloads[args].entry_point
+
+    def compile(self, sig: Any) -> Any:  # noqa: ARG002 - numba asks for the types of a call
+        """Compile or load the kernel for the types that it declares, whatever numba asks for."""
+        return self.ready()
+
+    def add_overload(self, cres: Any) -> None:
+        """Register the machine code, and the environments of the helpers in it, which have none of their own."""
+        super().add_overload(cres)
+        library = cres.library
+        for environment in cres.referenced_envs or cres._find_referenced_environments():
+            if library.codegen._engine.is_symbol_defined(environment.env_name):
+                library.codegen.set_env(environment.env_name, environment)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of the first call
+        self._compilation_chain_init_hook()
+        self.ready()
+        return self  # which now has what it needs, and converts arguments as numba does
+
+
+class HelperDispatcher(CPUDispatcher):
+    """A function that is compiled into each kernel that calls it."""
+
+    def __init__(self, function: Any, options: dict[str, Any]) -> None:
+        super().__init__(function, targetoptions={**_HELPER_OPTIONS, **options}, pipeline_class=HelperCompiler)
+        self._callable: Any = None
+
+    def add_overload(self, cres: Any) -> None:
+        """Register what kernels link. There is nothing that Python could call."""
+        target = cres._replace(entry_point=_NoCode())
+        self.targetctx.insert_user_function(target.entry_point, target.fndesc, [target.library])
+        self.overloads[tuple(target.signature.args)] = target
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of a call from Python
+        if self._callable is None:
+            self._callable = njit(nogil=True)(self.py_func)
+        return self._callable
+
+
+class ChoosingDispatcher(CPUDispatcher):
+    """A function that is never compiled: calls go to the one that is chosen for the types of the arguments."""
+
+    def __init__(self, function: Any, choose: Callable[..., Any]) -> None:
+        super().__init__(function, targetoptions=dict(_OPTIONS))
+        self._choose = choose
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Return what numba infers types of a call from."""
+        return self._choose(*args).get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return the function that is called for these types."""
+        return self._choose(*sig).get_overload(sig)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:  # noqa: ARG002 - of a call from Python
+        return self.py_func
+
+
+class _NoCode:
+    """Stand-in for the address of a helper: numba finds its code by the identity of this object."""
+
+
+class HelperLibrary(JITCodeLibrary):
+    """The code of a helper, with all that it calls, neither optimized nor turned into machine code."""
+
+    def finalize(self) -> None:
+        """Link what the helper calls, and leave the rest to the kernel."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class HelperCompiler(Compiler):
+    """Numba's compiler, which ends with the code of a `HelperLibrary`."""
+
+    def __init__(
+        self, typingctx: Any, targetctx: Any, library: Any, args: Any, return_type: Any, flags: Any, variables: Any
+    ) -> None:
+        flags.no_compile = True
+        super().__init__(typingctx, targetctx, library, args, return_type, flags, variables)
+        if self.state.library is None:
+            self.state.library = HelperLibrary(self.state.targetctx.codegen(), "helper")
