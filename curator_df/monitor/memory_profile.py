@@ -180,7 +180,7 @@ def _step_memory(step: Any, lines: list[dict[str, Any]]) -> StepMemory:
     factor, fixed_bytes = fit(sizes)
     held = max(line["held_bytes"] for line in lines if "held_bytes" in line)
     allocations = tuple((line, size) for found in lines for line, size in found.get("allocations", ()))
-    return StepMemory(*stated, factor, fixed_bytes, held, step.fixed_bytes, sizes, allocations)
+    return StepMemory(*stated, factor, fixed_bytes, held, step.action.fixed_bytes, sizes, allocations)
 
 
 def fit(sizes: dict[int, int]) -> tuple[float, int]:

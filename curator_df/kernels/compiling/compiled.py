@@ -53,8 +53,8 @@ class LazyFunction:
                     self._made = self._make()
         return self._made
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         """Class of numba's function where numba is in use: it tells the kinds of functions apart by their classes."""
         return type(self.made) if "numba" in sys.modules else LazyFunction
 

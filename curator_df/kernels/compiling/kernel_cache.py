@@ -39,7 +39,7 @@ class KernelCache(_Cache):
         if (reason := compile_cache.why_not_compile()) and compile_cache.can_write(self.name):
             raise KernelNotCompiledError(
                 f"the kernel {self.name} is not compiled, and this process may not compile it: {reason}. "
-                f"Compile it first with `curator-df warm {self.name}`"
+                f"Compile it first with `curator-df warm --all`"
             )
         with compile_cache.claimed(compile_cache.path_of(self.name)):
             yield
