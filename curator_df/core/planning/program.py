@@ -28,9 +28,9 @@ class PendingPass:
     """A pass over rows before the last one, as a plan and `explain` show it."""
 
     title: str
-    """What it is for."""
+    """Purpose of the pass."""
     work: str
-    """What it does with the blocks at the end of its steps."""
+    """Operation on the blocks at the end of its steps."""
     writer_factor: float
     """Peak extra memory of that work as a multiple of the block's bytes."""
     of_other: Program | None = None

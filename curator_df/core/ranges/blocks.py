@@ -100,7 +100,7 @@ class Action:
         return {}
 
     def identity(self, name: str) -> str:
-        """Return a digest of what it does in a step of this name."""
+        """Return a digest of its operation in a step of this name."""
         return fingerprint([name])
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 _lock = threading.RLock()
 _waiting: list[Callable[[], Any]] = []
-"""What numba has to be told of before it compiles anything, see `overload`."""
+"""Registrations with numba that wait until it compiles something, see `overload`."""
 
 
 def _is_disabled() -> bool:
