@@ -33,7 +33,7 @@ from curator_df.io.frames import (
     chosen_columns,
     empty_block,
     schema_with_source,
-    source_fields,
+    with_source_fields,
 )
 from curator_df.io.lines import Part, read_chunks
 from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
@@ -95,7 +95,7 @@ class JsonlSource:
     @property
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
-        return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
+        return empty_block(with_source_fields(self.schema, self.source_columns))
 
     @property
     def as_text(self) -> tuple[str, ...]:

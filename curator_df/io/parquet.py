@@ -35,9 +35,9 @@ from curator_df.io.frames import (
     empty_block,
     in_one_piece,
     schema_with_source,
-    source_fields,
     to_block,
     with_source,
+    with_source_fields,
 )
 from curator_df.io.jsonl import OnBadRows
 from curator_df.io.listing import Listing, Paths, list_files
@@ -92,7 +92,7 @@ class ParquetSource:
     @property
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
-        return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
+        return empty_block(with_source_fields(self.schema, self.source_columns))
 
     @property
     def asked(self) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curator_df.core.host_blocks import pandas_block
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import ColumnError, CorruptFileError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io import footers, frames, parquet
@@ -266,6 +267,33 @@ def test_thousands_of_columns_are_read_in_little_memory(tmp_path):
         assert next(batches).num_columns == 3000
         assert pool.bytes_allocated() - before < 150_000_000  # 256 kB for each were 770 MB
     assert read_parquet(path).compute().iloc[1].tolist() == list(range(1, 3001))
+
+
+def test_a_block_without_rows_has_the_types_of_one_with_rows(tmp_path):
+    fields = {
+        "number": pa.int16(),
+        "text": pa.string(),
+        "long": pa.large_string(),
+        "list": pa.list_(pa.int8()),
+        "object": pa.struct([("day", pa.date32())]),
+        "time": pa.timestamp("us", "UTC"),
+        "kind": pa.dictionary(pa.int32(), pa.string()),
+        "nothing": pa.null(),
+        "share": pa.float32(),
+        "again": pa.float32(),
+        "is": pa.bool_(),
+        "price": pa.decimal128(5, 2),
+    }
+    schema = pa.schema(fields)
+    expected = pandas_block(schema.empty_table())
+    expected.index = pd.Index([], dtype="int64", name="address")
+    for _ in range(2):
+        found = frames.empty_block(schema)
+        pd.testing.assert_frame_equal(found, expected)
+        found["number"] = "text"  # changes neither another column nor the next block
+        found["again"] += 1
+        assert found["share"].dtype == "Float32"
+    assert frames.empty_block(pa.schema([])).shape == (0, 0)
 
 
 def test_too_many_columns_are_refused_with_the_number(tmp_path, monkeypatch):
