@@ -25,9 +25,10 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.core.arguments import absolute
-from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
+from curator_df.errors import UNEXPECTED, CuratorError, DiskFullError, ParameterError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
 
+STANDARD_ERROR = 2
 VERBOSE = "CURATOR_DF_VERBOSE"
 """Environment variable that shows the traceback of an error, as ``--verbose`` does."""
 
@@ -384,6 +385,32 @@ def up(
         stack.wait_for_end(servers)
 
 
+class _StandardStream(io.FileIO):
+    """Standard output or standard error, of which an error is reported once; what follows is discarded.
+
+    Messages on standard error are not worth the end of a run: where they cannot be written, they are discarded.
+    """
+
+    is_lost = False
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        try:
+            return len(data) if self.is_lost else super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            self.is_lost = True
+            if self.fileno() == STANDARD_ERROR:
+                return len(data)
+            is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            said = (
+                f"The standard output of curator-df cannot be written: {exc.strerror}. Finished files are complete. "
+                f"{'Free some space, or send' if is_full else 'Send'} the standard output elsewhere"
+            )
+            raise DiskFullError(said) if is_full else OSError(said) from exc
+
+
 class _Terminal(Console):
     def on_broken_pipe(self) -> None:
         """Raise the error, which has its own exit code; rich would exit with code 1."""
@@ -487,7 +514,18 @@ def main() -> None:
     ):  # receipts and file names may have characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = _watched(sys.stdout), _watched(sys.stderr)
     app()
+
+
+def _watched(stream: Any) -> Any:
+    """Return a standard stream whose errors are reported by name; another stream is returned unchanged."""
+    if stream not in (sys.__stdout__, sys.__stderr__):
+        return stream
+    number = stream.fileno()
+    file = io.BufferedWriter(_StandardStream(number, "w", closefd=False))
+    is_prompt = stream.line_buffering or number == STANDARD_ERROR
+    return io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=is_prompt)
 
 
 if __name__ == "__main__":

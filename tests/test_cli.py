@@ -394,6 +394,30 @@ def test_a_reader_that_goes_away_is_no_error(corpus, arguments):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no file that is always full")
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("--help", 1), ("curate --help", 1), ("--version", 1), ("explain {0}", 1), ("explain none", 1)],
+)
+def test_standard_output_that_cannot_be_written_is_named(corpus, command, code):
+    line = f"{sys.executable} -m curator_df.cli {command.format(corpus)} >/dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code
+    if command != "explain none":
+        assert done.stderr == (
+            "DiskFullError: The standard output of curator-df cannot be written: No space left on device. Finished files "
+            "are complete. Free some space, or send the standard output elsewhere\n"
+        )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no file that is always full")
+@pytest.mark.parametrize(("command", "code"), [("explain {0}", 0), ("explain {0}/none", 1), ("curate {0} {0}.out", 0)])
+def test_standard_error_that_cannot_be_written_ends_no_command(corpus, command, code):
+    line = f"{sys.executable} -m curator_df.cli {command.format(corpus)} 2>/dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code, done.stdout
+
+
 @pytest.mark.parametrize("is_named", [True, False], ids=["a folder", "no folder"])
 @pytest.mark.parametrize("error", [None, RuntimeError("x"), KeyboardInterrupt()], ids=["whole", "error", "Ctrl-C"])
 def test_the_demo_leaves_files_only_where_a_folder_is_named(tmp_path, monkeypatch, is_named, error):
