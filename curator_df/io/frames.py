@@ -131,8 +131,10 @@ def schema_with_source(schema: pa.Schema, add_source: bool, reader: str) -> pa.S
     return pa.schema([*schema, *(pa.field(name, kind) for name, kind in SOURCE_COLUMNS.items())])
 
 
-def chosen_columns(schema: pa.Schema, columns: Any, reader: str, way_out: str = "") -> list[str]:
-    """Check the user's ``columns`` against the schema of the files."""
+def chosen_columns(
+    schema: pa.Schema, columns: Any, reader: str, way_out: str = "", *, are_all: bool = True
+) -> list[str]:
+    """Check the user's ``columns`` against the schema of the files, which may have more columns unless ``are_all``."""
     chosen = list(schema.names if columns is None else [columns] if isinstance(columns, str) else columns)
     names = set(schema.names)
     missing = [name for name in chosen if name not in names]
@@ -143,7 +145,8 @@ def chosen_columns(schema: pa.Schema, columns: Any, reader: str, way_out: str = 
         )
     if len(chosen) > MOST_COLUMNS:
         raise SchemaError(
-            f"{reader}: the files have {len(chosen):,} columns, but a table can have {MOST_COLUMNS:,}. Choose some with columns="
+            f"{reader}: the files have {'' if are_all else 'at least '}{len(chosen):,} columns, but a table can have "
+            f"{MOST_COLUMNS:,}. Choose some with columns="
         )
     if len(set(chosen)) != len(chosen):
         raise ParameterError(f"{reader}: columns= has a column twice: {chosen}")

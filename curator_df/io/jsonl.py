@@ -366,7 +366,7 @@ def read_jsonl(
     later = ". Set the type of a column that occurs later with dtype="
     if not schema.names and columns:
         later = f": {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"
-    chosen = chosen_columns(schema, columns, "read_jsonl", later)
+    chosen = chosen_columns(schema, columns, "read_jsonl", later, are_all=_heads_are_all(listing))
     schema = pa.schema([schema.field(name) for name in chosen])
     source = JsonlSource(
         listing=listing,
@@ -449,6 +449,12 @@ def _heads(listing: Listing, *, quarantines: bool) -> list[tuple[int, bytes]]:
     """Return the first bytes of files spread over the listing, each after the number of its file."""
     numbers = np.unique(np.linspace(0, len(listing) - 1, min(HEAD_FILES, len(listing))).astype(np.int64))
     return [(number, _head(listing, number, quarantines)) for number in numbers.tolist()]
+
+
+def _heads_are_all(listing: Listing) -> bool:
+    """Tell whether the first bytes of some files are all bytes of all files."""
+    is_small = len(listing) <= HEAD_FILES and not (len(listing) and listing.sizes.max() > HEAD_BYTES)
+    return is_small and not any(is_compressed(path) for path in listing.paths)
 
 
 def _rows(heads: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[tuple[int, dict[str, Any]]]]]:

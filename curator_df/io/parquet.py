@@ -26,7 +26,16 @@ from curator_df.errors import OversizeRowError, ParameterError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, has_text, without_bad_texts
 from curator_df.io.folder_columns import beside_files
-from curator_df.io.footers import Chunk, find_schema, open_parquet, plain_schema, row_groups, type_change, widened
+from curator_df.io.footers import (
+    Chunk,
+    find_schema,
+    open_parquet,
+    plain_schema,
+    require_unlike_names,
+    row_groups,
+    type_change,
+    widened,
+)
 from curator_df.io.frames import (
     LARGEST_OFFSET,
     are_among,
@@ -283,6 +292,7 @@ class ParquetSource:
                         "read with columns="
                     )
                 continue
+            require_unlike_names(self.listing, number, item)
             kind = expected[item.name]
             if item.name in self.given or kind.equals(item.type):
                 continue
@@ -427,7 +437,8 @@ def read_parquet(
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_parquet")
     given = requested_types(dtype)
-    schema, origins = find_schema(listing, given)
+    wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    schema, origins = find_schema(listing, given, wanted)
     selects = columns is not None
     columns, in_folders = beside_files(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_parquet")

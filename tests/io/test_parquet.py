@@ -252,6 +252,36 @@ def test_two_columns_of_one_name_are_an_error(tmp_path):
         read_parquet(tmp_path)
 
 
+@pytest.mark.parametrize("inside", ["the column", "a list", "a map", "an object"])
+@pytest.mark.parametrize("is_later", [False, True], ids=["first file", "later file"])
+def test_two_fields_of_one_name_are_an_error_and_other_columns_are_read(tmp_path, monkeypatch, inside, is_later):
+    def nested(*names):
+        values = pa.StructArray.from_arrays([pa.array([number]) for number, _ in enumerate(names)], names=[*names])
+        if inside == "a list":
+            return pa.ListArray.from_arrays([0, 1], values)
+        if inside == "a map":
+            return pa.MapArray.from_arrays([0, 1], ["key"], values)
+        return pa.StructArray.from_arrays([values], names=["deep"]) if inside == "an object" else values
+
+    monkeypatch.setattr(footers, "ALL_FOOTERS", 1)
+    monkeypatch.setattr(footers, "SPREAD_FOOTERS", 1)
+    for place, names in enumerate([["a", "b"], ["a", "a"]] if is_later else [["a", "a"]]):
+        pq.write_table(pa.table({"id": [place], "meta": nested(*names)}), tmp_path / f"{place}.parquet")
+    said = rf"{len(list(tmp_path.iterdir())) - 1}\.parquet' has a column 'meta' whose objects have two fields named 'a'.*columns="
+    with pytest.raises(SchemaError, match=said):
+        read_parquet(tmp_path).compute()
+    assert read_parquet(tmp_path, columns=["id"]).compute()["id"].tolist() == list(range(1 + is_later))
+
+
+def test_types_of_columns_that_are_not_read_do_not_matter(tmp_path):
+    pq.write_table(pa.table({"id": [1], "meta": ["text"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [2], "meta": [[1]]}), tmp_path / "b.parquet")
+    with pytest.raises(SchemaError, match="'meta'"):
+        read_parquet(tmp_path)
+    assert read_parquet(tmp_path, columns=["id"]).compute()["id"].tolist() == [1, 2]
+    assert read_parquet(tmp_path, columns="id").compute()["id"].tolist() == [1, 2]
+
+
 def wide(columns):
     """Return a table with many columns and two rows."""
     return {f"c{place}": [place, place + 1] for place in range(columns)}
