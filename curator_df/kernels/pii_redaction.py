@@ -19,7 +19,6 @@ import pandas as pd
 from curator_df.kernels.buffers import TextSpan
 from curator_df.kernels.pii_entities import EntityFinder, Find, entities_in, located, rules_first
 from curator_df.kernels.pii_kinds import Finder, Kind, finders
-from curator_df.kernels.pii_phones import Spans
 from curator_df.kernels.splices import Splice, splice_texts
 
 Replacement = Literal["label", "hash", "mask"]
@@ -73,12 +72,13 @@ def find_in_text(text: str, chosen: dict[Kind, Finder], flags: int = -1) -> list
     """Return the findings in a text, in order and without overlaps: where two overlap, the kind listed first wins."""
     found: list[Found] = []
     for kind, finder in chosen.items():
-        if finder.flags & flags:
-            found = list(_merged(found, finder.find(text), kind))
+        if finder.flags & flags and (spans := list(finder.find(text))):
+            is_first = len(spans) == 1 and not found
+            found = [(*spans[0], kind)] if is_first else list(_merged(found, spans, kind))
     return found
 
 
-def _merged(found: list[Found], spans: Spans, kind: Kind) -> Iterator[Found]:
+def _merged(found: list[Found], spans: list[tuple[int, int]], kind: Kind) -> Iterator[Found]:
     """Yield the existing findings and, between them, the spans that do not overlap them."""
     position = free_from = 0
     for start, stop in spans:
