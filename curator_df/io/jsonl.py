@@ -27,7 +27,7 @@ from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.blocks import ChunkReader
 from curator_df.io.folder_columns import beside_files
-from curator_df.io.formats import why_no_row, wide_encoding
+from curator_df.io.formats import MOST_LEVELS, levels_of_fields, why_no_row, wide_encoding
 from curator_df.io.frames import (
     check_address_space,
     chosen_columns,
@@ -229,16 +229,22 @@ class JsonlSource:
         """Make the error for a line without a row."""
         where = f"{row.path!r}, line {row.line:,} (byte {row.offset:,})"
         shown = f"It begins {row.raw[:SHOWN_BYTES]!r}."
+        levels = {} if failure.kind == "syntax" else levels_of_fields(row.raw)
+        deepest = levels.get(failure.column, 0) if failure.column else max(levels.values(), default=0)
+        if deepest > MOST_LEVELS:  # which no type can hold
+            is_new = failure.kind == "unknown"
+            column = shorten(failure.column)
+            reason = f"{failure.reason}, and has a" if is_new else f"the column {column!r} has a"
+            error = BadRowError if failure.column in self.given else SchemaError
+            return error(
+                f"{where}: {reason} value that nests {deepest:,} levels deep, but a column can have {MOST_LEVELS}. {shown} "
+                "Leave it out by choosing other columns with columns=, or quarantine such rows with on_bad_rows='quarantine'"
+            )
         if failure.kind == "unknown":
             return SchemaError(
                 f"{where}: {failure.reason}, which come from the first lines of up to {HEAD_FILES} files. {shown} "
                 f"Add it with dtype={{{shorten(failure.column)!r}: ...}}, or choose the columns to read with columns=; other "
                 "fields are then ignored"
-            )
-        if failure.kind == "deep":
-            return SchemaError(
-                f"{where}: {failure.reason}. {shown} Leave it out by choosing other columns with columns=, or quarantine such "
-                "rows with on_bad_rows='quarantine'"
             )
         if failure.kind == "type" and failure.column not in self.given and failure.column in self.origins:
             origin = self.listing.paths[self.origins[failure.column]]
