@@ -14,8 +14,10 @@ import shlex
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +27,10 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.core.arguments import absolute
-from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
+from curator_df.errors import UNEXPECTED, CuratorError, DiskFullError, ParameterError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
 
+STANDARD_ERROR = 2
 VERBOSE = "CURATOR_DF_VERBOSE"
 """Environment variable that shows the traceback of an error, as ``--verbose`` does."""
 
@@ -100,7 +103,7 @@ DEMO_MEMORY = "1GB"
 OPTIONS = "address bands_per_iteration cpus device_memory grafana_port keep memory normalize on_bad_rows on_existing"
 OPTIONS += " partition_on port profile rejects sample_size scheme text jaccard_threshold unit workdir"
 """Python arguments that are also command-line options."""
-_ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|-?[\w.]*)")
+_ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|(?:-?\w+(?:\.\w+)*)?)")
 
 Input = Annotated[
     str,
@@ -173,7 +176,7 @@ def curate(
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = write(docs, output, rejects=rejects, partition_on=partition_on, on_existing=on_existing)
-    _console().print(receipt)
+    _console().print(_for_terminal(receipt))
 
 
 @app.command(short_help="Show the plan of `curate` and its memory.")
@@ -211,7 +214,8 @@ def recommend(
     """Recommend settings to deduplicate this input: workers, blocks, bands, disk space and time."""
     asked = {"memory": memory, "device_memory": device_memory, "cpus": cpus, "model": model, "workdir": workdir}
     sample = None if sample_size == "0" else sample_size
-    _console().print(cdf.recommend(source, text=text, sample_size=sample, **asked))  # type: ignore[arg-type]
+    recommended = cdf.recommend(source, text=text, sample_size=sample, **asked)  # type: ignore[arg-type]
+    _console().print(_with_options(str(recommended)))
 
 
 @app.command(short_help="Remove near-duplicate or exact duplicate rows.")
@@ -274,7 +278,7 @@ def dedup(
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
-    _console().print(receipt)
+    _console().print(_for_terminal(receipt))
 
 
 @app.command(short_help="Compile kernels before the first run.")
@@ -384,6 +388,32 @@ def up(
         stack.wait_for_end(servers)
 
 
+class _StandardStream(io.FileIO):
+    """Standard output or standard error, of which an error is reported once; what follows is discarded.
+
+    Messages on standard error are not worth the end of a run: where they cannot be written, they are discarded.
+    """
+
+    is_lost = False
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        try:
+            return len(data) if self.is_lost else super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            self.is_lost = True
+            if self.fileno() == STANDARD_ERROR:
+                return len(data)
+            is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            said = (
+                f"The standard output of curator-df cannot be written: {exc.strerror}. Finished files are complete. "
+                f"{'Free some space, or send' if is_full else 'Send'} the standard output elsewhere"
+            )
+            raise DiskFullError(said) if is_full else OSError(said) from exc
+
+
 class _Terminal(Console):
     def on_broken_pipe(self) -> None:
         """Raise the error, which has its own exit code; rich would exit with code 1."""
@@ -420,6 +450,16 @@ def _read(source: str, on_bad_rows: Any) -> Any:
     return read(source, on_bad_rows=on_bad_rows)
 
 
+def _for_terminal(receipt: Any) -> Any:
+    """Return a receipt whose advice names options of the command line."""
+    return replace(receipt, advice=[_with_options(advice) for advice in receipt.advice])
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Write a warning to standard error, without the line of the library that issued it."""
+    _console(stderr=True).print(f"{category.__name__}: {_with_options(str(message))}", style="yellow", soft_wrap=True)
+
+
 def _with_options(message: str) -> str:
     """Replace arguments of Python in a message by options of the command line.
 
@@ -427,6 +467,8 @@ def _with_options(message: str) -> str:
     --------
     >>> _with_options("cpus=-3 must be at least 1. Use on_existing='resume', or about memory=2_000_000_000")
     '--cpus -3 must be at least 1. Use --on-existing resume, or about --memory 2_000_000_000'
+    >>> _with_options("not even 1 % of the rows fits. Use another workdir=.")
+    'not even 1 % of the rows fits. Use another --workdir.'
     """
 
     def option(found: re.Match[str]) -> str:
@@ -487,7 +529,19 @@ def main() -> None:
     ):  # receipts and file names may have characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = _watched(sys.stdout), _watched(sys.stderr)
+    warnings.showwarning = _show_warning
     app()
+
+
+def _watched(stream: Any) -> Any:
+    """Return a standard stream whose errors are reported by name; another stream is returned unchanged."""
+    if stream not in (sys.__stdout__, sys.__stderr__):
+        return stream
+    number = stream.fileno()
+    file = io.BufferedWriter(_StandardStream(number, "w", closefd=False))
+    is_prompt = stream.line_buffering or number == STANDARD_ERROR
+    return io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=is_prompt)
 
 
 if __name__ == "__main__":

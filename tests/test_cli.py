@@ -108,8 +108,27 @@ def test_recommend_says_what_to_set_and_why(corpus, tmp_path):
         "recommend", corpus, "--memory", "1GB", "--cpus", "2", "--workdir", tmp_path, "--sample-size", "0"
     )
     assert done.returncode == 0, done.stderr
-    assert "bands_per_iteration=20 of 20" in done.stdout
+    assert "--bands-per-iteration 20 of 20" in done.stdout
     assert "budget 1.00 GB" in done.stdout
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.25])
+def test_recommend_names_options_in_what_it_prints(corpus, monkeypatch, fraction):
+    monkeypatch.setattr("curator_df.monitor.recommend._fraction", lambda *_: fraction)
+    code, output = answer("recommend", corpus, "--memory", "1GB", "--cpus", "2", "--sample-size", "0")
+    assert code == 0
+    assert " ".join(output.split()).endswith("another --workdir")
+
+
+def test_advice_and_warnings_name_options(corpus, tmp_path, monkeypatch, capsys):
+    said = "To process such rows, set a larger memory= and run with on_existing='overwrite', or use cpus=4."
+    options = "set a larger --memory and run with --on-existing overwrite, or use --cpus 4."
+    monkeypatch.setattr("curator_df.core.runner.run.advice", lambda _: [said])
+    code, output = answer("curate", corpus, tmp_path / "out", "--memory", "1GB", "--cpus", "1")
+    assert (code, options in " ".join(output.split())) == (0, True), output
+    assert cdf.read_receipt(tmp_path / "out").advice == [said]
+    cli._show_warning(UserWarning(said), UserWarning, "run.py", 1)
+    assert capsys.readouterr().err == f"UserWarning: To process such rows, {options}\n"
 
 
 def test_dedup_keeps_one_of_each(corpus, tmp_path):
@@ -392,6 +411,30 @@ def test_a_reader_that_goes_away_is_no_error(corpus, arguments):
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no file that is always full")
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("--help", 1), ("curate --help", 1), ("--version", 1), ("explain {0}", 1), ("explain none", 1)],
+)
+def test_standard_output_that_cannot_be_written_is_named(corpus, command, code):
+    line = f"{sys.executable} -m curator_df.cli {command.format(corpus)} >/dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code
+    if command != "explain none":
+        assert done.stderr == (
+            "DiskFullError: The standard output of curator-df cannot be written: No space left on device. Finished files "
+            "are complete. Free some space, or send the standard output elsewhere\n"
+        )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no file that is always full")
+@pytest.mark.parametrize(("command", "code"), [("explain {0}", 0), ("explain {0}/none", 1), ("curate {0} {0}.out", 0)])
+def test_standard_error_that_cannot_be_written_ends_no_command(corpus, command, code):
+    line = f"{sys.executable} -m curator_df.cli {command.format(corpus)} 2>/dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code, done.stdout
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["a folder", "no folder"])

@@ -163,7 +163,7 @@ def _bar(what: str, about: str, total: int) -> Iterator[Any]:
     if sys.stderr is None or not sys.stderr.isatty():
         LOG.warning("compiling %s, %s; `curator-df warm --all` compiles all of them beforehand", what, about)
     with progress_bar("compiling kernels", total) as show:
-        yield show
+        yield lambda done, _: show(done, "")  # which shows the elapsed time itself
 
 
 def _report(message: str) -> None:

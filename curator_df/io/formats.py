@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
+MOST_LEVELS = 100
+"""Maximum nesting depth of lists and objects in a column; pyarrow and pandas walk types by recursion."""
 HEAD_BYTES = 512
 """Number of first bytes of a file that identify its format: the mark of a tar archive is the last one."""
 WIDE_SHARE = 0.2
@@ -17,6 +21,7 @@ _BOMS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:]')
 _OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
 _OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x85|[\x0b\x0c\x1c-\x1e])[ \t]*\{")
 
@@ -228,6 +233,31 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
     return f"it is not one JSON object on one line{_shape(raw, is_first)}"
 
 
+def levels_of_fields(raw: bytes) -> dict[str, int]:
+    """Return how many levels deep the value of each field of a JSON object nests, without recursion; 0 for a plain value.
+
+    Examples
+    --------
+    >>> levels_of_fields(b'{"id": 1, "tags": [["a"], []], "meta": {"x": 1}}')
+    {'id': 0, 'tags': 2, 'meta': 1}
+    """
+    deepest: dict[str, int] = {}
+    depth, name, last = 0, "", b""
+    for token in _TOKEN.findall(raw):
+        if token in b"{[":
+            depth += 1
+            if name:
+                deepest[name] = max(deepest[name], depth - 1)
+        elif token in b"}]":
+            depth -= 1
+        elif token == b":" and depth == 1 and last.startswith(b'"'):
+            with suppress(ValueError):  # a name that is not JSON, in a line that is none
+                name = str(json.loads(last))
+                deepest[name] = 0
+        last = token
+    return deepest
+
+
 def _shape(raw: bytes, is_first: bool) -> str:
     """Describe the shape of a UTF-8 line that is not a JSON object."""
     text = raw.strip(b" \t\r")
@@ -270,4 +300,10 @@ def _shape(raw: bytes, is_first: bool) -> str:
             ": it is the repr of a Python dict, not JSON; write rows with json.dumps",
         ),
     )
-    return next((words for is_so, words in shapes if is_so), "")
+    said = next((words for is_so, words in shapes if is_so), "")
+    if not said and begins and ends and (deepest := max(levels_of_fields(text).values(), default=0)) > MOST_LEVELS:
+        return (
+            f" with at most {MOST_LEVELS} levels: it nests {deepest:,} levels deep; name other columns with columns=, and their "
+            "types with dtype="
+        )
+    return said

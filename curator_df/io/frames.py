@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.files.storage import shown_path
-from curator_df.core.host_blocks import pandas_block
+from curator_df.core.host_blocks import empty_pandas_block, pandas_block
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.io.folder_columns import SOURCE_COLUMNS, folder_values
@@ -53,13 +52,12 @@ def to_block(table: pa.Table, addresses: npt.NDArray[np.int64]) -> pd.DataFrame:
 
 def empty_block(schema: pa.Schema) -> pd.DataFrame:
     """Return a block without rows."""
-    return _empty_block(schema).copy()
-
-
-@functools.lru_cache(maxsize=4)
-def _empty_block(schema: pa.Schema) -> pd.DataFrame:
-    """Keep the last few: the block of 10,000 columns takes 2 s, and its copy 0.1 s."""
-    return to_block(schema.empty_table(), np.empty(0, np.int64))
+    index = pd.Index(np.empty(0, np.int64), name=ADDRESS)
+    if not schema.names:
+        return pd.DataFrame(index=index)
+    block = empty_pandas_block(schema)
+    block.index = index
+    return block
 
 
 def in_one_piece(schema: pa.Schema, columns: list[pa.ChunkedArray]) -> pa.Table:
@@ -113,9 +111,11 @@ def with_source(
     return pa.Table.from_arrays(columns, names=[*table.schema.names, *wanted])
 
 
-def source_fields(names: Sequence[str]) -> list[pa.Field]:
-    """Return the fields of columns that `with_source` adds."""
-    return [pa.field(name, SOURCE_COLUMNS.get(name, pa.large_string())) for name in names]
+def with_source_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return a schema with the columns that `with_source` adds."""
+    for name in names:
+        schema = schema.append(pa.field(name, SOURCE_COLUMNS.get(name, pa.large_string())))
+    return schema
 
 
 def schema_with_source(schema: pa.Schema, add_source: bool, reader: str) -> pa.Schema:
@@ -131,8 +131,10 @@ def schema_with_source(schema: pa.Schema, add_source: bool, reader: str) -> pa.S
     return pa.schema([*schema, *(pa.field(name, kind) for name, kind in SOURCE_COLUMNS.items())])
 
 
-def chosen_columns(schema: pa.Schema, columns: Any, reader: str, way_out: str = "") -> list[str]:
-    """Check the user's ``columns`` against the schema of the files."""
+def chosen_columns(
+    schema: pa.Schema, columns: Any, reader: str, way_out: str = "", *, are_all: bool = True
+) -> list[str]:
+    """Check the user's ``columns`` against the schema of the files, which may have more columns unless ``are_all``."""
     chosen = list(schema.names if columns is None else [columns] if isinstance(columns, str) else columns)
     names = set(schema.names)
     missing = [name for name in chosen if name not in names]
@@ -143,7 +145,8 @@ def chosen_columns(schema: pa.Schema, columns: Any, reader: str, way_out: str = 
         )
     if len(chosen) > MOST_COLUMNS:
         raise SchemaError(
-            f"{reader}: the files have {len(chosen):,} columns, but a table can have {MOST_COLUMNS:,}. Choose some with columns="
+            f"{reader}: the files have {'' if are_all else 'at least '}{len(chosen):,} columns, but a table can have "
+            f"{MOST_COLUMNS:,}. Choose some with columns="
         )
     if len(set(chosen)) != len(chosen):
         raise ParameterError(f"{reader}: columns= has a column twice: {chosen}")

@@ -13,7 +13,7 @@ from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr.io import FromMapProjectable
 
 from curator_df.core.backend import Backend
-from curator_df.core.planning.lowering import ReadPartition
+from curator_df.core.planning.lowering import EmptyTable, ReadPartition
 from curator_df.core.ranges.source import Ranges
 from curator_df.core.ranges.stream_parts import PARTED_FROM, Parts
 from curator_df.core.runner.session import warn_without_budget
@@ -107,10 +107,12 @@ def from_source(
     """
     parts = _parts(source, ranges, block_bytes) if in_parts else None
     read = ReadPartition(source, ranges, block_bytes, explicit, parts)
-    meta = source.meta
+    meta = EmptyTable(source.meta)
     with dask.config.set({"dataframe.convert-string": False}):
         # Otherwise Dask converts blocks, and turns lists and dicts into their text. It takes time for each column of a table.
-        mapped = dd.from_map(read, range(len(ranges if parts is None else parts)), meta=meta[[]], label="read")
+        mapped = dd.from_map(
+            read, range(len(ranges if parts is None else parts)), meta=EmptyTable(meta.block[[]]), label="read"
+        )
     operands = dict(zip(mapped.expr._parameters, mapped.expr.operands, strict=True)) | {"user_meta": meta}
     table = new_collection(ReadTable(*operands.values()))
     return to_backend(table, backend)

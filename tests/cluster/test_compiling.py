@@ -2,8 +2,11 @@
 """Kernels are compiled by processes of their own before a run, and a user who waits sees it."""
 
 import asyncio
+import io
 import math
 import re
+import sys
+import time
 import types
 from typing import Any
 
@@ -15,6 +18,7 @@ from curator_df.cluster import compiling
 from curator_df.cluster.compiling import KernelsOnNodes, batches, compile_kernels
 from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.core.memory.system import status_bytes
+from curator_df.core.runner import progress
 from curator_df.kernels.compiling import compile_cache
 from curator_df.kernels.compiling.compile_cache import is_compiled
 from curator_df.kernels.compiling.kernel_sets import (
@@ -163,3 +167,19 @@ def test_workers_of_others_compile_beside_their_tasks(tmp_path):
         docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.normalize_whitespace)
         assert cdf.write_parquet(docs, tmp_path / "out").rows_written == 40
     assert is_compiled(*CLEANING)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False], ids=["terminal", "log"])
+def test_progress_has_the_seconds_once(monkeypatch, is_terminal):
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(compiling, "SHOWN_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with compiling._shown(EVERY_RUN) as done:
+        done(EVERY_RUN[0])
+        time.sleep(0.3)
+    lines = [line for line in re.split(r"[\r\n]", shown.getvalue()) if re.search(f"1( of |/){len(EVERY_RUN)}", line)]
+    assert lines
+    assert not [line for line in lines if re.search(r"\d s\b.*(\d s\b|\d:\d\d:\d\d)", line)]

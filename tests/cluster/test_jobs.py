@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from types import SimpleNamespace
@@ -438,3 +439,24 @@ def test_lines_that_the_configuration_leaves_out_stay_out():
 def test_less_memory_than_the_budget_is_refused(directive, options, said):
     with pytest.raises(errors.ParameterError, match=said):
         cdf.slurm_cluster(memory="16GB", cpus=4, directives=[directive], **options)
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("no scheduler")], ids=["closed", "an error"])
+def test_the_scheduler_leaves_no_temporary_folder(tmp_path, monkeypatch, error):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    if error is None:
+        made(tmp_path=tmp_path / "jobs").close()
+    else:
+        monkeypatch.setattr(jobs_module, "withdrawing", raising(error))
+        with pytest.raises(RuntimeError, match="no scheduler"):
+            made(tmp_path=tmp_path / "jobs")
+    assert list(temporary.iterdir()) == []
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import warnings
 
 import pytest
 
@@ -276,3 +277,46 @@ def test_a_line_that_only_the_parser_of_the_columns_refuses_is_found(tmp_path, m
     rows = [{"text": "first"}, *({"text": "bad", f"key_{n}": n} for n in range(3)), {"text": "good"}]
     bad, texts = read_rows(tmp_path / "in.jsonl", rows, monkeypatch)
     assert len(bad) == 3 and texts == ["first", "good"]
+
+
+PLAIN_ROW = '{"id": 1, "text": "x"}\n'
+
+
+def row_with_lists(name, levels, rest='"id": 2, '):
+    return f'{{{rest}"{name}": {"[" * levels}{"]" * levels}}}\n'
+
+
+@pytest.mark.parametrize(
+    ("rows", "column", "more"),
+    [
+        (PLAIN_ROW + row_with_lists("m", 101), "m", {}),
+        (PLAIN_ROW + row_with_lists("text", 101), "text", {}),
+        (PLAIN_ROW + row_with_lists("m", 5_000), "m", {}),
+        (PLAIN_ROW + row_with_lists("text", 5_000), "text", {}),
+        (PLAIN_ROW * 3_000 + row_with_lists("m", 200), "m", {}),
+        (PLAIN_ROW * 3_000 + row_with_lists("text", 200), "text", {}),
+        (PLAIN_ROW + row_with_lists("m", 5_000), "m", {"dtype": {"m": "string"}}),
+        (PLAIN_ROW + '{"id": 2, "m": ' + '{"a": ' * 300 + "1" + "}" * 301 + "\n", "m", {}),
+    ],
+)
+def test_values_that_nest_too_deeply_do_not_ask_for_a_type(tmp_path, rows, column, more):
+    (tmp_path / "a.jsonl").write_text(rows)
+    with pytest.raises((SchemaError, BadRowError), match=r"levels deep") as caught:
+        read_jsonl(tmp_path / "a.jsonl", **more).compute()
+    said = str(caught.value)
+    assert repr(column) in said
+    assert "dtype=" not in said
+    assert isinstance(caught.value, BadRowError if more else SchemaError)
+    good = rows.count(PLAIN_ROW)  # both ways out help
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(read_jsonl(tmp_path / "a.jsonl", on_bad_rows="quarantine", **more).compute()) == good
+    assert len(read_jsonl(tmp_path / "a.jsonl", columns=["id"]).compute()) == good + 1
+
+
+def test_a_file_of_rows_that_nest_too_deeply_is_read_without_them(tmp_path):
+    (tmp_path / "a.jsonl").write_text(row_with_lists("m", 5_000) * 2)
+    said = r"it nests 5,000 levels deep; name other columns with columns=, and their types with dtype="
+    with pytest.raises(BadRowError, match=said):
+        read_jsonl(tmp_path / "a.jsonl")
+    assert read_jsonl(tmp_path / "a.jsonl", columns=["id"], dtype={"id": "int64"}).compute()["id"].tolist() == [2, 2]

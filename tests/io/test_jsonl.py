@@ -402,3 +402,14 @@ def test_data_after_the_compressed_data_is_one_bad_row_and_the_rows_are_kept(tmp
     }
     with pytest.warns(UserWarning, match="other data follow the compressed data"):
         assert len(table.compute()) == 6_000
+
+
+@pytest.mark.parametrize(
+    ("count", "suffix", "said"), [(200_000, "", "at least "), (30_000, "", ""), (30_000, ".gz", "at least ")]
+)
+def test_columns_of_a_row_are_counted_only_where_it_was_read_whole(tmp_path, count, suffix, said):
+    row = json.dumps({f"k{place}": 0 for place in range(count)}).encode()
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(gzip.compress(row) if suffix else row)
+    number = r"\d\d,\d\d\d" if said and not suffix else f"{count:,}"
+    with pytest.raises(SchemaError, match=f"the files have {said}{number} columns, but a table can have 20,000"):
+        read_jsonl(tmp_path)

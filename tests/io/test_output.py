@@ -5,17 +5,19 @@ import datetime as dt
 import json
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from curator_df.core.files.storage import Folder
-from curator_df.errors import ParameterError
+from curator_df.core.ranges.blocks import block_bytes
+from curator_df.errors import ParameterError, SchemaError
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output import files as output
 from curator_df.io.output.files import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns
-from curator_df.io.output.write import ParquetFormat, write_jsonl
+from curator_df.io.output.write import ParquetFormat, write_jsonl, write_parquet
 from curator_df.io.parquet.reader import read_parquet
 from tests.core.runner.fake_client import inline_cluster
 
@@ -144,6 +146,46 @@ def test_the_schema_of_many_columns_is_that_of_each(monkeypatch):
         monkeypatch.setattr(output, "FEW_COLUMNS", 10**6)
         assert found.equals(arrow_schema(wide))
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_run_makes_no_series_of_each_column(tmp_path, monkeypatch, suffix):
+    row = {f"column_{place}": place if place % 2 else f"text {place}" for place in range(1_000)}
+    (tmp_path / "a.jsonl").write_text(5 * (json.dumps(row) + "\n"))
+    pq.write_table(pa.Table.from_pylist([row] * 5), tmp_path / "a.parquet")
+    read, write = (read_jsonl, write_jsonl) if suffix == "jsonl" else (read_parquet, write_parquet)
+    made, box = [], pd.DataFrame._box_col_values
+    with inline_cluster():
+        monkeypatch.setattr(pd.DataFrame, "_box_col_values", lambda *args: made.append(1) or box(*args))
+        receipt = write(read(tmp_path / f"a.{suffix}"), tmp_path / "out")
+    assert receipt.rows_written == 5
+    assert len(made) < 1_000
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_wide_blocks_become_the_same_table(monkeypatch, count):
+    columns = [
+        pd.Series(["a", None], dtype="string[pyarrow]"),
+        pd.Series(["a", None], dtype="string[python]"),
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series([1.5, np.nan]),
+        pd.Series([1.5, np.nan], dtype=pd.ArrowDtype(pa.float64())),
+        pd.Series([True, False]),
+        pd.Series(["a", None], dtype="category"),
+        pd.Series([{"a": [1]}, None], dtype=pd.ArrowDtype(pa.struct([("a", pa.list_(pa.int8()))]))),
+        pd.Series([pd.Timestamp(0, tz="UTC"), None]),
+        pd.Series([pd.Timestamp(0), None]),
+        pd.Series([pd.Period("2020-01", "M"), None]),
+        pd.Series([pd.Interval(0, 1), None]),
+        pd.Series([["a", "list"], None], dtype=object),
+    ]
+    block = pd.DataFrame({f"column {place}": column for place, column in enumerate(columns * count)})
+    schema = pa.Schema.from_pandas(block, preserve_index=False).remove_metadata()
+    expected = pa.Table.from_pandas(block, schema=schema, preserve_index=False)
+    assert output.to_table(block, schema).equals(expected)
+    assert block_bytes(block) == block.memory_usage(index=False).sum() + 16
+    with pytest.raises(SchemaError, match="does not have the announced columns"):
+        output.to_table(block.assign(**{"column 2": ["text", None]}), schema)
 
 
 def test_many_columns_are_written_as_they_were_read(tmp_path):

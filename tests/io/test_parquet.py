@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curator_df.core.host_blocks import pandas_block
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import ColumnError, CorruptFileError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io import frames
@@ -253,6 +254,36 @@ def test_two_columns_of_one_name_are_an_error(tmp_path):
         read_parquet(tmp_path)
 
 
+@pytest.mark.parametrize("inside", ["the column", "a list", "a map", "an object"])
+@pytest.mark.parametrize("is_later", [False, True], ids=["first file", "later file"])
+def test_two_fields_of_one_name_are_an_error_and_other_columns_are_read(tmp_path, monkeypatch, inside, is_later):
+    def nested(*names):
+        values = pa.StructArray.from_arrays([pa.array([number]) for number, _ in enumerate(names)], names=[*names])
+        if inside == "a list":
+            return pa.ListArray.from_arrays([0, 1], values)
+        if inside == "a map":
+            return pa.MapArray.from_arrays([0, 1], ["key"], values)
+        return pa.StructArray.from_arrays([values], names=["deep"]) if inside == "an object" else values
+
+    monkeypatch.setattr(footers, "ALL_FOOTERS", 1)
+    monkeypatch.setattr(footers, "SPREAD_FOOTERS", 1)
+    for place, names in enumerate([["a", "b"], ["a", "a"]] if is_later else [["a", "a"]]):
+        pq.write_table(pa.table({"id": [place], "meta": nested(*names)}), tmp_path / f"{place}.parquet")
+    said = rf"{len(list(tmp_path.iterdir())) - 1}\.parquet' has a column 'meta' whose objects have two fields named 'a'.*columns="
+    with pytest.raises(SchemaError, match=said):
+        read_parquet(tmp_path).compute()
+    assert read_parquet(tmp_path, columns=["id"]).compute()["id"].tolist() == list(range(1 + is_later))
+
+
+def test_types_of_columns_that_are_not_read_do_not_matter(tmp_path):
+    pq.write_table(pa.table({"id": [1], "meta": ["text"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [2], "meta": [[1]]}), tmp_path / "b.parquet")
+    with pytest.raises(SchemaError, match="'meta'"):
+        read_parquet(tmp_path)
+    assert read_parquet(tmp_path, columns=["id"]).compute()["id"].tolist() == [1, 2]
+    assert read_parquet(tmp_path, columns="id").compute()["id"].tolist() == [1, 2]
+
+
 def wide(columns):
     """Return a table with many columns and two rows."""
     return {f"c{place}": [place, place + 1] for place in range(columns)}
@@ -268,6 +299,33 @@ def test_thousands_of_columns_are_read_in_little_memory(tmp_path):
         assert next(batches).num_columns == 3000
         assert pool.bytes_allocated() - before < 150_000_000  # 256 kB for each were 770 MB
     assert read_parquet(path).compute().iloc[1].tolist() == list(range(1, 3001))
+
+
+def test_a_block_without_rows_has_the_types_of_one_with_rows(tmp_path):
+    fields = {
+        "number": pa.int16(),
+        "text": pa.string(),
+        "long": pa.large_string(),
+        "list": pa.list_(pa.int8()),
+        "object": pa.struct([("day", pa.date32())]),
+        "time": pa.timestamp("us", "UTC"),
+        "kind": pa.dictionary(pa.int32(), pa.string()),
+        "nothing": pa.null(),
+        "share": pa.float32(),
+        "again": pa.float32(),
+        "is": pa.bool_(),
+        "price": pa.decimal128(5, 2),
+    }
+    schema = pa.schema(fields)
+    expected = pandas_block(schema.empty_table())
+    expected.index = pd.Index([], dtype="int64", name="address")
+    for _ in range(2):
+        found = frames.empty_block(schema)
+        pd.testing.assert_frame_equal(found, expected)
+        found["number"] = "text"  # changes neither another column nor the next block
+        found["again"] += 1
+        assert found["share"].dtype == "Float32"
+    assert frames.empty_block(pa.schema([])).shape == (0, 0)
 
 
 def test_too_many_columns_are_refused_with_the_number(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from curator_df.kernels.pii import kinds as pii_kinds
 from curator_df.kernels.pii.kinds import KINDS, finders, is_card_number, is_iban
 from curator_df.kernels.pii.redaction import RedactionSettings, find_in_text, redact_texts
 
@@ -299,3 +300,40 @@ def test_check_digits():
     assert is_card_number("378282246310005") and not is_card_number("378282246310006")
     assert not is_card_number("79927398713")  # right check digit, no issuer
     assert is_iban("DE89370400440532013000") and not is_iban("DE8937040044053201300")
+
+
+LETTERS = "aB3" * 20
+KEYS = [
+    f"-----BEGIN RSA PRIVATE KEY-----{LETTERS}-----END RSA PRIVATE KEY-----",
+    f"eyJ{LETTERS}.eyJ{LETTERS}.{LETTERS}",
+    *(f"{head}{'ABCD2345' * 2}" for head in ("AKIA", "ASIA", "ABIA", "ACCA")),
+    *(f"gh{kind}_{LETTERS}" for kind in "pousr"),
+    *(f"xox{kind}-{LETTERS}" for kind in "abeoprs"),
+    *(f"{kind}k_{stage}_{LETTERS}" for kind in "rs" for stage in ("live", "test")),
+    *(f"sk-{maker}{LETTERS}" for maker in ("", "ant-", "proj-", "svcacct-", "or-")),
+    *(f"{head}{LETTERS}" for head in ("github_pat_", "glpat-", "hf_", "pypi-AgE")),
+    f"AIza{LETTERS[:35]}",
+    f"npm_{LETTERS[:36]}",
+    f"SG.{LETTERS}.{LETTERS}",
+    *(
+        f"{owner}{between}{what}={LETTERS}"
+        for owner in ("api", "Access", "secret", "AUTH", "private", "client")
+        for between in ("", "_", "-")
+        for what in ("key", "Secret", "TOKEN")
+    ),
+    *(f"{label}: {LETTERS}" for label in ("secret", "Token", "PASSWD", "password")),
+    f"Bearer {LETTERS}",
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_form_of_a_key_is_found_by_the_hint_that_precedes_the_search(key):
+    text = f"x {key} x"
+    plain = [match.span("labeled" if match["labeled"] else 0) for match in pii_kinds._KEYS.finditer(text)]
+    assert plain
+    assert list(finders()["key"].find(text)) == plain
+
+
+def test_a_text_without_a_hint_of_a_key_is_not_searched(monkeypatch):
+    monkeypatch.setattr(pii_kinds, "_KEYS", None)
+    assert list(finders()["key"].find(f"see {LETTERS} and /usr/lib/{LETTERS}")) == []

@@ -306,6 +306,8 @@ def test_vectors_that_cannot_be_compared_are_kept_and_counted_by_cause(tmp_path,
     [said] = [line for line in receipt.advice if "NaN or infinity" in line]
     assert "4 rows have a vector with NaN or infinity" in said and "at offset 3 of input file 0" in said
     assert "4 not finite vectors" in str(receipt.exchanges[0])
+    found = cdf.read_receipt(cdf.find_semantic_duplicates(docs, dimensions=2, workdir=tmp_path / "groups"))
+    assert said in found.advice
 
 
 def test_numbers_beyond_those_of_float32_are_compared_as_others_are(tmp_path):

@@ -94,6 +94,8 @@ def fork(branches: Sequence[Branch]) -> Fork:
         If they do not begin with the same input.
     """
     first, *others = branches = [_with_address_users(branch) for branch in branches]
+    if not others:
+        return _joined(first.program.source, len(first.program.steps), branches)
     for other in others:
         _require_same_input(first, other)
     columns = [list(branch.program.source.meta.columns) for branch in branches]

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 
 import dask
 import dask.dataframe as dd
+import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 from dask.dataframe.dask_expr._expr import Expr, MapPartitions, Projection, _DelayedExpr
 from dask.dataframe.dask_expr.io import FromMap
+from dask.dataframe.dispatch import make_meta_dispatch
 
 import curator_df.core.percentiles  # noqa: F401 - Dask computes percentiles of our columns wherever a table is known
 from curator_df.core.backend import is_on_device
@@ -42,6 +44,25 @@ from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.ranges.stream_parts import Parts, PartSource
 from curator_df.errors import ExpressionError
+
+
+class EmptyTable:
+    """Block without rows, as an operand of a Dask expression: Dask neither copies its columns nor hashes their content.
+
+    Either takes about 0.1 ms for each column, and a table of 10,000 columns is planned several times.
+    """
+
+    def __init__(self, block: Any) -> None:
+        self.block = block
+
+    def __dask_tokenize__(self) -> Any:
+        dtypes = list(self.block.dtypes)
+        kinds = {dtype: number for number, dtype in enumerate(dict.fromkeys(dtypes))}
+        index = (self.block.index.name, self.block.index.dtype)
+        return ("curator_df.EmptyTable", list(self.block.columns), [kinds[dtype] for dtype in dtypes], [*kinds], index)
+
+
+make_meta_dispatch.register(EmptyTable, lambda table, index=None: table.block)  # noqa: ARG005 - as Dask calls it
 
 
 @dataclass(frozen=True)
@@ -251,8 +272,9 @@ def _with_set_up(expression: Expr) -> Expr:
 
 
 def _placeholder(meta: Any) -> Expr:
+    operand = EmptyTable(meta) if isinstance(meta, pd.DataFrame) else meta
     with dask.config.set({"dataframe.convert-string": False}):
-        return dd.from_map(_no_block, [0], meta=meta, label="block").expr
+        return dd.from_map(_no_block, [0], meta=operand, label="block").expr
 
 
 def _no_block(_: int) -> Any:

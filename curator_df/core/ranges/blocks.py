@@ -16,6 +16,7 @@ import dask
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import new_collection
 
+from curator_df.core.backend import is_on_device
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.process_cache import outside_of_runs
 from curator_df.core.memory.resources import NO_LIMITS, Resources
@@ -196,7 +197,12 @@ class BlockKernel(Action):
 def block_bytes(block: Any) -> int:
     """Return the bytes of a block's columns, plus 8 for the address of each row."""
     # The index is not queried, because pandas would build a lookup engine: 2.1 ms against 0.4 ms for a block of 16 MB.
-    return int(block.memory_usage(index=False).sum()) + 8 * len(block)
+    if is_on_device(block):
+        return int(block.memory_usage(index=False).sum()) + 8 * len(block)
+    # Not memory_usage() of the block, which makes a Series of each column: 110 ms -> 20 ms for 10,000 columns.
+    arrays = block._iter_column_arrays()
+    sizes = (each.memory_usage() if hasattr(each, "memory_usage") else each.nbytes for each in arrays)
+    return int(sum(sizes)) + 8 * len(block)
 
 
 def map_blocks(df: Any, kernel: BlockKernel, *, meta: Any) -> Any:

@@ -134,8 +134,10 @@ class Journal:
         buffer = io.BytesIO()
         np.save(buffer, ranges.table)
         self.folder.write(f"{JOURNAL_FOLDER}/ranges.npy", buffer.getvalue())
-        plan = {"format": FORMAT, "run": uuid.uuid4().hex, **dataclasses.asdict(identity)}
-        self.folder.write(f"{JOURNAL_FOLDER}/plan.json", json.dumps(plan, indent=1).encode())
+        plan = {"format": FORMAT, "run": uuid.uuid4().hex, **vars(identity)}
+        # A line for each entry: with indent=, Python's own encoder writes it, which takes 0.2 s for 10,000 columns.
+        lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in plan.items())
+        self.folder.write(f"{JOURNAL_FOLDER}/plan.json", f"{{\n{lines}\n}}\n".encode())
 
     @property
     def is_started(self) -> bool:

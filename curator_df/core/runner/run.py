@@ -25,6 +25,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.ranges.journal import (
+    Identity,
     Journal,
     OnExisting,
     check_output,
@@ -179,7 +180,11 @@ def run_branches(
             check_output(journal, branch.sink, on_existing)
         for home in homes:
             home.check(on_existing)
-        found = [open_run(journal, branch.sink, identity_of(branch), on_existing) for journal, branch in pairs]
+        identities = [identity_of(branch) for branch in branches]
+        found = [
+            open_run(journal, branch.sink, identity, on_existing)
+            for (journal, branch), identity in zip(pairs, identities, strict=True)
+        ]
         if on_existing == "overwrite":
             for home in homes:
                 home.empty()
@@ -187,7 +192,8 @@ def run_branches(
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
         if waiting:
             joined = fork([branches[number] for number in waiting])
-            ranges = _pin([(*pairs[number], found[number][0]) for number in waiting], joined.source)
+            pinned = [(pairs[number][0], identities[number], found[number][0]) for number in waiting]
+            ranges = _pin(pinned, joined.source)
             for home in homes:
                 home.claim()
             plan = plan_fork(joined, session.layout)
@@ -207,7 +213,7 @@ def run_branches(
         return [receipt for receipt in receipts if receipt is not None]
 
 
-def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Source) -> Ranges:
+def _pin(outputs: Sequence[tuple[Journal, Identity, Ranges | None]], source: Source) -> Ranges:
     """Return the ranges of a run, from the interrupted one if there is one, and start the new journals."""
     pinned = [(journal, ranges) for journal, _, ranges in outputs if ranges is not None]
     chosen = pinned[0][1] if pinned else source.cut(range_bytes(source))
@@ -217,9 +223,9 @@ def _pin(outputs: Sequence[tuple[Journal, Branch, Ranges | None]], source: Sourc
                 f"the runs in {pinned[0][0].folder.url} and {journal.folder.url} have split the same input differently, "
                 "so one pass cannot continue both. Resume them one after the other"
             )
-    for journal, branch, begun in outputs:
+    for journal, identity, begun in outputs:
         if begun is None:
-            journal.start(identity_of(branch), chosen)
+            journal.start(identity, chosen)
     return chosen
 
 

@@ -224,7 +224,7 @@ class _StoppedError(Exception):
 class _Output:
     """Output of one branch for a range: files, rejects, quarantined rows. Nothing is visible before `commit`."""
 
-    def __init__(self, branch: Branch, attempt: Attempt, manifest: Manifest) -> None:
+    def __init__(self, branch: Branch, columns: list[str] | None, attempt: Attempt, manifest: Manifest) -> None:
         number, program = attempt.piece.number, branch.program
         self.branch, self.manifest = branch, manifest
         self._set_aside = branch.sink.folder if branch.set_aside is None else branch.set_aside
@@ -237,12 +237,12 @@ class _Output:
             except BaseException:
                 self.writer.discard()
                 raise
-        self._columns = list(program.source.meta.columns)
+        self._columns = columns
         self._visible: list[tuple[Folder, FileRecord]] = []
 
     def select(self, block: Any) -> Any:
         """Return a block that was read with the columns that this branch reads."""
-        return block if list(block.columns) == self._columns else block[self._columns]
+        return block if self._columns in (None, list(block.columns)) else block[self._columns]
 
     def write(self, block: Any) -> None:
         """Write rows that passed every step."""
@@ -296,7 +296,9 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
             if attempt.piece.number not in branch.finished:
                 part = Manifest(manifest.number, block_bytes=manifest.block_bytes) if outputs else manifest
                 part.branch = place
-                outputs.append(_Output(branch, attempt, part))
+                is_only = len(job.fork.branches) == 1  # the source has then the columns of its program
+                columns = None if is_only else list(branch.program.source.meta.columns)
+                outputs.append(_Output(branch, columns, attempt, part))
         manifest.others = [output.manifest for output in outputs[1:]]
         _stream_into(outputs, job, attempt, manifest, log)
         try:

@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from curator_df.io.formats import levels_of_fields
 from curator_df.io.jsonl.lines import Bytes
 from curator_df.io.jsonl.scalars_as_text import GROWTH, ScalarsAsText
 from curator_df.io.jsonl.scan import Lines
-from curator_df.io.jsonl.schema import MOST_LEVELS, shorten
+from curator_df.io.jsonl.schema import shorten
 
 PARSE_BYTES = 1 << 20
 """Bytes that pyarrow.json parses at once, or the longest line if that is longer."""
@@ -37,7 +38,6 @@ RELEASE_SECONDS = 1.0
 """Seconds to wait for Arrow to release parsed bytes."""
 NOT_AN_OBJECT = "it is not one JSON object on one line"
 REASON_CHARACTERS = 200
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:]')
 _POSITION = re.compile(r"^JSON parse error: | in row \d+$")
 
 
@@ -45,7 +45,7 @@ _POSITION = re.compile(r"^JSON parse error: | in row \d+$")
 class Failure:
     """Reason why a line has no row."""
 
-    kind: Literal["syntax", "type", "unknown", "deep"]
+    kind: Literal["syntax", "type", "unknown"]
     """Kind of failure: the JSON is broken; a value does not fit its column; a field is not in the schema; or it nests too deep
     to be read."""
     reason: str
@@ -205,24 +205,8 @@ def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: S
 
 def _unknown_among(raw: bytes, schema: pa.Schema) -> Failure:
     """Return the first field of a line that the schema does not have, without recursion into lists and objects."""
-    depth = deepest = 0
-    last: bytes = b""
-    unknown: str | None = None
-    for token in _TOKEN.findall(raw):
-        if token in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token in b"}]":
-            depth -= 1
-        elif token == b":" and depth == 1 and unknown is None:
-            name = json.loads(last)
-            unknown = None if name in schema.names else name
-        last = token
+    unknown = next((name for name in levels_of_fields(raw) if name not in schema.names), None)
     words = "a field inside a column" if unknown is None else f"the field {shorten(unknown)!r}"
-    if deepest > MOST_LEVELS:
-        return Failure(
-            "deep", f"{words} is not among the columns, and the row nests {deepest:,} levels deep", unknown or ""
-        )
     return Failure("unknown", f"{words} is not among the columns", unknown or "")
 
 

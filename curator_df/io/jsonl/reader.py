@@ -27,13 +27,13 @@ from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.device_transfer import require_gpu
 from curator_df.io.folder_columns import beside_files
-from curator_df.io.formats import why_no_row, wide_encoding
+from curator_df.io.formats import MOST_LEVELS, levels_of_fields, why_no_row, wide_encoding
 from curator_df.io.frames import (
     check_address_space,
     chosen_columns,
     empty_block,
     schema_with_source,
-    source_fields,
+    with_source_fields,
 )
 from curator_df.io.jsonl.blocks import ChunkReader
 from curator_df.io.jsonl.lines import Part, read_chunks
@@ -104,7 +104,7 @@ class JsonlSource:
     @property
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
-        return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
+        return empty_block(with_source_fields(self.schema, self.source_columns))
 
     @property
     def as_text(self) -> tuple[str, ...]:
@@ -238,16 +238,22 @@ class JsonlSource:
         """Make the error for a line without a row."""
         where = f"{row.path!r}, line {row.line:,} (byte {row.offset:,})"
         shown = f"It begins {row.raw[:SHOWN_BYTES]!r}."
+        levels = {} if failure.kind == "syntax" else levels_of_fields(row.raw)
+        deepest = levels.get(failure.column, 0) if failure.column else max(levels.values(), default=0)
+        if deepest > MOST_LEVELS:  # which no type can hold
+            is_new = failure.kind == "unknown"
+            column = shorten(failure.column)
+            reason = f"{failure.reason}, and has a" if is_new else f"the column {column!r} has a"
+            error = BadRowError if failure.column in self.given else SchemaError
+            return error(
+                f"{where}: {reason} value that nests {deepest:,} levels deep, but a column can have {MOST_LEVELS}. {shown} "
+                "Leave it out by choosing other columns with columns=, or quarantine such rows with on_bad_rows='quarantine'"
+            )
         if failure.kind == "unknown":
             return SchemaError(
                 f"{where}: {failure.reason}, which come from the first lines of up to {HEAD_FILES} files. {shown} "
                 f"Add it with dtype={{{shorten(failure.column)!r}: ...}}, or choose the columns to read with columns=; other "
                 "fields are then ignored"
-            )
-        if failure.kind == "deep":
-            return SchemaError(
-                f"{where}: {failure.reason}. {shown} Leave it out by choosing other columns with columns=, or quarantine such "
-                "rows with on_bad_rows='quarantine'"
             )
         if failure.kind == "type" and failure.column not in self.given and failure.column in self.origins:
             origin = self.listing.paths[self.origins[failure.column]]
@@ -375,7 +381,7 @@ def read_jsonl(
     later = ". Set the type of a column that occurs later with dtype="
     if not schema.names and columns:
         later = f": {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"
-    chosen = chosen_columns(schema, columns, "read_jsonl", later)
+    chosen = chosen_columns(schema, columns, "read_jsonl", later, are_all=_heads_are_all(listing))
     schema = pa.schema([schema.field(name) for name in chosen])
     source = JsonlSource(
         listing=listing,
@@ -458,6 +464,12 @@ def _heads(listing: Listing, *, quarantines: bool) -> list[tuple[int, bytes]]:
     """Return the first bytes of files spread over the listing, each after the number of its file."""
     numbers = np.unique(np.linspace(0, len(listing) - 1, min(HEAD_FILES, len(listing))).astype(np.int64))
     return [(number, _head(listing, number, quarantines)) for number in numbers.tolist()]
+
+
+def _heads_are_all(listing: Listing) -> bool:
+    """Tell whether the first bytes of some files are all bytes of all files."""
+    is_small = len(listing) <= HEAD_FILES and not (len(listing) and listing.sizes.max() > HEAD_BYTES)
+    return is_small and not any(is_compressed(path) for path in listing.paths)
 
 
 def _rows(heads: Sequence[tuple[int, bytes]]) -> list[tuple[int, list[tuple[int, dict[str, Any]]]]]:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.io.formats import MOST_LEVELS
 
 TEXT = pa.large_string()
 """Type of strings in a block: offsets of 64 bits, so that a long row or a large block fits."""
@@ -25,8 +26,6 @@ NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 """Number types; the first that holds all numbers of a column is used."""
 MOST_EXACT = 1 << 53
 """Largest number up to which every whole number keeps all its digits in float64."""
-MOST_LEVELS = 100
-"""Maximum nesting depth of lists and objects in a column; pyarrow and pandas walk types by recursion."""
 SHOWN_NAME, SHOWN_TYPE = 80, 200
 """Maximum characters of a name and of a type in a message."""
 Place = tuple[int, int]
@@ -377,6 +376,10 @@ def _conflict_error(name: str, conflict: Conflict, path: Callable[[int], str], q
     found = " and ".join(f"{shown} in line {line:,} of {path(file)!r}" for shown, (file, line) in conflict.values)
     name, where = shorten(name), f" (at {shorten(name + conflict.path)!r})" if conflict.path else ""
     keeps = ""
+    if len(conflict.values) == 1:  # nested too deeply, for which there is no type
+        aside = "" if quarantines else "quarantine such rows with on_bad_rows='quarantine', or "
+        way_out = f"{aside}leave the column out with columns="
+        return SchemaError(f"the column {name!r} has {found}{where}. {way_out[0].upper()}{way_out[1:]}")
     if not conflict.path:
         keeps = " ('string' reads numbers literally; other rows that do not fit are then bad rows)"
     aside = "" if quarantines else ", quarantine the rows that do not fit with on_bad_rows='quarantine'"

@@ -250,15 +250,19 @@ def _schema_by_dtypes(meta: Any) -> pa.Schema | None:
         return None
     if any(isinstance(dtype, np.dtype) and dtype.hasobject for dtype in dtypes):  # the values tell
         return None
-    place_of = {dtype: place for place, dtype in enumerate(dtypes)}
+    distinct = {id(dtype): (dtype, place) for place, dtype in enumerate(dtypes)}  # hashing a pandas dtype takes 10 us
+    place_of = dict(distinct.values())
     known = pa.Schema.from_pandas(meta.iloc[:, list(place_of.values())], preserve_index=False)
     types = dict(zip(place_of, known.types, strict=True))
-    return pa.schema([(name, types[dtype]) for name, dtype in zip(names, dtypes, strict=True)])
+    type_of = {number: types[dtype] for number, (dtype, _) in distinct.items()}
+    return pa.schema([(name, type_of[id(dtype)]) for name, dtype in zip(names, dtypes, strict=True)])
 
 
 def to_table(block: Any, schema: pa.Schema) -> pa.Table:
     """Convert a block to an Arrow table of exactly this schema; text is not copied."""
     try:
+        if len(schema) > FEW_COLUMNS and list(block.columns) == schema.names:
+            return pa.Table.from_arrays(_columns_of(block, schema), schema=schema)
         return pa.Table.from_pandas(block, schema=schema, preserve_index=False, nthreads=1).replace_schema_metadata(
             None
         )
@@ -269,6 +273,15 @@ def to_table(block: Any, schema: pa.Schema) -> pa.Table:
             f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. A function of map_partitions must return its "
             "meta"
         ) from exc
+
+
+def _columns_of(block: Any, schema: pa.Schema) -> list[Any]:
+    """Return the columns of a wide block in Arrow: `pyarrow.Table.from_pandas` takes nine times as long, 0.5 s for 10,000."""
+    columns = []
+    for place, (values, kind) in enumerate(zip(block._iter_column_arrays(), schema.types, strict=True)):
+        is_plain = isinstance(values, np.ndarray) or hasattr(values, "__arrow_array__")
+        columns.append(pa.array(values if is_plain else block.iloc[:, place], kind, from_pandas=True))
+    return columns
 
 
 def require_partition_columns(df: Any, operator: str, partition_on: str | list[str] | None) -> tuple[str, ...]:

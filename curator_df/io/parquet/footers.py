@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, NoReturn
@@ -326,8 +326,12 @@ def _rounds_decimals(kind: pa.DataType, widened_to: pa.DataType) -> bool:
     return False
 
 
-def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.Schema, dict[str, int]]:
+def find_schema(
+    listing: Listing, given: Mapping[str, pa.DataType], wanted: Container[str] | None = None
+) -> tuple[pa.Schema, dict[str, int]]:
     """Unify the schemas of the first and of spread files, or of all when they are few.
+
+    ``wanted`` has the columns to read; the types of others do not matter, and those of the first file are returned.
 
     Returns
     -------
@@ -349,6 +353,11 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
                 "again with other names"
             )
         for item in schema:
+            if wanted is not None and item.name not in wanted:
+                types.setdefault(item.name, item.type)
+                origins.setdefault(item.name, number)
+                continue
+            require_unlike_names(listing, number, item)
             before = types.get(item.name, pa.null())
             kind = given.get(item.name) or item.type
             try:
@@ -365,6 +374,23 @@ def find_schema(listing: Listing, given: Mapping[str, pa.DataType]) -> tuple[pa.
         for name, kind in types.items()
     }
     return pa.schema(list(final.items())), origins
+
+
+def require_unlike_names(listing: Listing, number: int, field: pa.Field) -> None:
+    """Raise `SchemaError` for a column whose objects have two fields of one name: Python objects would show one of them."""
+    if (twice := _twice_inside(field.type)) is not None:
+        raise SchemaError(
+            f"{listing.paths[number]!r} has a column {field.name!r} whose objects have two fields named {twice!r}, but an "
+            "object can have only one. Leave the column out with columns=, or write the file again with other names"
+        )
+
+
+def _twice_inside(kind: pa.DataType) -> str | None:
+    """Return the name that two fields of an object, in a type at any depth, share; None if there is none."""
+    fields = [kind.field(place) for place in range(kind.num_fields)]
+    if pa.types.is_struct(kind) and len({field.name for field in fields}) < len(fields):
+        return str(Counter(field.name for field in fields).most_common(1)[0][0])
+    return next((found for field in fields if (found := _twice_inside(field.type)) is not None), None)
 
 
 def type_change(

@@ -35,9 +35,9 @@ from curator_df.io.frames import (
     empty_block,
     in_one_piece,
     schema_with_source,
-    source_fields,
     to_block,
     with_source,
+    with_source_fields,
 )
 from curator_df.io.jsonl.reader import OnBadRows
 from curator_df.io.jsonl.schema import Dtypes, requested_types
@@ -47,6 +47,7 @@ from curator_df.io.parquet.footers import (
     find_schema,
     open_parquet,
     plain_schema,
+    require_unlike_names,
     row_groups,
     type_change,
     widened,
@@ -100,7 +101,7 @@ class ParquetSource:
     @property
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
-        return empty_block(pa.schema([*self.schema, *source_fields(self.source_columns)]))
+        return empty_block(with_source_fields(self.schema, self.source_columns))
 
     @property
     def asked(self) -> Mapping[str, Any]:
@@ -291,6 +292,7 @@ class ParquetSource:
                         "read with columns="
                     )
                 continue
+            require_unlike_names(self.listing, number, item)
             kind = expected[item.name]
             if item.name in self.given or kind.equals(item.type):
                 continue
@@ -435,7 +437,8 @@ def read_parquet(
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_parquet")
     given = requested_types(dtype)
-    schema, origins = find_schema(listing, given)
+    wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    schema, origins = find_schema(listing, given, wanted)
     selects = columns is not None
     columns, in_folders = beside_files(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_parquet")

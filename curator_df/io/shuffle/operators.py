@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,8 +29,10 @@ from curator_df.core.planning.plan import plan_fork
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
+from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import current_session
+from curator_df.core.sizes import show_count
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.io.output.files import FileSink
@@ -107,7 +110,8 @@ def shuffle_rows(
 
     The order is that of a hash of each row's address and the seed, so it does not depend on blocks, memory, workers or
     a resume. It changes when the list of input files changes. What the preceding steps did to rows, and the quarantined
-    rows, are in ``_curator/before/rows`` below the output folder: pass that folder to `read_receipt`.
+    rows, are in ``_curator/before/rows`` below the output folder: pass that folder to `read_receipt`. If rows were
+    quarantined, a warning and the advice in the output's receipt say so.
 
     Examples
     --------
@@ -295,21 +299,42 @@ def _shuffled(
         if shares is not None:
             chains = _to_shares(chains, shares, folder, on_error=on_error, on_oom=on_oom)
             source = replace(_planned(operator, chains), identity=source.identity, asked=source.asked)
-        stored = []
+        stored, remarks = [], []
         for home, (df, taken) in zip(homes, chains, strict=True):
             first = ShuffleSink(folder.below(home), taken, source.bits)
             done = run(df, first, on_existing="resume", on_error=on_error, on_oom=on_oom)
             stored.append(Stored(first.folder, _files_of(first.folder, done.ranges)))
-        run(
+            if done.rows_quarantined:
+                remarks.append(_quarantined(operator, taken, done))
+        written = run(
             _as_table(replace(source, stored=tuple(stored))),
             sink,
             on_existing="resume",
             on_error=on_error,
             on_oom=on_oom,
         )
+        _add_remarks(folder, written, remarks)
     for home in homes:
         folder.delete_tree(f"{home}/{ROWS}")
     return read_parquet(path, storage_options=storage_options)
+
+
+def _quarantined(operator: str, taken: Taken, done: Receipt) -> str:
+    """Return the remark that rows were quarantined in the first pass, whose receipt alone counts them."""
+    of = f" of the table {taken.table!r}" if taken.table else ""
+    return (
+        f"{operator} quarantined {show_count(done.rows_quarantined, 'row')}{of} in its first pass: {done.quarantine_folder} has "
+        f"the file, offset and reason of each. read_receipt({done.output!r}) returns the receipt of that pass"
+    )
+
+
+def _add_remarks(folder: Folder, receipt: Receipt, remarks: list[str]) -> None:
+    """Warn of rows that the output does not have, and put the same words into its receipt."""
+    if remarks:
+        with Journal(folder) as journal:
+            journal.finish(replace(receipt, advice=[*remarks, *receipt.advice]).to_json())
+    for remark in remarks:
+        warnings.warn(remark, UserWarning, stacklevel=4)
 
 
 def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, **how: Any) -> list[tuple[Any, Taken]]:

@@ -35,7 +35,7 @@ _FILES = frozenset((_FILE_ENDINGS + " " + _FILE_ENDINGS.upper()).split())
 _FILES_AND_DOMAINS = frozenset(("map", "mov", "zip"))
 _VERSION = re.compile(r"v?[0-9]+(?:\.(?:[0-9]+|x)[.+-]|-(?:alpha|beta|rc|pre|dev|next|canary)\b)", re.IGNORECASE)
 _DENSITY = re.compile(r"[0-9]+(?:\.[0-9]+)?x(?:[~_-][^.]{0,20})?\.", re.IGNORECASE)
-_EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?:{_LABEL}\.){{1,8}}({_TOP})(?!@)")
+_EMAIL = re.compile(rf"[{_NAME}](?<![{_NAME}%+].)[{_NAME}.%+-]{{0,63}}@(?=(.))(?:{_LABEL}\.){{1,8}}({_TOP})(?!@)")
 # First letter of names such as O'Neil.
 _APOSTROPHE = re.compile(rf"(?:(?<![{_NAME}.%+'-])|(?<![{_NAME}.%+'-])[{_NAME}][{_NAME}.%+-]{{0,30}}[._-])[Oo]'$")
 # Shared logins, and names of algorithms in the form of addresses (RFC 4251, section 6).
@@ -78,7 +78,6 @@ _SLICE_BEFORE = re.compile(r"[\w)\]]\[$")
 _CLOCK_LIKE = re.compile(r"\d{4}(?::\d\d){7}", re.ASCII)
 
 _SSN = re.compile(r"[0-8](?<![\w-].)\d\d-(?!00)\d\d-(?!0000)\d{4}(?![\w-])", re.ASCII)
-_SSN_LABELS = ("ssn", "social security")
 _LABELED_SSN = re.compile(
     r"(?i:(?<!\w)(?:ssn|social security(?: number| no)?)\b)[.:# ]{1,4}"
     r"(?P<labeled>(?!9)\d{3}(?P<gap>[ -]?)(?!00)\d\d(?P=gap)(?!0000)\d{4})(?![\w-])",
@@ -148,6 +147,32 @@ _KEYS = re.compile(
     r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?|(?<!\w)bearer )(?P<labeled>[\w./+~-]{19,511}[\w/+~-]={0,2})",
     re.ASCII,
 )
+# One of these is in every text with a key: they are found 5 times as fast as that `_KEYS` finds nothing.
+_KEY_HINTS = (
+    "-----BEGIN",
+    "eyJ",
+    "AKIA",
+    "ASIA",
+    "ABIA",
+    "ACCA",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "k_live_",
+    "k_test_",
+    "sk-",
+    "AIza",
+    "hf_",
+    "npm_",
+    "pypi-AgE",
+    "SG.",
+)
+_KEY_LABEL_HINTS = ("key", "secret", "token", "passw", "bearer")
 
 
 @dataclass(frozen=True)
@@ -166,9 +191,8 @@ def _emails(text: str) -> Spans:
     ended = 0
     for match in _EMAIL.finditer(text):
         start, stop = match.span()
-        is_odd = (
-            match[1] in _FILES or text[stop : stop + 1] in _ODD_AFTER or text[text.index("@", start) + 1] in _ODD_FIRST
-        )
+        first, ending = match.groups()
+        is_odd = first in _ODD_FIRST or ending in _FILES or text[stop : stop + 1] in _ODD_AFTER
         if is_odd and _names_nobody(text, start, stop):
             continue
         if start and text[start - 1] == "'" and (name := _APOSTROPHE.search(text, max(ended, start - 36), start)):
@@ -194,9 +218,12 @@ def _names_nobody(text: str, start: int, stop: int) -> bool:
 
 
 def _ips(text: str) -> Spans:
-    found = [match.span() for match in _IPV4.finditer(text) if _is_ipv4(text, *match.span())]
-    found += [match.span() for match in _IPV6.finditer(text) if _is_ipv6(text, *match.span())]
-    return iter(sorted(found, key=lambda span: (span[0], -span[1])))
+    found: list[tuple[int, int]] = []
+    if text.count(".") > 2:
+        found = [match.span() for match in _IPV4.finditer(text) if _is_ipv4(text, *match.span())]
+    if text.count(":") > 1 and (more := [m.span() for m in _IPV6.finditer(text) if _is_ipv6(text, *m.span())]):
+        return iter(sorted(found + more, key=lambda span: (span[0], -span[1])))
+    return iter(found)
 
 
 def _is_ipv4(text: str, start: int, stop: int) -> bool:
@@ -238,9 +265,9 @@ def _is_address(kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address], value
 def _ssns(text: str) -> Spans:
     found: list[tuple[int, int]] = []
     lowered = text.lower()
-    if any(label in lowered for label in _SSN_LABELS):
+    if "ssn" in lowered or "social security" in lowered:
         found = [match.span("labeled") for match in _LABELED_SSN.finditer(text)]
-    if "-" in text:
+    if text.count("-") > 1:
         found += [
             match.span()
             for match in _SSN.finditer(text)
@@ -252,6 +279,9 @@ def _ssns(text: str) -> Spans:
 
 def _keys(text: str) -> Spans:
     """Yield keys. They have a digit or many capitals; keys found only by a label such as ``token=`` have digits and letters."""
+    lowered = text.lower()
+    if not any(map(text.__contains__, _KEY_HINTS)) and not any(map(lowered.__contains__, _KEY_LABEL_HINTS)):
+        return
     for match in _KEYS.finditer(text):
         start, stop = match.span("labeled" if match["labeled"] else 0)
         value = text[start:stop]

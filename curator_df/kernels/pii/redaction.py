@@ -19,7 +19,6 @@ import pandas as pd
 from curator_df.kernels.edits.splices import Splice, splice_texts
 from curator_df.kernels.pii.entities import EntityFinder, Find, entities_in, located, rules_first
 from curator_df.kernels.pii.kinds import Finder, Kind, finders
-from curator_df.kernels.pii.phones import Spans
 from curator_df.kernels.pii.scan import next_suspect
 from curator_df.kernels.text.buffers import TextSpan
 
@@ -74,12 +73,13 @@ def find_in_text(text: str, chosen: dict[Kind, Finder], flags: int = -1) -> list
     """Return the findings in a text, in order and without overlaps: where two overlap, the kind listed first wins."""
     found: list[Found] = []
     for kind, finder in chosen.items():
-        if finder.flags & flags:
-            found = list(_merged(found, finder.find(text), kind))
+        if finder.flags & flags and (spans := list(finder.find(text))):
+            is_first = len(spans) == 1 and not found
+            found = [(*spans[0], kind)] if is_first else list(_merged(found, spans, kind))
     return found
 
 
-def _merged(found: list[Found], spans: Spans, kind: Kind) -> Iterator[Found]:
+def _merged(found: list[Found], spans: list[tuple[int, int]], kind: Kind) -> Iterator[Found]:
     """Yield the existing findings and, between them, the spans that do not overlap them."""
     position = free_from = 0
     for start, stop in spans:

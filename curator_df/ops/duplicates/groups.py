@@ -31,7 +31,7 @@ from curator_df.core.ranges.journal import Identity, Journal, difference
 from curator_df.core.ranges.parameter_digests import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.set_up import forget_run
-from curator_df.core.receipts.advice import rows_out_of_memory
+from curator_df.core.receipts.advice import advice, rows_out_of_memory
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.runner.events import RunStarted, run_events
 from curator_df.core.runner.live_panel import live_panel
@@ -280,7 +280,7 @@ def _finish(
         retries=dict(stages.retries),
         leaks=stages.leaks,
     )
+    receipt.advice = advice(receipt)
     if receipt.rows_out_of_memory:
-        receipt.advice = [rows_out_of_memory(receipt)]
-        warnings.warn(receipt.advice[0], UserWarning, stacklevel=4)
+        warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=4)
     journal.finish(receipt.to_json())
