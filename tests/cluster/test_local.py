@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
 import os
 import platform
 import resource
@@ -19,6 +20,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster.worker_processes import is_starting
+from curator_df.core.cluster_client import restart
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.memory.peak import tree_bytes
 from curator_df.core.runner.session import current_session
@@ -283,6 +285,41 @@ def test_the_client_imports_the_rest_while_workers_start_and_before_it_is_measur
     script.write_text(STARTS)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
     assert done.stdout == "[] True []\n"
+
+
+@pytest.fixture
+def late(cluster):
+    """The scheduler notices only after a second that a worker has ended, as it may on a busy machine."""
+    scheduler = cluster._local.scheduler
+    remove_worker = scheduler.remove_worker
+
+    async def remove_late(*arguments, **options):
+        await asyncio.sleep(1)
+        return await remove_worker(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scheduler, "remove_worker", remove_late)
+        patched.setitem(scheduler.handlers, "unregister", remove_late)
+        yield
+
+
+@pytest.mark.usefixtures("late")
+def test_after_a_restart_all_workers_are_new_although_the_scheduler_notices_late(cluster):
+    before = set(cluster.client.run(os.getpid).values())
+    cluster.client.restart(timeout=120)
+    found = set(cluster.client.run(os.getpid).values())
+    assert len(found) == len(before)
+    assert before.isdisjoint(found)
+
+
+@pytest.mark.usefixtures("late")
+def test_after_the_restart_of_one_worker_it_is_new_although_the_scheduler_notices_late(cluster):
+    before = cluster.client.run(os.getpid)
+    address, *_ = before
+    assert restart(cluster.client, address)
+    found = cluster.client.run(os.getpid)
+    assert len(found) == len(before)
+    assert address not in found
 
 
 def test_a_restarted_worker_has_a_limit_again(cluster):
