@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import logging
 import os
 import platform
 import resource
@@ -285,6 +286,22 @@ def test_the_client_imports_the_rest_while_workers_start_and_before_it_is_measur
     script.write_text(STARTS)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
     assert done.stdout == "[] True []\n"
+
+
+def log_an_error(dask_worker):
+    """Log an error as Dask does for a result that it cannot spill; return the kept text, and the kept frames."""
+    try:
+        {}["result"]
+    except KeyError:
+        logging.getLogger("distributed.worker").exception("Failed to spill")
+    record = dask_worker._deque_handler.deque[-1]
+    return dask_worker._deque_handler.format(record), record.exc_info
+
+
+def test_log_messages_of_workers_hold_no_frames(cluster):
+    for text, frames in cluster.client.run(log_an_error).values():
+        assert frames is None
+        assert "in log_an_error" in text
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import threading
 import time
@@ -113,10 +114,14 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         executor = worker.executors["default"]
         self._submit = executor.submit
         executor.submit = self.submit
+        for handler in kept_logs(worker):
+            handler.addFilter(without_frames)
 
     def teardown(self, worker: Any) -> None:
         """Restore the original submission of tasks."""
         worker.executors["default"].__dict__.pop("submit", None)
+        for handler in kept_logs(worker):
+            handler.removeFilter(without_frames)
         shutil.rmtree(f"{worker.local_directory}/{PARTS_FOLDER}", ignore_errors=True)
 
     def submit(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
@@ -194,6 +199,28 @@ def key_of(name: str) -> str:
     "('getitem-434d7603026c99f4ace235fc451c0edd', 6)"
     """
     return name.removeprefix("execute(").removesuffix(")")
+
+
+def kept_logs(worker: Any) -> list[logging.Handler]:
+    """Return the handler that keeps a worker's log messages for Dask's dashboard; distributed 2026.7.1 has one."""
+    handler = getattr(worker, "_deque_handler", None)
+    return [handler] if isinstance(handler, logging.Handler) else []
+
+
+def without_frames(record: logging.LogRecord) -> bool:
+    """Replace the error in a log message by its text: Dask keeps thousands of messages, and frames hold whole blocks.
+
+    A worker of 660 MB that could not spill a result of 72 MB was measured with 290 MB more in use from then on.
+    """
+    if record.exc_info:
+        record.exc_text = record.exc_text or _FORMATTER.formatException(record.exc_info)
+        record.exc_info = None
+    if record.args:
+        record.msg, record.args = record.getMessage(), None
+    return True
+
+
+_FORMATTER = logging.Formatter()
 
 
 def _attempt(call: Callable[[], Any], operation: str) -> Any:

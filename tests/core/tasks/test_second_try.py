@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import threading
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.utils import DequeHandler
 
 from curator_df.core.tasks.second_try import Gate, SecondTry
 from curator_df.errors import BudgetError
@@ -124,6 +128,7 @@ def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was(tmp_path):
     plugin = SecondTry(WORK_BYTES)
     plugin.setup(worker)
     assert executor.submit != submit
+    worker.local_directory = "nowhere"
     plugin.teardown(worker)
     assert not list(tmp_path.iterdir())
     assert "submit" not in vars(executor)
@@ -158,3 +163,34 @@ def test_one_task_alone_waits_for_the_others_and_holds_up_new_ones():
     for thread in threads:
         thread.join(10)
     assert order == ["first", "alone", "later"]
+
+
+class Block:
+    """A value to which a frame refers, as it does to a block."""
+
+
+def test_a_log_message_keeps_the_text_of_an_error_and_not_the_blocks_of_its_frames(plugin):
+    worker, logger = plugin._worker, logging.getLogger("distributed.worker.of_test")
+    worker._deque_handler = DequeHandler()
+    plugin.setup(worker)
+    logger.addHandler(worker._deque_handler)
+
+    def fails(block: Block) -> None:
+        raise MemoryError("malloc of size 71562240 failed")
+
+    block = Block()
+    there = weakref.ref(block)
+    try:
+        fails(block)
+    except MemoryError:
+        logger.exception("Failed to pickle %s", "('getitem', 3)")
+    del block
+    gc.collect()
+    assert there() is None
+    [record] = worker._deque_handler.deque
+    said = worker._deque_handler.format(record)
+    assert said.startswith("Failed to pickle ('getitem', 3)\nTraceback")
+    assert "in fails" in said
+    worker.local_directory = "nowhere"
+    plugin.teardown(worker)
+    assert not worker._deque_handler.filters
