@@ -96,7 +96,8 @@ class BoundedClient(Client):  # type: ignore[misc] # Dask's classes have no type
 
     def __init__(self, cluster: LocalCluster, *, deadline: StartDeadline) -> None:
         self._deadline = deadline
-        super().__init__(cluster, set_as_default=True)
+        # Results that pass through the scheduler are pickled with an older protocol, for which a worker makes several copies.
+        super().__init__(cluster, set_as_default=True, direct_to_workers=True)
 
     def start(self, **options: Any) -> None:
         """Connect; Dask's own method (distributed 2026.7.1) waits for the connection without a limit."""

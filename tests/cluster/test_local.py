@@ -304,6 +304,37 @@ def test_log_messages_of_workers_hold_no_frames(cluster):
         assert "in log_an_error" in text
 
 
+class Heavy:
+    """A value for which there is no memory at first, when another process receives it."""
+
+    def __init__(self, folder, times):
+        self.folder, self.times = folder, times
+
+    def __reduce__(self):
+        return receive, (self.folder, self.times)
+
+
+def receive(folder, times):
+    tries = len(os.listdir(folder))
+    Path(folder, str(tries)).touch()
+    if tries < times:
+        raise MemoryError("Unable to allocate 66.0 MiB")
+    return Heavy(folder, times)
+
+
+@pytest.mark.parametrize("times", [2, 1_000])
+def test_a_task_whose_result_from_another_worker_finds_no_memory_does_not_wait_for_ever(cluster, tmp_path, times):
+    first, second = cluster.client.nthreads()
+    made = cluster.client.submit(Heavy, str(tmp_path), times, workers=[first])
+    taken = cluster.client.submit(type, made, workers=[second])
+    if times == 2:
+        assert taken.result(60).__name__ == "Heavy"
+    else:
+        with pytest.raises(errors.BudgetError, match="no memory for"):
+            taken.result(60)
+    assert len(os.listdir(tmp_path)) == 3
+
+
 @pytest.fixture
 def late(cluster):
     """The scheduler notices only after a second that a worker has ended, as it may on a busy machine."""
