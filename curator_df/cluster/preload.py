@@ -114,6 +114,8 @@ def prepare_process() -> None:
     import pyarrow as pa
     from numba.core.registry import cpu_target
 
+    from curator_df.core.host_blocks import pickle_without_copies
+
     for module in OF_TASKS:
         importlib.import_module(module)
 
@@ -122,6 +124,7 @@ def prepare_process() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(2)
     give_back_large_buffers()
+    pickle_without_copies()
     # What numba needs to load a kernel: 16 MB, without compiling anything.
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()

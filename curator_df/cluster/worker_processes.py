@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from distributed.client import _set_global_client
 from distributed.utils import sync
 
 from curator_df.cluster.surroundings import limits_in_force
+from curator_df.core.cluster_client import LEAVE_SECONDS, RESTART_SECONDS
 from curator_df.errors import NoClusterError
 
 START_SECONDS = 120
@@ -94,7 +96,8 @@ class BoundedClient(Client):  # type: ignore[misc] # Dask's classes have no type
 
     def __init__(self, cluster: LocalCluster, *, deadline: StartDeadline) -> None:
         self._deadline = deadline
-        super().__init__(cluster, set_as_default=True)
+        # Results that pass through the scheduler are pickled with an older protocol, for which a worker makes several copies.
+        super().__init__(cluster, set_as_default=True, direct_to_workers=True)
 
     def start(self, **options: Any) -> None:
         """Connect; Dask's own method (distributed 2026.7.1) waits for the connection without a limit."""
@@ -108,6 +111,21 @@ class BoundedClient(Client):  # type: ignore[misc] # Dask's classes have no type
         """Run a coroutine on the event loop, and wait for it until the deadline."""
         timeout = self._deadline.left_seconds if callback_timeout is None else callback_timeout
         return super().sync(func, *args, callback_timeout=timeout, **options)
+
+    async def _restart(self, timeout: Any, wait_for_workers: bool) -> None:
+        """Restart all workers, and wait until the scheduler knows only the new ones.
+
+        Dask (distributed 2026.7.1) counts workers before its scheduler has noticed that the old ones are gone. It may then return
+        at once, and the next call goes to processes that have ended.
+        """
+        workers = self.cluster.scheduler.workers
+        before = list(workers.values())
+        await super()._restart(timeout, wait_for_workers)
+        leave, back = time.monotonic() + LEAVE_SECONDS, time.monotonic() + RESTART_SECONDS
+        while any(one in before for one in workers.values()) and time.monotonic() < leave:
+            await asyncio.sleep(0.05)
+        while wait_for_workers and len(workers) < len(before) and time.monotonic() < back:
+            await asyncio.sleep(0.05)
 
 
 class EndingNanny(Nanny):  # type: ignore[misc] # Dask's classes have no types

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 RESTART_SECONDS = 60
 """Maximum seconds until a worker that is restarted is there again."""
+LEAVE_SECONDS = 10.0
+"""Maximum seconds until the scheduler notices that the process of a restarted worker is gone."""
 
 
 class SentTask(Protocol):
@@ -76,9 +79,20 @@ def restart(client: ClusterClient, address: str) -> bool:
     info = client.scheduler_info(n_workers=-1)["workers"].get(address, {})
     if not info.get("nanny"):
         return False
+    workers = len(client.nthreads())
     done = client.restart_workers([address], timeout=RESTART_SECONDS, raise_for_error=False)
-    # On a busy machine the new process may take longer to appear, but the old one is gone.
-    return bool(done.get(address) == "OK" or address not in client.nthreads())
+    if done.get(address) != "OK":
+        # On a busy machine the new process may take longer to appear, but the old one is gone.
+        return address not in client.nthreads()
+    # Dask (distributed 2026.7.1) counts workers before its scheduler has noticed that the old one is gone, so that "OK" may come
+    # before the new one: whatever is then sent to all workers, or submitted, goes to a process that has ended.
+    left, back = time.monotonic() + LEAVE_SECONDS, time.monotonic() + RESTART_SECONDS
+    while address in (there := client.nthreads()) and time.monotonic() < left:
+        time.sleep(0.05)
+    while len(there) < workers and time.monotonic() < back:
+        time.sleep(0.05)
+        there = client.nthreads()
+    return True
 
 
 def worker_name() -> str:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of Arrow tables and GPU blocks to pandas blocks, with the host type of each column."""
+"""Conversion of Arrow tables and GPU blocks to pandas blocks, with the host type of each column; pickling of text columns."""
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.api.internals import create_dataframe_from_blocks  # type: ignore[import-not-found]
+from pandas.arrays import ArrowExtensionArray, ArrowStringArray
 
 from curator_df.core.backend import is_on_device
 
@@ -27,6 +29,9 @@ NUMBER_DTYPES = {
     pa.float32(): pd.Float32Dtype(),
     pa.float64(): pd.Float64Dtype(),
 }
+
+SLICE_FRACTION = 0.8
+"""Share of its buffers that a column uses, below which it is copied before it is pickled: the rest would be pickled too."""
 
 
 def block_dtype(kind: pa.DataType) -> Any:
@@ -76,3 +81,21 @@ def pandas_block(table: pa.Table) -> pd.DataFrame:
             values = pc.fill_null(column, 0).to_numpy().copy()
             block.isetitem(place, pd.arrays.FloatingArray(values, column.is_null().to_numpy()))
     return block
+
+
+def pickle_without_copies() -> None:
+    """Pickle Arrow columns of pandas without a copy in this process: for other processes, and for the disk.
+
+    pandas (3.0.6) copies each column first, since a slice would take the buffers of the whole along. A worker that is full of
+    results then has no memory to write them to disk, or to send them. What is pickled is read by any process.
+    """
+    for kind in (ArrowExtensionArray, ArrowStringArray):
+        copyreg.pickle(kind, _reduced)
+
+
+def _reduced(column: Any) -> tuple[Any, ...]:
+    state = dict(vars(column))
+    values: pa.ChunkedArray = state["_pa_array"]
+    if values.nbytes < SLICE_FRACTION * values.get_total_buffer_size():
+        state["_pa_array"] = values.combine_chunks()
+    return copyreg.__newobj__, (type(column),), state  # type: ignore[attr-defined] # the typeshed lacks it

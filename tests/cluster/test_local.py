@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
+import logging
 import os
 import platform
 import resource
@@ -19,6 +21,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster.worker_processes import is_starting
+from curator_df.core.cluster_client import restart
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.memory.peak import tree_bytes
 from curator_df.core.runner.session import current_session
@@ -283,6 +286,88 @@ def test_the_client_imports_the_rest_while_workers_start_and_before_it_is_measur
     script.write_text(STARTS)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
     assert done.stdout == "[] True []\n"
+
+
+def log_an_error(dask_worker):
+    """Log an error as Dask does for a result that it cannot spill; return the kept text, and the kept frames."""
+    try:
+        {}["result"]
+    except KeyError:
+        logging.getLogger("distributed.worker").exception("Failed to spill")
+    record = dask_worker._deque_handler.deque[-1]
+    return dask_worker._deque_handler.format(record), record.exc_info
+
+
+def test_log_messages_of_workers_hold_no_frames(cluster):
+    for text, frames in cluster.client.run(log_an_error).values():
+        assert frames is None
+        assert "in log_an_error" in text
+
+
+class Heavy:
+    """A value for which there is no memory at first, when another process receives it."""
+
+    def __init__(self, folder, times):
+        self.folder, self.times = folder, times
+
+    def __reduce__(self):
+        return receive, (self.folder, self.times)
+
+
+def receive(folder, times):
+    tries = len(os.listdir(folder))
+    Path(folder, str(tries)).touch()
+    if tries < times:
+        raise MemoryError("Unable to allocate 66.0 MiB")
+    return Heavy(folder, times)
+
+
+@pytest.mark.parametrize("times", [2, 1_000])
+def test_a_task_whose_result_from_another_worker_finds_no_memory_does_not_wait_for_ever(cluster, tmp_path, times):
+    first, second = cluster.client.nthreads()
+    made = cluster.client.submit(Heavy, str(tmp_path), times, workers=[first])
+    taken = cluster.client.submit(type, made, workers=[second])
+    if times == 2:
+        assert taken.result(60).__name__ == "Heavy"
+    else:
+        with pytest.raises(errors.BudgetError, match="no memory for"):
+            taken.result(60)
+    assert len(os.listdir(tmp_path)) == 3
+
+
+@pytest.fixture
+def late(cluster):
+    """The scheduler notices only after a second that a worker has ended, as it may on a busy machine."""
+    scheduler = cluster._local.scheduler
+    remove_worker = scheduler.remove_worker
+
+    async def remove_late(*arguments, **options):
+        await asyncio.sleep(1)
+        return await remove_worker(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scheduler, "remove_worker", remove_late)
+        patched.setitem(scheduler.handlers, "unregister", remove_late)
+        yield
+
+
+@pytest.mark.usefixtures("late")
+def test_after_a_restart_all_workers_are_new_although_the_scheduler_notices_late(cluster):
+    before = set(cluster.client.run(os.getpid).values())
+    cluster.client.restart(timeout=120)
+    found = set(cluster.client.run(os.getpid).values())
+    assert len(found) == len(before)
+    assert before.isdisjoint(found)
+
+
+@pytest.mark.usefixtures("late")
+def test_after_the_restart_of_one_worker_it_is_new_although_the_scheduler_notices_late(cluster):
+    before = cluster.client.run(os.getpid)
+    address, *_ = before
+    assert restart(cluster.client, address)
+    found = cluster.client.run(os.getpid)
+    assert len(found) == len(before)
+    assert address not in found
 
 
 def test_a_restarted_worker_has_a_limit_again(cluster):

@@ -26,6 +26,7 @@ from curator_df.core.planning.task_factor import (
     task_bytes,
     task_factor,
 )
+from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
 from curator_df.core.sizes import show_count, show_size
@@ -288,9 +289,23 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.action.remarks))
     if page_bytes := page_bytes_of(joined):
         said += (("pages", f"{show_size(page_bytes)} of that in each task, because the files have large pages"),)
+    said += tuple(_assumed(steps, layout))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
     return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
+
+
+def _assumed(steps: Sequence[Step], layout: Layout) -> Iterator[tuple[str, str]]:
+    """Yield what the estimate cannot know: the memory of steps that are not operators of curator_df, and where it ends."""
+    names = dict.fromkeys(step.name for step in steps if isinstance(step.action, Graph) and not step.peak_is_measured)
+    if names:
+        most_bytes = layout.reserved_bytes + layout.node_workers * layout.work_bytes
+        said = (
+            f"{FOREIGN_PEAK_FACTOR} x block for {', '.join(names)}. A function that makes Python objects may need more, which "
+            f"only running it shows. The peak is then above the estimate, up to {show_size(most_bytes)}, where allocations fail. "
+            "profile_memory measures a function, and a BlockKernel states what it needs"
+        )
+        yield "assumed", said
 
 
 def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:

@@ -158,7 +158,7 @@ def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", ag
     client.submit.return_value.result.return_value = dict([probed] if probed else [])
     client.scheduler_info.return_value = {"workers": {"tcp://a": {"nanny": "its nanny"}}}
     client.restart_workers.return_value = {"tcp://a": "OK"}
-    client.nthreads.return_value = {"tcp://a": 1}
+    client.nthreads.side_effect = lambda: {"tcp://b" if client.restart_workers.called else "tcp://a": 1}
     told = treat(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
     return told, client
 

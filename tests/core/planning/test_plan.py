@@ -129,3 +129,16 @@ def test_the_memory_that_this_process_has_taken_is_told_in_a_refusal(plan):
     layout = dataclasses.replace(LAYOUT, client_bytes=300_000_000)
     with pytest.raises(BudgetError, match="this process has used 300 MB since the cluster started"):
         plan(as_it_is, blocksize="1GB", layout=layout)
+
+
+def splits_words(docs):
+    return docs.map_partitions(lambda block: block[[len(text.split()) > 1 for text in block["text"]]], meta=docs._meta)
+
+
+def test_a_plan_says_that_it_cannot_know_what_a_function_of_the_user_needs_and_where_that_ends(plan):
+    assert all(label != "assumed" for label, _ in plan(without_duplicates).lines())
+    [said] = [value for label, value in plan(splits_words).lines() if label == "assumed"]
+    assert said.startswith(
+        "1.5 x block for map_partitions(<lambda>). A function that makes Python objects may need more"
+    )
+    assert "up to 1.94 GB, where allocations fail" in said

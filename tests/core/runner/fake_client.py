@@ -197,6 +197,7 @@ class FakeClient:
         self.memory_limits, self.nanny_limits = (dict.fromkeys(self.workers, 1_000) for _ in range(2))
         """Bytes at which Dask would act, in the worker process and in its nanny."""
         self._script, self._tasks = script, list[FakeTask]()
+        self._ended: list[str] = []
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> FakeTask:
         function, arguments = cloudpickle.loads(cloudpickle.dumps((function, arguments)))
@@ -228,13 +229,15 @@ class FakeClient:
         if self.away_ticks:
             self.away_ticks -= 1
             return {}
-        return dict(self.workers)
+        ended, self._ended = self._ended, []  # then there are new ones, which here have the same addresses
+        return {address: threads for address, threads in self.workers.items() if address not in ended}
 
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
         return {"workers": {address: {"nanny": f"{address}-nanny"} for address in self.workers}}
 
     def restart_workers(self, workers: Any, timeout: float, *, raise_for_error: bool) -> dict[str, str]:
         self.restarted += workers
+        self._ended = list(workers)
         self.flying_at_restart = [each for each in self._tasks if not each.done()]
         return dict.fromkeys(workers, "OK")
 

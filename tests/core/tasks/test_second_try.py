@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
+from distributed.utils import DequeHandler
+from distributed.worker_state_machine import GatherDepFailureEvent
 
 from curator_df.core.tasks.second_try import Gate, SecondTry
 from curator_df.errors import BudgetError
@@ -45,6 +52,9 @@ def loop():
 def plugin(loop):
     worker = SimpleNamespace(
         executors={"default": SimpleNamespace(submit=None)},
+        handlers={"get_data": None},
+        gather_dep=None,
+        rpc=SimpleNamespace(available={}, semaphore=mock.Mock()),
         data=Results(a=1, b=2),
         loop=SimpleNamespace(asyncio_loop=loop),
         memory_manager=SimpleNamespace(memory_limit=0),
@@ -119,7 +129,9 @@ def test_an_error_of_ours_is_not_tried_again(plugin):
 def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was(tmp_path):
     executor = SimpleNamespace()
     executor.submit = submit = lambda call: call()
-    worker = SimpleNamespace(executors={"default": executor}, local_directory=str(tmp_path))
+    worker = SimpleNamespace(
+        executors={"default": executor}, local_directory=str(tmp_path), handlers={"get_data": len}, gather_dep=None
+    )
     (tmp_path / "parts").mkdir()  # of compressed files
     plugin = SecondTry(WORK_BYTES)
     plugin.setup(worker)
@@ -158,3 +170,109 @@ def test_one_task_alone_waits_for_the_others_and_holds_up_new_ones():
     for thread in threads:
         thread.join(10)
     assert order == ["first", "alone", "later"]
+
+
+def lacking(times, failures, results):
+    """Return Dask's fetching of results; it lacks the memory so many times, or for ever where that is None."""
+
+    async def fetch(worker, to_gather, total_nbytes, *, stimulus_id):
+        failures.append(total_nbytes)
+        if times is not None and len(failures) > times:
+            return results
+        error = MemoryError("Unable to allocate 66.0 MiB")
+        return GatherDepFailureEvent.from_exception(
+            error, worker=worker, total_nbytes=total_nbytes, stimulus_id=stimulus_id
+        )
+
+    return fetch
+
+
+def fetched(plugin, loop):
+    call = plugin.gather_dep("tcp://other", ["getitem-1"], 68_000_000, stimulus_id="s")
+    return asyncio.run_coroutine_threadsafe(call, loop).result(60)
+
+
+def test_results_for_which_there_is_no_memory_are_fetched_again_after_others_were_spilled(plugin, loop):
+    failures, plugin._worker.rpc.available["tcp://other"] = [], [comm := mock.Mock()]
+    plugin._gather_dep = lacking(2, failures, "results")
+    assert fetched(plugin, loop) == "results"
+    assert failures == [68_000_000] * 3
+    assert comm.abort.called
+    assert plugin._worker.rpc.semaphore.release.call_count == 1
+    assert not plugin._worker.data.memory
+
+
+def test_tasks_whose_results_never_fit_fail_and_do_not_wait_for_ever(plugin, loop):
+    waiting, told = mock.Mock(key="sum-1", run_id=7), []
+    plugin._worker.state = SimpleNamespace(tasks={"getitem-1": SimpleNamespace(dependents=[waiting])})
+    plugin._worker.batched_send = told.append
+    plugin._gather_dep = lacking(None, [], None)
+    fetched(plugin, loop)
+    [message] = told
+    assert (message["op"], message["key"], message["run_id"]) == ("task-erred", "sum-1", 7)
+    error = pickle.loads(message["exception"].data)
+    assert isinstance(error, BudgetError)
+    assert "The Dask operation 'getitem' ran out of memory twice" in str(error)
+    assert str(error).endswith("no memory for 68 MB of results")
+
+
+class Spilled(Results):
+    """Results of which one cannot be read back at first."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(a=1)
+        self.times = times
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.times -= 1
+        if self.times >= 0:
+            raise MemoryError
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize(("times", "sent"), [(0, 1), (2, 1), (9, 0)])
+def test_a_result_that_was_spilled_is_sent_once_there_is_memory_to_read_it(plugin, loop, times, sent):
+    calls = []
+
+    async def send(comm, keys, **_):
+        calls.append(keys)
+
+    plugin._get_data, plugin._worker.data = send, Spilled(times)
+    future = asyncio.run_coroutine_threadsafe(plugin.get_data("comm", ["a"]), loop)
+    if not sent:
+        with pytest.raises(MemoryError):
+            future.result(60)
+    else:
+        future.result(60)
+    assert len(calls) == sent
+
+
+class Block:
+    """A value to which a frame refers, as it does to a block."""
+
+
+def test_a_log_message_keeps_the_text_of_an_error_and_not_the_blocks_of_its_frames(plugin):
+    worker, logger = plugin._worker, logging.getLogger("distributed.worker.of_test")
+    worker._deque_handler = DequeHandler()
+    plugin.setup(worker)
+    logger.addHandler(worker._deque_handler)
+
+    def fails(block: Block) -> None:
+        raise MemoryError("malloc of size 71562240 failed")
+
+    block = Block()
+    there = weakref.ref(block)
+    try:
+        fails(block)
+    except MemoryError:
+        logger.exception("Failed to pickle %s", "('getitem', 3)")
+    del block
+    gc.collect()
+    assert there() is None
+    [record] = worker._deque_handler.deque
+    said = worker._deque_handler.format(record)
+    assert said.startswith("Failed to pickle ('getitem', 3)\nTraceback")
+    assert "in fails" in said
+    worker.local_directory = "nowhere"
+    plugin.teardown(worker)
+    assert not worker._deque_handler.filters
