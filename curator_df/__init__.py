@@ -39,6 +39,7 @@ if _TYPE_CHECKING:
     from curator_df.models.classification import add_class, keep_class
     from curator_df.models.completion import add_completion
     from curator_df.models.embedding import add_embedding
+    from curator_df.models.model import Model, model
     from curator_df.models.presidio import presidio
     from curator_df.models.prompt_scores import add_prompt_scores
     from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
@@ -82,6 +83,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cluster",
+    "Model",
     "Plan",
     "Preview",
     "Profile",
@@ -129,6 +131,7 @@ __all__ = [
     "keep_profile",
     "keep_where",
     "minhash",
+    "model",
     "monitor_memory",
     "normalize_newlines",
     "normalize_unicode",
@@ -171,6 +174,7 @@ __all__ = [
 
 _PLACES = {
     "Cluster": "cluster.local:Cluster",
+    "Model": "models.model:Model",
     "Plan": "core.planning.plan:Plan",
     "Preview": "ops.preview:Preview",
     "Profile": "ops.rules:Profile",
@@ -218,6 +222,7 @@ _PLACES = {
     "keep_profile": "ops.profile:keep_profile",
     "keep_where": "ops.where:keep_where",
     "minhash": "profiles.minhash",
+    "model": "models.model:model",
     "monitor_memory": "monitor.memory_monitor:monitor_memory",
     "normalize_newlines": "ops.cleaning:normalize_newlines",
     "normalize_unicode": "ops.unicode:normalize_unicode",

@@ -46,6 +46,7 @@ from tests.contracts.model_functions import LetterEntities, length_vectors, lett
 from tests.contracts.operator_rows import ROWS
 from tests.contracts.tiny_prompts import prompts_model
 
+LETTER_COUNTS = cdf.model(letter_counts, max_chars=1_000)
 SHORTENED = ("remove_repeated_parts",)
 """Operators that shorten texts, and drop the rows of which nothing is left."""
 _REMOVE = tuple(name for name in cdf.__all__ if name.startswith("remove_") and name not in SHORTENED)
@@ -236,21 +237,20 @@ ALL_CASES = (
     ),
     Case(
         "add_class",
-        {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000},
+        {"classifier": LETTER_COUNTS, "labels": ("long", "short")},
         adds=("label", "label_score"),
     ),
     Case(
         "keep_class",
-        {"classifier": letter_counts, "classes": "long", "labels": ("long", "short"), "max_chars": 1_000},
+        {"classifier": LETTER_COUNTS, "classes": "long", "labels": ("long", "short")},
         costly={"classes": ("long", "short")},
     ),
     Case(
         "keep_class",
         {
-            "classifier": letter_counts,
+            "classifier": LETTER_COUNTS,
             "classes": "long",
             "labels": ("long", "short"),
-            "max_chars": 1_000,
             "into": "kind",
         },
         "columns",
@@ -264,7 +264,9 @@ ALL_CASES = (
     ),
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
-    Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
+    Case(
+        "add_embedding", {"model": cdf.model(length_vectors, max_chars=1_000), "dimensions": 384}, adds=("embedding",)
+    ),
     Case("add_html_text_ratio", {"min_chars": 5}, adds=("html_text_ratio",)),
     Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
     Case("add_ids", {"into": "number", "identity": "content"}, "content", adds=("number",)),
@@ -337,7 +339,7 @@ ALL_CASES = (
     ),
     Case(
         "add_prompt_scores",
-        {"model": prompts_model() if "add_prompt_scores" in OPERATORS else "", "max_tokens": 16, "max_chars": 40},
+        {"model": cdf.model(prompts_model() if "add_prompt_scores" in OPERATORS else "", max_tokens=16, max_chars=40)},
         adds=("task_type_1", "task_type_2", *NUMBERS),
     ),
     Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),

@@ -39,6 +39,7 @@ VERBLESS = {
     "explore_thresholds",
     "forget",
     "job_cluster",
+    "model",
     "monitor_memory",
     "presidio",
     "preview",
@@ -153,7 +154,7 @@ def test_tables_are_annotated_as_such() -> None:
 
 def test_values_that_are_made_or_returned_are_public() -> None:
     listed = {each.__name__ for each in CLASSES}
-    assert listed >= {"Cluster", "Plan", "Profile", "Receipt", "Rule", "Scheme", "UserMetric"}
+    assert listed >= {"Cluster", "Model", "Plan", "Profile", "Receipt", "Rule", "Scheme", "UserMetric"}
     assert get_type_hints(cdf.write_parquet)["return"] is cdf.Receipt
     assert get_type_hints(cdf.explain)["return"] is cdf.Plan
     assert get_type_hints(cdf.start_cluster)["return"] is cdf.Cluster
