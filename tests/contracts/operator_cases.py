@@ -142,6 +142,7 @@ OURS = Profile(
 )
 # Every metric is made and no text is dropped but a missing one.
 LOOSE = DATATROVE_GOPHER_QUALITY.replace(
+    words="whitespace",
     gopher_short_doc=0,
     gopher_long_doc=10**9,
     gopher_below_avg_threshold=0,
@@ -169,9 +170,12 @@ def without_verdict(profile: Profile) -> Profile:
 
 
 # Every count that there is, but for those of the web and of DCLM.
-EVERYTHING = without_verdict(DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB)
+EVERYTHING_TOKENS = without_verdict(
+    DATATROVE_GOPHER_REPETITION + LOOSE.replace(words="datatrove") + DATATROVE_C4 + DATATROVE_FINEWEB
+)
+EVERYTHING = EVERYTHING_TOKENS.replace(words="whitespace")
 DCLM = without_verdict(DCLM_QUALITY + DCLM_REPETITION)
-REPEATED_TOKENS, EVERYTHING_TOKENS = REPEATED.replace(words="datatrove"), EVERYTHING.replace(words="datatrove")
+REPEATED_TOKENS = REPEATED.replace(words="datatrove")
 REPEATED_ICU, EVERYTHING_ICU = REPEATED.replace(words="icu"), EVERYTHING.replace(words="icu")
 
 

@@ -46,6 +46,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
         "profile": OURS.replace(too_short=3),
+        "words": "datatrove",
         "text": "title",
         "into": "why",
         "add_metrics": False,
@@ -90,7 +91,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "max_document_size": "1MB",
     },
     "keep_language": {"languages": "de", "min_score": 0.5, "unit": "lines", "max_chars": 50, "text": "title"},
-    "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
+    "keep_profile": {"profile": OURS.replace(too_short=3), "words": "datatrove", "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_newlines": {"text": "title"},
     "normalize_unicode": {
