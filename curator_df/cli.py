@@ -405,7 +405,7 @@ def _served(cluster: Any, metrics: bool) -> Iterator[None]:
         yield
 
 
-def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:
+def _chain(source: str, text: str, profile: Any, on_bad_rows: Any) -> Any:
     docs = _read(source, on_bad_rows)
     docs = cdf.normalize_unicode(docs, text=text)
     if profile == "none":

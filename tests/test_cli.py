@@ -100,7 +100,7 @@ def test_files_of_crawls_are_named_with_their_reader(tmp_path, command):
 def test_explain_runs_nothing(corpus, tmp_path):
     done = curator_df("explain", corpus, "--memory", "500MB")
     assert done.returncode == 0, done.stderr
-    assert "keep_profile: 1.2 x block (measured)" in done.stdout
+    assert "keep_profile: 2.2 x block (measured)" in done.stdout
 
 
 def test_recommend_says_what_to_set_and_why(corpus, tmp_path):

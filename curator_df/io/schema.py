@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import ParameterError, SchemaError, outside_level
 
 TEXT = pa.large_string()
 """Type of strings in a block: offsets of 64 bits, so that a long row or a large block fits."""
@@ -88,7 +88,7 @@ def warn_of_near_names(operator: str, given: Iterable[str], found: Collection[st
                 f"{operator}: dtype has {name!r}, which is not in the rows examined. Did you mean {near[0]!r}? {name!r} is "
                 "null in rows without it",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=outside_level(),
             )
 
 

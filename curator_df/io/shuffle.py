@@ -119,7 +119,7 @@ def shuffle_rows(
 
 
 def blend(
-    tables: Any,
+    tables: dd.DataFrame | Mapping[str, dd.DataFrame],
     path: str | os.PathLike[str],
     *,
     epochs: Mapping[Any, float] | None = None,

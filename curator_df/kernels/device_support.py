@@ -199,7 +199,7 @@ def require_device_metrics(
         raise UnsupportedBackendError(f"{operator} cannot measure {', '.join(missing)} on cuDF blocks; {_WAY_OUT}")
     if words != "whitespace":
         raise UnsupportedBackendError(
-            f"{operator} splits the texts of cuDF blocks only at white space, and words={words!r} was asked for, by an "
+            f"{operator} splits the texts of cuDF blocks only at white space, and words={words!r} was requested, by an "
             f"argument or by the profile: such words are found only on the CPU. Pass words='whitespace', or {_WAY_OUT}"
         )
 

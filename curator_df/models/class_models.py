@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from curator_df.core.arguments import path_of, require_mapping, strings_of
 from curator_df.core.columns import require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
-from curator_df.errors import ParameterError
+from curator_df.errors import ParameterError, outside_level
 from curator_df.models.callables import UserModel
 from curator_df.models.catalogue import Classifier
 from curator_df.models.class_scores import ClassScores, Meaning
@@ -152,7 +152,7 @@ def _compare(operator: str, classifier: Classifier, classes: Sequence[str]) -> N
             f"{operator}: {classifier.model!r} has other classes than those published for {classifier.name}; they differ in "
             f"{other}. The classes of the model are used",
             UserWarning,
-            stacklevel=6,
+            stacklevel=outside_level(),
         )
 
 

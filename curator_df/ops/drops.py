@@ -18,7 +18,7 @@ from curator_df.kernels.metrics import Words, work_factor
 from curator_df.ops.host_only import require_host
 from curator_df.ops.profile import WORK_PEAK_FACTOR
 from curator_df.ops.published import profile_of
-from curator_df.ops.rules import MISSING_TEXT, Profile
+from curator_df.ops.rules import MISSING_TEXT, Profile, ProfileName
 from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import first_broken, measured_rows, require_measurable
 
@@ -31,7 +31,7 @@ SPLIT_EVERY = 16
 
 def describe_drops(
     df: dd.DataFrame,
-    profile: Profile | str,
+    profile: Profile | ProfileName,
     *,
     words: Words | None = None,
     text: str = "text",

@@ -41,7 +41,7 @@ from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.runner.stages import STAGES_FOLDER, StageRunner, stage_identity
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import InputError, ParameterError, SchemaError
+from curator_df.errors import InputError, ParameterError, SchemaError, outside_level
 from curator_df.io.checkpoint import folder_of
 from curator_df.io.output import FileSink
 from curator_df.io.parquet import read_parquet
@@ -281,5 +281,5 @@ def _finish(
     )
     if receipt.rows_out_of_memory:
         receipt.advice = [rows_out_of_memory(receipt)]
-        warnings.warn(receipt.advice[0], UserWarning, stacklevel=4)
+        warnings.warn(receipt.advice[0], UserWarning, stacklevel=outside_level())
     journal.finish(receipt.to_json())

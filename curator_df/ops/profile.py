@@ -29,7 +29,7 @@ from curator_df.ops.device_blocks import (
 )
 from curator_df.ops.published import profile_of
 from curator_df.ops.reject_reasons import PASSES, reasons_of
-from curator_df.ops.rules import MISSING_TEXT, Profile
+from curator_df.ops.rules import MISSING_TEXT, Profile, ProfileName
 from curator_df.ops.user_metrics import slow_path, user_factor
 from curator_df.ops.verdicts import judge, metrics_meta, require_measurable, with_metrics
 
@@ -48,7 +48,7 @@ WORK_PEAK_FACTOR = 0.2
 
 def keep_profile(
     df: dd.DataFrame,
-    profile: Profile | str,
+    profile: Profile | ProfileName,
     *,
     words: Words | None = None,
     text: str = "text",
@@ -140,7 +140,7 @@ def keep_profile(
 
 def add_profile(
     df: dd.DataFrame,
-    profile: Profile | str,
+    profile: Profile | ProfileName,
     *,
     words: Words | None = None,
     text: str = "text",

@@ -10,13 +10,13 @@ from curator_df.core.arguments import did_you_mean
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics import Words
 from curator_df.kernels.minhash_scheme import Scheme
-from curator_df.ops.rules import Profile
+from curator_df.ops.rules import Profile, ProfileName
 
 Published = TypeVar("Published", Profile, Scheme)
 
 
 def profile_of(
-    operator: str, profile: Profile | str, words: Words | None = None, *, from_metrics: bool = False
+    operator: str, profile: Profile | ProfileName, words: Words | None = None, *, from_metrics: bool = False
 ) -> Profile:
     """Return a profile, or the published one of this name, with other words if asked.
 

@@ -20,6 +20,25 @@ from curator_df.kernels.metrics import CATALOGUE, METRICS, Words, counts_words, 
 from curator_df.ops.user_metrics import UserMetric
 
 Keep = Literal[">=", "<=", ">", "<"]
+ProfileName = Literal[
+    "datatrove_c4",
+    "datatrove_fineweb",
+    "datatrove_gopher_quality",
+    "datatrove_gopher_repetition",
+    "dclm_quality",
+    "dclm_repetition",
+    "dolma_c4",
+    "dolma_gopher_v1",
+    "dolma_gopher_v2",
+    "fineweb_c4",
+    "fineweb_paper",
+    "nemo_code",
+    "nemo_code_comments",
+    "nemo_code_html",
+    "nemo_code_tokens",
+    "nemo_english",
+]
+"""Names of the profiles of `curator_df.profiles`."""
 """Comparisons of a metric with a threshold."""
 
 MISSING_TEXT = "missing_text"

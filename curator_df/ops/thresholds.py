@@ -26,7 +26,7 @@ from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.metrics import METRICS
 from curator_df.ops.host_only import require_host
 from curator_df.ops.published import profile_of
-from curator_df.ops.rules import Keep, Profile, Rule
+from curator_df.ops.rules import Keep, Profile, ProfileName, Rule
 
 COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}
 MISSING = np.iinfo(np.int64).max
@@ -173,7 +173,10 @@ class ThresholdExplorer:
 
 
 def explore_thresholds(
-    df: dd.DataFrame | pd.DataFrame, profile: Profile | str | None = None, *, metrics: Sequence[str] | None = None
+    df: dd.DataFrame | pd.DataFrame,
+    profile: Profile | ProfileName | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
 ) -> ThresholdExplorer:
     """Count how many rows each threshold on a metric keeps, and show it in a notebook.
 

@@ -13,6 +13,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 import curator_df as cdf
+from curator_df.core.calls import choices
 
 LAZY_VERBS = (
     "read_",
@@ -144,12 +145,35 @@ def test_functions_are_fully_annotated() -> None:
 
 
 def test_tables_are_annotated_as_such() -> None:
+    for function in FUNCTIONS:
+        hints = get_type_hints(function)
+        for name in {"df", "docs", "against", "sample", "groups"} & hints.keys():
+            assert dd.DataFrame in (hints[name], *get_args(hints[name])), (name_of(function), name)
+        if "tables" in hints:
+            assert "dd.DataFrame" in str(inspect.signature(function).parameters["tables"].annotation), name_of(function)
     for function in TAKE_TABLE:
         hints = get_type_hints(function)
-        assert dd.DataFrame in (hints["df"], *get_args(hints["df"])), name_of(function)
         returns = sections_of(function)["Returns"].strip()
         if returns.startswith("dask.dataframe.DataFrame"):
             assert hints["return"] is dd.DataFrame, name_of(function)
+
+
+def test_closed_choices_are_in_the_signatures_and_in_the_docstrings() -> None:
+    seen = 0
+    for function in FUNCTIONS:
+        hints = get_type_hints(function)
+        described = sections_of(function).get("Parameters", "")
+        for parameter in parameters_of(function):
+            where, allowed = (name_of(function), parameter.name), list(choices(hints[parameter.name]))
+            listed = re.search(rf"^{parameter.name} : (?:.*?)\{{(.*?)\}}", described, flags=re.MULTILINE | re.DOTALL)
+            shown = "" if listed is None or "\n    " in listed[0] else listed[1]
+            assert (where, bool(shown) and not allowed) == (where, False)
+            if shown:
+                assert (where, set(re.findall('"(.*?)"', shown))) == (where, set(allowed))
+            if allowed:
+                seen += 1
+                assert all(repr(value) in str(parameter.annotation) for value in allowed), where
+    assert seen > 60
 
 
 def test_values_that_are_made_or_returned_are_public() -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published profiles and schemes by name."""
 
+from typing import get_args
+
 import dask.dataframe as dd
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ import curator_df as cdf
 from curator_df.errors import ParameterError
 from curator_df.ops import near_scheme
 from curator_df.ops.published import profile_of, scheme_of, schemes
+from curator_df.ops.rules import ProfileName
 from tests.contracts.operator_cases import kernels_of
 
 DOCS = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "a"]}), npartitions=1)
@@ -97,3 +100,7 @@ def test_a_profile_without_rules_on_words_takes_those_of_the_other():
     with pytest.raises(ParameterError, match=r"Give both the same words, as with short\.replace\(words='datatrove'\)"):
         cdf.profiles.DATATROVE_C4 + short
     assert (cdf.profiles.DATATROVE_C4 + short.replace(words="datatrove")).words == "datatrove"
+
+
+def test_the_names_in_signatures_are_those_of_the_published_profiles():
+    assert sorted(get_args(ProfileName)) == sorted(profile.name for profile in PROFILES)

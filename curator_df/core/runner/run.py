@@ -50,7 +50,7 @@ from curator_df.core.runner.session import Session, current_session, prepare_ker
 from curator_df.core.runner.stages import SHOW, STAGES_FOLDER, StageRunner
 from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import Job, OnError, OnOom
-from curator_df.errors import ResumeError, RowCountError
+from curator_df.errors import ResumeError, RowCountError, outside_level
 
 RANGE_BYTES = 64_000_000
 """Decompressed bytes of a range: about a second of work, so that a lost worker costs little."""
@@ -165,7 +165,7 @@ def run_branches(
     plan_fork(fork(branches), session.weigh_client())
     overlap = overlapping_samples(branches)
     if overlap is not None:
-        warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=3)
+        warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
     actions = [step.action for branch in branches for step in branch.program.steps]
     prepare_kernels(session, [*(branch.program.source for branch in branches), *actions])
     with contextlib.ExitStack() as stack:
@@ -271,7 +271,7 @@ class _Target:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
         if receipt.rows_out_of_memory:
-            warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=2)
+            warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=outside_level())
         self.journal.finish(receipt.to_json())
         return receipt
 

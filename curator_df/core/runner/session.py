@@ -29,7 +29,7 @@ from curator_df.core.memory.system import status_bytes
 from curator_df.core.memory.wall import Wall
 from curator_df.core.runner.events import Event
 from curator_df.core.tasks.worker_limits import WorkerLimits
-from curator_df.errors import NoClusterError, is_library
+from curator_df.errors import NoClusterError, outside_level
 
 if TYPE_CHECKING:
     from curator_df.core.runner.recycling import Recycling
@@ -277,13 +277,10 @@ def warn_without_budget() -> None:
     if _open_sessions or _warned:
         return
     _warned.append(True)
-    depth, frame = 1, sys._getframe()
-    while frame.f_back is not None and is_library(frame.f_code.co_filename):
-        depth, frame = depth + 1, frame.f_back
     warnings.warn(
         "No curator_df cluster is running, so Dask computes this table in the current process without a memory limit. To set "
         "one, start a cluster before you compute: cluster = curator_df.start_cluster(memory='4GB').",
-        stacklevel=depth,
+        stacklevel=outside_level(),
     )
 
 
