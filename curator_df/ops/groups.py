@@ -33,7 +33,9 @@ from curator_df.core.ranges.printed import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.receipts.advice import rows_out_of_memory
+from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.core.receipts.run_receipt import note_start
 from curator_df.core.runner.events import RunStarted, told_run
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import passes_bar
@@ -278,7 +280,9 @@ def _finish(
         exchanges=stages.exchanges,
         retries=dict(stages.retries),
         leaks=stages.leaks,
+        earlier=earlier_runs(program.source),
     )
+    note_start(receipt)
     if receipt.rows_out_of_memory:
         receipt.advice = [rows_out_of_memory(receipt)]
         warnings.warn(receipt.advice[0], UserWarning, stacklevel=outside_level())
