@@ -36,7 +36,7 @@ def register_operators(names: Iterable[str], find: Callable[[str], Any]) -> None
 
 
 def _hint_at_operators(operators: frozenset[str]) -> None:
-    """Let the error of a missing attribute of a table say that it is an operator; all other attributes stay as they are."""
+    """Let the error of a missing attribute of a table say that it is an operator; all other attributes stay unchanged."""
     from dask.dataframe import DataFrame
 
     of_dask = DataFrame.__getattr__
