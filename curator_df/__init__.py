@@ -17,10 +17,10 @@ from curator_df.core.importing import when_imported as _when_imported
 
 if _TYPE_CHECKING:
     from curator_df import errors, profiles
-    from curator_df.cluster.connect import connect
-    from curator_df.cluster.jobs import job_cluster, slurm_cluster
+    from curator_df.cluster.connect import Connection, connect
+    from curator_df.cluster.jobs import JobCluster, job_cluster, slurm_cluster
     from curator_df.cluster.local import Cluster, start_cluster
-    from curator_df.core.memory.resources import resources
+    from curator_df.core.memory.resources import Resources, resources
     from curator_df.core.planning.plan import Plan
     from curator_df.core.receipts.comparison import compare_receipts
     from curator_df.core.receipts.receipt import Receipt
@@ -32,29 +32,31 @@ if _TYPE_CHECKING:
     from curator_df.io.text_files import read_text_files
     from curator_df.io.warc import read_warc
     from curator_df.io.write import write_jsonl, write_parquet
-    from curator_df.io.write_by import write_by
+    from curator_df.io.write_by import TablesByValue, write_by
     from curator_df.io.write_many import write_many
     from curator_df.kernels.minhash_scheme import Scheme
     from curator_df.models import catalogue as classifiers
+    from curator_df.models.catalogue import Classifier
     from curator_df.models.classification import add_class, keep_class
     from curator_df.models.completion import add_completion
     from curator_df.models.embedding import add_embedding
     from curator_df.models.model import Model, model
-    from curator_df.models.presidio import presidio
+    from curator_df.models.presidio import Presidio, presidio
     from curator_df.models.prompt_scores import add_prompt_scores
     from curator_df.models.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
     from curator_df.models.token_count import add_token_count
-    from curator_df.monitor.memory_monitor import monitor_memory
-    from curator_df.monitor.memory_profile import profile_memory
-    from curator_df.monitor.metrics_server import serve_metrics
-    from curator_df.monitor.recommend import recommend
+    from curator_df.monitor.alerts import Alert, AlertRule
+    from curator_df.monitor.memory_monitor import MemoryMonitor, monitor_memory
+    from curator_df.monitor.memory_profile import MemoryProfile, profile_memory
+    from curator_df.monitor.metrics_server import MetricsServer, serve_metrics
+    from curator_df.monitor.recommend import Recommendation, recommend
     from curator_df.ops.cleaning import normalize_newlines, normalize_whitespace, remove_urls
     from curator_df.ops.comments import add_comment_ratio
     from curator_df.ops.contamination import add_contamination, drop_contaminated, remove_contamination
     from curator_df.ops.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
     from curator_df.ops.drops import describe_drops
     from curator_df.ops.duplicate_parts import remove_repeated_parts
-    from curator_df.ops.duplicates import best, drop_exact_duplicates, find_exact_duplicates
+    from curator_df.ops.duplicates import Best, best, drop_exact_duplicates, find_exact_duplicates
     from curator_df.ops.explain import explain, forget
     from curator_df.ops.html_ratio import add_html_text_ratio
     from curator_df.ops.ids import add_ids
@@ -64,7 +66,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.markup import remove_html, remove_markdown
     from curator_df.ops.metrics import add_metrics
     from curator_df.ops.near_duplicates import drop_near_duplicates, find_near_duplicates
-    from curator_df.ops.near_report import describe_near_duplicates
+    from curator_df.ops.near_report import NearDuplicateReport, describe_near_duplicates
     from curator_df.ops.preview import Preview, preview
     from curator_df.ops.profile import add_profile, keep_profile
     from curator_df.ops.quality_tiers import add_quality_tier
@@ -73,23 +75,39 @@ if _TYPE_CHECKING:
     from curator_df.ops.sample import sample_rows, split_rows
     from curator_df.ops.signatures import add_minhash
     from curator_df.ops.splitting import split_documents
-    from curator_df.ops.thresholds import explore_thresholds
+    from curator_df.ops.thresholds import ThresholdExplorer, explore_thresholds
     from curator_df.ops.unicode import normalize_unicode
     from curator_df.ops.user_metrics import UserMetric
     from curator_df.ops.where import keep_where
     from curator_df.profiles import minhash
 
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alert",
+    "AlertRule",
+    "Best",
+    "Classifier",
     "Cluster",
+    "Connection",
+    "JobCluster",
+    "MemoryMonitor",
+    "MemoryProfile",
+    "MetricsServer",
     "Model",
+    "NearDuplicateReport",
     "Plan",
+    "Presidio",
     "Preview",
     "Profile",
     "Receipt",
+    "Recommendation",
+    "Resources",
     "Rule",
     "Scheme",
+    "TablesByValue",
+    "ThresholdExplorer",
     "UserMetric",
     "add_class",
     "add_comment_ratio",
@@ -173,14 +191,29 @@ __all__ = [
 ]
 
 _PLACES = {
+    "Alert": "monitor.alerts:Alert",
+    "AlertRule": "monitor.alerts:AlertRule",
+    "Best": "ops.duplicates:Best",
+    "Classifier": "models.catalogue:Classifier",
     "Cluster": "cluster.local:Cluster",
+    "Connection": "cluster.connect:Connection",
+    "JobCluster": "cluster.jobs:JobCluster",
+    "MemoryMonitor": "monitor.memory_monitor:MemoryMonitor",
+    "MemoryProfile": "monitor.memory_profile:MemoryProfile",
+    "MetricsServer": "monitor.metrics_server:MetricsServer",
     "Model": "models.model:Model",
+    "NearDuplicateReport": "ops.near_report:NearDuplicateReport",
     "Plan": "core.planning.plan:Plan",
+    "Presidio": "models.presidio:Presidio",
     "Preview": "ops.preview:Preview",
     "Profile": "ops.rules:Profile",
     "Receipt": "core.receipts.receipt:Receipt",
+    "Recommendation": "monitor.recommend:Recommendation",
+    "Resources": "core.memory.resources:Resources",
     "Rule": "ops.rules:Rule",
     "Scheme": "kernels.minhash_scheme:Scheme",
+    "TablesByValue": "io.write_by:TablesByValue",
+    "ThresholdExplorer": "ops.thresholds:ThresholdExplorer",
     "UserMetric": "ops.user_metrics:UserMetric",
     "add_class": "models.classification:add_class",
     "add_comment_ratio": "ops.comments:add_comment_ratio",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
@@ -176,9 +176,20 @@ def test_closed_choices_are_in_the_signatures_and_in_the_docstrings() -> None:
     assert seen > 60
 
 
+def classes_in(annotation: Any) -> Iterator[type]:
+    """Yield our own classes in an annotation."""
+    for each in annotation if isinstance(annotation, list) else (annotation, *get_args(annotation)):
+        if each is not annotation:
+            yield from classes_in(each)
+        elif isinstance(each, type) and each.__module__.startswith("curator_df."):
+            yield each
+
+
 def test_values_that_are_made_or_returned_are_public() -> None:
-    listed = {each.__name__ for each in CLASSES}
-    assert listed >= {"Cluster", "Model", "Plan", "Profile", "Receipt", "Rule", "Scheme", "UserMetric"}
+    used = {each for function in FUNCTIONS for hint in get_type_hints(function).values() for each in classes_in(hint)}
+    assert len(used) > 20
+    assert {each.__name__ for each in used - {*CLASSES}} == {"EntityFinder"}  # a protocol, which `Presidio` has
+    assert {"Rule", "Cluster"} <= {each.__name__ for each in CLASSES}
     assert get_type_hints(cdf.write_parquet)["return"] is cdf.Receipt
     assert get_type_hints(cdf.explain)["return"] is cdf.Plan
     assert get_type_hints(cdf.start_cluster)["return"] is cdf.Cluster
