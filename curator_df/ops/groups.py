@@ -37,6 +37,7 @@ from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.receipts.run_receipt import note_start
 from curator_df.core.runner.events import RunStarted, told_run
+from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
@@ -95,6 +96,8 @@ def find_groups(
     home = _home(session, operator, identity, workdir, options)
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     require_outside(program, home)
+    if is_explaining():
+        stop_if_explaining(plan_stream(program, sink, None, session.weigh_client()), [program])
     with Journal(home) as journal:
         if journal.is_started:
             ranges = journal.resume(identity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import socket
+import sys
 
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.plan import Plan
@@ -48,10 +49,13 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int, on_error:
 
 def note_start(receipt: Receipt) -> None:
     """Note in a receipt when, where and with which version its run is started."""
-    from curator_df import __version__  # the package is complete by then
-
     now = dt.datetime.now(dt.UTC).replace(microsecond=0, tzinfo=None)
-    receipt.version, receipt.host, receipt.started = __version__, socket.gethostname(), f"{now.isoformat()}Z"
+    package = sys.modules[__name__.partition(".")[0]]
+    receipt.version, receipt.host, receipt.started = (
+        str(package.__version__),
+        socket.gethostname(),
+        f"{now.isoformat()}Z",
+    )
 
 
 def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:

@@ -44,6 +44,7 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, told_run
+from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
@@ -162,7 +163,8 @@ def run_branches(
     branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
         require_unread(branch.program, branch.sink, branch.rejects, workdir)
-    plan_fork(fork(branches), session.weigh_client())
+    plan = plan_fork(fork(branches), session.weigh_client())
+    stop_if_explaining(plan, [branch.program for branch in branches])
     overlap = overlapping_samples(branches)
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing.process
 import os
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +53,7 @@ class Patience:
 
 
 _open_sessions: list[Session] = []
+_planned: ContextVar[Session | None] = ContextVar("planned", default=None)
 _warned: list[bool] = []
 """Not empty when `warn_without_budget` has warned since the latest session opened."""
 
@@ -255,8 +258,20 @@ def close_session(session: Session) -> None:
         session.at_close = None
 
 
+@contextlib.contextmanager
+def planned_with(session: Session) -> Iterator[None]:
+    """Let calls in this block plan for a session that is not open."""
+    token = _planned.set(session)
+    try:
+        yield
+    finally:
+        _planned.reset(token)
+
+
 def current_session() -> Session:
-    """Return the latest open session."""
+    """Return the latest open session, or the one that a plan is made for."""
+    if (planned := _planned.get()) is not None:
+        return planned
     if not _open_sessions:
         raise NoClusterError(
             "no cluster is running, so there is no memory budget. Start one: "
