@@ -167,6 +167,7 @@ TESTED_ELSEWHERE = {
     ("add_language", "model"),
     ("add_token_count", "tokenizer"),
     ("add_token_count", "revision"),
+    ("split_rows", "groups"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
     ("drop_semantic_duplicates", "dimensions"),
