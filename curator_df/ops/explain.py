@@ -93,7 +93,7 @@ def explain(
     ExpressionError
         If the chain cannot run block by block, or if the tables of a mapping do not begin with the same read.
     ParameterError
-        If ``run`` is no function that runs, or refuses its arguments.
+        If ``run`` is not one of these functions, or refuses its arguments.
 
     Notes
     -----

@@ -187,7 +187,7 @@ def split_rows(
     Notes
     -----
     Rows: subset, in each part. Columns: same. Backends: pandas; cudf by address, and by content of one column. Peak extra
-    memory: 1.2 x block; with ``groups=`` 1.4 x block, and 48 bytes per row of the groups in each worker. Computes: no.
+    memory: 1.2 x block; with ``groups=`` also 20 bytes per row, and 48 bytes per row of the groups in each worker. Computes: no.
 
     A row is in a part if a hash of its identity and the seed, as a number from 0 to 1, is in the part's interval: with
     ``{"train": 0.9, "test": 0.1}`` from 0 to 0.9, or from 0.9 to 1. Blocks, workers and earlier drops make no difference.

@@ -62,7 +62,7 @@ def _runs_of(folder: str, options: Mapping[str, Any]) -> list[EarlierRun]:
             EarlierRun(stored["output"], **counts, steps=changed),
         ]
     except (OSError, ValueError, KeyError, TypeError):
-        return []  # a receipt that cannot be read, or of another version, is no reason to stop the run
+        return []  # a receipt that cannot be read, or of another version, must not stop the run
 
 
 def read_earlier(stored: Mapping[str, Any]) -> EarlierRun:
