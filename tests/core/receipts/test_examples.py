@@ -8,6 +8,7 @@ import curator_df as cdf
 from curator_df.core.receipts import examples
 from curator_df.core.receipts.examples import dropped_examples
 from curator_df.core.receipts.report import report_page
+from tests.core.runner.fake_client import inline_cluster
 
 RULES = (cdf.Rule("word_count", ">=", 3, "short"), cdf.Rule("word_count", "<=", 50, "long"))
 PROFILE = cdf.Profile("ours", "1", "example", RULES)
@@ -17,7 +18,7 @@ def write(tmp_path, **columns):
     texts = ["<script>a</script>", "b\n\n  b", *["no"] * 20, "word " * 300, "just right it is"]
     rows = [{"text": text, "url": "http://a" * 9, **columns} for text in texts]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with cdf.start_cluster(memory="500MB"):
+    with inline_cluster(memory="4GB", cpus=2):
         docs = cdf.read_jsonl(tmp_path / "in.jsonl").pipe(cdf.keep_profile, PROFILE)
         return cdf.write_parquet(docs, tmp_path / "out", rejects=tmp_path / "rejects")
 

@@ -20,6 +20,7 @@ from curator_df.core.receipts.report import report_page
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.io.output import FileSink
 from curator_df.io.write import JsonlFormat
+from tests.core.runner.fake_client import inline_cluster
 
 
 def rows_in(path):
@@ -70,7 +71,7 @@ def test_what_is_so_by_default_needs_no_reason_and_gpus_are_arguments_too(tmp_pa
 def test_a_receipt_says_when_where_and_with_which_version(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     before = dt.datetime.now(dt.UTC).replace(microsecond=0, tzinfo=None).isoformat()
-    with cdf.start_cluster(memory="500MB"):
+    with inline_cluster(memory="4GB", cpus=2):
         receipt = cdf.write_parquet(cdf.read_jsonl(tmp_path / "in.jsonl"), tmp_path / "out")
     assert (receipt.version, receipt.host) == (cdf.__version__, socket.gethostname())
     assert before <= receipt.started.removesuffix("Z") <= dt.datetime.now(dt.UTC).replace(tzinfo=None).isoformat()
@@ -84,7 +85,7 @@ def test_a_receipt_says_when_where_and_with_which_version(tmp_path):
 def test_the_funnel_reaches_back_over_checkpoints_and_shuffles(tmp_path):
     rows = [{"id": number, "text": f"row {number // 2}"} for number in range(40)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with cdf.start_cluster(memory="500MB"):
+    with inline_cluster(memory="4GB", cpus=2):
         docs = cdf.read_jsonl(tmp_path / "in.jsonl")
         first = cdf.checkpoint(docs.pipe(cdf.drop_exact_duplicates), tmp_path / "first")
         second = cdf.shuffle_rows(first.pipe(cdf.keep_where, "id >= 10"), tmp_path / "second")
