@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from curator_df.core.arguments import did_you_mean
+from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics import Words
 from curator_df.kernels.minhash_scheme import Scheme
@@ -33,6 +34,7 @@ def profile_of(
         profile = _named(operator, "profile", profile, named, "a Profile")
     if words is None:
         return profile
+    choose(operator, "words", words, Words)
     if from_metrics:
         raise ParameterError(
             f"{operator}: words={words!r} changes nothing with from_metrics=True, which reads metrics that were counted before. "
