@@ -199,8 +199,8 @@ def require_device_metrics(
         raise UnsupportedBackendError(f"{operator} cannot measure {', '.join(missing)} on cuDF blocks; {_WAY_OUT}")
     if words != "whitespace":
         raise UnsupportedBackendError(
-            f"{operator} splits the texts of cuDF blocks only at white space, and words={words!r} was requested, by an "
-            f"argument or by the profile: such words are found only on the CPU. Pass words='whitespace', or {_WAY_OUT}"
+            f"{operator} splits the texts of cuDF blocks only at white space, and words={words!r} was set: "
+            f"such words are found only on the CPU. Pass words='whitespace', or {_WAY_OUT}"
         )
 
 

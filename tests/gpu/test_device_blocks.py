@@ -80,7 +80,7 @@ def test_what_has_no_kernel_is_refused_with_the_way_out(folder):
         said,
         [
             r"add_metrics cannot measure short on cuDF blocks; .*'pandas'\)",
-            r"only at white space, and words='datatrove' was requested.* Pass words='whitespace', or convert",
+            r"only at white space, and words='datatrove' was set.* Pass words='whitespace', or convert",
             r"keep_profile cannot measure html_text_ratio on cuDF blocks;",
             r"keep_profile reads metrics from columns only in pandas blocks",
             r"add_profile cannot measure html_text_ratio on cuDF blocks;",
