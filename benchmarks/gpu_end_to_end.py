@@ -43,7 +43,7 @@ def chain(source: str, backend: str) -> Any:
     """Return the table of the first chain."""
     docs = cdf.read_jsonl(source).pipe(cdf.normalize_unicode)
     docs = cdf.to_backend(docs, "cudf") if backend == "cudf" else docs
-    kept = docs.pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY)
+    kept = docs.pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY, words="whitespace")
     return kept.pipe(cdf.drop_exact_duplicates).pipe(cdf.drop_near_duplicates)
 
 

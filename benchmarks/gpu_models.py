@@ -48,13 +48,9 @@ def measure(given: argparse.Namespace, dtype: str, gpus: int) -> tuple[Any, npt.
     resources = cdf.resources(gpus=1) if gpus else None
     read = cdf.read_parquet if given.corpus.endswith(".parquet") else cdf.read_jsonl
     docs = read(given.corpus).pipe(cdf.normalize_unicode)
-    how = {
-        "model": given.model or published(),
-        "compute_dtype": dtype,
-        "resources": resources,
-        "max_tokens": given.max_tokens,
-    }
-    embedded = docs.pipe(cdf.add_embedding, **how)
+    name = given.model or published()
+    model = cdf.model(name, compute_dtype=dtype, resources=resources, max_tokens=given.max_tokens)
+    embedded = docs.pipe(cdf.add_embedding, model)
     with (
         tempfile.TemporaryDirectory(dir=given.folder) as folder,
         cdf.start_cluster(memory=given.memory, spill_directory=folder, **devices),

@@ -60,8 +60,9 @@ def passing(profile: Profile) -> Profile:
     return profile.replace(**{rule.reason: {"<": 1e9, "<=": 1e9, ">=": 0}[rule.keep] for rule in profile.rules})
 
 
-QUALITY = passing(DATATROVE_GOPHER_QUALITY)
+QUALITY = passing(DATATROVE_GOPHER_QUALITY).replace(words="whitespace")
 EVERYTHING = passing(DATATROVE_GOPHER_REPETITION + DATATROVE_GOPHER_QUALITY + DATATROVE_FINEWEB + DATATROVE_C4)
+EVERYTHING = EVERYTHING.replace(words="whitespace")
 
 SHAPES: dict[str, tuple[str, int]] = {
     "prose": (PROSE * 20, BLOCK_BYTES),

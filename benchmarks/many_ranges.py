@@ -54,7 +54,7 @@ def main() -> None:
             file.write(b'{"id": 1, "text": "one"}\n')
             os.truncate(file.fileno(), count * 10_000_000)
         docs = cdf.read_jsonl(str(path)).pipe(cdf.normalize_unicode)
-        docs = docs.pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY)
+        docs = docs.pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY, words="whitespace")
         program = lower(docs)
         cdf.explain(docs, memory="1GB")
         ranges = program.source.cut(path.stat().st_size // count)

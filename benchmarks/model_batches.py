@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches
 from curator_df.models.inference import LoadedModel, batch_size
+from curator_df.models.model import Model
 from curator_df.models.text_model import DEFAULT_BATCH_TOKENS, text_model
 
 REPEATS = 3
@@ -158,16 +159,9 @@ def main() -> int:
     arguments.add_argument("--only-lengths", action="store_true")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        model = text_model(
-            "benchmark",
-            given.model or (write_made if given.made else write_published)(Path(folder)),
-            head="mean",
-            revision=None,
-            max_tokens=given.max_tokens,
-            max_chars=given.max_chars,
-            batch_rows="auto",
-            batch_tokens=DEFAULT_BATCH_TOKENS,
-        )
+        name = given.model or (write_made if given.made else write_published)(Path(folder))
+        chosen = Model(name, max_tokens=given.max_tokens, max_chars=given.max_chars)
+        model = text_model("benchmark", chosen, head="mean")
         loaded = LoadedModel(model)
         print(f"{model.files.parameters:,} numbers; {model.max_tokens:,} tokens of {model.max_chars:,} characters")
         everything = {path: texts_of(path) for path in given.files}

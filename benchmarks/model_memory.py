@@ -23,6 +23,7 @@ from curator_df.core.memory.limits import peak_of_call, release_free_memory
 from curator_df.core.memory.system import status_bytes
 from curator_df.models.devices import Dtype
 from curator_df.models.inference import LoadedModel
+from curator_df.models.model import Model
 from curator_df.models.text_model import CALL_BYTES, TextModel, text_model
 
 TOKENS = 2048
@@ -35,17 +36,7 @@ def held_bytes() -> tuple[int, int]:
 
 
 def used(folder: str, dtype: Dtype) -> TextModel:
-    return text_model(
-        "benchmark",
-        folder,
-        head="mean",
-        revision=None,
-        max_tokens=None,
-        max_chars=None,
-        batch_rows="auto",
-        batch_tokens=TOKENS,
-        compute_dtype=dtype,
-    )
+    return text_model("benchmark", Model(folder, max_batch_tokens=TOKENS, compute_dtype=dtype), head="mean")
 
 
 def run_once(loaded: LoadedModel, length: int) -> int:

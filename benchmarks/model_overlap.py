@@ -73,24 +73,19 @@ def main() -> int:
         print(f"CPU stage: {alone:.1f} s for {characters / 1e6:.0f} million characters")
         one = cdf.resources(cpus=2)
         runs = {
-            "two workers": ({"model": device(alone / characters), "dimensions": 1}, {}, "2.5GB", (2, 1)),
-            "one device": (
-                {"model": device(alone / characters), "dimensions": 1},
-                {"resources": one},
-                "1.05GB",
-                (1, 2),
-            ),
-            "on the CPU": ({"model": minilm(), "max_chars": affordable(docs, out, alone)}, {}, "4GB", (2, 1)),
+            "two workers": (cdf.model(device(alone / characters)), 1, None, "2.5GB", (2, 1)),
+            "one device": (cdf.model(device(alone / characters)), 1, one, "1.05GB", (1, 2)),
+            "on the CPU": (cdf.model(minilm(), max_chars=affordable(docs, out, alone)), None, None, "4GB", (2, 1)),
         }
         medians = []
-        for name, (model, limits, memory, shape) in runs.items():
+        for name, (model, width, resources, memory, shape) in runs.items():
+            alone_docs = docs.pipe(cdf.add_embedding, model, dimensions=width)
+            limited = cleaned(docs).pipe(cdf.add_embedding, model.replace(resources=resources), dimensions=width)
             ratios = []
             for _ in range(repeats):
                 cpu = seconds(cleaned(docs), out, "3GB", 1, (1, 1))[0]
-                model_alone = seconds(docs.pipe(cdf.add_embedding, **model), out, "3GB", 1, (1, 1))[0]
-                both, peak, projected = seconds(
-                    cleaned(docs).pipe(cdf.add_embedding, **model, **limits), out, memory, 2, shape
-                )
+                model_alone = seconds(alone_docs, out, "3GB", 1, (1, 1))[0]
+                both, peak, projected = seconds(limited, out, memory, 2, shape)
                 ratios.append(both / (cpu + model_alone))
                 print(f"  {name}: {cpu:.1f} + {model_alone:.1f} s alone, {both:.1f} s together, ", end="")
                 print(f"{ratios[-1]:.2f} of the sum; {peak:.0f} of {projected:.0f} MB projected", flush=True)
@@ -109,7 +104,7 @@ def affordable(docs: Any, out: Path, budget_seconds: float) -> int:
     """Return the characters of a text for which MiniLM takes about so long: from the times of two numbers of them."""
     few, many = 20, 80
     times = [
-        seconds(docs.pipe(cdf.add_embedding, minilm(), max_chars=most), out, "3GB", 1, (1, 1))[0]
+        seconds(docs.pipe(cdf.add_embedding, cdf.model(minilm(), max_chars=most)), out, "3GB", 1, (1, 1))[0]
         for most in (few, many)
     ]
     slope = max((times[1] - times[0]) / (many - few), 1e-6)

@@ -52,7 +52,7 @@ def thread_seconds(name: str) -> float:
 
 def run_once(cluster: Cluster, corpus: list[str], *, monitored: bool, interval_seconds: float) -> dict[str, Any]:
     docs = cdf.read_jsonl(corpus).pipe(cdf.normalize_unicode)
-    docs = docs.pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY)
+    docs = docs.pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY, words="whitespace")
     folder = tempfile.mkdtemp()
     try:
         before, began = cpu_seconds(), time.monotonic()

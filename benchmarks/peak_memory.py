@@ -26,7 +26,7 @@ if __name__ == "__main__":
     source, target, memory, cpus, chain, blocksize = sys.argv[1:7]
     docs = cdf.read_jsonl(source, blocksize=None if blocksize == "-" else blocksize)
     if chain == "gopher":
-        docs = docs.pipe(cdf.normalize_unicode).pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY)
+        docs = docs.pipe(cdf.normalize_unicode).pipe(cdf.keep_profile, cdf.profiles.DATATROVE_GOPHER_QUALITY, words="whitespace")
     with cdf.start_cluster(memory=memory, cpus=int(cpus)):
         receipt = cdf.write_parquet(docs, target)
     print(json.dumps(receipt.to_json()))

@@ -52,7 +52,7 @@ def main() -> int:
     seen = set()
     for blocksize, cpus, memory in SETTINGS:
         docs = cdf.read_jsonl(given.corpus, blocksize=blocksize).curate.normalize_unicode()
-        docs = docs.curate.keep_profile(cdf.profiles.DATATROVE_GOPHER_QUALITY)
+        docs = docs.curate.keep_profile(cdf.profiles.DATATROVE_GOPHER_QUALITY, words="whitespace")
         docs = docs.curate.drop_exact_duplicates() if given.drop else docs
         with tempfile.TemporaryDirectory() as folder, cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
             receipt = cdf.write_parquet(docs, folder)

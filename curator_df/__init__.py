@@ -17,10 +17,10 @@ from curator_df.core.importing import when_imported as _when_imported
 
 if _TYPE_CHECKING:
     from curator_df import errors, profiles
-    from curator_df.cluster.connect import connect
-    from curator_df.cluster.jobs import job_cluster, slurm_cluster
+    from curator_df.cluster.connect import Connection, connect
+    from curator_df.cluster.jobs import JobCluster, job_cluster, slurm_cluster
     from curator_df.cluster.local import Cluster, start_cluster
-    from curator_df.core.memory.resources import resources
+    from curator_df.core.memory.resources import Resources, resources
     from curator_df.core.planning.plan import Plan
     from curator_df.core.receipts.comparison import compare_receipts
     from curator_df.core.receipts.receipt import Receipt
@@ -28,7 +28,7 @@ if _TYPE_CHECKING:
     from curator_df.io.jsonl.reader import read_jsonl
     from curator_df.io.output.checkpoint import checkpoint, read_receipt
     from curator_df.io.output.write import write_jsonl, write_parquet
-    from curator_df.io.output.write_by import write_by
+    from curator_df.io.output.write_by import TablesByValue, write_by
     from curator_df.io.output.write_many import write_many
     from curator_df.io.parquet.reader import read_parquet
     from curator_df.io.shuffle.operators import blend, shuffle_rows
@@ -36,17 +36,20 @@ if _TYPE_CHECKING:
     from curator_df.io.warc.reader import read_warc
     from curator_df.kernels.minhash.scheme import Scheme
     from curator_df.models.classifiers import catalogue as classifiers
+    from curator_df.models.classifiers.catalogue import Classifier
     from curator_df.models.classifiers.classification import add_class, keep_class
     from curator_df.models.classifiers.prompt_scores import add_prompt_scores
     from curator_df.models.completion.operator import add_completion
     from curator_df.models.embeddings.embedding import add_embedding
     from curator_df.models.embeddings.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
-    from curator_df.models.entities.presidio import presidio
+    from curator_df.models.entities.presidio import Presidio, presidio
+    from curator_df.models.model import Model, model
     from curator_df.models.token_count import add_token_count
-    from curator_df.monitor.memory_monitor import monitor_memory
-    from curator_df.monitor.memory_profile import profile_memory
-    from curator_df.monitor.metrics_server import serve_metrics
-    from curator_df.monitor.recommend import recommend
+    from curator_df.monitor.alerts import Alert, AlertRule
+    from curator_df.monitor.memory_monitor import MemoryMonitor, monitor_memory
+    from curator_df.monitor.memory_profile import MemoryProfile, profile_memory
+    from curator_df.monitor.metrics_server import MetricsServer, serve_metrics
+    from curator_df.monitor.recommend import Recommendation, recommend
     from curator_df.ops.cleaning.contamination import add_contamination, drop_contaminated, remove_contamination
     from curator_df.ops.cleaning.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
     from curator_df.ops.cleaning.lines import remove_c4_lines, remove_lines
@@ -54,9 +57,9 @@ if _TYPE_CHECKING:
     from curator_df.ops.cleaning.redaction import redact_pii
     from curator_df.ops.cleaning.unicode import normalize_unicode
     from curator_df.ops.cleaning.whitespace import normalize_newlines, normalize_whitespace, remove_urls
-    from curator_df.ops.duplicates.exact import best, drop_exact_duplicates, find_exact_duplicates
+    from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
     from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates, find_near_duplicates
-    from curator_df.ops.duplicates.near_report import describe_near_duplicates
+    from curator_df.ops.duplicates.near_report import NearDuplicateReport, describe_near_duplicates
     from curator_df.ops.duplicates.repeated_parts import remove_repeated_parts
     from curator_df.ops.duplicates.signatures import add_minhash
     from curator_df.ops.explain import explain, forget
@@ -67,7 +70,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.filters.profile import add_profile, keep_profile
     from curator_df.ops.filters.quality_tiers import add_quality_tier
     from curator_df.ops.filters.rules import Profile, Rule
-    from curator_df.ops.filters.thresholds import explore_thresholds
+    from curator_df.ops.filters.thresholds import ThresholdExplorer, explore_thresholds
     from curator_df.ops.filters.user_metrics import UserMetric
     from curator_df.ops.filters.where import keep_where
     from curator_df.ops.language.identification import add_language, keep_language
@@ -78,16 +81,33 @@ if _TYPE_CHECKING:
     from curator_df.ops.rows.splitting import split_documents
     from curator_df.profiles import minhash
 
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "Alert",
+    "AlertRule",
+    "Best",
+    "Classifier",
     "Cluster",
+    "Connection",
+    "JobCluster",
+    "MemoryMonitor",
+    "MemoryProfile",
+    "MetricsServer",
+    "Model",
+    "NearDuplicateReport",
     "Plan",
+    "Presidio",
     "Preview",
     "Profile",
     "Receipt",
+    "Recommendation",
+    "Resources",
     "Rule",
     "Scheme",
+    "TablesByValue",
+    "ThresholdExplorer",
     "UserMetric",
     "add_class",
     "add_comment_ratio",
@@ -129,6 +149,7 @@ __all__ = [
     "keep_profile",
     "keep_where",
     "minhash",
+    "model",
     "monitor_memory",
     "normalize_newlines",
     "normalize_unicode",
@@ -170,13 +191,29 @@ __all__ = [
 ]
 
 _PLACES = {
+    "Alert": "monitor.alerts:Alert",
+    "AlertRule": "monitor.alerts:AlertRule",
+    "Best": "ops.duplicates.exact:Best",
+    "Classifier": "models.classifiers.catalogue:Classifier",
     "Cluster": "cluster.local:Cluster",
+    "Connection": "cluster.connect:Connection",
+    "JobCluster": "cluster.jobs:JobCluster",
+    "MemoryMonitor": "monitor.memory_monitor:MemoryMonitor",
+    "MemoryProfile": "monitor.memory_profile:MemoryProfile",
+    "MetricsServer": "monitor.metrics_server:MetricsServer",
+    "Model": "models.model:Model",
+    "NearDuplicateReport": "ops.duplicates.near_report:NearDuplicateReport",
     "Plan": "core.planning.plan:Plan",
+    "Presidio": "models.entities.presidio:Presidio",
     "Preview": "ops.preview:Preview",
     "Profile": "ops.filters.rules:Profile",
     "Receipt": "core.receipts.receipt:Receipt",
+    "Recommendation": "monitor.recommend:Recommendation",
+    "Resources": "core.memory.resources:Resources",
     "Rule": "ops.filters.rules:Rule",
     "Scheme": "kernels.minhash.scheme:Scheme",
+    "TablesByValue": "io.output.write_by:TablesByValue",
+    "ThresholdExplorer": "ops.filters.thresholds:ThresholdExplorer",
     "UserMetric": "ops.filters.user_metrics:UserMetric",
     "add_class": "models.classifiers.classification:add_class",
     "add_comment_ratio": "ops.filters.comments:add_comment_ratio",
@@ -218,6 +255,7 @@ _PLACES = {
     "keep_profile": "ops.filters.profile:keep_profile",
     "keep_where": "ops.filters.where:keep_where",
     "minhash": "profiles.minhash",
+    "model": "models.model:model",
     "monitor_memory": "monitor.memory_monitor:monitor_memory",
     "normalize_newlines": "ops.cleaning.whitespace:normalize_newlines",
     "normalize_unicode": "ops.cleaning.unicode:normalize_unicode",

@@ -101,7 +101,7 @@ JACCARD_THRESHOLD = 0.8
 DEFAULT_PROFILE = "datatrove_gopher_quality"
 DEMO_MEMORY = "1GB"
 OPTIONS = "address bands_per_iteration cpus device_memory grafana_port keep memory normalize on_bad_rows on_existing"
-OPTIONS += " partition_on port profile rejects sample_size scheme text jaccard_threshold unit workdir"
+OPTIONS += " partition_on port profile rejects sample_size scheme text jaccard_threshold unit words workdir"
 """Python arguments that are also command-line options."""
 _ARGUMENT = re.compile(rf"(?<![\w-])({OPTIONS.replace(' ', '|')})=('[^']*'|\"[^\"]*\"|(?:-?\w+(?:\.\w+)*)?)")
 
@@ -116,6 +116,18 @@ Memory = Annotated[
 Cpus = Annotated[int | None, typer.Option(show_default="all CPUs", help="Maximum number of concurrent threads.")]
 Text = Annotated[str, typer.Option(help="Name of the text column.")]
 ProfileName = Annotated[str, typer.Option("--profile", help=f"Filter rules to apply: {', '.join(PROFILES)}, or none.")]
+WordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--words",
+        show_default="as the profile has them",
+        help="How to split texts into words: whitespace (fastest), datatrove or icu.",
+    ),
+]
+FileFormat = Annotated[str, typer.Option("--format", help="Output format: parquet or jsonl.")]
+PartitionOn = Annotated[
+    str | None, typer.Option(show_default=False, help="Write one subfolder for each value of this column.")
+]
 Metrics = Annotated[
     bool, typer.Option("--metrics", help="Serve metrics during the run; `curator-df monitor up` shows them.")
 ]
@@ -159,20 +171,16 @@ def curate(
     cpus: Cpus = None,
     text: Text = "text",
     profile: ProfileName = DEFAULT_PROFILE,
-    file_format: Annotated[str, typer.Option("--format", help="Output format: parquet or jsonl.")] = "parquet",
+    words: WordsOption = None,
+    file_format: FileFormat = "parquet",
     rejects: Rejects = None,
-    partition_on: Annotated[
-        str | None, typer.Option(show_default=False, help="Write one subfolder for each value of this column.")
-    ] = None,
+    partition_on: PartitionOn = None,
     on_bad_rows: OnBadRows = "raise",
     on_existing: OnExisting = "raise",
     metrics: Metrics = False,
 ) -> None:
     """Normalize Unicode, keep the rows that pass a profile's filter rules, and write them."""
-    if file_format not in ("parquet", "jsonl"):
-        raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'")
-    docs = _chain(source, text, profile, on_bad_rows)
-    write: Any = cdf.write_parquet if file_format == "parquet" else cdf.write_jsonl
+    docs, write = _chain(source, text, profile, words, on_bad_rows), _writer(file_format)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = write(docs, output, rejects=rejects, partition_on=partition_on, on_existing=on_existing)
@@ -186,9 +194,15 @@ def explain(
     cpus: Cpus = None,
     text: Text = "text",
     profile: ProfileName = DEFAULT_PROFILE,
+    words: WordsOption = None,
+    file_format: FileFormat = "parquet",
+    rejects: Rejects = None,
+    partition_on: PartitionOn = None,
 ) -> None:
     """Show the plan of `curate` for this input and the memory it needs. Only the start of each file is read."""
-    _console().print(cdf.explain(_chain(source, text, profile, "raise"), memory=memory, cpus=cpus))
+    docs, write = _chain(source, text, profile, words, "raise"), _writer(file_format)
+    how: dict[str, Any] = {"rejects": rejects} if rejects else {}
+    _console().print(cdf.explain(docs, write, memory=memory, cpus=cpus, partition_on=partition_on, **how))
 
 
 @app.command(short_help="Recommend settings to deduplicate an input.")
@@ -435,12 +449,18 @@ def _served(cluster: Any, metrics: bool) -> Iterator[None]:
         yield
 
 
-def _chain(source: str, text: str, profile: str, on_bad_rows: Any) -> Any:
+def _writer(file_format: str) -> Any:
+    if file_format not in ("parquet", "jsonl"):
+        raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'")
+    return cdf.write_parquet if file_format == "parquet" else cdf.write_jsonl
+
+
+def _chain(source: str, text: str, profile: Any, words: Any, on_bad_rows: Any) -> Any:
     docs = _read(source, on_bad_rows)
     docs = cdf.normalize_unicode(docs, text=text)
     if profile == "none":
         return docs
-    return cdf.keep_profile(docs, profile, text=text)
+    return cdf.keep_profile(docs, profile, words=words, text=text)
 
 
 def _read(source: str, on_bad_rows: Any) -> Any:

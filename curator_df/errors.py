@@ -40,6 +40,7 @@ from __future__ import annotations
 import errno
 import linecache
 import os
+import sys
 import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,14 @@ def is_library(filename: str) -> bool:
     return filename.startswith((*_LIBRARIES, "<frozen")) or filename.endswith(
         (".pyx", ".pxi")
     )  # of Cython: no whole path
+
+
+def outside_level() -> int:
+    """Return the ``stacklevel`` of a warning that shows the user's own line, however deep in this package it is raised."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and is_library(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class CuratorError(Exception):

@@ -96,7 +96,7 @@ def group_of(value: Any, contract: Mapping[str, str], returns: str) -> str:
     parameters = inspect.signature(value).parameters
     takes_table = next(iter(parameters), "") == "df"
     gives_table = returns.startswith(("dask.dataframe.DataFrame", "dict of str to dask.dataframe.DataFrame"))
-    if hasattr(value.__globals__.get(value.__annotations__.get("return")), "__enter__"):
+    if hasattr(inspect.unwrap(value).__globals__.get(value.__annotations__.get("return")), "__enter__"):
         return "clusters"
     if gives_table and value.__name__.startswith("read_"):
         return "readers"

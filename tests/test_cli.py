@@ -100,7 +100,26 @@ def test_files_of_crawls_are_named_with_their_reader(tmp_path, command):
 def test_explain_runs_nothing(corpus, tmp_path):
     done = curator_df("explain", corpus, "--memory", "500MB")
     assert done.returncode == 0, done.stderr
-    assert "keep_profile: 1.2 x block (measured)" in done.stdout
+    assert "keep_profile: 2.2 x block (measured)" in done.stdout
+    options = (
+        "--words",
+        "whitespace",
+        "--partition-on",
+        "text",
+        "--format",
+        "jsonl",
+        "--rejects",
+        tmp_path / "rejects",
+    )
+    fast = curator_df("explain", corpus, "--memory", "500MB", *options)
+    assert fast.returncode == 0, fast.stderr
+    assert "keep_profile: 1.2 x block (measured)" in fast.stdout
+    assert "write: 2.0 x block (assumed)" in fast.stdout
+    assert not (tmp_path / "rejects").exists()
+    wrong = curator_df("explain", corpus, "--words", "spacy")
+    assert "keep_profile: --words spacy is not one of 'whitespace', 'datatrove', 'icu'" in " ".join(
+        wrong.stderr.split()
+    )
 
 
 def test_recommend_says_what_to_set_and_why(corpus, tmp_path):

@@ -50,6 +50,7 @@ from curator_df.cluster.settings import (
 )
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.surroundings import (
+    MAIN_GUARD,
     dashboard_at,
     in_brackets,
     loopback_host,
@@ -61,7 +62,6 @@ from curator_df.cluster.surroundings import (
     temporary_directory,
 )
 from curator_df.cluster.worker_processes import (
-    MAIN_GUARD,
     BoundedClient,
     BoundedCluster,
     EndingNanny,

@@ -6,6 +6,7 @@ Otherwise the result would be a worker that never connects, an empty error, or a
 
 from __future__ import annotations
 
+import ast
 import logging
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ import socket
 import sys
 import tempfile
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,10 @@ REFUSALS = (
     "SystemError",  # an extension module that had no memory for its own error
 )
 """Words of errors that a limit of the shell may have caused."""
+MAIN_GUARD = (
+    "In a script, start_cluster must be below \"if __name__ == '__main__':\", because worker processes import the script "
+    "that starts them. This is not needed in a notebook, or with so little memory that no worker process is started"
+)
 THREADS = 64
 """Number of threads and processes of a client with one worker."""
 
@@ -124,6 +130,7 @@ def require_importable_program() -> None:
             "processes, so it cannot have workers. Start the cluster in the main process, start this one with daemon=False, or "
             "give it less memory: with memory='500MB', threads of this process do the work"
         )
+    require_main_guard(sys._getframe(1))
     main: Any = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     if path is None or getattr(main, "__spec__", None) is not None or os.path.exists(path):
@@ -138,6 +145,32 @@ def require_importable_program() -> None:
         f"The file of this program, {path!r}, no longer exists, but worker processes import it. Run the program again "
         "from a permanent file"
     )
+
+
+def require_main_guard(frame: types.FrameType | None) -> None:
+    """Raise `NoClusterError` if a script starts the cluster outside of ``if __name__ == "__main__":``.
+
+    Every worker process would import the script, and with it start a cluster of its own.
+
+    Parameters
+    ----------
+    frame : frame, optional
+        Frame from which to look outward for the script's own.
+    """
+    main: Any = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    while frame is not None and not (frame.f_globals is vars(main) and frame.f_code.co_name == "<module>"):
+        frame = frame.f_back
+    if frame is None or path is None or hasattr(sys, "ps1") or not os.path.isfile(path):
+        return  # it is imported, or no file that workers would import
+    try:
+        script = ast.parse(Path(path).read_bytes())
+    except (OSError, ValueError, SyntaxError):
+        return  # it has changed since Python read it
+    line = frame.f_lineno
+    conditions = (each for each in ast.walk(script) if isinstance(each, ast.If | ast.Match))
+    if not any(each.lineno <= line <= (each.end_lineno or line) for each in conditions):
+        raise NoClusterError(f"{os.path.basename(path)}, line {line}: {MAIN_GUARD}")
 
 
 def temporary_directory() -> str:

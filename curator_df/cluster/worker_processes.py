@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster, Nanny, SpecCluster, Status
 from distributed.client import _set_global_client
 from distributed.utils import sync
 
-from curator_df.cluster.surroundings import limits_in_force
+from curator_df.cluster.surroundings import MAIN_GUARD, limits_in_force
 from curator_df.core.cluster_client import LEAVE_SECONDS, RESTART_SECONDS
 from curator_df.errors import NoClusterError
 
@@ -28,11 +28,6 @@ LIMITED_CLOSE_SECONDS = 3
 """Seconds that the parts of a start that did not end in time may take to end, while a limit of the shell is low."""
 CLOSE_SECONDS = 15
 """Seconds that workers may take to end before they are killed."""
-MAIN_GUARD = (
-    "In a script, start_cluster must be below \"if __name__ == '__main__':\", because worker processes import the script "
-    "that starts them. This is not needed in a notebook, or with so little memory that no worker process is started"
-)
-
 SYSTEM_REFUSES = (
     "The system refuses a process or a thread: end other programs, or give the cluster fewer workers with cpus="
 )

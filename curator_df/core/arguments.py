@@ -5,11 +5,20 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
 from curator_df.errors import ParameterError
+
+SURE = 0.8
+"""Similarity of two names from which on the most similar one alone is suggested."""
+SIMILAR = 0.65
+"""Least similarity of a suggested name."""
+MOST_SUGGESTED = 3
+"""Names that are suggested at most, where several are equally similar."""
+_WORD = re.compile("[a-z0-9]+")
 
 
 def require_number(operator: str, parameter: str, value: Any) -> None:
@@ -87,16 +96,52 @@ def require_mapping(operator: str, parameter: str, value: Any) -> None:
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return a sentence, after a space, that suggests the most similar of some names; empty if none is similar.
 
+    Words of a name, between underscores, are compared too.
+
     Examples
     --------
     >>> did_you_mean("FineWeb", ["nemo", "fineweb"])
     " Did you mean 'fineweb'?"
-    >>> did_you_mean("gopher", ["c4", "dolma_gopher_v1"])
-    " Did you mean 'dolma_gopher_v1'?"
+    >>> did_you_mean("gofer", ["c4", "dolma_gopher_v1", "dolma_gopher_v2"])
+    " Did you mean 'dolma_gopher_v1' or 'dolma_gopher_v2'?"
     >>> did_you_mean("x", ["nemo"])
     ''
     """
     by_lower_case = {one.lower(): one for one in names}
-    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
-    close = close or [one for one in by_lower_case if len(name) > 2 and name.lower() in one]
-    return f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=SURE)
+    if not close:
+        scores = {one: _likeness(name.lower(), one) for one in by_lower_case}
+        best = max(scores.values(), default=0.0)
+        close = [one for one, score in scores.items() if score == best >= SIMILAR][:MOST_SUGGESTED]
+    close = close or [one for one in by_lower_case if len(name) > 2 and name.lower() in one][:1]
+    quoted = [repr(by_lower_case[one]) for one in close]
+    shown = ", ".join(quoted[:-1]) + (" or " if len(quoted) > 1 else "") + "".join(quoted[-1:])
+    return f" Did you mean {shown}?" if close else ""
+
+
+def did_you_mean_path(path: str) -> str:
+    """Return a sentence, after a period, that suggests a path with its first missing part corrected; empty if none is alike."""
+    rest: list[str] = []
+    parent = path.rstrip("/")
+    while parent and not os.path.isdir(parent):
+        parent, _, name = parent.rpartition("/")
+        rest.insert(0, name)
+    try:
+        names = os.listdir(parent or "/") if path.startswith("/") or parent else os.listdir(".")
+    except OSError:
+        return ""
+    if not rest or any(mark in rest[0] for mark in "*?["):
+        return ""
+    close = difflib.get_close_matches(rest[0], [name for name in names if name != rest[0]], n=1, cutoff=SIMILAR)
+    if not close:
+        return ""
+    found = "/".join([*([parent] if parent or path.startswith("/") else []), close[0], *rest[1:]])
+    return f". Did you mean {found!r}?"
+
+
+def _likeness(name: str, other: str) -> float:
+    """Return how similar two names are, from 0 to 1: as a whole, or each word of the first to one of the second."""
+    whole = difflib.SequenceMatcher(None, name, other).ratio()
+    words, others = _WORD.findall(name), _WORD.findall(other)
+    best = [max((difflib.SequenceMatcher(None, word, each).ratio() for each in others), default=0.0) for word in words]
+    return max(whole, sum(best) / len(best) if best else 0.0)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from curator_df.core.arguments import did_you_mean
+from curator_df.core.calls import no_such_name, public
 
 
 def lazy_names(package: str, places: Mapping[str, str], namespace: MutableMapping[str, Any]) -> Callable[[str], Any]:
@@ -29,15 +30,15 @@ def lazy_names(package: str, places: Mapping[str, str], namespace: MutableMappin
     namespace : mutable mapping
         Globals of the package, which keep what was imported.
     """
+    refuse = no_such_name(package, [name for name in places if name in namespace["__all__"]])
 
     def find(name: str) -> Any:
         if name not in places:
-            listed = [place for place in places if place in namespace["__all__"]]
-            hint = did_you_mean(name, listed)
-            raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
+            return refuse(name)
         module, _, member = places[name].partition(":")
         found = importlib.import_module(f"{package}.{module}")
-        namespace[name] = getattr(found, member) if member else found
+        value = getattr(found, member) if member else found
+        namespace[name] = public(value, package) if inspect.isfunction(value) else value
         return namespace[name]
 
     return find

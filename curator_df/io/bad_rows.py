@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from curator_df.core.ranges.source import BadRow
 from curator_df.core.sizes import show_count
-from curator_df.errors import BadRowError
+from curator_df.errors import BadRowError, outside_level
 
 SHOWN_BYTES = 60
 """Maximum number of bytes of an invalid text that an error shows."""
@@ -50,7 +50,7 @@ class WarnOfBadRows:
                 f"{row.path!r}, {where}: {row.reason}. A run with write_* "
                 "or checkpoint keeps bad rows in its quarantine folder",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=outside_level(),
             )
 
 

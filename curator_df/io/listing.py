@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.arguments import absolute
+from curator_df.core.arguments import absolute, did_you_mean_path
 from curator_df.core.files.retry import is_transient, retry_transient
 from curator_df.core.files.storage import file_system
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
@@ -260,10 +260,10 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
         return found
     _refuse_what_is_there(path, entry)
     if not MAGIC.search(path):
-        raise InputError(f"the file {path!r} does not exist; {_nearest(path)}")
+        raise InputError(f"the file {path!r} does not exist; {_nearest(path)}{did_you_mean_path(path)}")
     found = sorted(set(_glob("/", path.strip("/").split("/"), suffixes, "**" in path.split("/"))))
     if not found:
-        raise InputError(f"nothing matches {path!r}; {_nearest(path)}")
+        raise InputError(f"nothing matches {path!r}; {_nearest(path)}{did_you_mean_path(path)}")
     return found
 
 

@@ -54,7 +54,7 @@ def open_device(torch: Any, name: str, device: Device, numbers: Numbers) -> None
         )
     if numbers == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise ParameterError(
-            f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16; say compute_dtype='float32'"
+            f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16. Use cdf.model(..., compute_dtype='float32')"
         )
     bound_torch()
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.arguments import path_of
+from curator_df.core.arguments import did_you_mean_path, path_of
 from curator_df.core.extras import missing_extra
 from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputError, ParameterError
@@ -197,7 +197,9 @@ def _place(operator: str, name: str | os.PathLike[str], revision: str | None) ->
     if os.path.isdir(text):
         return Place(text, os.path.abspath(text), None, _names(text, READ_FILES))
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: {text!r} is neither an existing folder nor the ID of a model")
+        raise InputError(
+            f"{operator}: {text!r} is neither an existing folder nor the ID of a model{did_you_mean_path(text)}"
+        )
     folder = _download(text, revision)
     return Place(text, folder, os.path.basename(folder), _names(folder, READ_FILES))
 
@@ -244,7 +246,9 @@ def find_model(
             )
         return _described(operator, text, os.path.abspath(text), None, trust_remote_code, base_revision)
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: {text!r} is neither an existing folder nor the ID of a model")
+        raise InputError(
+            f"{operator}: {text!r} is neither an existing folder nor the ID of a model{did_you_mean_path(text)}"
+        )
     folder = _download(text, revision, _read_files(trust_remote_code))
     return _described(operator, text, folder, os.path.basename(folder), trust_remote_code, base_revision)
 
@@ -267,7 +271,7 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
         at = f" at {revision!r}" if revision else ""
         raise InputError(
             f"the model {name!r}{at} is neither a local folder nor in the cache of the Hugging Face hub, and could not be "
-            f"downloaded: {exc}"
+            f"downloaded: {str(exc).rstrip('. ')}{did_you_mean_path(name)}"
         ) from exc
 
 

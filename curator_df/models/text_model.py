@@ -4,27 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from curator_df.core.columns import choose
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.attention import score_numbers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
 from curator_df.models.classifiers.generative_classifier import Answers
-from curator_df.models.devices import Device, Dtype, Numbers, chosen_numbers
+from curator_df.models.devices import Device, Numbers, chosen_numbers
 from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
+from curator_df.models.model import Model, require_resources
 
 Head = Literal["mean", "cls", "classes"]
 """Use of the last layer: the mean of its tokens, its first token, or the model's classes."""
-BatchRows = int | Literal["auto"]
-"""Maximum number of documents of a batch; ``"auto"``: as many as its padded tokens allow, of which the best number is measured
-first."""
-
 CHARACTERS_PER_TOKEN = 16
 """Default number of characters read from a text for each token that the model reads."""
 DEFAULT_BATCH_TOKENS = 2048
@@ -170,89 +164,69 @@ class TextModel:
 
 def text_model(
     operator: str,
-    name: str | os.PathLike[str],
+    model: Model,
     *,
     head: Head,
-    revision: str | None,
-    max_tokens: int | None,
-    max_chars: int | None,
-    batch_rows: BatchRows,
-    batch_tokens: int | None,
-    compute_dtype: Dtype = "auto",
-    resources: Resources | None = None,
     center_chars: int | None = None,
     adapter: tuple[str, str | None] | None = None,
     answers: Answers | None = None,
-    trust_remote_code: bool = False,
     base_revision: str | None = None,
 ) -> TextModel:
     """Find a model and check its settings; see `find_model` for errors."""
-    rows = None if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
-    tokens = DEFAULT_BATCH_TOKENS
-    if batch_tokens is not None:
-        tokens = require_count(operator, "max_batch_tokens", batch_tokens)
-    require_resources(operator, resources)
+    name, max_tokens, max_chars, resources = model.model, model.max_tokens, model.max_chars, model.resources
     device: Device = "cuda" if resources is not None and resources.of_gpu else "cpu"
-    numbers = chosen_numbers(operator, compute_dtype, device)
-    if trust_remote_code and (answers is not None or adapter is not None):
+    numbers = chosen_numbers(operator, model.compute_dtype, device)
+    if model.trust_remote_code and (answers is not None or adapter is not None):
         raise ParameterError(
             f"{operator}: trust_remote_code does not apply to {name!r}, which comes without code. Leave it out"
         )
+    revision, runs_code = model.revision, model.trust_remote_code
     if answers is not None:
         files = find_answering(operator, name, revision, base_revision)
     elif adapter is not None:
         files = find_adapted(operator, name, adapter[0], revision, adapter[1], base_revision)
     else:
-        files = find_model(operator, name, revision, trust_remote_code=trust_remote_code, base_revision=base_revision)
+        files = find_model(operator, name, revision, trust_remote_code=runs_code, base_revision=base_revision)
     if files.layers is not None and head != "classes":
         raise ParameterError(
             f"{operator}: {files.name!r} is a classifier with its own layers and has no embeddings. Use it with add_class"
         )
     most = files.longest - (0 if answers is None else answers.new_tokens)
-    longest = min(most, 512) if max_tokens is None else require_count(operator, "max_tokens", max_tokens)
+    longest = min(most, 512) if max_tokens is None else max_tokens
     if longest > most:
         raise ParameterError(
             f"{operator}: max_tokens={longest:,}, but {files.name!r} reads at most {most:,} tokens of a text"
         )
-    characters = (
-        CHARACTERS_PER_TOKEN * longest if max_chars is None else require_count(operator, "max_chars", max_chars)
-    )
     return TextModel(
         files,
         head,
         longest,
-        characters,
-        tokens,
-        rows,
+        CHARACTERS_PER_TOKEN * longest if max_chars is None else max_chars,
+        DEFAULT_BATCH_TOKENS if model.max_batch_tokens is None else model.max_batch_tokens,
+        None if model.model_inference_batch_size == "auto" else model.model_inference_batch_size,
         center_chars,
         answers,
         reads_on=max_chars is None,
         numbers=numbers,
         device=device,
-        fills_device=device == "cuda" and batch_tokens is None,
+        fills_device=device == "cuda" and model.max_batch_tokens is None,
     )
 
 
-def user_model(
-    operator: str,
-    function: Callable[[Sequence[str]], Any],
-    width: int,
-    max_chars: int | None,
-    batch_rows: BatchRows,
-) -> UserModel:
-    """Check the settings of a user's function."""
-    rows = DEFAULT_ROWS if batch_rows == "auto" else require_count(operator, "model_inference_batch_size", batch_rows)
-    characters = None if max_chars is None else require_count(operator, "max_chars", max_chars)
-    made = set_up(operator, function)
+def user_model(operator: str, model: Model, width: int) -> UserModel:
+    """Return a user's function with its settings, after checking them."""
+    refuse_settings(operator, model)
+    made = set_up(operator, model.model)
     if isinstance(made, SetUp) and made.resources != NO_LIMITS:
-        raise ParameterError(f"{operator}: {made.name} has its own resources. Pass them as resources= of {operator}")
-    return UserModel(operator, made, width, characters, rows)
+        raise ParameterError(f"{operator}: {made.name} has its own resources. Pass them to cdf.model(resources=)")
+    rows = DEFAULT_ROWS if model.model_inference_batch_size == "auto" else model.model_inference_batch_size
+    return UserModel(operator, made, width, model.max_chars, rows)
 
 
-def refuse_settings(operator: str, settings: Mapping[str, Any]) -> None:
+def refuse_settings(operator: str, model: Model) -> None:
     """Raise `ParameterError` if a setting is given that only transformers models have."""
-    choose(operator, "compute_dtype", settings["compute_dtype"], Dtype)
-    for name, value in settings.items():
+    for name in ("max_tokens", "max_batch_tokens", "revision", "compute_dtype", "trust_remote_code"):
+        value = getattr(model, name)
         if value not in (None, False, "auto"):
             raise ParameterError(f"{operator}: {name}={value!r} applies only to transformers models")
 
@@ -295,19 +269,3 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
     if isinstance(model, TextModel) and resources.cpus is not None:
         return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}
     return price | {"fixed_bytes": model.call_bytes}
-
-
-def require_resources(operator: str, resources: object) -> None:
-    """Raise `ParameterError` unless the value is a result of `curator_df.resources`, or None."""
-    if resources is not None and not isinstance(resources, Resources):
-        raise ParameterError(
-            f"{operator}: resources={resources!r} is not what cdf.resources(cpus=, gpus=, gpu_memory=) returns"
-        )
-
-
-def require_count(operator: str, name: str, value: object) -> int:
-    """Return a number of 1 or more, or raise `ParameterError`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        auto = " or 'auto'" if name == "model_inference_batch_size" else ""
-        raise ParameterError(f"{operator}: {name}={value!r} is not a whole number of 1 or more{auto}")
-    return value

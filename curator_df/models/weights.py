@@ -59,7 +59,7 @@ class Weights:
         if files.kind not in transformers.models.auto.configuration_auto.CONFIG_MAPPING and not files.runs_code:
             raise ParameterError(
                 f"the model {files.name!r} is of the kind {files.kind!r}, which transformers {transformers.__version__} does not "
-                "have. If it comes with code that you trust, use trust_remote_code=True, and every worker runs it"
+                "have. If it comes with code that you trust, use cdf.model(..., trust_remote_code=True), and every worker runs it"
             )
         classifies = self._model.head == "classes"
         kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
@@ -86,7 +87,9 @@ class MemoryProfile:
     __repr__ = __str__
 
 
-def profile_memory(operator: Callable[[Any], Any], sample: Any, *, sample_size: str | int = "16MB") -> MemoryProfile:
+def profile_memory(
+    operator: Callable[[Any], Any], sample: dd.DataFrame | pd.DataFrame, *, sample_size: str | int = "16MB"
+) -> MemoryProfile:
     """Measure, in a fresh process, how much memory an operator needs in addition to a block.
 
     Parameters

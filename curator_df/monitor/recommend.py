@@ -27,6 +27,7 @@ from curator_df.io.listing import Paths
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.parquet.reader import read_parquet
+from curator_df.models.model import Model
 from curator_df.monitor.recommended_batches import recommend_batches
 from curator_df.monitor.sample_run import COPY_EVERY, SampleTime, measure_sample
 from curator_df.ops.cleaning.unicode import normalize_unicode
@@ -106,7 +107,7 @@ def recommend(
     memory: str | int | None = None,
     device_memory: str | int | None = None,
     cpus: int | None = None,
-    model: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | Model | None = None,
     text: str = "text",
     workdir: str | os.PathLike[str] | None = None,
     sample_size: str | int | None = "32MB",
@@ -124,7 +125,7 @@ def recommend(
         Memory of a GPU, for the batches of a model on it.
     cpus : int, optional
         CPUs to use; defaults to all.
-    model : str or path, optional
+    model : str, path or Model, optional
         A model, as for `add_embedding`, whose batches are to fit. With ``device_memory`` alone, the batches are those
         of all-MiniLM-L6-v2, of which nothing is read then.
     text : str

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from curator_df.core.arguments import path_of
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
 from curator_df.models.embeddings.embedding import ROW_BYTES, add_embedding_block
 from curator_df.models.files import ModelFiles
+from curator_df.models.model import Model
 from curator_df.models.text_model import CHARACTERS_PER_TOKEN, DEFAULT_BATCH_TOKENS, TextModel, text_model
 
 MINILM = ModelFiles(
@@ -49,22 +51,24 @@ class Batches:
 
 
 def recommend_batches(
-    name: str | os.PathLike[str] | None, device_bytes: int | None, plan: Callable[[Callable[[Any], Any]], object]
+    named: str | os.PathLike[str] | Model | None,
+    device_bytes: int | None,
+    plan: Callable[[Callable[[Any], Any]], object],
 ) -> Batches:
     """Choose the batches of a model, or of MiniLM if only a GPU is given; nothing if neither is given.
 
     Parameters
     ----------
-    name : str or path, optional
+    named : str, path or Model, optional
         A model, as for `add_embedding`.
     device_bytes : int, optional
         Memory of a GPU.
     plan : callable
         Function that plans a step, itself a function from a lazy table to a lazy table; raises `BudgetError` if it does not fit.
     """
-    if name is None and device_bytes is None:
+    if named is None and device_bytes is None:
         return Batches()
-    model = _default_model() if name is None else _named_model(name)
+    model = _default_model() if named is None else text_model("recommend", _of_files(named), head="mean")
     tokens, said = _host_tokens(model, plan)
     reasons = [("model", f"{model.files.name}: {said}")]
     if device_bytes is None:
@@ -83,9 +87,10 @@ def _default_model() -> TextModel:
     return TextModel(MINILM, "mean", longest, CHARACTERS_PER_TOKEN * longest, DEFAULT_BATCH_TOKENS, None)
 
 
-def _named_model(name: str | os.PathLike[str]) -> TextModel:
-    given: dict[str, Any] = {"revision": None, "max_tokens": None, "max_chars": None}
-    return text_model("recommend", name, head="mean", batch_rows="auto", batch_tokens=DEFAULT_BATCH_TOKENS, **given)
+def _of_files(named: Any) -> Model:
+    """Return a model with its settings, without a GPU: both places are planned."""
+    chosen = Model.of(named)
+    return chosen.replace(model=path_of("recommend", "model", chosen.model), resources=None)
 
 
 def _host_tokens(model: TextModel, plan: Callable[[Callable[[Any], Any]], object]) -> tuple[int, str]:
@@ -99,7 +104,9 @@ def _host_tokens(model: TextModel, plan: Callable[[Callable[[Any], Any]], object
                 return 0, f"the model does not fit, even with batches of one text ({exc})"
             tokens = max(tokens // 2, model.max_tokens)
             continue
-        why = "the default" if tokens == DEFAULT_BATCH_TOKENS else "the largest that fits"
+        why = "the largest that fits"
+        if tokens == model.batch_tokens:
+            why = "the default" if tokens == DEFAULT_BATCH_TOKENS else "the number that you set"
         return tokens, f"max_batch_tokens={tokens:_} per task: {why}"
 
 

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from dask.dataframe.extensions import register_dataframe_accessor
 
 from curator_df.core.arguments import did_you_mean
+
+NEARLY = 0.9
+"""Similarity of a name to that of an operator from which on a table's missing attribute is taken for it."""
 
 
 def register_operators(names: Iterable[str], find: Callable[[str], Any]) -> None:
@@ -28,6 +32,36 @@ def register_operators(names: Iterable[str], find: Callable[[str], Any]) -> None
     own |= {"__repr__": _said, "_repr_html_": _said_in_html}
     accessor = type("CurateAccessor", (), {**own, **methods})
     register_dataframe_accessor("curate")(accessor)
+    _hint_at_operators(frozenset(methods))
+
+
+def _hint_at_operators(operators: frozenset[str]) -> None:
+    """Let the error of a missing attribute of a table say that it is an operator; all other attributes stay unchanged."""
+    from dask.dataframe import DataFrame
+
+    of_dask = DataFrame.__getattr__
+
+    @functools.wraps(of_dask)
+    def find(self: Any, name: str) -> Any:
+        try:
+            return of_dask(self, name)
+        except AttributeError as exc:
+            hint = _operator_hint(name, operators)
+            if not hint:
+                raise
+            raise AttributeError(f"{exc}. {hint}", name=name, obj=self) from None
+
+    DataFrame.__getattr__ = find
+
+
+def _operator_hint(name: str, operators: frozenset[str]) -> str:
+    """Return how to call the operator of this name, or of a very similar one; empty if there is none."""
+    close = [name] if name in operators else difflib.get_close_matches(name, operators, n=1, cutoff=NEARLY)
+    if not close:
+        return ""
+    return (
+        f"{close[0]} is an operator of curator_df: use df.curate.{close[0]}(...) or df.pipe(curator_df.{close[0]}, ...)"
+    )
 
 
 def _remember(self: Any, df: Any) -> None:
@@ -68,32 +102,9 @@ def _refuse_name(self: Any, name: str) -> Any:
     raise AttributeError(f"df.curate has no operator {name!r}.{did_you_mean(name, operators)}", name=name, obj=self)
 
 
-def unknown_keyword(operator: Callable[..., Any], name: str) -> str:
-    """Return what to say of a keyword that an operator does not take, with the most similar one or its value.
-
-    Examples
-    --------
-    >>> from curator_df import keep_language, write_parquet
-    >>> unknown_keyword(keep_language, "language")
-    "keep_language has no parameter 'language'. Did you mean 'languages'?"
-    >>> unknown_keyword(write_parquet, "overwrite")
-    "write_parquet has no parameter 'overwrite'. Did you mean on_existing='overwrite'?"
-    """
-    hints = get_type_hints(operator)
-    choices = [parameter for parameter, kind in hints.items() if name in get_args(kind)]
-    hint = (
-        f" Did you mean {choices[0]}={name!r}?"
-        if choices
-        else did_you_mean(name, inspect.signature(operator).parameters)
-    )
-    return f"{operator.__name__} has no parameter {name!r}.{hint}"
-
-
 def _method(operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if unknown := [name for name in kwargs if name not in signature.parameters]:
-            raise TypeError(unknown_keyword(operator, unknown[0]))
         return operator(self._df, *args, **kwargs)
 
     signature = inspect.signature(operator)

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
+import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase, new_collection
 
+from curator_df.core.calls import unknown_keyword
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import choose_layout, parse_memory
+from curator_df.core.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_steps import for_sink
@@ -22,6 +25,7 @@ from curator_df.core.planning.lowering import current_spooler, foreign_part, low
 from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.deferred_step import DeferredStep
+from curator_df.core.runner.explaining import PlanKnown, explaining
 from curator_df.core.runner.session import current_session, has_session
 from curator_df.core.sizes import show_duration, show_size
 from curator_df.errors import ParameterError
@@ -31,14 +35,30 @@ from curator_df.io.output.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFo
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 
+RUNS = (
+    "write_parquet",
+    "write_jsonl",
+    "write_many",
+    "write_by",
+    "checkpoint",
+    "shuffle_rows",
+    "blend",
+    "find_exact_duplicates",
+    "find_near_duplicates",
+    "find_semantic_duplicates",
+)
+"""Functions whose call `explain` plans."""
+
 
 def explain(
     df: dd.DataFrame | Mapping[str, dd.DataFrame],
+    run: Callable[..., Any] | None = None,
     *,
     memory: str | int | None = None,
     cpus: int | None = None,
     output: Literal["parquet", "jsonl"] = "parquet",
-    rejects: bool = False,
+    rejects: bool | str | os.PathLike[str] | Mapping[Any, Any] = False,
+    **options: Any,
 ) -> Plan:
     """Show whether a chain fits, its passes and steps with their memory, and the layout with its reasons.
 
@@ -48,14 +68,19 @@ def explain(
         A chain that begins with `read_jsonl` or `read_parquet`, or any other table of Dask: then the plan says what Dask
         computes first, where its rows are written, and about how many bytes. A mapping of folders to tables is planned as
         `write_many` runs it: all outputs in one pass.
+    run : callable, optional
+        Function that will run, whose call is planned as it would start: a writer, `checkpoint`, `shuffle_rows`, `blend`,
+        or a ``find_`` operator. By default `write_parquet`, or `write_many` for a mapping.
     memory : str or int, optional
         Plan for this budget. Defaults to that of the running cluster, or 60 % of the machine's memory.
     cpus : int, optional
         Plan for this many CPUs; use together with ``memory``.
     output : {"parquet", "jsonl"}
-        The output format of the chain.
-    rejects : bool
-        Whether the dropped rows will be written.
+        The output format of the chain, if ``run`` is not given.
+    rejects : bool, str, path or mapping
+        Whether the dropped rows will be written; with ``run``, as that function takes it.
+    **options
+        Arguments of ``run``. Its folder may be left out.
 
     Returns
     -------
@@ -68,36 +93,74 @@ def explain(
         If the chain cannot fit; the message states the block size or the memory that would.
     ExpressionError
         If the chain cannot run block by block, or if the tables of a mapping do not begin with the same read.
+    ParameterError
+        If ``run`` is not one of these functions, or refuses its arguments.
 
     Notes
     -----
     Rows: none. Peak extra memory: none. Computes: no.
+
+    Examples
+    --------
+    >>> cdf.explain(docs, cdf.write_parquet, partition_on="language", rejects="rejects/")  # doctest: +SKIP
+    >>> cdf.explain(docs, cdf.find_near_duplicates, scheme="fineweb", memory="4GB")  # doctest: +SKIP
     """
     if memory is None and cpus is None and has_session():
         layout = current_session().weigh_client()
     else:
         layout = choose_layout(parse_memory(memory), cpus=cpus)
     choose("explain", "output", output, ("parquet", "jsonl"))
+    if run is None and options:
+        raise TypeError(unknown_keyword(explain, next(iter(options))))
     tables = df if isinstance(df, Mapping) else {".": df}
     if not tables:
         raise ParameterError("explain: the mapping has no table")
-    file_format = ParquetFormat("zstd") if output == "parquet" else JsonlFormat("none")
     with contextlib.ExitStack() as stack:
         computed = _Computed(stack)
-        branches = [
-            Branch(
-                for_sink(lower(computed.readable(table))),
-                FileSink(Folder(name), file_format, TARGET_FILE_BYTES),
-                FileSink(Folder(f"{name}/rejects"), ParquetFormat("zstd"), TARGET_FILE_BYTES) if rejects else None,
-            )
-            for name, table in tables.items()
-        ]
-        plan = plan_fork(fork(branches), layout)
-    programs = [branch.program for branch in branches]
+        readable = {name: computed.readable(table) for name, table in tables.items()}
+        if run is None:
+            plan, programs = _of_writer(readable, output, layout, rejects=bool(rejects))
+        else:
+            options |= {} if rejects is False else {"rejects": rejects}
+            plan, programs = _of_call(readable if isinstance(df, Mapping) else readable["."], run, options, layout)
     reused = dict.fromkeys(remark for program in programs for remark in _reused(program))
     remarks = (*plan.remarks, *computed.remarks, *reused, *_compiling(programs))
     plan = dataclasses.replace(plan, remarks=remarks)
     return plan if computed.files is None else dataclasses.replace(plan, **computed.files)
+
+
+def _of_writer(
+    tables: Mapping[str, Any], output: str, layout: Layout, *, rejects: bool
+) -> tuple[Plan, Sequence[Program]]:
+    """Return the plan of a run that writes tables, and their programs."""
+    file_format = ParquetFormat("zstd") if output == "parquet" else JsonlFormat("none")
+    branches = [
+        Branch(
+            for_sink(lower(table)),
+            FileSink(Folder(name), file_format, TARGET_FILE_BYTES),
+            FileSink(Folder(f"{name}/rejects"), ParquetFormat("zstd"), TARGET_FILE_BYTES) if rejects else None,
+        )
+        for name, table in tables.items()
+    ]
+    return plan_fork(fork(branches), layout), [branch.program for branch in branches]
+
+
+def _of_call(
+    tables: Any, run: Callable[..., Any], options: Mapping[str, Any], layout: Layout
+) -> tuple[Plan, Sequence[Program]]:
+    """Return the plan of a call, which stops before it writes anything, and its programs."""
+    name = getattr(run, "__name__", type(run).__name__)
+    if name not in RUNS or not str(inspect.unwrap(run).__module__).startswith("curator_df."):
+        operator = " Apply an operator to the table first: explain(df.pipe(operator, ...))" if callable(run) else ""
+        raise ParameterError(f"explain: run={name} does not run anything. Use one of: {', '.join(RUNS)}.{operator}")
+    nowhere = os.path.join(tempfile.gettempdir(), "explained-by-curator-df")
+    folder = {"path": nowhere} if "path" in inspect.signature(run).parameters else {}
+    try:
+        with explaining(layout, nowhere):
+            run(tables, **{**folder, **options})
+    except PlanKnown as known:
+        return known.plan, known.programs
+    raise ParameterError(f"explain: {name} has nothing to plan")
 
 
 def _compiling(programs: Iterable[Program]) -> tuple[tuple[str, str], ...]:

@@ -5,6 +5,9 @@ Each set of filter rules and thresholds names its source. Two are functions: `fi
 language, and `nemo_per_extension` reads one from a user's table. See ``docs/profiles.md``.
 """
 
+from typing import TYPE_CHECKING
+
+from curator_df.core.calls import no_such_name
 from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4
 from curator_df.profiles.dclm import DCLM_QUALITY, DCLM_REPETITION
 from curator_df.profiles.dolma import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
@@ -34,3 +37,6 @@ __all__ = [
     "fineweb_2",
     "nemo_per_extension",
 ]
+
+if not TYPE_CHECKING:  # with it, a type checker would take any name for a public one
+    __getattr__ = no_such_name("curator_df.profiles", __all__)

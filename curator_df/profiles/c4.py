@@ -4,7 +4,8 @@
 C4 tests lines first and texts afterwards: these profiles choose the kept texts, and `remove_c4_lines` then removes the
 other lines from them, in that order. `DATATROVE_C4` and `FINEWEB_C4` differ in one test of lines.
 
-Sentences are counted on words between white space; datatrove counts them with spaCy. On 2,941 real documents 4 verdicts differ.
+Sentences are counted as datatrove counts them, on spaCy's tokens. With ``words="whitespace"`` they are counted on words
+between white space, which is faster; on 2,941 real documents 4 verdicts differ.
 """
 
 from __future__ import annotations
@@ -29,8 +30,14 @@ def _rules(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-DATATROVE_C4 = Profile(name="datatrove_c4", version="0.10.0", source=f"{_CODE}; {_PAPER}", rules=_rules("c4"))
+DATATROVE_C4 = Profile(
+    name="datatrove_c4", version="0.10.0", source=f"{_CODE}; {_PAPER}", rules=_rules("c4"), words="datatrove"
+)
 
 FINEWEB_C4 = Profile(
-    name="fineweb_c4", version="0.10.0", source=f"{_FINEWEB}; {_CODE}", rules=_rules("c4_unpunctuated")
+    name="fineweb_c4",
+    version="0.10.0",
+    source=f"{_FINEWEB}; {_CODE}",
+    rules=_rules("c4_unpunctuated"),
+    words="datatrove",
 )

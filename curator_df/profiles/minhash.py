@@ -10,6 +10,9 @@ except that `NEMO` follows cuDF's. To define your own scheme, use
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from curator_df.core.calls import no_such_name
 from curator_df.kernels.minhash.scheme import Scheme, candidate_probability, steepest_jaccard
 
 __all__ = [
@@ -74,3 +77,6 @@ REDPAJAMA_V2 = Scheme(
     name="REDPAJAMA_V2",
     source="RedPajama-Data v2, minhash signatures for 0.8; arXiv 2411.12372",
 )
+
+if not TYPE_CHECKING:  # with it, a type checker would take any name for a public one
+    __getattr__ = no_such_name("curator_df.minhash", __all__)

@@ -167,7 +167,41 @@ def test_a_script_without_a_main_guard_is_told_so_at_once(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode != 0
+    assert "script.py, line 2: " in done.stderr.splitlines()[-1]
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("Traceback") == 1  # no worker was started, which would print one of its own
+
+
+@pytest.mark.parametrize(
+    ("script", "is_refused"),
+    [
+        ("START()", True),
+        ("def main():\n    START()\n\nmain()", True),
+        ("with START():\n    pass", True),
+        ("if __name__ == '__main__':\n    START()", False),
+        ("def main():\n    START()\n\nif __name__ == '__main__':\n    main()", False),
+        ("try:\n    if __name__ == '__main__':\n        START()\nfinally:\n    pass", False),
+        ("import multiprocessing\nif multiprocessing.parent_process() is None:\n    START()", False),
+    ],
+)
+def test_a_missing_main_guard_is_seen_in_the_script(tmp_path, script, is_refused):
+    check = (
+        "import contextlib, sys\nfrom curator_df.cluster.surroundings import require_main_guard\n"
+        "def START():\n    require_main_guard(sys._getframe(1))\n    print('started')\n"
+        "    return contextlib.nullcontext()\n"
+    )
+    path = tmp_path / "script.py"
+    path.write_text(check + script + "\n")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode != 0, "NoClusterError" in done.stderr, done.stdout == "started\n") == (
+        is_refused,
+        is_refused,
+        not is_refused,
+    )
+    inline = subprocess.run(
+        [sys.executable, "-c", check + "START()"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert inline.stdout == "started\n"
 
 
 def memory_settings(dask_worker) -> dict[str, object]:

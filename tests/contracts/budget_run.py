@@ -16,7 +16,7 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY
 
 # Short rows pass too, so that whatever the input most of it reaches the writer.
-KEPT = DATATROVE_GOPHER_QUALITY.replace(gopher_short_doc=10)
+KEPT = DATATROVE_GOPHER_QUALITY.replace(words="whitespace", gopher_short_doc=10)
 SAID = ("rows_read", "rows_written", "measured_bytes", "projected_bytes", "allowed_bytes", "retries")
 
 

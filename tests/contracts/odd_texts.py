@@ -61,10 +61,10 @@ FILES = (
 )
 CHAINS = {
     "datatrove": DATATROVE,
-    "datatrove, its words": DATATROVE.replace(words="datatrove"),
+    "datatrove, at white space": DATATROVE.replace(words="whitespace"),
     "datatrove, ICU's words": DATATROVE.replace(words="icu"),
     "FineWeb's paper and C4": FINEWEB,
-    "FineWeb's paper and C4, datatrove's words": FINEWEB.replace(words="datatrove"),
+    "FineWeb's paper and C4, at white space": FINEWEB.replace(words="whitespace"),
     "FineWeb-2, Thai": fineweb_2("tha_Thai"),
     "NeMo, English and code": NEMO_ENGLISH + NEMO_CODE,
     "files and sizes": Profile(

@@ -46,6 +46,7 @@ from tests.contracts.model_functions import LetterEntities, length_vectors, lett
 from tests.contracts.operator_rows import ROWS
 from tests.contracts.tiny_prompts import prompts_model
 
+LETTER_COUNTS = cdf.model(letter_counts, max_chars=1_000)
 SHORTENED = ("remove_repeated_parts",)
 """Operators that shorten texts, and drop the rows of which nothing is left."""
 _REMOVE = tuple(name for name in cdf.__all__ if name.startswith("remove_") and name not in SHORTENED)
@@ -141,6 +142,7 @@ OURS = Profile(
 )
 # Every metric is made and no text is dropped but a missing one.
 LOOSE = DATATROVE_GOPHER_QUALITY.replace(
+    words="whitespace",
     gopher_short_doc=0,
     gopher_long_doc=10**9,
     gopher_below_avg_threshold=0,
@@ -168,9 +170,12 @@ def without_verdict(profile: Profile) -> Profile:
 
 
 # Every count that there is, but for those of the web and of DCLM.
-EVERYTHING = without_verdict(DATATROVE_GOPHER_REPETITION + LOOSE + DATATROVE_C4 + DATATROVE_FINEWEB)
+EVERYTHING_TOKENS = without_verdict(
+    DATATROVE_GOPHER_REPETITION + LOOSE.replace(words="datatrove") + DATATROVE_C4 + DATATROVE_FINEWEB
+)
+EVERYTHING = EVERYTHING_TOKENS.replace(words="whitespace")
 DCLM = without_verdict(DCLM_QUALITY + DCLM_REPETITION)
-REPEATED_TOKENS, EVERYTHING_TOKENS = REPEATED.replace(words="datatrove"), EVERYTHING.replace(words="datatrove")
+REPEATED_TOKENS = REPEATED.replace(words="datatrove")
 REPEATED_ICU, EVERYTHING_ICU = REPEATED.replace(words="icu"), EVERYTHING.replace(words="icu")
 
 
@@ -236,21 +241,20 @@ ALL_CASES = (
     ),
     Case(
         "add_class",
-        {"classifier": letter_counts, "labels": ("long", "short"), "max_chars": 1_000},
+        {"classifier": LETTER_COUNTS, "labels": ("long", "short")},
         adds=("label", "label_score"),
     ),
     Case(
         "keep_class",
-        {"classifier": letter_counts, "classes": "long", "labels": ("long", "short"), "max_chars": 1_000},
+        {"classifier": LETTER_COUNTS, "classes": "long", "labels": ("long", "short")},
         costly={"classes": ("long", "short")},
     ),
     Case(
         "keep_class",
         {
-            "classifier": letter_counts,
+            "classifier": LETTER_COUNTS,
             "classes": "long",
             "labels": ("long", "short"),
-            "max_chars": 1_000,
             "into": "kind",
         },
         "columns",
@@ -264,7 +268,9 @@ ALL_CASES = (
     ),
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
-    Case("add_embedding", {"model": length_vectors, "dimensions": 384, "max_chars": 1_000}, adds=("embedding",)),
+    Case(
+        "add_embedding", {"model": cdf.model(length_vectors, max_chars=1_000), "dimensions": 384}, adds=("embedding",)
+    ),
     Case("add_html_text_ratio", {"min_chars": 5}, adds=("html_text_ratio",)),
     Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
     Case("add_ids", {"into": "number", "identity": "content"}, "content", adds=("number",)),
@@ -337,7 +343,7 @@ ALL_CASES = (
     ),
     Case(
         "add_prompt_scores",
-        {"model": prompts_model() if "add_prompt_scores" in OPERATORS else "", "max_tokens": 16, "max_chars": 40},
+        {"model": cdf.model(prompts_model() if "add_prompt_scores" in OPERATORS else "", max_tokens=16, max_chars=40)},
         adds=("task_type_1", "task_type_2", *NUMBERS),
     ),
     Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),

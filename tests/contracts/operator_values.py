@@ -18,7 +18,7 @@ _CONTAMINATION = {
     "min_ngram_size": 7,
     "text": "title",
 }
-_CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "max_chars": 100, "text": "title"}
+_CLASSES = {"classifier": vowel_counts, "labels": ("long", "not long"), "text": "title"}
 ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_contamination": {**_CONTAMINATION, "into": "found"},
     "add_class": {**_CLASSES, "into": "kind", "score_of": "long"},
@@ -39,7 +39,6 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "into": "vector",
         "normalize_vectors": False,
         "precision": "float16",
-        "max_chars": 100,
         "text": "title",
     },
     "add_ids": {"into": "key", "identity": "content", "subset": "title", "dense": True, "start": 7},
@@ -47,16 +46,14 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
         "profile": OURS.replace(too_short=3),
+        "words": "datatrove",
         "text": "title",
         "into": "why",
         "add_metrics": False,
     },
     "add_prompt_scores": {
-        "model": prompts_model(1) if "add_prompt_scores" in OPERATORS else "",
+        "model": cdf.model(prompts_model(1) if "add_prompt_scores" in OPERATORS else "", max_tokens=16, max_chars=40),
         "prefix": "prompt_",
-        "max_tokens": 12,
-        "max_chars": 30,
-        "compute_dtype": "bfloat16",
         "text": "title",
     },
     "add_quality_tier": {
@@ -94,7 +91,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "max_document_size": "1MB",
     },
     "keep_language": {"languages": "de", "min_score": 0.5, "unit": "lines", "max_chars": 50, "text": "title"},
-    "keep_profile": {"profile": OURS.replace(too_short=3), "text": "title", "add_metrics": True},
+    "keep_profile": {"profile": OURS.replace(too_short=3), "words": "datatrove", "text": "title", "add_metrics": True},
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_newlines": {"text": "title"},
     "normalize_unicode": {
@@ -145,18 +142,12 @@ ONLY_WITH: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("sample_rows", "subset"): {"by": "content"},
 }
 """Arguments without which a parameter has no meaning."""
-MODELS = ("add_class", "add_embedding", "keep_class")
 NO_IDENTITY = {
     *(
         ("add_completion", parameter)
         for parameter in ("api_key_env", "base_url", "cache", "max_concurrent", "max_retries", "timeout_seconds")
     ),
     ("add_contamination", "storage_options"),
-    *(
-        (name, parameter)
-        for name in (*MODELS, "add_prompt_scores")
-        for parameter in ("max_batch_tokens", "model_inference_batch_size", "resources")
-    ),
     ("add_profile", "from_metrics"),
     ("drop_contaminated", "storage_options"),
     ("drop_exact_duplicates", "groups"),
@@ -173,10 +164,10 @@ TESTED_ELSEWHERE = {
     ("keep_class", "answer_into"),
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
-    ("add_prompt_scores", "revision"),
     ("add_language", "model"),
     ("add_token_count", "tokenizer"),
     ("add_token_count", "revision"),
+    ("split_rows", "groups"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),
     ("drop_semantic_duplicates", "dimensions"),
@@ -184,10 +175,5 @@ TESTED_ELSEWHERE = {
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
     *((name, "thresholds") for name in ("add_class", "keep_class")),
-    *(
-        (name, parameter)
-        for name in MODELS
-        for parameter in ("compute_dtype", "max_tokens", "revision", "trust_remote_code")
-    ),
 }
 """Parameters whose values need another table than `ROWS`, a model or tokenizer as files, or a GPU."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
@@ -13,6 +13,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 import curator_df as cdf
+from curator_df.core.calls import choices
 
 LAZY_VERBS = (
     "read_",
@@ -39,6 +40,7 @@ VERBLESS = {
     "explore_thresholds",
     "forget",
     "job_cluster",
+    "model",
     "monitor_memory",
     "presidio",
     "preview",
@@ -55,6 +57,7 @@ VERBLESS = {
 ALSO_POSITIONAL = {
     ("best", "which"),
     ("compare_receipts", "second"),
+    ("explain", "run"),
     ("explore_thresholds", "profile"),
     ("profile_memory", "sample"),
 }
@@ -143,17 +146,51 @@ def test_functions_are_fully_annotated() -> None:
 
 
 def test_tables_are_annotated_as_such() -> None:
+    for function in FUNCTIONS:
+        hints = get_type_hints(function)
+        for name in {"df", "docs", "against", "sample", "groups"} & hints.keys():
+            assert dd.DataFrame in (hints[name], *get_args(hints[name])), (name_of(function), name)
+        if "tables" in hints:
+            assert "dd.DataFrame" in str(inspect.signature(function).parameters["tables"].annotation), name_of(function)
     for function in TAKE_TABLE:
         hints = get_type_hints(function)
-        assert dd.DataFrame in (hints["df"], *get_args(hints["df"])), name_of(function)
         returns = sections_of(function)["Returns"].strip()
         if returns.startswith("dask.dataframe.DataFrame"):
             assert hints["return"] is dd.DataFrame, name_of(function)
 
 
+def test_closed_choices_are_in_the_signatures_and_in_the_docstrings() -> None:
+    seen = 0
+    for function in FUNCTIONS:
+        hints = get_type_hints(function)
+        described = sections_of(function).get("Parameters", "")
+        for parameter in parameters_of(function):
+            where, allowed = (name_of(function), parameter.name), list(choices(hints[parameter.name]))
+            listed = re.search(rf"^{parameter.name} : (?:.*?)\{{(.*?)\}}", described, flags=re.MULTILINE | re.DOTALL)
+            shown = "" if listed is None or "\n    " in listed[0] else listed[1]
+            assert (where, bool(shown) and not allowed) == (where, False)
+            if shown:
+                assert (where, set(re.findall('"(.*?)"', shown))) == (where, set(allowed))
+            if allowed:
+                seen += 1
+                assert all(repr(value) in str(parameter.annotation) for value in allowed), where
+    assert seen > 60
+
+
+def classes_in(annotation: Any) -> Iterator[type]:
+    """Yield our own classes in an annotation."""
+    for each in annotation if isinstance(annotation, list) else (annotation, *get_args(annotation)):
+        if each is not annotation:
+            yield from classes_in(each)
+        elif isinstance(each, type) and each.__module__.startswith("curator_df."):
+            yield each
+
+
 def test_values_that_are_made_or_returned_are_public() -> None:
-    listed = {each.__name__ for each in CLASSES}
-    assert listed >= {"Cluster", "Plan", "Profile", "Receipt", "Rule", "Scheme", "UserMetric"}
+    used = {each for function in FUNCTIONS for hint in get_type_hints(function).values() for each in classes_in(hint)}
+    assert len(used) > 20
+    assert {each.__name__ for each in used - {*CLASSES}} == {"EntityFinder"}  # a protocol, which `Presidio` has
+    assert {"Rule", "Cluster"} <= {each.__name__ for each in CLASSES}
     assert get_type_hints(cdf.write_parquet)["return"] is cdf.Receipt
     assert get_type_hints(cdf.explain)["return"] is cdf.Plan
     assert get_type_hints(cdf.start_cluster)["return"] is cdf.Cluster
@@ -168,7 +205,8 @@ def positional_of(function: Callable[..., Any]) -> list[str]:
 
 def test_the_first_required_argument_is_positional_and_options_are_not() -> None:
     for function in FUNCTIONS:
-        needed = [each.name for each in parameters_of(function) if each.default is each.empty][:2]
+        named = [each for each in parameters_of(function) if each.kind is not each.VAR_KEYWORD]
+        needed = [each.name for each in named if each.default is each.empty][:2]
         of_table = needed[:1] in (["df"], ["tables"])
         expected = needed[1:2] if of_table else needed[:1]
         found = [name for name in positional_of(function) if (name_of(function), name) not in ALSO_POSITIONAL]

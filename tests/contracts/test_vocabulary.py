@@ -41,7 +41,7 @@ VOCABULARY = {
     "by": Word("what a random choice depends on", "", "IdentityKind"),
     "cache": Word("folder of earlier answers", "", PATH),
     "classes": Word("classes to keep", "", "str | Sequence[str]"),
-    "classifier": Word("model that gives a text a class", "", "Model"),
+    "classifier": Word("model that gives a text a class", "", "Classifies"),
     "client_or_address": Word("running cluster of Dask", "", f"Client | {PATH}"),
     "cluster": Word("running cluster to observe", "", "Any"),
     "column": Word("a single column of any type", "", "str"),
@@ -119,7 +119,7 @@ VOCABULARY = {
     "min_ngram_size": Word("words of a short benchmark text at least", "words", "int"),
     "min_piece_chars": Word("characters of a remaining piece at least", "characters", "int"),
     "min_score": Word("least score of a model's answer", "0 to 1", "float"),
-    "model": Word("model to run", "", f"{PATH} | Callable[[Sequence[str]], Any]"),
+    "model": Word("model to run", "", f"{PATH} | Callable[[Sequence[str]], Any] | Classifier | Model"),
     "model_inference_batch_size": Word("documents of a batch at most", "documents", "BatchRows"),
     "ngram_size": Word("words of an n-gram", "words", "int"),
     "normalize": Word("how texts are made alike before they are compared", "", "Normalize"),
@@ -147,7 +147,7 @@ VOCABULARY = {
     "predicate": Word("condition of a kept row", "", "Callable[[Any], Any] | str"),
     "prefix": Word("beginning of the names of new columns", "", "str"),
     "presidio": Word("finder of named entities", "", "EntityFinder"),
-    "profile": Word("rules, or the name of published ones", "", "Profile | str"),
+    "profile": Word("rules, or the name of published ones", "", "Profile | ProfileName"),
     "prologue": Word("shell commands before a job's worker", "", "Sequence[str]"),
     "prompt": Word("template of a request", "", "str"),
     "protocol": Word("protocol between workers", "", "Literal['tcp', 'ucx']"),
@@ -156,15 +156,20 @@ VOCABULARY = {
     "queue_timeout_seconds": Word("time to wait for a job", "seconds", "float"),
     "reason": Word("reason under which rows are dropped", "", "str"),
     "recycle_after": Word("growth after which a worker is restarted", "bytes", "str | int"),
-    "rejects": Word("folder of dropped rows, or whether there is one", "", f"{PATH} | bool | Mapping[Path, Path]"),
+    "rejects": Word(
+        "folder of dropped rows, or whether there is one",
+        "",
+        f"{PATH} | bool | Mapping[Path, Path] | Mapping[Any, Any]",
+    ),
     "replacement": Word("what stands for personal data", "", "Replacement"),
     "require_punctuation": Word("whether lines without punctuation are removed", "", "bool"),
     "resources": Word("what a model's call takes of a worker", "", "Resources"),
     "revision": Word("commit, tag or branch on the hub", "", "str"),
     "right": Word("right bound of what is kept of a text", "", "int | str"),
     "rows": Word("rows to take", "rows", "int"),
+    "run": Word("function whose call is planned", "", "Callable[..., Any]"),
     "rules": Word("when to alert", "", "Sequence[AlertRule]"),
-    "sample": Word("table to measure on", "", "Any"),
+    "sample": Word("table to measure on", "", f"{TABLE} | pd.DataFrame"),
     "sample_size": Word("amount of text to measure on", "bytes", "str | int"),
     "scale": Word("how columns map to 0 to 1", "", "Mapping[str, Sequence[float]]"),
     "scheme": Word("MinHash scheme, or the name of a published one", "", "Scheme | SchemeName"),
@@ -176,7 +181,7 @@ VOCABULARY = {
     "segment_id": Word("column of a segment's number", "", "str"),
     "separator": Word("text between segments", "", "str"),
     "signatures": Word("column of MinHash signatures", "", "str"),
-    "source": Word("output whose receipt is read", "", "Any"),
+    "source": Word("output whose receipt is read", "", f"{PATH} | {TABLE}"),
     "special_tokens": Word("whether a tokenizer's own tokens count", "", "bool"),
     "spill_directory": Word("folder of what workers spill", "", PATH),
     "spill_limit": Word("size of what workers may spill", "bytes", "str | int"),
@@ -187,7 +192,7 @@ VOCABULARY = {
     "suffixes": Word("endings of the names of files", "", "Sequence[str]"),
     "system": Word("batch system", "", "BatchSystem"),
     "system_prompt": Word("instruction before a request", "", "str"),
-    "tables": Word("tables by name or path", "", "Any | Mapping[Path, Any]"),
+    "tables": Word("tables by name or path", "", f"{TABLE} | Mapping[str, {TABLE}] | Mapping[Path, {TABLE}]"),
     "target_file_size": Word("size at which a file is closed", "bytes", "str | int"),
     "text": Word("the text column", "", "str"),
     "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),
@@ -207,7 +212,9 @@ VOCABULARY = {
 
 USED = [
     (function.__name__, each)
-    for function in (getattr(cdf, name) for name in cdf.__all__)
+    for function in (
+        inspect.unwrap(getattr(cdf, name)) for name in cdf.__all__ if not inspect.isclass(getattr(cdf, name))
+    )
     if inspect.isfunction(function)
     for each in inspect.signature(function).parameters.values()
 ]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names are imported when they are first used, and actions wait for a package."""
 
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -71,7 +72,7 @@ def test_an_action_waits_until_the_module_can_be_imported(package):
 def test_every_public_name_is_found_where_it_is_defined():
     for name, place in cdf._PLACES.items():
         module, _, member = place.partition(":")
-        assert getattr(cdf, name) is (
+        assert inspect.unwrap(getattr(cdf, name)) is (
             getattr(sys.modules[f"curator_df.{module}"], member) if member else sys.modules[f"curator_df.{module}"]
         )
     assert set(cdf._PLACES) == set(cdf.__all__)

@@ -72,13 +72,15 @@ def main(source, folder):
     metrics = ["word_count", "mean_word_length", "duplicate_line_ratio", "digit_ratio"]
     results = {
         "add_metrics": cdf.add_metrics(docs, metrics),
-        "keep_profile": cdf.keep_profile(docs, DATATROVE_FINEWEB, add_metrics=True),
+        "keep_profile": cdf.keep_profile(docs, DATATROVE_FINEWEB, words="whitespace", add_metrics=True),
         "keep_code": cdf.keep_profile(docs, NEMO_CODE),
-        "keep_repetition": cdf.keep_profile(docs, DATATROVE_GOPHER_REPETITION, add_metrics=True),
+        "keep_repetition": cdf.keep_profile(docs, DATATROVE_GOPHER_REPETITION, words="whitespace", add_metrics=True),
         "keep_dclm": cdf.keep_profile(docs, DCLM_REPETITION, add_metrics=True),
-        "add_profile": cdf.add_profile(docs, DATATROVE_FINEWEB),
-        "add_c4": cdf.add_profile(docs, DATATROVE_C4, add_metrics=True),
-        "add_stop_words": cdf.add_metrics(docs, DATATROVE_GOPHER_QUALITY.replace(stop_words=STOP_WORDS_OF_TEST)),
+        "add_profile": cdf.add_profile(docs, DATATROVE_FINEWEB, words="whitespace"),
+        "add_c4": cdf.add_profile(docs, DATATROVE_C4, words="whitespace", add_metrics=True),
+        "add_stop_words": cdf.add_metrics(
+            docs, DATATROVE_GOPHER_QUALITY.replace(words="whitespace", stop_words=STOP_WORDS_OF_TEST)
+        ),
         "add_ids": cdf.add_ids(docs, into="number"),
         "sample_rows": cdf.sample_rows(docs, 0.5),
         "sample_content": cdf.sample_rows(docs, 0.5, by="content"),

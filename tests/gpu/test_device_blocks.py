@@ -24,13 +24,17 @@ METRICS = ["word_count", "mean_word_length", "duplicate_line_ratio", "digit_rati
 TEXTS = [*CHAIN_TEXTS, "\U0001f600 " * 20, "\n\n\n", None, "http://a.b/c" * 4, "1234 5678"]
 OPERATORS = {
     "add_metrics": lambda df: cdf.add_metrics(df, METRICS),
-    "keep_profile": lambda df: cdf.keep_profile(df, DATATROVE_FINEWEB, add_metrics=True),
+    "keep_profile": lambda df: cdf.keep_profile(df, DATATROVE_FINEWEB, words="whitespace", add_metrics=True),
     "keep_code": lambda df: cdf.keep_profile(df, NEMO_CODE),
-    "keep_repetition": lambda df: cdf.keep_profile(df, DATATROVE_GOPHER_REPETITION, add_metrics=True),
+    "keep_repetition": lambda df: cdf.keep_profile(
+        df, DATATROVE_GOPHER_REPETITION, words="whitespace", add_metrics=True
+    ),
     "keep_dclm": lambda df: cdf.keep_profile(df, DCLM_REPETITION, add_metrics=True),
-    "add_c4": lambda df: cdf.add_profile(df, DATATROVE_C4, add_metrics=True),
-    "add_stop_words": lambda df: cdf.add_metrics(df, DATATROVE_GOPHER_QUALITY.replace(stop_words=STOP_WORDS_OF_TEST)),
-    "add_profile": lambda df: cdf.add_profile(df, DATATROVE_FINEWEB),
+    "add_c4": lambda df: cdf.add_profile(df, DATATROVE_C4, words="whitespace", add_metrics=True),
+    "add_stop_words": lambda df: cdf.add_metrics(
+        df, DATATROVE_GOPHER_QUALITY.replace(words="whitespace", stop_words=STOP_WORDS_OF_TEST)
+    ),
+    "add_profile": lambda df: cdf.add_profile(df, DATATROVE_FINEWEB, words="whitespace"),
     "add_ids": lambda df: cdf.add_ids(df, into="number"),
     "sample_rows": lambda df: cdf.sample_rows(df, 0.5),
     "sample_content": lambda df: cdf.sample_rows(df, 0.5, by="content"),
@@ -76,7 +80,7 @@ def test_what_has_no_kernel_is_refused_with_the_way_out(folder):
         said,
         [
             r"add_metrics cannot measure short on cuDF blocks; .*'pandas'\)",
-            r"only at white space, and words='datatrove' was set",
+            r"only at white space, and words='datatrove' was set.* Pass words='whitespace', or convert",
             r"keep_profile cannot measure html_text_ratio on cuDF blocks;",
             r"keep_profile reads metrics from columns only in pandas blocks",
             r"add_profile cannot measure html_text_ratio on cuDF blocks;",

@@ -33,7 +33,10 @@ WAY_OUT = r"convert (it|the table) first with to_backend\(df, 'pandas'\)"
 REFUSED = "works on pandas blocks, and this table has cudf blocks: {}"
 IN_PART = (
     r"cannot measure [\w, ]+ on cuDF blocks",
-    r"splits the texts of cuDF blocks only at white space, and words='\w+' was set: such words are found only on the CPU",
+    (
+        r"splits the texts of cuDF blocks only at white space, and words='\w+' was set: such words are found only on the CPU"
+        r"\. Pass words='whitespace', or"
+    ),
     "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel does not accept others, so",
     REFUSED.format("with identity='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
@@ -119,7 +122,13 @@ def test_the_page_lists_each_operator_with_what_it_does_to_cudf_blocks():
     assert {name: listed[name] for name in OPERATORS} == {
         name: states[tuple(sorted(takes[name]))] for name in OPERATORS
     }
-    with_model = {name for name in cdf.__all__ if "resources" in parameters_of(getattr(cdf, name))}
+    takes_model = {"str | os.PathLike[str] | Model", "Classifies"}
+    with_model = {
+        name
+        for name in ALL_OPERATORS
+        for parameter in parameters_of(getattr(cdf, name)).values()
+        if str(parameter.annotation) in takes_model or str(parameter.annotation).endswith("Any] | Model")
+    }
     finding = {name for name in cdf.__all__ if name.startswith("find_")}
     assert set(re.findall(r"^\| `(\w+)` \| [^|]+ \| (?:simulated|untested) \|$", beside, flags=re.MULTILINE)) == (
         with_model | finding

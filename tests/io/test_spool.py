@@ -115,12 +115,18 @@ def test_a_table_of_ours_is_not_spooled(docs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "operation", [lambda d: d.sample(frac=0.5), lambda d: d.partitions[:1]], ids=["sample", "partitions"]
+    ("operation", "instead"),
+    [
+        (lambda d: d.sample(frac=0.5), "sample_rows"),
+        (lambda d: d.random_split([0.5, 0.5])[1], "split_rows"),
+        (lambda d: d.partitions[:1], "sample_rows"),
+    ],
+    ids=["sample", "random_split", "partitions"],
 )
-def test_what_depends_on_the_block_size_is_refused(docs, operation, tmp_path):
-    with pytest.raises(errors.ExpressionError, match="sample_rows"):
+def test_what_depends_on_the_block_size_is_refused(docs, operation, instead, tmp_path):
+    with pytest.raises(errors.ExpressionError, match=instead):
         cdf.write_parquet(operation(docs), tmp_path / "out")
-    with pytest.raises(errors.ExpressionError, match="sample_rows"):
+    with pytest.raises(errors.ExpressionError, match=instead):
         cdf.write_parquet(operation(docs).sort_values("n"), tmp_path / "out")
 
 

@@ -15,6 +15,7 @@ from curator_df.errors import ParameterError
 from curator_df.models.attention import EAGER_COPIES
 from curator_df.models.files import UNSTEADY_KINDS, WINDOW_KINDS, _sizes
 from curator_df.models.inference import LoadedModel
+from curator_df.models.model import Model
 from curator_df.models.text_model import TextModel, text_model
 from curator_df.models.weights import quiet
 from tests.models.tiny_models import write_tokenizer
@@ -55,8 +56,7 @@ def write_model(kind: str, folder: Path) -> Path:
 
 
 def model_in(folder: Path) -> TextModel:
-    how = {"head": "mean", "revision": None, "max_tokens": LENGTH, "max_chars": None}
-    return text_model("test", folder, batch_rows="auto", batch_tokens=2_048, **how)
+    return text_model("test", Model(folder, max_tokens=LENGTH), head="mean")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ TEXTS = ["the river is long", None, "", "short water " * 30, "one of them", "not
 
 def computed(entry, **how):
     docs = dd.from_pandas(pd.DataFrame({"text": pd.array(TEXTS, "string[pyarrow]")}), npartitions=1)
-    return docs.pipe(cdf.add_class, entry, **how).compute(scheduler="synchronous")
+    return docs.pipe(cdf.add_class, cdf.model(entry, **how)).compute(scheduler="synchronous")
 
 
 def test_all_entries_are_tested():
@@ -60,7 +60,10 @@ def test_without_a_known_commit_the_user_names_one(name, monkeypatch):
         raise OSError("no network here")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
-    with pytest.raises(cdf.errors.ParameterError, match=rf"no commit is pinned for {name}.*Pass revision="):
+    with pytest.raises(
+        cdf.errors.ParameterError,
+        match=rf"no commit is pinned for {name}.*Pass cdf\.model\(cdf\.classifiers\.{name}, revision=",
+    ):
         computed(ENTRIES[name])
     assert not asked
     with pytest.raises(cdf.errors.InputError, match=r"at 'main'.*no network here"):

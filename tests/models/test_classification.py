@@ -73,21 +73,21 @@ def test_classes_and_probabilities_are_those_of_transformers(three_classes):
 def test_scores_do_not_depend_on_batches_partitions_order_or_memory(three_classes, how):
     torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
     texts = [text for text in TEXTS if text] * 5
-    wanted = computed(table(texts).pipe(cdf.add_class, three_classes, max_batch_tokens=1_000))
+    wanted = computed(table(texts).pipe(cdf.add_class, cdf.model(three_classes, max_batch_tokens=1_000)))
 
     def same(found):
         assert found["label"].tolist() == wanted["label"].tolist()
         found, scores = (docs["label_score"].to_numpy(float) for docs in (found, wanted))
         np.testing.assert_allclose(found, scores, atol=1e-5)
 
-    same(computed(table(texts, npartitions=4).pipe(cdf.add_class, three_classes, **how)))
-    same(computed(table(texts[::-1]).pipe(cdf.add_class, three_classes, **how)).iloc[::-1])
+    same(computed(table(texts, npartitions=4).pipe(cdf.add_class, cdf.model(three_classes, **how))))
+    same(computed(table(texts[::-1]).pipe(cdf.add_class, cdf.model(three_classes, **how))).iloc[::-1])
 
     def scarce(module, args, given):
         if given["input_ids"].numel() > 70:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    docs = table(texts).pipe(cdf.add_class, three_classes, **{"max_batch_tokens": 1_000, **how})
+    docs = table(texts).pipe(cdf.add_class, cdf.model(three_classes, **{"max_batch_tokens": 1_000, **how}))
     (kernel,) = kernels_of(docs)
     model = kernel.parameters["model"]
     held((model, NO_LIMITS), lambda: LoadedModel(model))._weights.module.register_forward_pre_hook(
@@ -237,7 +237,7 @@ def test_functions_give_classes_too():
     [
         ({}, "labels="),
         ({"labels": ["a", "a"]}, "2 different names"),
-        ({"labels": LABELS, "max_chars": 0}, "max_chars=0"),
+        ({"labels": ["a", 1]}, "must hold only str"),
     ],
 )
 def test_what_does_not_fit_a_function_is_refused(arguments, said):
@@ -260,6 +260,6 @@ def test_a_catalogue_entry_is_one_of_published_facts():
 
 def test_batches_are_no_part_of_what_a_run_compares(three_classes):
     one = table().pipe(cdf.add_class, three_classes)
-    two = table().pipe(cdf.add_class, three_classes, max_batch_tokens=64, model_inference_batch_size=2)
-    other = table().pipe(cdf.add_class, three_classes, max_tokens=20)
+    two = table().pipe(cdf.add_class, cdf.model(three_classes, max_batch_tokens=64, model_inference_batch_size=2))
+    other = table().pipe(cdf.add_class, cdf.model(three_classes, max_tokens=20))
     assert fingerprints_of(one) == fingerprints_of(two) != fingerprints_of(other)

@@ -97,7 +97,7 @@ def computed(docs):
 def test_a_layer_on_the_first_token_gives_the_classes_of_its_authors(quality, encoder):
     wanted = wanted_probabilities(quality, encoder, [text for text in TEXTS if text is not None])
     entry = Classifier("ours", str(quality), "here", max_tokens=64, max_chars=6000)
-    result = computed(table().pipe(cdf.add_class, entry, max_batch_tokens=100))
+    result = computed(table().pipe(cdf.add_class, cdf.model(entry, max_batch_tokens=100)))
     assert result["label"].isna().tolist() == [text is None for text in TEXTS]
     assert result["label"].dropna().tolist() == [LABELS[place] for place in wanted.argmax(1)]
     assert len(set(result["label"].dropna())) > 1
@@ -135,7 +135,7 @@ def test_a_model_may_read_the_middle_of_a_text(quality):
 
 def test_prompts_get_tasks_and_scores(prompts, encoder):
     result = computed(
-        table().pipe(cdf.add_prompt_scores, model=prompts, max_tokens=64, prefix="p_", max_batch_tokens=100)
+        table().pipe(cdf.add_prompt_scores, model=cdf.model(prompts, max_tokens=64, max_batch_tokens=100), prefix="p_")
     )
     names = [f"p_{name}" for name in ("task_type_1", "task_type_2", *prompt_tasks.NUMBERS)]
     assert list(result.columns) == ["text", *names]
@@ -162,6 +162,6 @@ def test_few_examples_and_unlikely_tasks_are_none():
 
 def test_models_of_another_kind_are_refused(prompts, quality):
     with pytest.raises(errors.ParameterError, match="not a prompt task model"):
-        table().pipe(cdf.add_prompt_scores, model=quality, max_tokens=64)
+        table().pipe(cdf.add_prompt_scores, model=cdf.model(quality, max_tokens=64))
     with pytest.raises(errors.ParameterError, match="8 questions at once"):
         table().pipe(cdf.add_class, prompts)

@@ -53,16 +53,16 @@ def scores(docs):
 def test_bfloat16_changes_vectors_by_little_and_says_so(write, tmp_path):
     folder = write(tmp_path)
     plain = vectors(table(TEXTS).pipe(cdf.add_embedding, folder))
-    found = vectors(table(TEXTS).pipe(cdf.add_embedding, folder, compute_dtype="bfloat16"))
+    found = vectors(table(TEXTS).pipe(cdf.add_embedding, cdf.model(folder, compute_dtype="bfloat16")))
     assert (found.dtype, found.shape) == (plain.dtype, plain.shape)
     assert 1e-5 < np.abs(found - plain).max() < NEAR
-    same = vectors(table(TEXTS).pipe(cdf.add_embedding, folder, compute_dtype="float32"))
+    same = vectors(table(TEXTS).pipe(cdf.add_embedding, cdf.model(folder, compute_dtype="float32")))
     np.testing.assert_array_equal(same, plain)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_receipt_says_in_which_numbers_a_model_computed(model, dtype):
-    (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, model, compute_dtype=dtype))
+    (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, compute_dtype=dtype)))
     counters = kernel.run(table(TEXTS).compute(scheduler="synchronous")).counters
     [figures] = model_figures([StepReceipt("add_embedding", 7, 7, 1.0, {}, dict(counters))]).to_dict("records")
     assert figures["dtype"] == dtype
@@ -70,7 +70,7 @@ def test_the_receipt_says_in_which_numbers_a_model_computed(model, dtype):
 
 def test_bfloat16_changes_scores_by_little(classes):
     plain = scores(table(TEXTS).pipe(cdf.add_class, classes))
-    found = scores(table(TEXTS).pipe(cdf.add_class, classes, compute_dtype="bfloat16"))
+    found = scores(table(TEXTS).pipe(cdf.add_class, cdf.model(classes, compute_dtype="bfloat16")))
     assert 1e-5 < np.abs(found - plain).max() < NEAR
 
 
@@ -78,7 +78,7 @@ def test_a_language_model_is_held_as_bfloat16_and_answers_the_same(tmp_path):
     guard = write_guard(tmp_path)
     texts = ["the river a long", "water the sword", "a long the poison short", None]
     plain = table(texts).pipe(cdf.add_class, guard).compute(scheduler="synchronous")
-    docs = table(texts).pipe(cdf.add_class, guard, compute_dtype="bfloat16")
+    docs = table(texts).pipe(cdf.add_class, cdf.model(guard, compute_dtype="bfloat16"))
     found = docs.compute(scheduler="synchronous")
     assert found["label"].equals(plain["label"])
     difference = found["label_score"].astype(float) - plain["label_score"].astype(float)
@@ -90,13 +90,15 @@ def test_a_language_model_is_held_as_bfloat16_and_answers_the_same(tmp_path):
 
 def test_numbers_are_part_of_what_a_run_compares(model):
     digests = {
-        dtype: fingerprints_of(table(TEXTS).pipe(cdf.add_embedding, model, compute_dtype=dtype))
+        dtype: fingerprints_of(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, compute_dtype=dtype)))
         for dtype in ("auto", "float32", "bfloat16")
     }
     assert digests["auto"] == digests["float32"] != digests["bfloat16"]
-    device = fingerprints_of(table(TEXTS).pipe(cdf.add_embedding, model, resources=GPU))
+    device = fingerprints_of(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
     assert device == digests["bfloat16"]  # where it computes says nothing of what comes out, in which numbers does
-    whole = fingerprints_of(table(TEXTS).pipe(cdf.add_embedding, model, resources=GPU, compute_dtype="float32"))
+    whole = fingerprints_of(
+        table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU, compute_dtype="float32"))
+    )
     assert whole == digests["auto"]
 
 
@@ -115,14 +117,14 @@ def corpus(tmp_path):
 def test_the_plan_says_where_and_in_which_numbers(model, corpus):
     plain = planned(corpus.pipe(cdf.add_embedding, model))
     assert "computes in" not in str(plain)
-    half = planned(corpus.pipe(cdf.add_embedding, model, compute_dtype="bfloat16"))
+    half = planned(corpus.pipe(cdf.add_embedding, cdf.model(model, compute_dtype="bfloat16")))
     assert "model    add_embedding: computes in bfloat16 on CPUs" in str(half)
     assert half.held_bytes > plain.held_bytes  # matrices that are made bfloat16
-    device = planned(corpus.pipe(cdf.add_embedding, model, resources=GPU), 8_000_000_000)
+    device = planned(corpus.pipe(cdf.add_embedding, cdf.model(model, resources=GPU)), 8_000_000_000)
     assert "model    add_embedding: computes in bfloat16 on the worker's GPU" in str(device)
     assert device.device_bytes == 8_000_000_000  # gpus=1: all that may be used
     assert "gpu      8.00 GB estimated peak on each (assumed: 8.00 GB for models), 8.00 GB budget" in str(device)
-    (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, model, resources=GPU))
+    (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
     assert (kernel.fixed_bytes, kernel.resource_bytes) == (CALL_BYTES, 0)  # batches are there
     assert device.held_bytes > plain.held_bytes + 0.9 * (
         DEVICE_RUNTIME_BYTES - RUNTIME_BYTES
@@ -130,20 +132,20 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
 
 
 def test_a_gpu_that_is_missing_or_too_small_is_refused_by_the_plan(model, corpus):
-    docs = corpus.pipe(cdf.add_embedding, model, resources=GPU)
+    docs = corpus.pipe(cdf.add_embedding, cdf.model(model, resources=GPU))
     with pytest.raises(errors.BudgetError, match="these workers have none"):
         planned(docs)
     with pytest.raises(
         errors.BudgetError, match=r"add_embedding: the model and one long text need \d+ MB of GPU memory"
     ):
         planned(docs, 10_000_000)
-    less = corpus.pipe(cdf.add_embedding, model, resources=cdf.resources(gpus=0.1))
+    less = corpus.pipe(cdf.add_embedding, cdf.model(model, resources=cdf.resources(gpus=0.1)))
     with pytest.raises(errors.BudgetError, match=r"its resources are 10 MB of 100 MB"):
         planned(less, 100_000_000)
 
 
 def test_a_batch_fills_the_part_of_a_gpu_that_a_call_may_use(model):
-    (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, model, resources=cdf.resources(gpus=0.5)))
+    (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=cdf.resources(gpus=0.5))))
     found = kernel.parameters["model"]
     tokens = found.device_tokens(500_000_000)
     room = 500_000_000 - found.weight_bytes
@@ -152,7 +154,7 @@ def test_a_batch_fills_the_part_of_a_gpu_that_a_call_may_use(model):
     assert found.device_tokens(0) == found.batch_tokens == 2_048
     # Half of what the weights leave, and they.
     assert Capacity(1, 1_000_000_000).device_share(kernel.resources) == (1_000_000_000 + found.weight_bytes) // 2
-    named = table(TEXTS).pipe(cdf.add_embedding, model, resources=GPU, max_batch_tokens=100)
+    named = table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU, max_batch_tokens=100))
     (kernel,) = kernels_of(named)
     assert kernel.parameters["model"].device_tokens(500_000_000) == 100
 
@@ -160,16 +162,16 @@ def test_a_batch_fills_the_part_of_a_gpu_that_a_call_may_use(model):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_worker_without_a_gpu_does_not_compute_on_its_cpus_instead(model):
     with pytest.raises(errors.ParameterError, match=r"should run on a GPU, but this torch .* sees none"):
-        vectors(table(TEXTS).pipe(cdf.add_embedding, model, resources=GPU))
+        vectors(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
 
 
 def test_what_is_no_file_of_transformers_computes_as_it_does(model):
     with pytest.raises(errors.ParameterError, match="compute_dtype='float16'"):
-        table(TEXTS).pipe(cdf.add_embedding, model, compute_dtype="float16")
+        table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, compute_dtype="float16"))
     with pytest.raises(errors.ParameterError, match="applies only to transformers models"):
-        table(TEXTS).pipe(cdf.add_embedding, len, dimensions=1, compute_dtype="bfloat16")
+        table(TEXTS).pipe(cdf.add_embedding, cdf.model(len, compute_dtype="bfloat16"), dimensions=1)
     with pytest.raises(errors.ParameterError, match="applies only to transformers models"):
-        table(TEXTS).pipe(cdf.add_class, len, labels=["a"], compute_dtype="float32")
+        table(TEXTS).pipe(cdf.add_class, cdf.model(len, compute_dtype="float32"), labels=["a"])
 
 
 def test_on_cpus_there_is_a_peak_of_the_process_and_none_of_a_device(model):
@@ -183,7 +185,7 @@ def test_on_cpus_there_is_a_peak_of_the_process_and_none_of_a_device(model):
 @on_gpu
 @pytest.mark.parametrize(("dtype", "near"), [("float32", 1e-3), ("auto", NEAR)])
 def test_a_gpu_gives_the_vectors_of_the_cpu_and_its_peak_is_within_its_share(model, dtype, near):
-    docs = table(TEXTS).pipe(cdf.add_embedding, model, resources=GPU, compute_dtype=dtype)
+    docs = table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU, compute_dtype=dtype))
     plain = vectors(table(TEXTS).pipe(cdf.add_embedding, model))
     with shared(Capacity(1, 2_000_000_000)):
         (kernel,) = kernels_of(docs)
@@ -198,7 +200,7 @@ def test_a_gpu_gives_the_vectors_of_the_cpu_and_its_peak_is_within_its_share(mod
 @pytest.mark.gpu
 @on_gpu
 def test_a_gpu_is_given_back_when_the_run_is_over(model):
-    (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, model, resources=GPU))
+    (kernel,) = kernels_of(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
     kernel.run(table(TEXTS).compute(scheduler="synchronous"))
     assert isinstance(held((kernel.parameters["model"], kernel.parameters["resources"]), list), LoadedModel)
     release_held()

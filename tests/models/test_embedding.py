@@ -92,9 +92,9 @@ def test_vectors_do_not_depend_on_batches_partitions_or_order(model, how, monkey
     wanted = vectors(table(TEXTS).pipe(cdf.add_embedding, model))
     monkeypatch.setattr(inference, "WINDOW_CHARACTERS", 200)
     monkeypatch.setattr(inference, "ENCODE_CHARACTERS", 50)
-    found = vectors(table(TEXTS, 3).pipe(cdf.add_embedding, model, **how))
+    found = vectors(table(TEXTS, 3).pipe(cdf.add_embedding, cdf.model(model, **how)))
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    backwards = vectors(table(TEXTS[::-1]).pipe(cdf.add_embedding, model, **how))
+    backwards = vectors(table(TEXTS[::-1]).pipe(cdf.add_embedding, cdf.model(model, **how)))
     np.testing.assert_allclose(backwards[::-1], wanted, atol=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_running_out_of_memory_changes_no_vector(model, monkeypatch):
         return forward(self, tokens, offsets, chosen)
 
     monkeypatch.setattr(inference.LoadedModel, "_forward", scarce)
-    docs = table(TEXTS).pipe(cdf.add_embedding, model, max_batch_tokens=1_000)
+    docs = table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, max_batch_tokens=1_000))
     outcome = kernels_of(docs)[0].run(table(TEXTS).compute(scheduler="synchronous"))
     assert outcome.counters["batches_halved"] > 0
     assert outcome.counters["documents"] == 13
@@ -118,7 +118,7 @@ def test_running_out_of_memory_changes_no_vector(model, monkeypatch):
 
 def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_done_twice(model, monkeypatch):
     texts = [f"{text or ''} {number}" for number in range(40) for text in TEXTS]
-    wanted = vectors(table(texts).pipe(cdf.add_embedding, model, model_inference_batch_size=3))
+    wanted = vectors(table(texts).pipe(cdf.add_embedding, cdf.model(model, model_inference_batch_size=3)))
     given, forward = [], inference.LoadedModel._forward
     monkeypatch.setattr(
         inference.LoadedModel, "_require_no_neighbours", lambda self: None
@@ -130,7 +130,7 @@ def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_do
         return forward(self, tokens, offsets, chosen)
 
     monkeypatch.setattr(inference.LoadedModel, "_forward", noted)
-    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model, max_batch_tokens=600))
+    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, cdf.model(model, max_batch_tokens=600)))
     outcome = kernel.run(table(texts).compute(scheduler="synchronous"))
     np.testing.assert_allclose(np.stack(outcome.block["embedding"].to_list()), wanted, atol=1e-5)
     assert sum(rows for rows, _ in given) == len(texts) == outcome.counters["documents"]
@@ -141,15 +141,15 @@ def test_while_sizes_of_batches_are_tried_vectors_are_the_same_and_nothing_is_do
     assert figures["batch_tokens"] in figures["batch_tokens_tried"]
     monkeypatch.setattr(inference.LoadedModel, "_forward", forward)
     release_held()
-    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, model, model_inference_batch_size=300))
+    (kernel,) = kernels_of(table(texts).pipe(cdf.add_embedding, cdf.model(model, model_inference_batch_size=300)))
     outcome = kernel.run(table(texts).compute(scheduler="synchronous"))
     assert not [name for name in outcome.counters if "batches_of" in name]
 
 
 def test_texts_are_cut_before_they_become_tokens(model):
-    cut = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model, max_chars=11))
+    cut = vectors(table(["water river is long"]).pipe(cdf.add_embedding, cdf.model(model, max_chars=11)))
     np.testing.assert_allclose(cut, vectors(table(["water river"]).pipe(cdf.add_embedding, model)), atol=1e-5)
-    few = vectors(table(["water river is long"]).pipe(cdf.add_embedding, model, max_tokens=4))
+    few = vectors(table(["water river is long"]).pipe(cdf.add_embedding, cdf.model(model, max_tokens=4)))
     np.testing.assert_allclose(few, cut, atol=1e-5)
 
 
@@ -179,7 +179,7 @@ def test_a_model_computes_in_as_many_threads_as_it_takes(model, monkeypatch):
 
     monkeypatch.setattr(inference.LoadedModel, "_forward", noted)
     for wanted, how in ((1, {}), (2, {"resources": cdf.resources(cpus=2)})):
-        vectors(table(TEXTS).pipe(cdf.add_embedding, model, **how))
+        vectors(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, **how)))
         assert set(seen) == {wanted}
         seen.clear()
 
@@ -312,7 +312,10 @@ def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
         return [[len(text)] for text in texts]
 
     docs = table(TEXTS).pipe(
-        cdf.add_embedding, keep, dimensions=1, normalize_vectors=False, max_chars=4, model_inference_batch_size=9
+        cdf.add_embedding,
+        cdf.model(keep, max_chars=4, model_inference_batch_size=9),
+        dimensions=1,
+        normalize_vectors=False,
     )
     assert vectors(docs)[:, 0].tolist() == [len(text[:4]) for text in TEXTS if text is not None]
     assert [len(texts) for texts in given] == [9, 4]  # without the one that is null
@@ -358,7 +361,7 @@ def test_what_stands_behind_white_space_is_read(model):
     words = vectors(table(["the river is long"]).pipe(cdf.add_embedding, model))
     behind = table([" " * 3_000 + "the river is long"])
     np.testing.assert_allclose(vectors(behind.pipe(cdf.add_embedding, model)), words, atol=1e-5)
-    cut = vectors(behind.pipe(cdf.add_embedding, model, max_chars=1_000))
+    cut = vectors(behind.pipe(cdf.add_embedding, cdf.model(model, max_chars=1_000)))
     assert np.abs(cut - words).max() > 0.01  # as was asked for
     # It ends somewhere.
     far = table([" " * 20_000 + "the river is long", ""])

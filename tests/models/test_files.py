@@ -13,6 +13,7 @@ from curator_df import errors
 from curator_df.models.attention import EAGER_COPIES
 from curator_df.models.batches import BatchSize
 from curator_df.models.files import EXPERTS, find_model
+from curator_df.models.model import Model
 from curator_df.models.text_model import LOADING_FACTOR, RUNTIME_BYTES, text_model
 
 CONFIG = {
@@ -42,8 +43,7 @@ def write_model(folder, **config):
 
 
 def used(folder, **more):
-    given = {"head": "mean", "revision": None, "max_tokens": None, "max_chars": None, "batch_rows": "auto"}
-    return text_model("add_x", folder, **{**given, "batch_tokens": 100, **more})
+    return text_model("add_x", Model(folder, **{"max_batch_tokens": 100, **more}), head="mean")
 
 
 def test_a_model_is_described_by_its_files(tmp_path):
@@ -73,7 +73,7 @@ def test_a_model_of_experts_is_refused_and_one_of_a_single_one_is_not(key, tmp_p
 
 def test_memory_follows_from_weights_and_batches(tmp_path):
     folder = write_model(tmp_path / "m")
-    model, longer = used(folder), used(folder, batch_tokens=1_000)
+    model, longer = used(folder), used(folder, max_batch_tokens=1_000)
     assert model.held_bytes == RUNTIME_BYTES + LOADING_FACTOR * 4 * 320
     assert longer.call_bytes - model.call_bytes == 4 * 900 * (4 * 32 + 2 * 64 + 2 * 40)
     eager = used(write_model(tmp_path / "deberta", model_type="deberta-v2"))
@@ -94,7 +94,7 @@ def test_memory_follows_from_weights_and_batches(tmp_path):
 )
 def test_a_model_of_distances_takes_memory_for_each_document_however_short(tmp_path, config, distances):
     kind = {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
-    model = used(write_model(tmp_path / "m", **{**kind, **config}), batch_tokens=200)
+    model = used(write_model(tmp_path / "m", **{**kind, **config}), max_batch_tokens=200)
     assert model.files.distances == distances
     token = 4 * (4 * 32 + 2 * 64 + 4 * (EAGER_COPIES["deberta-v2"] * 40 + distances))
     assert model.row_tokens == math.ceil(2 * 4 * distances * 32 / token)
@@ -235,8 +235,8 @@ def test_a_tensor_of_an_unknown_type_is_named(tmp_path):
     [
         ({"max_tokens": 41}, "at most 40"),
         ({"max_tokens": 0}, "max_tokens=0"),
-        ({"batch_rows": "many"}, "'many'"),
-        ({"batch_tokens": 1.5}, "max_batch_tokens"),
+        ({"model_inference_batch_size": "many"}, "'many'"),
+        ({"max_batch_tokens": 1.5}, "max_batch_tokens"),
         ({"revision": "main"}, "revision"),
     ],
 )

@@ -78,7 +78,7 @@ def published_answer(guard, text):
 @pytest.mark.parametrize(("npartitions", "how"), [(1, {}), (3, {"max_batch_tokens": 100})])
 def test_answers_are_those_that_transformers_generates(guard, npartitions, how):
     docs = table(TEXTS[:6], npartitions)
-    result = computed(docs.pipe(cdf.add_class, guard, into="aegis_pred", answer_into="raw", **how))
+    result = computed(docs.pipe(cdf.add_class, cdf.model(guard, **how), into="aegis_pred", answer_into="raw"))
     assert list(result.columns) == ["text", "aegis_pred", "aegis_pred_score", "raw"]
     assert [None if value is pd.NA else value for value in result["aegis_pred"][:5]] == CLASSES
     assert result["raw"].isna().tolist() == [text is None for text in TEXTS[:6]]
@@ -86,13 +86,13 @@ def test_answers_are_those_that_transformers_generates(guard, npartitions, how):
     assert result["raw"].dropna().tolist() == [answer for answer, _ in wanted]
     shares = result["aegis_pred_score"].dropna().to_numpy(float)
     np.testing.assert_allclose(shares, [share for _, share in wanted], atol=1e-5)
-    assert "raw" not in computed(docs.pipe(cdf.add_class, guard, into="aegis_pred", **how))
+    assert "raw" not in computed(docs.pipe(cdf.add_class, cdf.model(guard, **how), into="aegis_pred"))
 
 
 @pytest.mark.parametrize("how", [{}, {"max_batch_tokens": 1}, {"model_inference_batch_size": 3}], ids=str)
 def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how):
     texts = [text for text in TEXTS if text] * 4
-    wanted = computed(table(texts).pipe(cdf.add_class, guard, max_batch_tokens=2_000, answer_into="raw"))
+    wanted = computed(table(texts).pipe(cdf.add_class, cdf.model(guard, max_batch_tokens=2_000), answer_into="raw"))
 
     def same(found):
         assert found["label"].tolist() == wanted["label"].tolist()
@@ -100,14 +100,14 @@ def test_classes_do_not_depend_on_batches_partitions_order_or_memory(guard, how)
         found, shares = (docs["label_score"].to_numpy(float) for docs in (found, wanted))
         np.testing.assert_allclose(found, shares, atol=1e-5)
 
-    same(computed(table(texts, npartitions=4).pipe(cdf.add_class, guard, answer_into="raw", **how)))
-    same(computed(table(texts[::-1]).pipe(cdf.add_class, guard, answer_into="raw", **how)).iloc[::-1])
+    same(computed(table(texts, npartitions=4).pipe(cdf.add_class, cdf.model(guard, **how), answer_into="raw")))
+    same(computed(table(texts[::-1]).pipe(cdf.add_class, cdf.model(guard, **how), answer_into="raw")).iloc[::-1])
 
     def scarce(module, args, given):
         if given["attention_mask"].numel() > 140:  # while it reads, or after some words of an answer
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    docs = table(texts).pipe(cdf.add_class, guard, answer_into="raw", **{"max_batch_tokens": 2_000, **how})
+    docs = table(texts).pipe(cdf.add_class, cdf.model(guard, **{"max_batch_tokens": 2_000, **how}), answer_into="raw")
     (kernel,) = kernels_of(docs)
     loaded = held((kernel.parameters["model"], NO_LIMITS), lambda: LoadedModel(kernel.parameters["model"]))
     loaded._weights.module.register_forward_pre_hook(scarce, with_kwargs=True)
@@ -139,7 +139,7 @@ def test_rows_go_by_the_class_that_an_answer_names(guard):
 
 def test_what_does_not_fit_is_refused(guard):
     with pytest.raises(errors.ParameterError, match=r"max_tokens=91, but .* at most 90 tokens"):
-        table().pipe(cdf.add_class, guard, max_tokens=91)
+        table().pipe(cdf.add_class, cdf.model(guard, max_tokens=91))
     with pytest.raises(errors.ParameterError, match="generative classifier"):
         table().pipe(cdf.add_class, lambda texts: [[1, 2]] * len(texts), labels=["a", "b"], answer_into="raw")
     with pytest.raises(errors.ParameterError, match=r"score_of='safe'.*only the answer has a score"):
@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_refused(guard):
 def test_the_prompt_is_part_of_what_a_run_compares_and_batches_are_not(guard):
     other = dataclasses.replace(guard, answers=lambda: dataclasses.replace(ASKED, after=" ? say :"))
     first, second, third = (
-        fingerprints_of(table().pipe(cdf.add_class, entry, max_batch_tokens=tokens))
+        fingerprints_of(table().pipe(cdf.add_class, cdf.model(entry, max_batch_tokens=tokens)))
         for entry, tokens in ((guard, 100), (guard, 200), (other, 100))
     )
     assert first == second != third
@@ -182,7 +182,7 @@ def test_a_batch_takes_no_more_than_is_planned(length, tmp_path):
     """A model large enough that what it holds shows beside the process, of which no answer ends early."""
     sizes = {"hidden_size": 256, "intermediate_size": 700, "num_hidden_layers": 6, "num_attention_heads": 4}
     entry = write_guard(tmp_path, learns=False, vocab_size=32_000, max_position_embeddings=1_024, **sizes)
-    (kernel,) = kernels_of(table().pipe(cdf.add_class, entry, max_tokens=990, max_batch_tokens=4_000))
+    (kernel,) = kernels_of(table().pipe(cdf.add_class, cdf.model(entry, max_tokens=990, max_batch_tokens=4_000)))
     model = kernel.parameters["model"]
     loaded = LoadedModel(model)
     rows = loaded.size.rows(length)

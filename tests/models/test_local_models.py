@@ -122,7 +122,7 @@ def test_decisions_and_single_numbers(fitted):
 
     texts = ["good river", "bad pills", "river", "pills", "good"]
     machine = make_pipeline(fitted[0], LinearSVC()).fit(texts, [1, 0, 1, 0, 1])
-    found = computed(table().pipe(cdf.add_class, machine, max_chars=17))
+    found = computed(table().pipe(cdf.add_class, cdf.model(machine, max_chars=17)))
     cut = [text[:17] for text in found["text"].dropna()]
     assert found["label"].dropna().tolist() == [str(one) for one in machine.predict(cut)]
     number = make_pipeline(fitted[0], Ridge()).fit(texts, [1.0, 0.0, 0.9, 0.1, 0.8])
@@ -199,9 +199,9 @@ def test_settings_of_other_models_are_refused(fitted):
     for name, value in (("revision", "v1"), ("max_tokens", 3), ("max_batch_tokens", 7), ("compute_dtype", "bfloat16")):
         for model, labels in ((fitted, None), (function, ["a", "b"])):
             with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to transformers models"):
-                table().pipe(cdf.add_class, model, into="kind", labels=labels, **{name: value})
+                table().pipe(cdf.add_class, cdf.model(model, **{name: value}), into="kind", labels=labels)
         with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to"):
-            table().pipe(cdf.add_embedding, function, dimensions=2, **{name: value})
+            table().pipe(cdf.add_embedding, cdf.model(function, **{name: value}), dimensions=2)
     with pytest.raises(errors.ParameterError, match="thresholds= is for models that make one number"):
         table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], thresholds={"a": 0.5, "b": 0})
     with pytest.raises(errors.ParameterError, match="pooling='cls' applies only to"):

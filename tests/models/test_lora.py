@@ -112,7 +112,9 @@ def table(texts=TEXTS, npartitions=1):
 @pytest.mark.parametrize(("npartitions", "how"), [(1, {}), (3, {"max_batch_tokens": 100})])
 def test_scores_are_those_of_the_published_computation(guard, base, npartitions, how):
     wanted = wanted_scores(guard, base)
-    result = table(npartitions=npartitions).pipe(cdf.add_class, guard, **how).compute(scheduler="synchronous")
+    result = (
+        table(npartitions=npartitions).pipe(cdf.add_class, cdf.model(guard, **how)).compute(scheduler="synchronous")
+    )
     assert result["label"].isna().tolist() == [text is None for text in TEXTS]
     np.testing.assert_allclose(result["label_score"].dropna().to_numpy(float), wanted, atol=1e-5)
     assert result["label"].dropna().tolist() == ["poisoned" if score >= 0.5 else "clean" for score in wanted]

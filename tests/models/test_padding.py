@@ -28,7 +28,7 @@ def table(texts):
 
 
 def scores(folder, batch):
-    docs = table(TEXTS).pipe(cdf.add_class, folder, score_of="LABEL_1", model_inference_batch_size=batch)
+    docs = table(TEXTS).pipe(cdf.add_class, cdf.model(folder, model_inference_batch_size=batch), score_of="LABEL_1")
     return docs.compute(scheduler="synchronous")["label_score"].to_numpy(float)
 
 

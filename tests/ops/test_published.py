@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published profiles and schemes by name."""
 
+from typing import get_args
+
 import dask.dataframe as dd
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ import curator_df as cdf
 from curator_df.errors import ParameterError
 from curator_df.ops.duplicates import near_scheme
 from curator_df.ops.filters.published import profile_of, scheme_of, schemes
+from curator_df.ops.filters.rules import ProfileName
 from tests.contracts.operator_cases import kernels_of
 
 DOCS = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "a"]}), npartitions=1)
@@ -64,3 +67,40 @@ def test_a_changed_scheme_is_another():
     assert (changed.num_bands, changed.ngram_size, changed.name) == (20, 5, "custom")
     with pytest.raises(ParameterError, match=r"'bands' is not a value of a scheme\. Did you mean 'num_bands'"):
         cdf.minhash.FINEWEB.replace(bands=20)
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_profiles_named_after_a_system_have_its_words(profile):
+    of_datatrove = profile.name.startswith(("datatrove_", "fineweb_"))
+    assert profile.words == ("datatrove" if of_datatrove else "whitespace")
+
+
+def test_words_are_an_argument_of_what_applies_a_profile():
+    # Ten words between white space, and twenty tokens with the marks.
+    docs = dd.from_pandas(pd.DataFrame({"text": ["the, " * 10]}), npartitions=1)
+    profile = cdf.Profile("few", "1", "example", (cdf.Rule("word_count", "<=", 15, "many"),), words="datatrove")
+    for words, reason in ((None, "many"), ("datatrove", "many"), ("whitespace", None)):
+        found = cdf.add_profile(docs, profile, words=words).compute(scheduler="synchronous")["reason"].iloc[0]
+        assert (None if found is pd.NA else found) == reason
+        assert len(cdf.keep_profile(docs, profile, words=words).compute(scheduler="synchronous")) == (reason is None)
+        funnel = cdf.describe_drops(docs, profile, words=words).set_index("reason")
+        assert funnel.loc["many", "rows_dropped"] == (reason == "many")
+    with pytest.raises(ParameterError, match="words='spacy'"):
+        cdf.keep_profile(docs, profile, words="spacy")
+    counted = docs.assign(word_count=10)
+    with pytest.raises(ParameterError, match=r"words='icu' changes nothing with from_metrics=True.*to add_metrics"):
+        cdf.keep_profile(counted, profile, words="icu", from_metrics=True)
+
+
+def test_a_profile_without_rules_on_words_takes_those_of_the_other():
+    digits = cdf.Profile("digits", "1", "ours", (cdf.Rule("digit_ratio", "<=", 0.5, "digits"),))
+    for profile in (digits + cdf.profiles.DATATROVE_C4, cdf.profiles.DATATROVE_C4 + digits):
+        assert profile.words == "datatrove"
+    short = cdf.Profile("short", "1", "ours", (cdf.Rule("word_count", ">=", 3, "short"),))
+    with pytest.raises(ParameterError, match=r"Give both the same words, as with short\.replace\(words='datatrove'\)"):
+        cdf.profiles.DATATROVE_C4 + short
+    assert (cdf.profiles.DATATROVE_C4 + short.replace(words="datatrove")).words == "datatrove"
+
+
+def test_the_names_in_signatures_are_those_of_the_published_profiles():
+    assert sorted(get_args(ProfileName)) == sorted(profile.name for profile in PROFILES)

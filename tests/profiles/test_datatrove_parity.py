@@ -32,11 +32,11 @@ from tests.profiles.peers import Peer, real_texts, running
 
 PYTHON = os.environ.get("CURATOR_DF_DATATROVE_PYTHON", "")
 PROFILES = {
-    "gopher_quality": DATATROVE_GOPHER_QUALITY,
-    "gopher_repetition": DATATROVE_GOPHER_REPETITION,
-    "c4": DATATROVE_C4,
-    "c4, unpunctuated": FINEWEB_C4,
-    "fineweb": DATATROVE_FINEWEB,
+    "gopher_quality": DATATROVE_GOPHER_QUALITY.replace(words="whitespace"),
+    "gopher_repetition": DATATROVE_GOPHER_REPETITION.replace(words="whitespace"),
+    "c4": DATATROVE_C4.replace(words="whitespace"),
+    "c4, unpunctuated": FINEWEB_C4.replace(words="whitespace"),
+    "fineweb": DATATROVE_FINEWEB.replace(words="whitespace"),
 }
 
 pytestmark = [

@@ -32,10 +32,10 @@ from tests.profiles.token_texts import TOKEN_TEXTS
 
 PYTHON = os.environ.get("CURATOR_DF_DATATROVE_PYTHON", "")
 PROFILES = {
-    "gopher_quality, spaCy": DATATROVE_GOPHER_QUALITY.replace(words="datatrove"),
-    "gopher_repetition, spaCy": DATATROVE_GOPHER_REPETITION.replace(words="datatrove"),
-    "fineweb, spaCy": DATATROVE_FINEWEB.replace(words="datatrove"),
-    "c4, spaCy": DATATROVE_C4.replace(words="datatrove"),
+    "gopher_quality, spaCy": DATATROVE_GOPHER_QUALITY,
+    "gopher_repetition, spaCy": DATATROVE_GOPHER_REPETITION,
+    "fineweb, spaCy": DATATROVE_FINEWEB,
+    "c4, spaCy": DATATROVE_C4,
 }
 
 pytestmark = [

@@ -5,7 +5,7 @@ from curator_df.profiles import DATATROVE_FINEWEB, FINEWEB_PAPER
 
 
 def test_datatrove_fineweb_is_the_table_of_0_10_0():
-    assert (DATATROVE_FINEWEB.version, DATATROVE_FINEWEB.words) == ("0.10.0", "whitespace")
+    assert (DATATROVE_FINEWEB.version, DATATROVE_FINEWEB.words) == ("0.10.0", "datatrove")
     assert [(rule.metric, rule.keep, rule.threshold, rule.reason) for rule in DATATROVE_FINEWEB.rules] == [
         ("filled_line_count", ">=", 1, "empty"),
         ("terminal_line_ratio", ">=", 0.12, "line_punct_ratio"),

@@ -96,7 +96,7 @@ def test_a_language_that_is_not_here_comes_from_a_file(tmp_path):
 
 
 def test_stop_words_are_part_of_a_profile():
-    profile = DATATROVE_GOPHER_QUALITY.replace(stop_words=["de", "la"])
+    profile = DATATROVE_GOPHER_QUALITY.replace(words="whitespace", stop_words=["de", "la"])
     assert (profile.stop_words, profile.version) == (("de", "la"), "0.10.0+modified")
     assert (
         profile
@@ -104,7 +104,7 @@ def test_stop_words_are_part_of_a_profile():
     ).stop_words == ("de", "la")
     with pytest.raises(ParameterError, match="count other stop words; apply them one after the other"):
         profile.replace(**dict.fromkeys(profile.reasons[:-1])) + DATATROVE_GOPHER_QUALITY.replace(
-            **dict.fromkeys(profile.reasons[:-1])
+            words="whitespace", **dict.fromkeys(profile.reasons[:-1])
         )
     for odd in (["de", "de"], ["d e"], [""], []):
         with pytest.raises(ParameterError, match="must be different words without white space"):

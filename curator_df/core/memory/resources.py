@@ -187,7 +187,7 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     Returns
     -------
     Resources
-        Value for ``resources=`` of `add_embedding`, `add_class` and `keep_class`: ``resources=cdf.resources(cpus=4)``.
+        Value for ``resources=`` of `model`: ``cdf.model("a/model", resources=cdf.resources(cpus=4))``.
 
     Raises
     ------

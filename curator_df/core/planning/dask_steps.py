@@ -234,7 +234,7 @@ def require_no_dependence_on_blocks(expression: Expr) -> None:
     """
     _refuse_moves(expression)
     for node in expression.walk():
-        if _REFUSED.get(type(node).__name__) in (_BY_CHANCE, _PICKED):
+        if _REFUSED.get(type(node).__name__) in (_BY_CHANCE, _INTO_PARTS, _PICKED):
             raise ExpressionError(f"{title(node)}, a step of Dask, {_REFUSED[type(node).__name__]}")
 
 

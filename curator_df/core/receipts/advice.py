@@ -169,19 +169,20 @@ def _models(receipt: Receipt) -> Iterator[str]:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in idle.items())
         yield (
             f"GPUs were mostly idle ({listed}), because blocks arrived too slowly or batches are small. Put cheaper "
-            "filters first, raise max_batch_tokens=, or request less of a GPU with resources= to run more calls concurrently"
+            "filters first, raise max_batch_tokens= of cdf.model, or request less of a GPU with its resources= to run more calls "
+            "concurrently"
         )
     for step in receipt.steps:
         batches, halved = step.counters.get("batches", 0), step.counters.get("batches_halved", 0)
         if halved > MANY_HALVED * batches > 0:
             yield (
-                f"{step.name}: {halved:,} batches did not fit into memory, while {batches:,} did. Halve max_batch_tokens= to "
-                "avoid trying them"
+                f"{step.name}: {halved:,} batches did not fit into memory, while {batches:,} did. Halve max_batch_tokens= of "
+                "cdf.model to avoid trying them"
             )
         if 0 < step.counters.get("documents", 0) < FEW_DOCUMENTS * batches and step.seconds > LEAST_SECONDS:
             yield (
                 f"{step.name}: {step.counters['documents'] / batches:.1f} documents per batch are few. Use a larger "
-                "max_batch_tokens= (or model_inference_batch_size=), or a larger blocksize= if blocks have few rows"
+                "max_batch_tokens= of cdf.model (or model_inference_batch_size=), or a larger blocksize= if blocks have few rows"
             )
 
 

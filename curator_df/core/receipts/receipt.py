@@ -17,6 +17,7 @@ import pandas as pd
 
 from curator_df.core.memory.leaks import LeakReceipt
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.receipts.earlier import EarlierRun, read_earlier
 from curator_df.core.receipts.model_figures import model_figures, plain_counters
 from curator_df.core.sizes import show_count, show_float, show_size
 from curator_df.errors import ParameterError
@@ -185,6 +186,14 @@ class Receipt:
     """Folder of the quarantined rows if it is not in the output folder: those of ``find_`` operators."""
     advice: list[str] = field(default_factory=list)
     """Advice for the next run."""
+    earlier: list[EarlierRun] = field(default_factory=list)
+    """Runs of curator_df that wrote this run's input, and those before them; first runs first."""
+    version: str = ""
+    """Version of curator_df."""
+    host: str = ""
+    """Name of the machine on which the run was started."""
+    started: str = ""
+    """Date and time at which the run was started, in UTC, as ISO 8601 (for a resumed run: its last part)."""
 
     @property
     def rows_dropped(self) -> int:
@@ -251,6 +260,32 @@ class Receipt:
         ]
         return pd.DataFrame(rows, columns=columns)
 
+    def made(self) -> str:
+        """Return when, where and with which version the run was started, in words; empty if unknown."""
+        when = f"{self.started[:16].replace('T', ' ')} UTC" if self.started else ""
+        place = " ".join(part for part in (when, self.host and f"on {self.host}") if part)
+        return ", ".join(part for part in (place, self.version and f"curator_df {self.version}") if part)
+
+    def funnel(self) -> pd.DataFrame:
+        """Return one row for each step that changed the number of rows, in this run and in the earlier ones that led to it.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``output`` of the run, ``step``, ``rows_in``, ``rows_dropped``, ``rows_out``, and ``share`` of the rows that
+            the first runs read. Runs are connected by their folders: `checkpoint` and the writers store a receipt, and a
+            run that reads such a folder has it.
+        """
+        own = [(step.name, step.rows_in, step.rows_out) for step in self.steps if step.rows_in != step.rows_out]
+        runs = [*((run.output, run.steps) for run in self.earlier), (self.output, own)]
+        first = max(self.earlier[0].rows_read if self.earlier else self.rows_read, 1)
+        rows = [
+            (output, name, came, max(came - left, 0), left, left / first)
+            for output, steps in runs
+            for name, came, left in steps
+        ]
+        return pd.DataFrame(rows, columns=["output", "step", "rows_in", "rows_dropped", "rows_out", "share"])
+
     def reasons(self) -> pd.DataFrame:
         """Return one row for each reason why rows were dropped: ``step``, ``reason``, ``rows``, ``share``.
 
@@ -298,7 +333,9 @@ class Receipt:
         exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
         pairs = {name: [tuple(pair) for pair in values.get(name, [])] for name in ("timeline", "events")}
         leaks = [LeakReceipt(**leak) for leak in values.get("leaks", [])]
-        return Receipt(**{**values, **pairs, "steps": steps, "exchanges": exchanges, "leaks": leaks})
+        earlier = [read_earlier(run) for run in values.get("earlier", [])]
+        made = {"steps": steps, "exchanges": exchanges, "leaks": leaks, "earlier": earlier}
+        return Receipt(**{**values, **pairs, **made})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the receipt as one self-contained HTML page (figures, memory over time, steps, drops, settings), or as JSON.
@@ -361,6 +398,9 @@ class Receipt:
             ("output", f"{self.output}: {sizes}"),
             ("ranges", f"{show_count(self.ranges, 'input split')}{resumed}"),
         ]
+        lines[1:1] = [("earlier", _said_of_earlier(run)) for run in self.earlier]
+        if made := self.made():
+            lines.append(("run", made))
         if self.projected_device_bytes:
             seen = (
                 "not measured"
@@ -368,7 +408,10 @@ class Receipt:
                 else f"{show_size(self.measured_device_bytes)} actual peak"
             )
             moved = f"; {show_size(self.device_spilled_bytes)} moved to the host" if self.device_spilled_bytes else ""
-            lines.insert(2, ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} estimated peak on each{moved}"))
+            lines.insert(
+                2 + len(self.earlier),
+                ("gpu", f"{seen}, {show_size(self.projected_device_bytes)} estimated peak on each{moved}"),
+            )
         if self.rows_by_folder:
             lines.append(("folders", self._folders()))
         if self.rejects:
@@ -412,6 +455,12 @@ class Receipt:
             for name, value in self.summary()
         )
         return f"<table>{head}</table>" + "".join(map(html_table, self.tables()))
+
+
+def _said_of_earlier(run: EarlierRun) -> str:
+    bad = f", {run.rows_quarantined:,} quarantined" if run.rows_quarantined else ""
+    dropped = sum(max(came - left, 0) for _, came, left in run.steps)
+    return f"{run.rows_read:,} read, {run.rows_written:,} written, {dropped:,} dropped{bad}: {run.output}"
 
 
 def html_table(frame: pd.DataFrame) -> str:

@@ -8,13 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
+from curator_df.core.receipts.examples import MOST_CHARS, dropped_examples
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.timeline import timeline_picture
 from curator_df.core.sizes import show_count, show_duration, show_size
 
 SHOWN_REASONS = 40
 """Maximum number of reasons in the table; ``receipt.reasons()`` has all."""
+SHOWN_EXAMPLES = 12
+"""Maximum number of reasons with examples."""
 SHOWN_EVENTS = 20
 SHOWN_FOLDERS = 20
 
@@ -65,6 +69,8 @@ def report_page(receipt: Receipt) -> str:
         ("Steps", _steps(receipt)),
         ("Models and GPUs", _models(receipt)),
         ("Why rows were dropped", _reasons(receipt)),
+        ("Examples of dropped rows", _examples(receipt)),
+        ("From the first input to this output", _funnel(receipt)),
         ("Quarantined rows", _aside(receipt)),
         ("Comparisons of all rows", _exchanges(receipt)),
         ("Retries and other events", _retries(receipt)),
@@ -77,7 +83,7 @@ def report_page(receipt: Receipt) -> str:
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{output} - curator_df</title><style>{STYLE}</style></head><body>"
-        f"<h1>Receipt</h1><p class='sub'>{output}</p>{_tiles(receipt)}{body}"
+        f"<h1>Receipt</h1><p class='sub'>{output}<br>{html.escape(receipt.made())}</p>{_tiles(receipt)}{body}"
         f"<footer>Written by curator_df. Sizes are decimal: 1 GB is 10<sup>9</sup> bytes. {_how_measured(receipt)}</footer>"
         "</body></html>\n"
     )
@@ -186,6 +192,43 @@ def _reasons(receipt: Receipt) -> str:
     more = len(table) - SHOWN_REASONS
     kept = f"They are in {html.escape(receipt.rejects)}." if receipt.rejects else ""
     return shown + _sub(f"and {more:,} more reasons. " if more > 0 else "", kept)
+
+
+def _examples(receipt: Receipt) -> str:
+    """Return a few of the dropped rows for each reason, if the run has written them to a local folder."""
+    if not receipt.rejects:
+        return ""
+    table = receipt.reasons().head(SHOWN_EXAMPLES)
+    reasons = list(zip(table["step"], table["reason"], strict=True))
+    try:
+        found = dropped_examples(receipt.rejects, reasons)
+    except (OSError, pa.ArrowException) as exc:
+        return _sub(f"The rejects in {html.escape(receipt.rejects)} cannot be read: {html.escape(str(exc))}")
+    rows = [
+        [html.escape(reason), "" if each.value is None else f"{each.value:,.6g}", html.escape(each.text)]
+        for (_, reason), examples in found.items()
+        for each in examples
+    ]
+    note = f"The first rows of each reason, truncated to {MOST_CHARS} characters."
+    return _table(["reason", "value", "text"], rows, numbers=(1,)) + _sub(note) if rows else ""
+
+
+def _funnel(receipt: Receipt) -> str:
+    if not receipt.earlier:
+        return ""
+    rows = [
+        [
+            html.escape(step),
+            html.escape(output),
+            f"{came:,}",
+            f"{dropped:,}" if dropped else "",
+            f"{left:,}",
+            _bar(min(share, 1)),
+        ]
+        for output, step, came, dropped, left, share in receipt.funnel().itertuples(index=False)
+    ]
+    heads = ["step", "run", "rows in", "dropped", "rows out", ""]
+    return _table(heads, rows, numbers=(2, 3, 4), share=5) + _sub("Runs whose outputs this run read are included.")
 
 
 def _aside(receipt: Receipt) -> str:

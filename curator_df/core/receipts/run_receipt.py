@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import socket
+import sys
+
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.plan import Plan
+from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import OnError, OnOom
@@ -32,12 +37,25 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int, on_error:
         tasks_at_a_time=plan.layout.workers * plan.layout.threads,
         outputs=len(joined.branches),
         arguments=_arguments(plan, joined, on_error, on_oom),
+        earlier=earlier_runs(joined.source),
     )
+    note_start(receipt)
     receipt.settings = _settings(plan, joined, receipt)
     if len(joined.branches) > 1:
         shared = ", ".join(names[: joined.shared + 1])
         receipt.settings["shared"] = f"{shared}: once for {len(joined.branches)} outputs"
     return receipt
+
+
+def note_start(receipt: Receipt) -> None:
+    """Note in a receipt when, where and with which version its run is started."""
+    now = dt.datetime.now(dt.UTC).replace(microsecond=0, tzinfo=None)
+    package = sys.modules[__name__.partition(".")[0]]
+    receipt.version, receipt.host, receipt.started = (
+        str(package.__version__),
+        socket.gethostname(),
+        f"{now.isoformat()}Z",
+    )
 
 
 def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:

@@ -45,13 +45,14 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, run_events
+from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import Job, OnError, OnOom
-from curator_df.errors import ResumeError, RowCountError
+from curator_df.errors import ResumeError, RowCountError, outside_level
 
 RANGE_BYTES = 64_000_000
 """Decompressed bytes of a range: about a second of work, so that a lost worker costs little."""
@@ -163,10 +164,11 @@ def run_branches(
     branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
         require_not_input(branch.program, branch.sink, branch.rejects, workdir)
-    plan_fork(fork(branches), session.weigh_client())
+    plan = plan_fork(fork(branches), session.weigh_client())
+    stop_if_explaining(plan, [branch.program for branch in branches])
     overlap = overlapping_samples(branches)
     if overlap is not None:
-        warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=3)
+        warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
     actions = [step.action for branch in branches for step in branch.program.steps]
     prepare_kernels(session, [*(branch.program.source for branch in branches), *actions])
     with contextlib.ExitStack() as stack:
@@ -277,7 +279,7 @@ class _Target:
             self.branch.sink.write_empty(self.branch.program.meta)
         receipt.advice = advice(receipt)
         if receipt.rows_out_of_memory:
-            warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=2)
+            warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=outside_level())
         self.journal.finish(receipt.to_json())
         return receipt
 

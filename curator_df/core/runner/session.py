@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing.process
 import os
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,7 @@ from curator_df.core.memory.system import status_bytes
 from curator_df.core.memory.wall import Wall
 from curator_df.core.runner.events import Event
 from curator_df.core.tasks.worker_limits import WorkerLimits
-from curator_df.errors import NoClusterError, is_library
+from curator_df.errors import NoClusterError, outside_level
 
 if TYPE_CHECKING:
     from curator_df.core.runner.recycling import Recycling
@@ -51,6 +53,7 @@ class Patience:
 
 
 _open_sessions: list[Session] = []
+_planned: ContextVar[Session | None] = ContextVar("planned", default=None)
 _warned: list[bool] = []
 """Not empty when `warn_without_budget` has warned since the latest session opened."""
 
@@ -255,8 +258,20 @@ def close_session(session: Session) -> None:
         session.at_close = None
 
 
+@contextlib.contextmanager
+def planned_with(session: Session) -> Iterator[None]:
+    """Let calls in this block plan for a session that is not open."""
+    token = _planned.set(session)
+    try:
+        yield
+    finally:
+        _planned.reset(token)
+
+
 def current_session() -> Session:
-    """Return the latest open session."""
+    """Return the latest open session, or the one that a plan is made for."""
+    if (planned := _planned.get()) is not None:
+        return planned
     if not _open_sessions:
         raise NoClusterError(
             "no cluster is running, so there is no memory budget. Start one: "
@@ -277,13 +292,10 @@ def warn_without_budget() -> None:
     if _open_sessions or _warned:
         return
     _warned.append(True)
-    depth, frame = 1, sys._getframe()
-    while frame.f_back is not None and is_library(frame.f_code.co_filename):
-        depth, frame = depth + 1, frame.f_back
     warnings.warn(
         "No curator_df cluster is running, so Dask computes this table in the current process without a memory limit. To set "
         "one, start a cluster before you compute: cluster = curator_df.start_cluster(memory='4GB').",
-        stacklevel=depth,
+        stacklevel=outside_level(),
     )
 
 

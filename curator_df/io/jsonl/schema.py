@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import ParameterError, SchemaError, outside_level
 from curator_df.io.formats import MOST_LEVELS
 
 TEXT = pa.large_string()
@@ -87,7 +87,7 @@ def warn_of_near_names(operator: str, given: Iterable[str], found: Collection[st
                 f"{operator}: dtype has {name!r}, which is not in the rows examined. Did you mean {near[0]!r}? {name!r} is "
                 "null in rows without it",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=outside_level(),
             )
 
 

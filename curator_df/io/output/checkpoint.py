@@ -11,6 +11,7 @@ from typing import Any
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
+from curator_df.core.arguments import did_you_mean_path
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.planning.lowering import origin_of
 from curator_df.core.ranges.journal import OnExisting
@@ -89,7 +90,9 @@ def checkpoint(
     return read_parquet(path, storage_options=storage_options)
 
 
-def read_receipt(source: Any, *, storage_options: dict[str, Any] | None = None) -> Receipt:
+def read_receipt(
+    source: dd.DataFrame | str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None
+) -> Receipt:
     """Return the receipt of the run that wrote a folder.
 
     Parameters
@@ -119,7 +122,8 @@ def read_receipt(source: Any, *, storage_options: dict[str, Any] | None = None) 
         folder = Folder(os.fspath(source).rstrip("/") or "/", storage_options or {})
     name = f"{JOURNAL_FOLDER}/receipt.json"
     if not folder.exists(name):
-        raise InputError(f"{folder.url} has no receipt: no run of curator_df was completed there")
+        hint = did_you_mean_path(folder.url) if folder.is_local else ""
+        raise InputError(f"{folder.url} has no receipt: no run of curator_df was completed there{hint}")
     try:
         return Receipt.from_json(json.loads(folder.read(name)))
     except (ValueError, TypeError, KeyError) as exc:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.columns import choose
@@ -32,7 +33,7 @@ Compression = ParquetCompression | JsonlCompression
 
 
 def write_many(
-    tables: Mapping[Path, Any],
+    tables: Mapping[Path, dd.DataFrame],
     *,
     format: Format | Mapping[Path, Format] = "parquet",  # noqa: A002 - the usual name
     compression: Compression | Mapping[Path, Compression] | None = None,

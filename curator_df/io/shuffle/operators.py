@@ -21,20 +21,22 @@ import pandas as pd
 from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.branches import Branch, fork, identity_of
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.output_paths import require_not_input
-from curator_df.core.planning.plan import plan_fork
+from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
 from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import current_session
-from curator_df.core.sizes import show_count
+from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import ParameterError, SchemaError, outside_level
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.writable import require_storable
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
@@ -124,7 +126,7 @@ def shuffle_rows(
 
 
 def blend(
-    tables: Any,
+    tables: dd.DataFrame | Mapping[str, dd.DataFrame],
     path: str | os.PathLike[str],
     *,
     epochs: Mapping[Any, float] | None = None,
@@ -289,7 +291,9 @@ def _shuffled(
     source = _planned(operator, chains, shares)
     sink = FileSink(folder, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     last = Branch(lower(_as_table(source), spools=True), sink, None)
-    plan_fork(fork([last]), session.weigh_client())
+    plan = plan_fork(fork([last]), session.weigh_client())
+    if is_explaining():
+        _explain_passes(chains, folder, source.bits, plan, session.layout)
     for df, _ in chains:
         require_not_input(lower(df), sink)
     with Journal(folder) as journal:
@@ -334,7 +338,19 @@ def _add_remarks(folder: Folder, receipt: Receipt, remarks: list[str]) -> None:
         with Journal(folder) as journal:
             journal.finish(replace(receipt, advice=[*remarks, *receipt.advice]).to_json())
     for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=4)
+        warnings.warn(remark, UserWarning, stacklevel=outside_level())
+
+
+def _explain_passes(chains: list[tuple[Any, Taken]], folder: Folder, bits: int, last: Plan, layout: Layout) -> None:
+    """Stop with the plan of all passes: one for each table, and one that sorts."""
+    branches = [Branch(lower(df), ShuffleSink(folder.below(ROWS), taken, bits)) for df, taken in chains]
+    plans = [*(plan_fork(fork([branch]), layout) for branch in branches), last]
+    then = (
+        f"a pass that sorts the rows into their new order, with an estimated peak of {show_size(last.projected_bytes)}"
+    )
+    if len(chains) > 1:
+        then = f"a pass like this for each of the {len(chains):,} tables, and {then}"
+    stop_if_explaining(joined_plans(plans, then), [branch.program for branch in branches])
 
 
 def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, **how: Any) -> list[tuple[Any, Taken]]:

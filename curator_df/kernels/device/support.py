@@ -200,7 +200,7 @@ def require_device_metrics(
     if words != "whitespace":
         raise UnsupportedBackendError(
             f"{operator} splits the texts of cuDF blocks only at white space, and words={words!r} was set: "
-            f"such words are found only on the CPU; {_WAY_OUT}"
+            f"such words are found only on the CPU. Pass words='whitespace', or {_WAY_OUT}"
         )
 
 

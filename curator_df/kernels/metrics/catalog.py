@@ -143,6 +143,18 @@ def require_words(operator: str, names: Sequence[str], words: Words) -> None:
         )
 
 
+def counts_words(names: Sequence[str]) -> bool:
+    """Return whether the value of a metric depends on how a text is split into words.
+
+    Examples
+    --------
+    >>> counts_words(["digit_ratio", "duplicate_line_ratio"]), counts_words(["word_count"])
+    (False, True)
+    """
+    of_words = WORD_FEATURES | GRAM_FEATURES | C4_FEATURES | COUNT_SENTENCES | REPEAT_FEATURES
+    return any(features_of([name]) & of_words or _counts_of(name) & _OWN_WORD_COUNTS for name in names)
+
+
 def require_words_package(operator: str, words: Words) -> None:
     """Raise `MissingExtraError` if the package for these words is not installed, without importing it."""
     if words == "icu":

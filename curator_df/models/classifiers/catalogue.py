@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from curator_df.core.calls import no_such_name
 from curator_df.models.classifiers.generative_classifier import Answers, aegis
 
 __all__ = [
@@ -260,3 +262,6 @@ AEGIS_PERMISSIVE = Classifier(
     licence=LLAMA_2,
 )
 """Safety of a text, like AEGIS_DEFENSIVE, but trained so that texts in doubt are safe."""
+
+if not TYPE_CHECKING:  # with it, a type checker would take any name for a public one
+    __getattr__ = no_such_name("curator_df.classifiers", __all__)

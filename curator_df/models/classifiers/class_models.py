@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from curator_df.core.arguments import path_of, require_mapping, strings_of
 from curator_df.core.columns import require_text
-from curator_df.errors import ParameterError
+from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.errors import ParameterError, outside_level
 from curator_df.models.callables import UserModel
 from curator_df.models.classifiers.catalogue import Classifier
 from curator_df.models.classifiers.class_scores import ClassScores, Meaning
@@ -22,51 +23,69 @@ from curator_df.models.classifiers.local_models import (
     is_pipeline,
     pipeline,
 )
+from curator_df.models.model import Model
 from curator_df.models.text_model import TextModel, refuse_settings, text_model, user_model
 from curator_df.ops.host_only import require_host
 
-Model = Classifier | str | os.PathLike[str] | Callable[[Sequence[str]], Any]
+Classifies = str | os.PathLike[str] | Callable[[Sequence[str]], Any] | Classifier | Model
+"""Values that the parameter ``classifier`` takes."""
 Found = TextModel | UserModel | FastTextClassifier | Pipeline
 
 
 def chosen_model(
     df: Any,
     operator: str,
-    classifier: Model,
+    classifier: Classifies,
     text: str,
-    revision: str | None,
-    given: Mapping[str, Any],
-    batches: Mapping[str, Any],
-) -> tuple[Found, ClassScores]:
-    """Check all parameters; return the model, and the meaning of its numbers."""
+    labels: Sequence[str] | None,
+    thresholds: Mapping[str, float] | None,
+) -> tuple[Found, Resources, ClassScores]:
+    """Check all parameters; return the model, the resources of a call, and the meaning of the model's numbers."""
     require_text(df, operator, text)
     require_host(df._meta, operator)
-    chosen = _checked(operator, given)
-    of_entry: dict[str, Any] = {"revision": revision}
-    if not isinstance(classifier, Classifier):
-        settings = {
-            "max_tokens": chosen["max_tokens"],
-            "max_batch_tokens": batches["batch_tokens"],
-            "revision": revision,
-        }
-        settings |= {name: batches[name] for name in ("compute_dtype", "trust_remote_code")}
-        found = _of_another_kind(operator, classifier, chosen, settings, batches["batch_rows"])
-        if found is not None:
-            return found
-        name = path_of(operator, "classifier", classifier)
+    if thresholds is not None:
+        require_mapping(operator, "thresholds", thresholds)
+    chosen = None if labels is None else strings_of(operator, "labels", labels)
+    model = Model.of(classifier)
+    if isinstance(model.model, Classifier):
+        found, scores = _of_catalog(operator, model, chosen, thresholds)
     else:
-        name, of_entry = classifier.model, _where(operator, classifier, revision)
-        of_catalogue = {
-            "thresholds": classifier.thresholds,
-            "max_tokens": classifier.max_tokens,
-            "max_chars": classifier.max_chars,
-        }
-        chosen |= {key: value for key, value in of_catalogue.items() if chosen[key] is None}
-    lengths = {key: chosen[key] for key in ("max_tokens", "max_chars")}
-    model = text_model(operator, name, head="classes", **of_entry, **lengths, **batches)
+        found, scores = _of_another_kind(operator, model, chosen, thresholds) or _of_files(
+            operator, model, chosen, thresholds
+        )
+    return found, model.resources or NO_LIMITS, scores
+
+
+def _of_catalog(
+    operator: str, model: Model, labels: tuple[str, ...] | None, thresholds: Mapping[str, float] | None
+) -> tuple[Found, ClassScores]:
+    """Return a model of the catalog, with the published settings where none are given."""
+    entry: Classifier = model.model
+    revision, of_entry = _where(operator, entry, model.revision)
+    model = model.replace(
+        model=entry.model,
+        revision=revision,
+        max_tokens=entry.max_tokens if model.max_tokens is None else model.max_tokens,
+        max_chars=entry.max_chars if model.max_chars is None else model.max_chars,
+    )
+    thresholds = entry.thresholds if thresholds is None else thresholds
+    return _of_files(operator, model, labels, thresholds, entry, **of_entry)
+
+
+def _of_files(
+    operator: str,
+    chosen: Model,
+    labels: tuple[str, ...] | None,
+    thresholds: Mapping[str, float] | None,
+    entry: Classifier | None = None,
+    **of_entry: Any,
+) -> tuple[Found, ClassScores]:
+    """Return a model of transformers, and the meaning of its numbers."""
+    name = path_of(operator, "classifier", chosen.model)
+    model = text_model(operator, chosen, head="classes", **of_entry)
     if model.answers is not None:
         own = model.answers.labels
-        return model, ClassScores.of(operator, chosen["labels"], own, len(own), chosen["thresholds"], None, "answers")
+        return model, ClassScores.of(operator, labels, own, len(own), thresholds, None, "answers")
     if model.files.several_classes:
         raise ParameterError(
             f"{operator}: {name!r} assigns several classes to a text. Pass a function that returns one number for each class"
@@ -76,25 +95,26 @@ def chosen_model(
         raise ParameterError(
             f"{operator}: {name!r} answers {len(widths)} questions at once. Use it with add_prompt_scores"
         )
-    _compare(operator, classifier, model.files.classes)
-    labels, own, thresholds = chosen["labels"], model.files.classes, chosen["thresholds"]
-    clip = classifier.clip if isinstance(classifier, Classifier) else None
-    return model, ClassScores.of(operator, labels, own, widths[0], thresholds, clip, "probabilities")
+    clip = None
+    if entry is not None:
+        _compare(operator, entry, model.files.classes)
+        clip = entry.clip
+    return model, ClassScores.of(operator, labels, model.files.classes, widths[0], thresholds, clip, "probabilities")
 
 
 def _of_another_kind(
-    operator: str, classifier: Any, chosen: Mapping[str, Any], settings: Mapping[str, Any], rows: Any
+    operator: str, model: Model, labels: tuple[str, ...] | None, thresholds: Mapping[str, float] | None
 ) -> tuple[Found, ClassScores] | None:
     """Return a pipeline, fastText file or function, and the meaning of its numbers; None for any other classifier."""
-    labels, thresholds = chosen["labels"], chosen["thresholds"]
+    classifier = model.model
     if is_pipeline(classifier):
-        refuse_settings(operator, settings)
-        made = pipeline(operator, classifier, chosen["max_chars"])
+        refuse_settings(operator, model)
+        made = pipeline(operator, classifier, model.max_chars)
         kind: Meaning = "largest" if made.labels else "probabilities"
         return made, ClassScores.of(operator, labels, made.labels, max(len(made.labels), 1), thresholds, None, kind)
     if is_fasttext(classifier):
-        refuse_settings(operator, settings)
-        file = fasttext_classifier(operator, os.fspath(classifier), chosen["max_chars"])
+        refuse_settings(operator, model)
+        file = fasttext_classifier(operator, os.fspath(classifier), model.max_chars)
         return file, ClassScores.of(operator, labels, file.labels, len(file.labels), thresholds, None, "largest")
     if not callable(classifier):
         return None
@@ -104,18 +124,16 @@ def _of_another_kind(
         raise ParameterError(
             f"{operator}: thresholds= is for models that make one number; a function returns one for each class"
         )
-    refuse_settings(operator, settings)
     scores = ClassScores.of(operator, labels, (), len(labels), None, None, "largest")
-    return user_model(operator, classifier, len(scores.labels), chosen["max_chars"], rows), scores
+    return user_model(operator, model, len(scores.labels)), scores
 
 
-def _where(operator: str, classifier: Classifier, revision: str | None) -> dict[str, Any]:
-    """Return the location and the settings of an entry, as arguments of `text_model`."""
+def _where(operator: str, classifier: Classifier, revision: str | None) -> tuple[str | None, dict[str, Any]]:
+    """Return the revision of an entry, and its own settings, as arguments of `text_model`."""
     is_pinned = revision in (None, classifier.revision)
     if not os.path.isdir(classifier.model):
         revision = revision or classifier.revision or _no_revision(operator, classifier)
-    return {
-        "revision": revision,
+    return revision, {
         "base_revision": classifier.base_revision if is_pinned else None,
         "center_chars": classifier.center_chars,
         "adapter": classifier.adapter and (classifier.adapter, classifier.adapter_revision),
@@ -123,17 +141,9 @@ def _where(operator: str, classifier: Classifier, revision: str | None) -> dict[
     }
 
 
-def _checked(operator: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given, with labels and thresholds of the right type."""
-    labels, thresholds = given["labels"], given["thresholds"]
-    if thresholds is not None:
-        require_mapping(operator, "thresholds", thresholds)
-    return {**given, "labels": None if labels is None else strings_of(operator, "labels", labels)}
-
-
-def _compare(operator: str, classifier: Model, classes: Sequence[str]) -> None:
+def _compare(operator: str, classifier: Classifier, classes: Sequence[str]) -> None:
     """Warn if a model of the catalog has other classes than were published when the entry was written."""
-    if not isinstance(classifier, Classifier) or not classifier.labels:
+    if not classifier.labels:
         return
     published, found = set(classifier.labels), set(classes)
     if published != found:
@@ -142,14 +152,15 @@ def _compare(operator: str, classifier: Model, classes: Sequence[str]) -> None:
             f"{operator}: {classifier.model!r} has other classes than those published for {classifier.name}; they differ in "
             f"{other}. The classes of the model are used",
             UserWarning,
-            stacklevel=4,
+            stacklevel=outside_level(),
         )
 
 
 def _no_revision(operator: str, classifier: Classifier) -> NoReturn:
     raise ParameterError(
-        f"{operator}: no commit is pinned for {classifier.name}, {classifier.model!r} on the hub. Pass revision=, a commit that "
-        "you have checked, or revision='main' for the latest one"
+        f"{operator}: no commit is pinned for {classifier.name}, {classifier.model!r} on the hub. Pass "
+        f"cdf.model(cdf.classifiers.{classifier.name}, revision=...) with a commit that you have checked, or with 'main' for the "
+        "latest one"
     )
 
 

@@ -15,17 +15,16 @@ import pyarrow as pa
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import refuse_columns
-from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.memory.resources import Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
 from curator_df.models.batches import BatchCounts
-from curator_df.models.classifiers.class_models import Found, Model, answer_tokens, chosen_model
+from curator_df.models.classifiers.class_models import Classifies, Found, answer_tokens, chosen_model
 from curator_df.models.classifiers.class_scores import ClassScores
-from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
-from curator_df.models.text_model import BatchRows, price_of
+from curator_df.models.text_model import price_of
 from curator_df.ops.host_only import require_host
 
 ROW_BYTES = 100
@@ -44,21 +43,13 @@ NO_CLASS = "no_class"
 
 def add_class(
     df: dd.DataFrame,
-    classifier: Model,
+    classifier: Classifies,
     *,
     into: str = "label",
     labels: Sequence[str] | None = None,
     thresholds: Mapping[str, float] | None = None,
     score_of: str | None = None,
     answer_into: str | None = None,
-    max_tokens: int | None = None,
-    max_chars: int | None = None,
-    model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int | None = None,
-    compute_dtype: Dtype = "auto",
-    resources: Resources | None = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     text: str = "text",
 ) -> dd.DataFrame:
     """Add the class that a model assigns to each text, and its score.
@@ -67,11 +58,12 @@ def add_class(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    classifier : Classifier, str, path, pipeline or callable
-        One of `curator_df.classifiers`; a folder with a text classification model and its tokenizer, or the id of one
+    classifier : Classifier, str, path, pipeline, callable or Model
+        One of `curator_df.classifiers`; a folder with a text classification model and its tokenizer, or the ID of one
         on the Hugging Face hub; a fastText file (``.bin``, ``.ftz``); a fitted scikit-learn pipeline that takes texts,
         as an object or a skops file (``.skops``); or a function of a list of strings that returns an array of shape
-        (texts, classes), where the largest number in each row gives the class.
+        (texts, classes), where the largest number in each row gives the class. To say how it runs (batches, number
+        format, GPU, revision), wrap it in `model`: ``cdf.model(cdf.classifiers.DOMAIN, resources=...)``.
     into : str, default "label"
         Name of the class column; the score column is named with the suffix ``_score``.
     labels : sequence of str, optional
@@ -85,11 +77,6 @@ def add_class(
         classes good and bad. By default the score of the text's own class.
     answer_into : str, optional
         For a generative classifier (Aegis): column for the raw answers, which show why a class is unknown.
-    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources, trust_remote_code
-        As in `add_embedding`.
-    revision : str, optional
-        Commit, tag or branch of a model on the hub. Defaults to the one in the catalog, or to the latest for a model
-        id. Required for a catalog entry without one.
     text : str, default "text"
         The text column.
 
@@ -135,21 +122,18 @@ def add_class(
     [['short', 5.0], ['long', 12.0]]
     """
     columns = _new_columns(df, "add_class", into, answer_into)
-    given = {"labels": labels, "thresholds": thresholds, "max_tokens": max_tokens, "max_chars": max_chars}
-    batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    how = {**batches, "compute_dtype": compute_dtype, "resources": resources, "trust_remote_code": trust_remote_code}
-    model, scores = chosen_model(df, "add_class", classifier, text, revision, given, how)
+    model, resources, scores = chosen_model(df, "add_class", classifier, text, labels, thresholds)
     if score_of is not None:
         scores = scores.of_class("add_class", score_of)
     factor = _add_factor("add_class", model, scores, answer_into)
-    parameters = {"text": text, "into": into, "model": model, "scores": scores, "resources": resources or NO_LIMITS}
+    parameters = {"text": text, "into": into, "model": model, "scores": scores, "resources": resources}
     kernel = _kernel("add_class", add_class_block, parameters | {"answer_into": answer_into}, factor)
     return map_blocks(df, kernel, meta=df._meta.assign(**columns))
 
 
 def keep_class(
     df: dd.DataFrame,
-    classifier: Model,
+    classifier: Classifies,
     *,
     classes: str | Sequence[str],
     into: str | None = None,
@@ -157,14 +141,6 @@ def keep_class(
     thresholds: Mapping[str, float] | None = None,
     score_of: str | None = None,
     answer_into: str | None = None,
-    max_tokens: int | None = None,
-    max_chars: int | None = None,
-    model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int | None = None,
-    compute_dtype: Dtype = "auto",
-    resources: Resources | None = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     text: str = "text",
 ) -> dd.DataFrame:
     """Keep the rows whose text a model assigns to one of the given classes.
@@ -173,7 +149,7 @@ def keep_class(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    classifier : Classifier, str, path or callable
+    classifier : Classifier, str, path, pipeline, callable or Model
         As in `add_class`.
     classes : str or sequence of str
         Classes of the rows to keep.
@@ -182,8 +158,7 @@ def keep_class(
         default neither is added.
     score_of, answer_into
         As in `add_class`. Without ``into``, the score is only in the rejects.
-    labels, thresholds, max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources, revision, \
-trust_remote_code
+    labels, thresholds
         As in `add_class`.
     text : str, default "text"
         The text column.
@@ -226,15 +201,12 @@ trust_remote_code
     ['or not to be']
     """
     columns = _new_columns(df, "keep_class", into, answer_into)
-    given = {"labels": labels, "thresholds": thresholds, "max_tokens": max_tokens, "max_chars": max_chars}
-    batches = {"batch_rows": model_inference_batch_size, "batch_tokens": max_batch_tokens}
-    how = {**batches, "compute_dtype": compute_dtype, "resources": resources, "trust_remote_code": trust_remote_code}
-    model, scores = chosen_model(df, "keep_class", classifier, text, revision, given, how)
+    model, resources, scores = chosen_model(df, "keep_class", classifier, text, labels, thresholds)
     if score_of is not None:
         scores = scores.of_class("keep_class", score_of)
     wanted = _known("keep_class", classes, scores)
     parameters: dict[str, Any] = {"text": text, "classes": wanted, "model": model, "scores": scores}
-    parameters |= {"into": into, "answer_into": answer_into, "resources": resources or NO_LIMITS}
+    parameters |= {"into": into, "answer_into": answer_into, "resources": resources}
     factor = KEEP_FACTOR
     if columns:
         factor = round(_add_factor("keep_class", model, scores, answer_into) + FILTER_FACTOR, 1)

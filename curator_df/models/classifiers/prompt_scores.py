@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from curator_df.core.arguments import path_of
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
 from curator_df.models.classifiers.catalogue import DEBERTA_REVISION
 from curator_df.models.classifiers.prompt_tasks import NO_TASK, NUMBERS, PromptTasks
-from curator_df.models.devices import Dtype
 from curator_df.models.inference import run_model
-from curator_df.models.text_model import BatchRows, TextModel, price_of, text_model
+from curator_df.models.model import Model
+from curator_df.models.text_model import TextModel, price_of, text_model
 from curator_df.ops.host_only import require_host
 
 OPERATOR = "add_prompt_scores"
@@ -27,6 +28,10 @@ TASKS = ("task_type_1", "task_type_2")
 MODEL = "nvidia/prompt-task-and-complexity-classifier"
 REVISION = "fea1121511eafabaf7dd6fc66863dcb04f74defb"
 """Commit of that model; see docs/models.md."""
+MAX_TOKENS = 512
+"""Tokens of a prompt that are read by default."""
+MAX_CHARS = 2_000
+"""Characters of a prompt that are read by default."""
 PEAK_FACTOR = 1.5
 """Memory multiplier for rows of 100 bytes (benchmarks/kernel_memory.py): nine columns of numbers of 9 bytes and two of names.
 1.43 was measured with names of 15 letters, and below 0.1 for longer rows."""
@@ -35,15 +40,8 @@ PEAK_FACTOR = 1.5
 def add_prompt_scores(
     df: dd.DataFrame,
     *,
-    model: str | os.PathLike[str] = MODEL,
+    model: str | os.PathLike[str] | Model = MODEL,
     prefix: str = "",
-    max_tokens: int | None = 512,
-    max_chars: int | None = 2_000,
-    model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int | None = None,
-    compute_dtype: Dtype = "auto",
-    resources: Resources | None = None,
-    revision: str | None = None,
     text: str = "text",
 ) -> dd.DataFrame:
     """Add the task type of each prompt and its complexity scores, from NVIDIA's prompt task and complexity classifier.
@@ -52,14 +50,11 @@ def add_prompt_scores(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    model : str or path
-        A folder, or the id of a model on the Hugging Face hub, of the same architecture.
+    model : str, path or Model
+        A folder, or the ID of a model on the Hugging Face hub, of the same architecture; NVIDIA's model has a pinned
+        commit. To say how it runs, wrap it in `model`. By default 512 tokens of 2,000 characters are read of a prompt.
     prefix : str, default ""
         Prefix of the column names.
-    max_tokens, max_chars, model_inference_batch_size, max_batch_tokens, compute_dtype, resources
-        As in `add_embedding`; by default 512 tokens of 2,000 characters.
-    revision : str, optional
-        Commit, tag or branch of a model on the hub; NVIDIA's model has a pinned commit.
     text : str, default "text"
         Column with the prompt.
 
@@ -106,22 +101,17 @@ def add_prompt_scores(
         **{f"{prefix}{name}": "Float64" for name in NUMBERS},
     }
     refuse_columns(df, OPERATOR, *dtypes, parameter="prefix")
-    is_published = revision in (None, REVISION) and model == MODEL
-    found = text_model(
-        OPERATOR,
-        model,
-        head="classes",
-        revision=REVISION if is_published else revision,
-        base_revision=DEBERTA_REVISION if is_published else None,
-        max_tokens=max_tokens,
-        max_chars=max_chars,
-        batch_rows=model_inference_batch_size,
-        batch_tokens=max_batch_tokens,
-        compute_dtype=compute_dtype,
-        resources=resources,
+    chosen = Model.of(model)
+    is_published = chosen.revision in (None, REVISION) and chosen.model == MODEL
+    chosen = chosen.replace(
+        model=path_of(OPERATOR, "model", chosen.model),
+        revision=REVISION if is_published else chosen.revision,
+        max_tokens=chosen.max_tokens or MAX_TOKENS,
+        max_chars=chosen.max_chars or MAX_CHARS,
     )
+    found = text_model(OPERATOR, chosen, head="classes", base_revision=DEBERTA_REVISION if is_published else None)
     tasks = PromptTasks.of(OPERATOR, found.files)
-    price = price_of(OPERATOR, found, resources or NO_LIMITS)
+    price = price_of(OPERATOR, found, chosen.resources or NO_LIMITS)
     parameters = {"text": text, "prefix": prefix, "model": found, "tasks": tasks, "resources": price["resources"]}
     kernel = BlockKernel(OPERATOR, add_prompt_scores_block, parameters, PEAK_FACTOR, peak_is_measured=True, **price)
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))

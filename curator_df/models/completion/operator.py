@@ -23,7 +23,7 @@ from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.models.completion.calls import MOST_ANSWER_BYTES, Caller, Server
-from curator_df.models.text_model import require_count
+from curator_df.models.model import require_count
 from curator_df.ops.host_only import require_host
 
 ROW_BYTES = 1_000

@@ -20,15 +20,12 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import OperatorError, ParameterError
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.models.callables import UserModel
-from curator_df.models.devices import Dtype
 from curator_df.models.embeddings.pooling import pooling_of
 from curator_df.models.inference import run_model
+from curator_df.models.model import Model, require_count
 from curator_df.models.text_model import (
-    BatchRows,
     TextModel,
     price_of,
-    refuse_settings,
-    require_count,
     text_model,
     user_model,
 )
@@ -42,21 +39,13 @@ ROW_BYTES = 100
 
 def add_embedding(
     df: dd.DataFrame,
-    model: str | os.PathLike[str] | Callable[[Sequence[str]], Any],
+    model: str | os.PathLike[str] | Callable[[Sequence[str]], Any] | Model,
     *,
     into: str = "embedding",
     pooling: Pooling = "auto",
     normalize_vectors: bool = True,
     precision: Precision = "float32",
     dimensions: int | None = None,
-    max_tokens: int | None = None,
-    max_chars: int | None = None,
-    model_inference_batch_size: BatchRows = "auto",
-    max_batch_tokens: int | None = None,
-    compute_dtype: Dtype = "auto",
-    resources: Resources | None = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     text: str = "text",
 ) -> dd.DataFrame:
     """Add an embedding of each text: a vector, where texts with similar meaning have a high cosine similarity.
@@ -65,9 +54,10 @@ def add_embedding(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    model : str, path or callable
-        A folder with a model and its tokenizer, or the id of a model on the Hugging Face hub; or a function of a list
-        of strings that returns an array of shape (texts, ``dimensions``).
+    model : str, path, callable or Model
+        A folder with a model and its tokenizer, or the ID of a model on the Hugging Face hub; or a function of a list
+        of strings that returns an array of shape (texts, ``dimensions``). To say how it runs (length of texts, batches,
+        number format, GPU, revision), wrap it in `model`: ``cdf.model("a/model", max_tokens=256)``.
     into : str, default "embedding"
         Name of the column.
     pooling : {"auto", "mean", "cls"}
@@ -76,31 +66,9 @@ def add_embedding(
     normalize_vectors : bool, default True
         Whether to normalize vectors to length 1.
     precision : {"float32", "float16"}
-        Number format for storage; ``compute_dtype`` is the one for computation.
+        Number format for storage; ``compute_dtype`` of `model` is the one for computation.
     dimensions : int, optional
         Length of a vector; required for a function only.
-    max_tokens : int, optional
-        Tokens of a text to read, after which it is truncated; by default the model's limit, but at most 512.
-    max_chars : int, optional
-        Characters of a text to tokenize (or to pass to a function); by default 16 per token, and more where these make
-        fewer than ``max_tokens`` tokens. A function gets whole texts by default.
-    model_inference_batch_size : int or "auto"
-        Maximum documents in a batch. By default only tokens limit a batch, and the best number of tokens is measured at
-        first, up to ``max_batch_tokens``; a function gets 256 documents.
-    max_batch_tokens : int, optional
-        Maximum tokens in a batch, including padding; the plan reserves memory for it. The default is 2,048, or on a GPU
-        as many as fit into the memory that a call may use.
-    compute_dtype : {"auto", "float32", "bfloat16"}
-        Number format of the model's computation. With bfloat16 the matrix products use numbers of half the size, and
-        vectors change by about one percent. By default float32 on CPUs, bfloat16 on a GPU.
-    resources : Resources, optional
-        What one call of the model takes of its worker, from `curator_df.resources`. By default one thread, with as many
-        concurrent calls as there are threads. With ``gpus=`` or ``gpu_memory=`` it runs on the worker's GPU, which has
-        not been tried on a real one.
-    revision : str, optional
-        Commit, tag or branch of a model on the hub.
-    trust_remote_code : bool, default False
-        Whether Python code of a model that transformers does not know may run, in every worker.
     text : str, default "text"
         The text column.
 
@@ -157,45 +125,28 @@ def add_embedding(
     choose(operator, "precision", precision, Precision)
     parameters: dict[str, Any] = {"text": text, "into": into, "precision": precision}
     parameters["normalize_vectors"] = normalize_vectors
-    if callable(model):
+    chosen = Model.of(model)
+    if callable(chosen.model):
         if dimensions is None:
             raise ParameterError(
                 f"{operator}: a function needs dimensions=, the number of values that it returns for each text"
             )
+        if pooling != "auto":
+            raise ParameterError(f"{operator}: pooling={pooling!r} applies only to transformers models")
         width = require_count(operator, "dimensions", dimensions)
-        settings = {
-            "compute_dtype": compute_dtype,
-            "trust_remote_code": trust_remote_code,
-            "revision": revision,
-            "pooling": pooling,
-        }
-        refuse_settings(operator, settings | {"max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens})
-        function = user_model(operator, model, width, max_chars, model_inference_batch_size)
-        parameters |= {"model": function}
+        parameters |= {"model": user_model(operator, chosen, width)}
     else:
-        found = text_model(
-            operator,
-            model,
-            head="mean" if pooling == "auto" else pooling,
-            revision=revision,
-            max_tokens=max_tokens,
-            max_chars=max_chars,
-            batch_rows=model_inference_batch_size,
-            batch_tokens=max_batch_tokens,
-            compute_dtype=compute_dtype,
-            resources=resources,
-            trust_remote_code=trust_remote_code,
-        )
+        found = text_model(operator, chosen, head="mean" if pooling == "auto" else pooling)
         if pooling == "auto":
             found = dataclasses.replace(found, head=pooling_of(operator, found.files))
         if dimensions not in (None, found.files.hidden):
             raise ParameterError(
-                f"{operator}: dimensions={dimensions}, but {model!r} makes vectors of {found.files.hidden}"
+                f"{operator}: dimensions={dimensions}, but {chosen.model!r} makes vectors of {found.files.hidden}"
             )
         width = found.files.hidden
         parameters |= {"model": found}
     dtype = vectors_dtype(width, precision)
-    price = price_of(operator, parameters["model"], resources or NO_LIMITS)
+    price = price_of(operator, parameters["model"], chosen.resources or NO_LIMITS)
     parameters |= {"width": width, "resources": price["resources"]}
     kernel = BlockKernel(
         operator,

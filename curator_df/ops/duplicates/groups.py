@@ -32,8 +32,11 @@ from curator_df.core.ranges.parameter_digests import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.receipts.advice import advice, rows_out_of_memory
+from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.core.receipts.run_receipt import note_start
 from curator_df.core.runner.events import RunStarted, run_events
+from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.passes import STAGES_FOLDER, PassRunner, stage_identity
 from curator_df.core.runner.progress import passes_bar
@@ -41,7 +44,7 @@ from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import take_ids
-from curator_df.errors import InputError, ParameterError, SchemaError
+from curator_df.errors import InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
 from curator_df.io.output.checkpoint import folder_of
 from curator_df.io.output.files import FileSink
@@ -94,6 +97,8 @@ def find_groups(
     home = _home(session, operator, identity, workdir, options)
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     require_outside(program, home)
+    if is_explaining():
+        stop_if_explaining(plan_stream(program, sink, None, session.weigh_client()), [program])
     with Journal(home) as journal:
         if journal.is_started:
             ranges = journal.resume(identity)
@@ -279,8 +284,10 @@ def _finish(
         exchanges=stages.exchanges,
         retries=dict(stages.retries),
         leaks=stages.leaks,
+        earlier=earlier_runs(program.source),
     )
+    note_start(receipt)
     receipt.advice = advice(receipt)
     if receipt.rows_out_of_memory:
-        warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=4)
+        warnings.warn(rows_out_of_memory(receipt), UserWarning, stacklevel=outside_level())
     journal.finish(receipt.to_json())

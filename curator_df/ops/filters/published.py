@@ -7,21 +7,40 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from curator_df.core.arguments import did_you_mean
+from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
+from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.minhash.scheme import Scheme
-from curator_df.ops.filters.rules import Profile
+from curator_df.ops.filters.rules import Profile, ProfileName
 
 Published = TypeVar("Published", Profile, Scheme)
 
 
-def profile_of(operator: str, profile: Profile | str) -> Profile:
-    """Return a profile, or the published one of this name; raise `ParameterError` if there is none."""
-    if isinstance(profile, Profile):
-        return profile
-    from curator_df import profiles  # they are made of classes of this layer
+def profile_of(
+    operator: str, profile: Profile | ProfileName, words: Words | None = None, *, from_metrics: bool = False
+) -> Profile:
+    """Return a profile, or the published one of this name, with other words if asked.
 
-    listed = {found.name: found for found in map(vars(profiles).get, profiles.__all__) if isinstance(found, Profile)}
-    return _named(operator, "profile", profile, listed, "a Profile")
+    Raises
+    ------
+    ParameterError
+        If there is none of this name, its metrics are not defined for these words, or ``words`` is given for metrics that
+        were counted before.
+    """
+    if not isinstance(profile, Profile):
+        from curator_df import profiles  # they are made of classes of this layer
+
+        named = {each.name: each for each in map(vars(profiles).get, profiles.__all__) if isinstance(each, Profile)}
+        profile = _named(operator, "profile", profile, named, "a Profile")
+    if words is None:
+        return profile
+    choose(operator, "words", words, Words)
+    if from_metrics:
+        raise ParameterError(
+            f"{operator}: words={words!r} changes nothing with from_metrics=True, which reads metrics that were counted before. "
+            "Pass words= to add_metrics"
+        )
+    return profile.replace(words=words)
 
 
 def scheme_of(operator: str, scheme: Scheme | str) -> Scheme:

@@ -8,18 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
-from curator_df.kernels.metrics.catalog import CATALOGUE, METRICS, Words, require_rule_metrics, require_words
+from curator_df.kernels.metrics.catalog import (
+    CATALOGUE,
+    METRICS,
+    Words,
+    counts_words,
+    require_rule_metrics,
+    require_words,
+)
 from curator_df.kernels.metrics.counts import STOP_WORDS
 from curator_df.ops.filters.user_metrics import UserMetric
 
 Keep = Literal[">=", "<=", ">", "<"]
+ProfileName = Literal[
+    "datatrove_c4",
+    "datatrove_fineweb",
+    "datatrove_gopher_quality",
+    "datatrove_gopher_repetition",
+    "dclm_quality",
+    "dclm_repetition",
+    "dolma_c4",
+    "dolma_gopher_v1",
+    "dolma_gopher_v2",
+    "fineweb_c4",
+    "fineweb_paper",
+    "nemo_code",
+    "nemo_code_comments",
+    "nemo_code_html",
+    "nemo_code_tokens",
+    "nemo_english",
+]
+"""Names of the profiles of `curator_df.profiles`."""
 """Comparisons of a metric with a threshold."""
 
 MISSING_TEXT = "missing_text"
@@ -174,7 +200,7 @@ class Profile:
         >>> from curator_df.profiles import DATATROVE_GOPHER_QUALITY
         >>> DATATROVE_GOPHER_QUALITY.replace(gopher_short_doc=20, hash_ratio=None).version
         '0.10.0+modified'
-        >>> DATATROVE_GOPHER_QUALITY.replace(words="datatrove").version
+        >>> DATATROVE_GOPHER_QUALITY.replace(words="whitespace").version
         '0.10.0'
         """
         by_reason = {self._reason_of(name): threshold for name, threshold in thresholds.items()}
@@ -195,10 +221,12 @@ class Profile:
             return replace(self, rules=(*self.rules, other), version=self.version + "+modified")
         if not isinstance(other, Profile):
             return NotImplemented
-        if other.words != self.words:
+        splitting = [profile.words for profile in (self, other) if counts_words(profile.text_metrics)]
+        if len(set(splitting)) > 1:
             raise ParameterError(
-                f"profiles {self.name!r} (words={self.words!r}) and {other.name!r} (words={other.words!r}) cut words "
-                f"differently; apply them one after the other, or make both one of: {', '.join(get_args(Words))}"
+                f"Profile {self.name!r} has words={self.words!r}, and {other.name!r} has words={other.words!r}: one pass splits "
+                f"a text in one way. Give both the same words, as with {other.name}.replace(words={self.words!r}), or apply the "
+                "profiles one after the other"
             )
         counting = [profile for profile in (self, other) if "stop_word_count" in profile.metrics]
         if len({profile.stop_words for profile in counting}) > 1:
@@ -210,7 +238,7 @@ class Profile:
             version=f"{self.version} + {other.version}",
             source=f"{self.source}; {other.source}",
             rules=self.rules + other.rules,
-            words=self.words,
+            words=splitting[0] if splitting else self.words,
             stop_words=(counting or [self])[0].stop_words,
         )
 

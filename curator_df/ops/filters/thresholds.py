@@ -25,7 +25,7 @@ from curator_df.core.sizes import show_count
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.metrics.catalog import METRICS
 from curator_df.ops.filters.published import profile_of
-from curator_df.ops.filters.rules import Keep, Profile, Rule
+from curator_df.ops.filters.rules import Keep, Profile, ProfileName, Rule
 from curator_df.ops.host_only import require_host
 
 COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}
@@ -173,7 +173,10 @@ class ThresholdExplorer:
 
 
 def explore_thresholds(
-    df: dd.DataFrame | pd.DataFrame, profile: Profile | str | None = None, *, metrics: Sequence[str] | None = None
+    df: dd.DataFrame | pd.DataFrame,
+    profile: Profile | ProfileName | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
 ) -> ThresholdExplorer:
     """Count how many rows each threshold on a metric keeps, and show it in a notebook.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from curator_df.core.arguments import require_number, strings_of
-from curator_df.core.backend import backend_of
+from curator_df.core.backend import backend_of, require_backend
 from curator_df.core.columns import choose, require_columns, require_table
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError, SchemaError
@@ -21,12 +22,15 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
+from curator_df.ops.rows.group_lookup import GroupLookup, group_lookup
 from curator_df.ops.rows.ids import IdentityKind
 
 REASON = "not_sampled"
 OTHER_PART = "other_part"
 # Measured (tests/contracts/test_memory.py) where nine tenths of the rows stay: at most 0.96, of rows of 100 bytes as well.
 PEAK_FACTOR = 1.2
+GROUPS_PEAK_FACTOR = 1.4
+"""Memory multiplier with ``groups``: row IDs, places and groups of 8 bytes each, for rows of 100 bytes. Assumed."""
 
 
 def sample_rows(
@@ -131,6 +135,7 @@ def split_rows(
     by: IdentityKind = "content",
     subset: str | Sequence[str] = "text",
     group_column: str | None = None,
+    groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dict[str, dd.DataFrame]:
     """Split a table at random into disjoint parts, such as a training, a validation and a test set.
 
@@ -150,8 +155,11 @@ def split_rows(
     subset : str or list of str
         With ``by="content"``: column or columns to hash.
     group_column : str, optional
-        Column whose equal values belong together, such as the domain of a page, or the ``group`` of
-        `find_near_duplicates`, joined to the table: all rows of a value are in one part. Rows where it is null are
+        Column whose equal values belong together, such as the domain of a page: all rows of a value are in one part.
+        Rows where it is null are identified with ``by``.
+    groups : dask.dataframe.DataFrame or path, optional
+        Groups that `find_near_duplicates` (or another ``find_`` operator) found in this table, or their folder: all rows
+        of a group are in one part, so no text of the test set is nearly in the training set. Rows in no group are
         identified with ``by``.
 
     Returns
@@ -162,20 +170,24 @@ def split_rows(
 
     Raises
     ------
+    InputError
+        If no ``find_`` operator wrote ``groups``.
     ParameterError
-        If ``parts`` is empty, a share is not more than 0, the shares add up to more than 1, or ``seed`` is not a 64-bit
-        integer.
+        If ``parts`` is empty, a share is not more than 0, the shares add up to more than 1, ``seed`` is not a 64-bit
+        integer, or ``group_column`` and ``groups`` are both given.
     ColumnError
         If ``group_column`` or, with ``by="content"``, one of ``subset`` is missing.
     UnsupportedBackendError
-        If the blocks are cuDF blocks, and more than one column is hashed or a column that is not text.
+        If the blocks are cuDF blocks, and more than one column is hashed, a column that is not text, or with ``groups``.
     SchemaError
         If the index is not an integer index, with ``by="address"``.
+    OperatorError
+        When computing, if ``groups`` were found in other files.
 
     Notes
     -----
     Rows: subset, in each part. Columns: same. Backends: pandas; cudf by address, and by content of one column. Peak extra
-    memory: 1.2 x block. Computes: no.
+    memory: 1.2 x block; with ``groups=`` also 20 bytes per row, and 48 bytes per row of the groups in each worker. Computes: no.
 
     A row is in a part if a hash of its identity and the seed, as a number from 0 to 1, is in the part's interval: with
     ``{"train": 0.9, "test": 0.1}`` from 0 to 0.9, or from 0.9 to 1. Blocks, workers and earlier drops make no difference.
@@ -197,6 +209,14 @@ def split_rows(
     if group_column is not None:
         require_columns(df, operator, group_column)
         require_device_text(operator, df._meta, (group_column,))
+    lookup = None
+    if groups is not None:
+        if group_column is not None:
+            raise ParameterError(
+                f"{operator}: group_column= and groups= both say which rows belong together. Use one of them"
+            )
+        require_backend(df._meta, operator, "pandas", because="groups are looked up with NumPy, in host memory")
+        lookup = group_lookup(df, operator, groups)
     hashed = hashes_price(normalized=False)[0]
     return {
         name: map_blocks(
@@ -204,11 +224,13 @@ def split_rows(
             BlockKernel(
                 operator,
                 split_rows_block,
-                {"part": name, "bounds": bounds[name], "seed": seed, "columns": columns, "group_column": group_column},
-                PEAK_FACTOR,
+                {"part": name, "bounds": bounds[name], "seed": seed, "columns": columns, "group_column": group_column}
+                | ({} if lookup is None else {"groups": lookup}),
+                PEAK_FACTOR if lookup is None else GROUPS_PEAK_FACTOR,
                 device_peak_factor=PEAK_FACTOR + hashed * (2 if group_column else 1),
-                peak_is_measured=True,
-                uses_addresses=by == "address",
+                peak_is_measured=lookup is None,
+                held_bytes=0 if lookup is None else lookup.held_bytes,
+                uses_addresses=by == "address" or lookup is not None,
                 compiled=kernel_sets.CONTENT if by == "content" or group_column is not None else (),
                 row_share=float(share),
             ),
@@ -226,6 +248,7 @@ def split_rows_block(
     seed: int,
     columns: tuple[str, ...],
     group_column: str | None,
+    groups: GroupLookup | None = None,
 ) -> Outcome:
     """Kernel of `split_rows`: keep the rows of one part; without columns, the index identifies rows."""
     low, high = bounds
@@ -233,6 +256,9 @@ def split_rows_block(
     if group_column is not None:
         is_null = nulls_on_host(block[group_column])
         np.copyto(identities, block_hashes(block, (group_column,))[:, 0], where=~is_null)
+    if groups is not None:
+        found, is_member = groups.of(block.index.to_numpy().astype(np.int64))
+        np.copyto(identities, found.view(np.uint64), where=is_member)
     keep = sampled(identities.copy(), high, seed) & ~sampled(identities.copy(), low, seed)
     if keep.all():
         return Outcome(block)

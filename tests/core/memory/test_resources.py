@@ -227,7 +227,7 @@ def lengths(texts):
 
 
 def embedded(docs, **asked):
-    return docs.pipe(cdf.add_embedding, lengths, dimensions=1, **asked)
+    return docs.pipe(cdf.add_embedding, cdf.model(lengths, **asked), dimensions=1)
 
 
 def test_what_a_step_takes_is_no_part_of_what_a_run_compares():
@@ -270,7 +270,7 @@ def test_one_call_at_a_time_while_another_task_cleans(corpus, tmp_path):
         return [[len(text)] for text in texts]
 
     docs = corpus.map_partitions(clean, meta=corpus._meta)
-    docs = docs.pipe(cdf.add_embedding, model, dimensions=1, resources=cdf.resources(cpus=2))
+    docs = docs.pipe(cdf.add_embedding, cdf.model(model, resources=cdf.resources(cpus=2)), dimensions=1)
     held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
     with cdf.start_cluster(memory=1_000_000_000 + int(held / (1 - MARGIN_FRACTION)), cpus=2) as cluster:
         assert (cluster.layout.workers, cluster.layout.threads) == (1, 2)

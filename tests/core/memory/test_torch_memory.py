@@ -103,7 +103,9 @@ def test_the_peak_of_a_user_s_function_on_a_gpu_is_in_the_receipt(cuda, function
     if function == "object":
         docs = docs.pipe(cdf.keep_where, OnGpu())
     else:
-        docs = docs.pipe(cdf.add_embedding, list_lengths, dimensions=1, resources=cdf.resources(gpu_memory=10))
+        docs = docs.pipe(
+            cdf.add_embedding, cdf.model(list_lengths, resources=cdf.resources(gpu_memory=10)), dimensions=1
+        )
     (kernel,) = kernels_of(docs)
     with shared(Capacity(1, device_bytes=20)):
         peaks = kernel.run(docs.compute(scheduler="synchronous")[["text"]]).peaks

@@ -148,7 +148,7 @@ def slow_cpu(block):
 
 def on_device(docs, model=device, clean=slowly):
     docs = docs.map_partitions(clean, meta=docs._meta)
-    return docs.pipe(cdf.add_embedding, model, dimensions=1, resources=cdf.resources(gpus=1))
+    return docs.pipe(cdf.add_embedding, cdf.model(model, resources=cdf.resources(gpus=1)), dimensions=1)
 
 
 def planned(docs, layout):
@@ -198,7 +198,7 @@ def test_tasks_have_the_spare_cpus_of_a_worker_where_blocks_stay_on_the_host(tab
 
 def test_calls_that_share_a_gpu_are_counted_for_as_many_tasks_as_there_may_be(table):
     layout = dataclasses.replace(choose_layout(2_000_000_000, cpus=1), device_bytes=DEVICE_BYTES)
-    shared = table.pipe(cdf.add_embedding, device, dimensions=1, resources=cdf.resources(gpus=0.25))
+    shared = table.pipe(cdf.add_embedding, cdf.model(device, resources=cdf.resources(gpus=0.25)), dimensions=1)
     plan = planned(shared, layout)
     assert plan.stages[-1].beside == 1
     assert plan.limits == (("add_embedding", 2),)  # a quarter of the GPU each, but no third task

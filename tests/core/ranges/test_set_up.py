@@ -279,7 +279,7 @@ def test_resources_that_no_worker_has_are_refused_by_the_plan(cluster, docs, tmp
     for asked, said in ((cdf.resources(gpus=1), "these workers have none"), (cdf.resources(cpus=64), "cpus=64")):
         with pytest.raises(errors.BudgetError, match=said):
             cdf.explain(docs.pipe(cdf.keep_where, Costly(tmp_path / "notes", asked)))
-    with pytest.raises(errors.ParameterError, match="Pass them as resources= of add_class"):
+    with pytest.raises(errors.ParameterError, match=r"Pass them to cdf\.model\(resources=\)"):
         docs.pipe(cdf.add_class, Costly(tmp_path / "notes", cdf.resources(cpus=1)), labels=["a", "b"])
 
 

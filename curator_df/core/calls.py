@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of public functions as users write them: signatures that show every choice, and errors that name the right argument."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from curator_df.core.arguments import did_you_mean
+
+_NAME = re.compile(r"""(?P<quoted>'[^']*'|"[^"]*")|(?<![\w.])[A-Za-z_]\w*(?!\w*\.)""")
+"""Name in an annotation, or a string in it."""
+
+
+def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
+    """Return a function as users get it: with checked names of arguments, and its closed choices in its signature.
+
+    Parameters
+    ----------
+    function : callable
+        Function of the package.
+    module : str
+        Module from which users import it.
+    """
+    signature = inspect.signature(function)
+    kinds = [each.kind for each in signature.parameters.values()]
+    names = signature.parameters.keys()
+    most = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    takes_any = inspect.Parameter.VAR_KEYWORD in kinds
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not takes_any and not names >= kwargs.keys():
+            raise TypeError(unknown_keyword(function, next(name for name in kwargs if name not in names)))
+        if len(args) > most:
+            raise TypeError(_too_many(function, args, most))
+        return function(*args, **kwargs)
+
+    call.__module__ = module
+    call.__signature__ = with_choices(function, signature)  # type: ignore[attr-defined]
+    return call
+
+
+def with_choices(function: Callable[..., Any], signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature whose annotations have the values of closed choices, where the source has a name for them.
+
+    Examples
+    --------
+    >>> from curator_df.io.output.write import write_parquet
+    >>> with_choices(write_parquet, inspect.signature(write_parquet)).parameters["on_existing"].annotation
+    "Literal['raise', 'resume', 'overwrite']"
+    """
+    known = inspect.unwrap(function).__globals__
+
+    def shown(found: re.Match[str]) -> str:
+        value = None if found["quoted"] else known.get(found[0])
+        return _of_choices(value) if value is not None and list(choices(value)) else found[0]
+
+    def changed(annotation: Any) -> Any:
+        return _NAME.sub(shown, annotation) if isinstance(annotation, str) else annotation
+
+    parameters = [each.replace(annotation=changed(each.annotation)) for each in signature.parameters.values()]
+    return signature.replace(parameters=parameters)
+
+
+def choices(annotation: Any) -> Iterator[Any]:
+    """Yield the values of all Literals in an annotation.
+
+    Examples
+    --------
+    >>> list(choices(int | Literal["auto"] | None))
+    ['auto']
+    """
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    else:
+        for each in get_args(annotation):
+            yield from choices(each)
+
+
+def _of_choices(annotation: Any) -> str:
+    """Return an annotation with Literals in words."""
+    if get_origin(annotation) is Literal:
+        return f"Literal[{', '.join(map(repr, get_args(annotation)))}]"
+    return " | ".join(
+        _of_choices(each) if list(choices(each)) else getattr(each, "__name__", str(each))
+        for each in get_args(annotation)
+    )
+
+
+def unknown_keyword(function: Callable[..., Any], name: str) -> str:
+    """Return what to say of a keyword that a function does not take: the most similar one, its value, or where it belongs.
+
+    Examples
+    --------
+    >>> from curator_df import add_embedding, keep_language, write_parquet
+    >>> unknown_keyword(keep_language, "language")
+    "keep_language has no parameter 'language'. Did you mean 'languages'?"
+    >>> unknown_keyword(write_parquet, "overwrite")
+    "write_parquet has no parameter 'overwrite'. Did you mean on_existing='overwrite'?"
+    >>> unknown_keyword(add_embedding, "max_tokens")
+    "add_embedding has no parameter 'max_tokens'. It is a setting of a Model, which model= takes; see help(curator_df.Model)"
+    """
+    hints = get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    chosen = [parameter for parameter in parameters if name in choices(hints.get(parameter))]
+    settings = [
+        (parameter, str(kind.__name__))
+        for parameter in parameters
+        for kind in get_args(hints.get(parameter))
+        if isinstance(kind, type) and is_dataclass(kind) and name in {each.name for each in fields(kind)}
+    ]
+    if chosen:
+        hint = f" Did you mean {chosen[0]}={name!r}?"
+    elif settings:
+        parameter, kind = settings[-1]  # the type that is made for settings stands last
+        hint = f" It is a setting of a {kind}, which {parameter}= takes; see help(curator_df.{kind})"
+    else:
+        hint = did_you_mean(name, parameters) or f" Its parameters are: {', '.join(parameters)}"
+    return f"{function.__name__} has no parameter {name!r}.{hint}"
+
+
+def _too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> str:
+    """Return what to say of an argument by position that has to be named."""
+    value, hints = args[most], get_type_hints(function)
+    names = [
+        each.name
+        for each in inspect.signature(function).parameters.values()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and isinstance(value, str) and value in choices(hints[each.name])
+    ]
+    shown = repr(value) if isinstance(value, str | int | float) else f"the {type(value).__name__}"
+    hint = f", such as {names[0]}={value!r}" if names else ""
+    return (
+        f"{function.__name__} takes at most {most} positional {'argument' if most == 1 else 'arguments'}, and {shown} is "
+        f"number {most + 1}. Pass it by name{hint}"
+    )
+
+
+def no_such_name(module: str, names: list[str]) -> Callable[[str], Any]:
+    """Return a function ``__getattr__`` for a module, which suggests the most similar public name."""
+
+    def refuse(name: str) -> Any:
+        hint = "" if name.startswith("__") else did_you_mean(name, names)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}", name=name)
+
+    return refuse

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls as users write them: the right name in the error, the choices in the signature, and nothing else changed."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import warnings
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.core.arguments import did_you_mean_path
+
+DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: cdf.write_parquet(DOCS, "x", overwrite=True), r"Did you mean on_existing='overwrite'\?"),
+        (lambda: DOCS.curate.write_parquet("x", overwrite=True), r"Did you mean on_existing='overwrite'\?"),
+        (
+            lambda: cdf.keep_language(DOCS, language="en"),
+            r"^keep_language has no parameter 'language'\. .*'languages'\?",
+        ),
+        (lambda: DOCS.pipe(cdf.keep_language, language="en"), r"Did you mean 'languages'\?"),
+        (lambda: cdf.read_jsonl("x", column=["a"]), r"Did you mean 'columns'\?"),
+        (lambda: cdf.drop_near_duplicates(DOCS, threshold=0.7), r"Did you mean 'jaccard_threshold'\?"),
+        (lambda: cdf.drop_near_duplicates(DOCS, num_bands=7), r"setting of a Scheme, which scheme= takes"),
+        (lambda: cdf.add_embedding(DOCS, "a", max_tokens=7), r"setting of a Model, which model= takes"),
+        (lambda: cdf.add_class(DOCS, "a", revision="b"), r"setting of a Model, which classifier= takes"),
+        (lambda: cdf.best("a", quickly=True), r"no parameter 'quickly'\. Its parameters are: column, which"),
+        (lambda: cdf.write_parquet(DOCS, "x", "gzip"), r"'gzip' is number 3\. .*such as compression='gzip'"),
+        (lambda: DOCS.curate.write_parquet("x", "gzip"), r"such as compression='gzip'"),
+        (lambda: cdf.checkpoint(DOCS, "x", DOCS), r"at most 2 positional arguments, and the DataFrame is number 3"),
+    ],
+)
+def test_a_call_that_does_not_fit_names_what_does(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("look_up", "said"),
+    [
+        (lambda: cdf.drop_near_duplicate, r"Did you mean 'drop_near_duplicates'\?"),
+        (lambda: cdf.profiles.GOFER, r"Did you mean 'DATATROVE_GOPHER_QUALITY', 'DATATROVE_GOPHER_REPETITION' or"),
+        (lambda: cdf.profiles.DATATROVE_GOFER_QUALITY, r"Did you mean 'DATATROVE_GOPHER_QUALITY'\?"),
+        (lambda: cdf.minhash.FINWEB, r"module 'curator_df\.minhash' .*Did you mean 'FINEWEB'\?"),
+        (lambda: cdf.classifiers.DOMAN, r"module 'curator_df\.classifiers' .*Did you mean 'DOMAIN'\?"),
+        (lambda: DOCS.keep_profile, r"use df\.curate\.keep_profile\(\.\.\.\) or df\.pipe\(curator_df\.keep_profile, "),
+        (lambda: DOCS.keep_profil, r"keep_profile is an operator of curator_df"),
+        (lambda: DOCS.curate.keep_profil, r"Did you mean 'keep_profile'\?"),
+    ],
+)
+def test_a_name_that_is_misspelt_is_corrected(look_up, said):
+    with pytest.raises(AttributeError, match=said):
+        look_up()
+
+
+def test_other_attributes_of_a_table_are_as_dask_has_them():
+    assert DOCS.text.name == "text"
+    assert not hasattr(DOCS, "keep_profile")
+    with pytest.raises(AttributeError, match=r"^'DataFrame' object has no attribute 'rows'$"):
+        DOCS.rows  # noqa: B018 - the look-up is the test
+
+
+def test_signatures_show_the_choices():
+    shown = inspect.signature(cdf.write_parquet).parameters
+    assert shown["on_existing"].annotation == "Literal['raise', 'resume', 'overwrite']"
+    assert shown["path"].annotation == "str | os.PathLike[str]"
+    assert inspect.signature(cdf.model).parameters["model_inference_batch_size"].annotation == "int | Literal['auto']"
+    method = inspect.signature(DOCS.curate.write_parquet).parameters
+    assert method["on_existing"].annotation == shown["on_existing"].annotation
+
+
+def test_public_functions_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(cdf.keep_language)) is cdf.keep_language
+
+
+def test_warnings_show_the_line_of_the_user(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "number": 1}\n')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cdf.read_jsonl(str(tmp_path), dtype={"numbr": "int64"})
+    assert [each.filename for each in caught] == [__file__]
+
+
+def test_paths_are_corrected(tmp_path):
+    (tmp_path / "corpus" / "2026").mkdir(parents=True)
+    (tmp_path / "corpus" / "2026" / "a.jsonl").write_text('{"text": "a"}\n')
+    for wrong, right in (
+        ("corpsu", "corpus"),
+        ("corpsu/2026/*.jsonl", "corpus/2026/*.jsonl"),
+        ("corpus/2025", "corpus/2026"),
+    ):
+        with pytest.raises(cdf.errors.InputError) as caught:
+            cdf.read_jsonl(f"{tmp_path}/{wrong}")
+        assert str(caught.value).endswith(f"Did you mean '{tmp_path}/{right}'?")
+    with pytest.raises(cdf.errors.InputError, match=f"Did you mean '{tmp_path}/corpus'"):
+        cdf.read_receipt(tmp_path / "corpsu")
+    assert did_you_mean_path(f"{tmp_path}/nothing alike") == did_you_mean_path(f"{tmp_path}/*.jsonl") == ""
+
+
+def test_relative_paths_are_corrected_too(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert did_you_mean_path("modle") == ". Did you mean 'model'?"

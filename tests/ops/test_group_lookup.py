@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`split_rows` with groups: near duplicates are in one part, in any layout, and only of the table that they were found in."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from tests.contracts.operator_cases import fingerprints_of, kernels_of
+from tests.core.runner.fake_client import inline_cluster
+
+PARTS = {"train": 0.5, "test": 0.3}
+
+
+def write_texts(folder, families=60):
+    """Write each text and a near duplicate of it into another file, between texts without any."""
+    chosen = random.Random(7)
+    words = [f"word{number}" for number in range(400)]
+    rows = {"a": [], "b": []}
+    for family in range(families):
+        text = [chosen.choice(words) for _ in range(80)]
+        rows["a"].append({"id": f"{family}-0", "family": family, "text": " ".join(text)})
+        other = text if family % 2 else [chosen.choice(words) for _ in range(80)]
+        rows["b"].append({"id": f"{family}-1", "family": family, "text": " ".join([*other[:-1], "end"])})
+    folder.mkdir()
+    for name, some in rows.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+
+
+@pytest.fixture
+def session():
+    with inline_cluster(memory="4GB", cpus=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def docs(tmp_path):
+    write_texts(tmp_path / "in")
+    return cdf.read_jsonl(str(tmp_path / "in"), blocksize="5kB")
+
+
+def ids_of(parts):
+    return {name: part["id"].compute(scheduler="synchronous").tolist() for name, part in parts.items()}
+
+
+def test_near_duplicates_are_in_one_part(docs, session, tmp_path):
+    groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
+    found = ids_of(cdf.split_rows(docs, PARTS, groups=groups))
+    part_of = {row: name for name, rows in found.items() for row in rows}
+    together = [part_of.get(f"{family}-0") == part_of.get(f"{family}-1") for family in range(1, 60, 2)]
+    assert all(together)
+    plain = ids_of(cdf.split_rows(docs, PARTS))
+    apart = {row: name for name, rows in plain.items() for row in rows}
+    assert not all(apart.get(f"{family}-0") == apart.get(f"{family}-1") for family in range(1, 60, 2))
+    members = set(groups["offset"].compute(scheduler="synchronous"))
+    assert members
+    # A row in no group is where it is without groups.
+    alone = [f"{family}-{copy}" for family in range(0, 60, 2) for copy in (0, 1)]
+    assert [part_of.get(row) for row in alone] == [apart.get(row) for row in alone]
+    assert not {*found["train"]} & {*found["test"]}
+
+
+def test_the_parts_are_those_of_other_blocks_and_of_a_run(docs, session, tmp_path):
+    groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
+    wanted = ids_of(cdf.split_rows(docs, PARTS, groups=groups))
+    whole = cdf.read_jsonl(str(tmp_path / "in"))
+    (folder,) = [
+        path.parent for path in (tmp_path / "work").rglob("_curator/receipt.json") if "find_" in path.parts[-3]
+    ]
+    assert ids_of(cdf.split_rows(whole.pipe(cdf.normalize_whitespace), PARTS, groups=folder.parent)) == wanted
+    parts = cdf.split_rows(docs, PARTS, groups=groups)
+    cdf.write_many({tmp_path / "out" / name: part for name, part in parts.items()})
+    written = {name: pd.read_parquet(tmp_path / "out" / name, columns=["id"])["id"].tolist() for name in PARTS}
+    assert written == wanted
+
+
+def test_groups_are_part_of_the_program_and_of_the_plan(docs, session, tmp_path):
+    near = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
+    exact = cdf.find_exact_duplicates(docs, subset="family", workdir=tmp_path / "work")
+    programs = [fingerprints_of(cdf.split_rows(docs, PARTS, groups=groups)["train"]) for groups in (None, near, exact)]
+    assert len({tuple(program) for program in programs}) == 3
+    (kernel,) = kernels_of(cdf.split_rows(docs, PARTS, groups=exact)["test"])
+    assert kernel.held_bytes > 48 * 100
+    assert kernel.uses_addresses
+
+
+def test_groups_of_another_table_are_an_error(docs, session, tmp_path):
+    groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
+    write_texts(tmp_path / "other")
+    other = cdf.read_jsonl(str(tmp_path / "other"))
+    with pytest.raises(errors.OperatorError, match=r"found in another table: it has rows of .*a\.jsonl"):
+        ids_of(cdf.split_rows(other, PARTS, groups=groups))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"groups": 5}, errors.ParameterError, "must be what a find_ operator returned"),
+        ({"groups": "nowhere"}, errors.InputError, "no find_ operator has finished"),
+        ({"groups": "nowhere", "group_column": "family"}, errors.ParameterError, "both say which rows belong together"),
+    ],
+)
+def test_other_values_are_refused(docs, arguments, error, said):
+    with pytest.raises(error, match=said):
+        cdf.split_rows(docs, PARTS, **arguments)
