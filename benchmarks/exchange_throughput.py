@@ -28,7 +28,7 @@ from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.exchange.drops import DropReader, collect_drops
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.exchange_plan import project_exchange
-from curator_df.exchange.reduce import reduce_keys, skew
+from curator_df.exchange.key_stages import reduce_keys, skew
 from curator_df.kernels.rows.content_hash import column_hashes
 
 BLOCK_ROWS = 50_000

@@ -35,7 +35,7 @@ from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.models.batches import BatchCounts
 from curator_df.models.classifiers import prompt_scores
-from curator_df.models.classifiers.prompt_tasks import SCORES, PromptTasks
+from curator_df.models.classifiers.prompt_scores import SCORES, PromptTasks
 from curator_df.ops.filters.rules import Profile
 from curator_df.profiles import (
     DATATROVE_C4,

@@ -4,18 +4,74 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
-from curator_df.models.attention import score_numbers
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
 from curator_df.models.classifiers.generative_classifier import Answers
 from curator_df.models.devices import Device, Numbers, chosen_numbers
 from curator_df.models.files import ModelFiles, find_adapted, find_answering, find_model
 from curator_df.models.model import Model, require_resources
+
+_EAGER_KINDS = (
+    "bros",
+    "canine",
+    "convbert",
+    "doge",  # has SDPA, with a mask for each head
+    "flint",
+    "gemma2",
+    "git",
+    "gpt_oss",
+    "granite_swa",
+    "granitemoe_swa",
+    "hy_v4",
+    "hy_v4_vl_text",
+    "ibert",
+    "layoutlmv2",
+    "luke",
+    "lxmert",
+    "markuplm",
+    "megatron-bert",
+    "mimo_v2_flash",
+    "mpnet",
+    "mra",
+    "nystromformer",
+    "openai_privacy_filter",
+    "rembert",
+    "roformer",
+    "splinter",
+    "squeezebert",
+    "tapas",
+    "tvp",
+    "vaultgemma",
+    "vilt",
+    "visual_bert",
+    "vits",
+)
+EAGER_COPIES: Mapping[str, int] = {**dict.fromkeys(_EAGER_KINDS, 3), "deberta": 5, "deberta-v2": 5, "lilt": 7}
+"""Kinds that hold a matrix of attention for each head, with the number of such matrices at once. Three are the scores, the
+probabilities, and the bias of positions (MPNet) or the probabilities of the previous layer (RoFormer, Megatron-BERT,
+RemBERT); others hold two. LiLT has scores of words and of positions. DeBERTa has one more for all distances between tokens
+(benchmarks/model_memory.py)."""
+MASK_NUMBERS = 2
+"""Numbers for each token and each other token of its text with SDPA, independent of the number of heads."""
+
+
+def score_numbers(kind: str, heads: int, length: int, distances: int) -> int:
+    """Return how many numbers attention holds for each token of a batch of texts of ``length`` tokens.
+
+    Examples
+    --------
+    >>> score_numbers("bert", 12, 512, 0), score_numbers("mpnet", 12, 512, 0)
+    (1024, 18432)
+    """
+    copies = EAGER_COPIES.get(kind)
+    return MASK_NUMBERS * length if copies is None else heads * (copies * length + distances)
+
 
 Head = Literal["mean", "cls", "classes"]
 """Use of the last layer: the mean of its tokens, its first token, or the model's classes."""

@@ -53,7 +53,7 @@ def test_what_takes_time_is_reported_once_and_only_what_is_named_is_compiled(cap
 
 def test_a_kernel_that_cannot_be_compiled_is_an_error_with_what_was_said():
     with pytest.raises(RuntimeError, match=r"(?s)to try it alone: curator-df warm.*no attribute 'none'"):
-        compiling._compile([["minhash.union_find.none"]], 1, lambda name: None)
+        compiling._compile([["minhash.components.none"]], 1, lambda name: None)
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(monkeypatch, caplog):
@@ -77,8 +77,8 @@ def test_a_notebook_shows_progress_and_logs_nothing(monkeypatch, caplog):
     monkeypatch.setitem(__import__("sys").modules, "IPython", types.SimpleNamespace())
     monkeypatch.setitem(__import__("sys").modules, "IPython.display", types.SimpleNamespace(display=display))
     monkeypatch.setattr(compiling, "in_notebook", lambda: True)
-    monkeypatch.setattr(compiling, "_compile", lambda divided, processes, done: done("rows.row_copy.copy_rows"))
-    known = iter([["rows.row_copy.copy_rows"], []])
+    monkeypatch.setattr(compiling, "_compile", lambda divided, processes, done: done("rows.keep_rows.copy_rows"))
+    known = iter([["rows.keep_rows.copy_rows"], []])
     monkeypatch.setattr(compile_cache, "missing_kernels", lambda kernels: next(known))
     compile_kernels([])
     assert shown[0].startswith("compiling 1 kernel, about ")
@@ -117,7 +117,7 @@ def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_ch
         docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.normalize_whitespace)
         remarks = dict(cdf.explain(docs).remarks)
         assert remarks["compile"].startswith(
-            "rows.row_copy.copy_rows, text.json_texts.take_texts, edits.clean_copy.copy_cleaned: about "
+            "rows.keep_rows.copy_rows, text.json_texts.take_texts, edits.clean_copy.copy_cleaned: about "
         )
         receipt = cdf.write_parquet(docs, tmp_path / "out")
         assert "compile" not in dict(cdf.explain(docs).remarks)

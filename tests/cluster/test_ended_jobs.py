@@ -6,8 +6,8 @@
 
 import pytest
 
-from curator_df.cluster import ended_jobs as ended_jobs_module
-from curator_df.cluster.ended_jobs import ended_jobs
+from curator_df.cluster import job_keeper as ended_jobs_module
+from curator_df.cluster.job_keeper import ended_jobs
 
 PBS = """\
 Job id            Name             User              Time Use S Queue

@@ -18,7 +18,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.cluster import jobqueue
+from curator_df.cluster import jobs as jobqueue
 from curator_df.cluster import jobs as jobs_module
 from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, request_jobs
 from curator_df.core.memory.budget import choose_layout, least_with_workers

@@ -25,7 +25,7 @@ import curator_df as cdf
 from curator_df.core.backend import backend_of
 from curator_df.core.planning.program import Step
 from curator_df.core.ranges.blocks import BlockKernel
-from curator_df.models.classifiers.prompt_tasks import NUMBERS
+from curator_df.models.classifiers.prompt_scores import NUMBERS
 from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.ops.filters.user_metrics import UserMetric
 from curator_df.profiles import (

@@ -118,7 +118,7 @@ MUTATIONS = (
         f"{EXCHANGE}::test_reducers_are_equal_parts_of_the_hashes",
     ),
     Mutation(
-        "exchange/reduce.py",
+        "exchange/key_stages.py",
         "begins[0] = _key(rows, 0) != before[:2]",
         "begins[0] = True",
         f"{EXCHANGE}::test_same_survivors_as_a_dictionary",

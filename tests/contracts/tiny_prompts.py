@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.models.classifiers.prompt_tasks import SCORES
+from curator_df.models.classifiers.prompt_scores import SCORES
 
 WIDTH, INNER, LONGEST = 16, 32, 64
 TASKS = {"0": "Open QA", "1": "Rewrite", "2": "Other"}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from curator_df.core.files.row_sort import merge_slices
 from curator_df.core.files.slice_file import open_slices
 from curator_df.core.files.storage import Folder
-from curator_df.dedup.near.buckets import OpenBucket, edges_of, reduce_buckets, same_contents
 from curator_df.dedup.near.keys import ROW_BIT, band_words
+from curator_df.dedup.near.tasks import OpenBucket, edges_of, reduce_buckets, same_contents
 from curator_df.errors import ParameterError
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.range_groups import RangeGroups

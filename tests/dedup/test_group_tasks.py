@@ -11,12 +11,11 @@ from curator_df.core.files.row_sort import RowSorter
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt
-from curator_df.dedup.near import group_tasks
-from curator_df.dedup.near.buckets import both_ways
-from curator_df.dedup.near.group_tasks import COMPONENTS_FIXED_BYTES, VERTEX_BYTES, run_components
+from curator_df.dedup.near import grouping as group_tasks
+from curator_df.dedup.near.grouping import COMPONENTS_FIXED_BYTES, VERTEX_BYTES, run_components
 from curator_df.dedup.near.keys import RANK_WORDS
 from curator_df.dedup.near.settings import EDGE_WORDS
-from curator_df.dedup.near.tasks import NearJob
+from curator_df.dedup.near.tasks import NearJob, both_ways
 from curator_df.exchange.exchange import ranks
 from curator_df.exchange.range_groups import RangeGroups
 from curator_df.kernels.minhash.components import component_names

@@ -19,11 +19,10 @@ from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt
 from curator_df.dedup.near import grouping as near_grouping
 from curator_df.dedup.near import star_tasks
-from curator_df.dedup.near.buckets import both_ways
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import RANK_WORDS
 from curator_df.dedup.near.settings import EDGE_WORDS
-from curator_df.dedup.near.tasks import NearJob
+from curator_df.dedup.near.tasks import NearJob, both_ways
 from curator_df.exchange.exchange import ranks
 from curator_df.exchange.range_groups import RangeGroups
 from tests.dedup.test_group_tasks import AnyDrop

@@ -18,10 +18,10 @@ from curator_df.core.files.slice_file import open_slices
 from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.errors import CorruptFileError, ParameterError, RowCountError
-from curator_df.exchange import reduce as exchange_reduce
+from curator_df.exchange import key_stages as exchange_reduce
 from curator_df.exchange.drops import DropReader, collect_drops, read_drops
 from curator_df.exchange.exchange import Exchange, KeyWriter, drop_bounds, hash_bounds, ranks
-from curator_df.exchange.reduce import reduce_keys, skew
+from curator_df.exchange.key_stages import reduce_keys, skew
 
 A, B, C = (5, 1), ((1 << 64) - 1, 0), (1 << 63, 7)
 """Keys: of the first, the last and the middle of three reducers."""
@@ -233,7 +233,7 @@ SKEWED = """
     import numpy as np
     from curator_df.exchange.drops import DropReader
     from curator_df.exchange.exchange import Exchange, KeyWriter
-    from curator_df.exchange.reduce import reduce_keys
+    from curator_df.exchange.key_stages import reduce_keys
     from curator_df.core.memory.limits import give_back_large_buffers, limit_data
     from curator_df.core.files.storage import Folder
 

@@ -13,9 +13,9 @@ from curator_df.core.planning.lowering import lower
 from curator_df.errors import RowCountError
 from curator_df.exchange.dropped_rows import DropRows, Found
 from curator_df.exchange.exchange import Exchange
+from curator_df.exchange.key_stages import reduce_keys
 from curator_df.exchange.keys import key_checksum
 from curator_df.exchange.range_groups import RangeGroups
-from curator_df.exchange.reduce import reduce_keys
 
 TEXTS = ["a", "b", "a", "c", "b", "d"]
 

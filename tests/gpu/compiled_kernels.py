@@ -11,15 +11,7 @@ from numba import cuda, types
 from numba.core.errors import NumbaError
 from numba.cuda import compiler, dispatcher
 
-from curator_df.kernels.device import (
-    counts,
-    gram_kernels,
-    hashes,
-    shingle_texts,
-    signatures,
-    table_kernels,
-    verdicts,
-)
+from curator_df.kernels.device import grams, hashes, measured, signatures, tables, verdicts
 
 BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
 CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
@@ -29,18 +21,18 @@ PLACES = types.int64[::1]
 VALID = types.boolean[::1]
 HASHES = types.uint64[:, ::1]
 CELLS_KERNELS = (
-    table_kernels.line_cells_kernel,
-    table_kernels.web_cells_kernel,
-    table_kernels.piece_cells_kernel,
-    table_kernels.word_cells_kernel,
-    table_kernels.c4_cells_kernel,
+    tables.line_cells_kernel,
+    tables.web_cells_kernel,
+    tables.piece_cells_kernel,
+    tables.word_cells_kernel,
+    tables.c4_cells_kernel,
 )
 TABLE_KERNELS = (
-    table_kernels.lines_kernel,
-    table_kernels.web_kernel,
-    table_kernels.pieces_kernel,
-    table_kernels.unicode_grams_kernel,
-    table_kernels.c4_kernel,
+    tables.lines_kernel,
+    tables.web_kernel,
+    tables.pieces_kernel,
+    tables.unicode_grams_kernel,
+    tables.c4_kernel,
 )
 WINDOWS = (types.uint64[:, :, ::1], types.int64[:, :, ::1])
 
@@ -55,25 +47,25 @@ def arguments(offsets):
     return {
         hashes.hash_texts_kernel: (*texts, VALID, HASHES),
         hashes.hash_normalized_kernel: (*texts, VALID, *STEPS, types.uint8[:, ::1], HASHES),
-        shingle_texts.lay_normalized_kernel: (*texts, *STEPS, BYTES, PLACES, PLACES),
-        shingle_texts.lay_words_kernel: (*texts, types.boolean, *STEPS, BYTES, BYTES, PLACES, PLACES),
+        signatures.lay_normalized_kernel: (*texts, *STEPS, BYTES, PLACES, PLACES),
+        signatures.lay_words_kernel: (*texts, types.boolean, *STEPS, BYTES, BYTES, PLACES, PLACES),
         signatures.signatures_32_kernel: (BYTES, offsets, offsets, BYTES, types.int64, *numbers[types.uint32]),
         signatures.signatures_64_kernel: (BYTES, offsets, offsets, BYTES, types.int64, *numbers[types.uint64]),
-        counts.words_kernel: (*counted, types.int64, TABLE),
-        counts.listed_words_kernel: (*counted, BYTES, PLACES, PLACES, types.int32[:, ::1], types.int64, TABLE),
-        counts.characters_kernel: (*counted, types.int32[:, ::1], TABLE),
-        counts.dclm_kernel: (*counted, TABLE),
-        counts.source_kernel: (*counted, TABLE),
-        counts.sentences_kernel: (*counted, TABLE),
+        measured.words_kernel: (*counted, types.int64, TABLE),
+        measured.listed_words_kernel: (*counted, BYTES, PLACES, PLACES, types.int32[:, ::1], types.int64, TABLE),
+        measured.characters_kernel: (*counted, types.int32[:, ::1], TABLE),
+        measured.dclm_kernel: (*counted, TABLE),
+        measured.source_kernel: (*counted, TABLE),
+        measured.sentences_kernel: (*counted, TABLE),
         **dict.fromkeys(CELLS_KERNELS, (*counted, types.int64, PLACES)),
         **dict.fromkeys(TABLE_KERNELS, (*counted, types.int64, types.uint32[::1], PLACES, TABLE)),
-        gram_kernels.gram_needs_kernel: (*counted, types.int64, TABLE),
-        gram_kernels.short_grams_kernel: short,
-        gram_kernels.short_repeats_kernel: short,
-        gram_kernels.long_grams_kernel: (*long, TABLE),
-        gram_kernels.long_repeats_kernel: (*long, BYTES, PLACES, TABLE),
-        counts.count_kernel: (TABLE, types.int64, types.int64[::1]),
-        counts.quotient_kernel: (TABLE, types.int64, TABLE, types.int64, types.float64, types.float64[::1]),
+        grams.gram_needs_kernel: (*counted, types.int64, TABLE),
+        grams.short_grams_kernel: short,
+        grams.short_repeats_kernel: short,
+        grams.long_grams_kernel: (*long, TABLE),
+        grams.long_repeats_kernel: (*long, BYTES, PLACES, TABLE),
+        measured.count_kernel: (TABLE, types.int64, types.int64[::1]),
+        measured.quotient_kernel: (TABLE, types.int64, TABLE, types.int64, types.float64, types.float64[::1]),
         verdicts.pass_kernel: (VALID, types.int64, types.int16[::1]),
         verdicts.rule_kernel: (types.int64[::1], *RULE, types.int16[::1]),
         verdicts.outcome_kernel: (types.int16[::1], VALID, types.int64[::1]),

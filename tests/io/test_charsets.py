@@ -9,7 +9,7 @@ import pytest
 import webencodings
 from webencodings.labels import LABELS
 
-from curator_df.io.warc.charsets import charset_of, declared_encoding, encoding_of, page_encoding, utf8_pieces
+from curator_df.io.warc.pages import charset_of, declared_encoding, encoding_of, page_encoding, utf8_pieces
 
 RUSSIAN = "Привет, это страница."
 POLISH = "Zażółć gęślą jaźń."
@@ -211,7 +211,7 @@ def test_generated_pages_have_the_encoding_that_html5lib_finds():
 
 
 def test_pieces_of_random_bytes_are_those_of_the_codec(monkeypatch):
-    monkeypatch.setattr("curator_df.io.warc.charsets.PIECE_BYTES", 7)
+    monkeypatch.setattr("curator_df.io.warc.pages.PIECE_BYTES", 7)
     for name in sorted(set(LABELS.values()) - {"replacement", "gbk"}):
         body = b"x" + random.Random(name).randbytes(500)
         expected = webencodings.lookup(name).codec_info.decode(body, "replace")[0]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from curator_df.io.jsonl import line_numbers
-from curator_df.io.jsonl.line_numbers import lines_before, note_lines
+from curator_df.io.jsonl import blocks as line_numbers
+from curator_df.io.jsonl.blocks import lines_before, note_lines
 from curator_df.io.streams.file_stream import open_bytes
 
 

@@ -32,7 +32,7 @@ def test_importing_compiles_and_loads_nothing(tmp_path):
 
 USE_32_BITS = """
 import numpy as np, pandas as pd
-from curator_df.kernels.minhash import bands as minhash_bands
+from curator_df.kernels.minhash import signatures as minhash_bands
 from curator_df.kernels.minhash import sketch as minhash_sketch
 from curator_df.kernels.minhash.signatures import band_hashes
 from curator_df.kernels.minhash.scheme import Scheme
@@ -44,7 +44,7 @@ print([one.name for one in made if type(one).__name__ == "KernelDispatcher" and 
 
 
 def test_a_scheme_of_words_and_32_bits_takes_nothing_of_characters_or_64():
-    used = "['minhash.sketch.sketch_words_32', 'minhash.bands.hash_bands_32']\n"
+    used = "['minhash.sketch.sketch_words_32', 'minhash.signatures.hash_bands_32']\n"
     assert subprocess.check_output([sys.executable, "-c", USE_32_BITS], text=True) == used
 
 

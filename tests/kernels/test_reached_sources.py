@@ -65,34 +65,34 @@ def test_time_comments_docstrings_and_layout_change_nothing(copied):
 
 def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied):
     edit = lambda: replace(copied / "minhash/union_find.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
-    assert changed_by(edit) == {"minhash.union_find.join_edges"}
+    assert changed_by(edit) == {"minhash.components.join_edges"}
 
 
 def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
     counts = copied / "metrics/words/word_counts.py"
     changed = changed_by(lambda: replace(counts, "return 0xFFFD, 1\n    second", "return 0xFFFC, 1\n    second"))
     assert {
-        "metrics.words.word_pass.count_words_of_span",
+        "metrics.words.word_counts.count_words_of_span",
         "minhash.sketch.sketch_words_32",
-        "metrics.ngrams.gram_pass.count_grams_of_span",
+        "metrics.ngrams.gram_counts.count_grams_of_span",
     } <= changed
     assert changed.isdisjoint(
-        {"rows.row_copy.copy_rows", "minhash.union_find.join_edges", "minhash.bands.hash_bands_32"}
+        {"rows.keep_rows.copy_rows", "minhash.components.join_edges", "minhash.signatures.hash_bands_32"}
     )
 
 
 def test_a_constant_that_a_loop_fills_belongs_to_its_kernel(copied):
     edit = lambda: replace(copied / "metrics/words/word_counts.py", "_STOP_KEYS[_key *", "_STOP_KEYS[0 * _key *")  # noqa: E731
     changed = changed_by(edit)
-    assert "metrics.words.word_pass.count_words_of_span" in changed
-    assert "metrics.lines.line_pass.count_lines_of_span" not in changed
+    assert "metrics.words.word_counts.count_words_of_span" in changed
+    assert "metrics.lines.line_counts.count_lines_of_span" not in changed
 
 
 def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied):
     edit = lambda: replace(copied / "text/swar.py", "return _store(data, at, word)", "return _store(data, at, ~word)")  # noqa: E731
     changed = changed_by(edit)
     assert "minhash.sketch.sketch_words_32" in changed
-    assert "metrics.words.word_pass.count_words_of_span" not in changed
+    assert "metrics.words.word_counts.count_words_of_span" not in changed
 
 
 def test_how_kernels_are_compiled_belongs_to_every_kernel(copied):

@@ -12,12 +12,10 @@ import pytest
 
 from curator_df.core.memory.limits import peak_of_call
 from curator_df.errors import ParameterError
-from curator_df.models.attention import EAGER_COPIES
 from curator_df.models.files import UNSTEADY_KINDS, WINDOW_KINDS, _sizes
-from curator_df.models.inference import LoadedModel
+from curator_df.models.inference import LoadedModel, quiet
 from curator_df.models.model import Model
-from curator_df.models.text_model import TextModel, text_model
-from curator_df.models.weights import quiet
+from curator_df.models.text_model import EAGER_COPIES, TextModel, text_model
 from tests.models.tiny_models import write_tokenizer
 
 torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")

@@ -19,8 +19,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.process_cache import release_held
 from curator_df.models.completion import calls as completion_calls
-from curator_df.models.completion.calls import MOST_WAIT_SECONDS, next_wait
-from curator_df.models.completion.failures import NoAnswerError
+from curator_df.models.completion.calls import MOST_WAIT_SECONDS, NoAnswerError, next_wait
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 from tests.models.completion_asking import answers, ask, table
 from tests.models.completion_server import completion_server

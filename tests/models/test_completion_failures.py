@@ -15,8 +15,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.memory.process_cache import release_held
 from curator_df.models.completion import calls as completion_calls
-from curator_df.models.completion.failures import NoAnswerError
-from curator_df.models.completion.key import key_in, without_key
+from curator_df.models.completion.calls import NoAnswerError, key_in, without_key
 from tests.contracts.operator_cases import kernels_of
 from tests.models import completion_server as servers
 from tests.models.completion_asking import answers, ask, table

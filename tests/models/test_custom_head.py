@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.models.classifiers import prompt_tasks
+from curator_df.models.classifiers import prompt_scores as prompt_tasks
 from curator_df.models.classifiers.catalogue import Classifier
 from curator_df.models.files import find_model
 from tests.models.tiny_models import write_classifier, write_deberta

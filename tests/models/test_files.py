@@ -10,11 +10,10 @@ import sys
 import pytest
 
 from curator_df import errors
-from curator_df.models.attention import EAGER_COPIES
 from curator_df.models.batches import BatchSize
 from curator_df.models.files import EXPERTS, find_model
 from curator_df.models.model import Model
-from curator_df.models.text_model import LOADING_FACTOR, RUNTIME_BYTES, text_model
+from curator_df.models.text_model import EAGER_COPIES, LOADING_FACTOR, RUNTIME_BYTES, text_model
 
 CONFIG = {
     "model_type": "bert",

@@ -14,7 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.models.classifiers.local_models import fasttext_labels
+from curator_df.models.classifiers.class_models import fasttext_labels
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 
 TEXTS = [

@@ -18,7 +18,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
-from curator_df.models import weights
+from curator_df.models import inference as weights
 from curator_df.models.text_model import RUNTIME_BYTES
 from tests.contracts.operator_cases import kernels_of
 from tests.models.tiny_models import write_bert, write_tokenizer

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from curator_df.monitor.alert_rules import RULES, rule_groups
 from curator_df.monitor.series import METRICS
+from curator_df.monitor.stack import RULES, rule_groups
 
 DRIVER = 'job="curator-df", instance="here:1", driver="d", role="driver"'
 SCHEDULER = 'job="curator-df", instance="here:2", driver="d", role="scheduler"'

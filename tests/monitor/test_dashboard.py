@@ -12,11 +12,9 @@ import pytest
 import yaml
 
 from curator_df.errors import ParameterError
-from curator_df.monitor.alert_rules import RULES
-from curator_df.monitor.dashboard import COLUMNS, DATASOURCE, dashboard
-from curator_df.monitor.panels import ROWS
+from curator_df.monitor.dashboard import COLUMNS, DATASOURCE, ROWS, dashboard
 from curator_df.monitor.series import DRIVER_METRICS, METRICS, WORKER_METRICS
-from curator_df.monitor.stack import Stack, grafana_command, prometheus_command, write_stack
+from curator_df.monitor.stack import RULES, Stack, grafana_command, prometheus_command, write_stack
 from tests.test_docs import rows_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "monitoring.md"

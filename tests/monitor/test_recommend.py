@@ -19,7 +19,7 @@ from curator_df.core.sizes import show_duration
 from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextModel
 from curator_df.monitor import fresh_process, sample_run
 from curator_df.monitor import recommend as module
-from curator_df.monitor.recommended_batches import MINILM
+from curator_df.monitor.recommend import MINILM
 from curator_df.monitor.sample_run import SampleTime, measure_sample, with_near_duplicates
 
 ROWS = 3_000

@@ -22,9 +22,8 @@ from curator_df.core.runner.events import (
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.tallies import tallies
 from curator_df.monitor import series
-from curator_df.monitor.run_series import RunSeries
+from curator_df.monitor.metrics_server import OWN_BYTES, RunSeries, worker_book
 from curator_df.monitor.series import METRICS, SeriesBook
-from curator_df.monitor.worker_series import OWN_BYTES, worker_book
 from curator_df.monitor.workers import WorkerReading
 from tests.core.receipts.receipts import EXCHANGE
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from curator_df.monitor import worker_poll
-from curator_df.monitor.worker_poll import WorkerPoll
+from curator_df.monitor import memory_monitor as worker_poll
+from curator_df.monitor.memory_monitor import WorkerPoll
 from curator_df.monitor.workers import ProcessReading, read_process
 
 

@@ -56,7 +56,7 @@ def test_what_is_a_comment(language, text, count):
 
 
 def test_the_languages_are_those_of_the_kernel():
-    from curator_df.kernels.metrics.source import comment_scan
+    from curator_df.kernels.metrics.source import comments as comment_scan
 
     families = ("C", "GO", "JAVASCRIPT", "HTML", "RUBY", "SHELL")
     assert sorted(set(FAMILIES.values())) == [getattr(comment_scan, name) for name in families]

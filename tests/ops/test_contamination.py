@@ -18,7 +18,7 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.io.benchmarks import find_benchmarks, item_texts
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
-from curator_df.ops.cleaning.contamination_blocks import MOST_TABLES, table_of
+from curator_df.ops.cleaning.contamination import MOST_TABLES, table_of
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 
 QUESTION = "Which of the rivers of this country is the longest one of them all?"

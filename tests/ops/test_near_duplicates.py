@@ -17,7 +17,7 @@ from curator_df import errors
 from curator_df.core.runner import run
 from curator_df.core.tasks.task import run_guarded
 from curator_df.dedup.near import grouping as near_grouping
-from curator_df.dedup.near.row_values import text_bands
+from curator_df.dedup.near.settings import text_bands
 from curator_df.kernels.minhash.components import component_names, vertices
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.signatures import band_hashes

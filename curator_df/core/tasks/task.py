@@ -7,9 +7,13 @@ print no tracebacks and the runner decides how to continue.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import os
 import socket
+import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +23,7 @@ from typing import Any, Literal
 import cloudpickle
 import numpy as np
 import numpy.typing as npt
+from distributed import get_worker, secede
 
 from curator_df.core.files.retry import TASK_TRIES, retry_transient
 from curator_df.core.files.storage import FileRecord, Folder, disk_errors
@@ -49,11 +54,85 @@ from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range
 from curator_df.core.sizes import show_count
-from curator_df.core.tasks.extra_tasks import leave_if_room, may_leave
 from curator_df.core.tasks.step_runner import OnError, StepRunner
-from curator_df.core.tasks.worker_profile import profile_without_collections
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
+
+_one_at_a_time = threading.Lock()
+COLLECTS_AT_ALLOCATIONS = sys.version_info < (3, 12)
+
+
+class _Profile:
+    """Profiler call that lets a worker profile its tasks while the garbage collector is disabled."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def __call__(self) -> None:
+        with _one_at_a_time:  # workers of one process
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                self._worker.trigger_profile()
+            finally:
+                if collects:
+                    gc.enable()
+
+
+def profile_without_collections() -> None:
+    """Disable the garbage collector while the worker of this task is being profiled, if the two may block each other."""
+    if not COLLECTS_AT_ALLOCATIONS:
+        return
+    try:
+        worker = get_worker()
+    except ValueError:  # not on a worker
+        return
+    timer = worker.periodic_callbacks.get("profile")
+    if timer is not None and not isinstance(timer.callback, _Profile):
+        timer.callback = _Profile(worker)
+
+
+_lock = threading.Lock()
+_beside = 0
+"""Number of tasks of this process that have left their threads."""
+_task = threading.local()
+
+
+@contextlib.contextmanager
+def may_leave(most: int) -> Iterator[None]:
+    """Set the number of additional tasks of this worker, while this thread runs one of them."""
+    _task.most, _task.has_left = most, False
+    try:
+        leave_if_room()
+        yield
+    finally:
+        if _task.has_left:
+            _count(-1)
+        _task.most, _task.has_left = 0, False
+
+
+def leave_if_room() -> None:
+    """Leave this task's thread to the next task, unless it has already done so or the maximum is reached."""
+    if _task.has_left or not _task.most:
+        return
+    if _count(1) > _task.most:
+        _count(-1)
+        return
+    _task.has_left = True
+    secede()
+
+
+def beside() -> int:
+    """Return the number of tasks of this process that have left their threads."""
+    return _beside
+
+
+def _count(more: int) -> int:
+    global _beside  # noqa: PLW0603 - one per process
+    with _lock:
+        _beside += more
+        return _beside
+
 
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
 

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.files.storage import FileRecord, Folder, split_files
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.files.row_order import Rows
+from curator_df.core.files.row_sort import PIECE_ROWS, merge_slices
+from curator_df.core.files.slice_file import SliceWriter, open_slices
+from curator_df.core.files.storage import FileRecord, Folder, disk_errors, split_files
 from curator_df.core.ranges.journal import Journal
-from curator_df.dedup.near.group_tasks import run_components
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.star_tasks import (
     run_large_star,
     run_members,
@@ -17,6 +24,127 @@ from curator_df.dedup.near.star_tasks import (
     run_survivors,
     run_vertices,
 )
+from curator_df.dedup.near.tasks import NearJob, edge_slices, load_near_job
+from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, drop_bounds
+from curator_df.kernels.minhash.components import component_names
+
+VERTEX_BYTES = 64
+"""Bytes that `run_components` needs for each row with an edge: ID, name, position of the name, kept row, size, working copies."""
+COMPONENTS_FIXED_BYTES = 8_000_000
+"""Other bytes that `run_components` needs: pieces of edges in transit, and writers."""
+
+
+def run_components(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Find the groups, choose the kept rows, and write (address, kept row, size) of all members, and the rows to drop.
+
+    A manifest without files means that the rows did not fit in memory.
+    """
+
+    def work(manifest: Manifest) -> None:
+        job = load_near_job(job_bytes)
+        count = sum(len(ids) for ids in _vertices(job))
+        needed = count * VERTEX_BYTES + COMPONENTS_FIXED_BYTES
+        if needed > attempt.block_bytes and attempt.exclusive_bytes is None:
+            raise MemoryError(f"{count:,} rows with edges need {needed:,} bytes")
+        if attempt.exclusive_bytes is not None and needed > attempt.exclusive_bytes:
+            return
+        ids = np.empty(count, dtype=np.int64)
+        at = 0
+        for part in _vertices(job):
+            ids[at : at + len(part)] = part
+            at += len(part)
+        names = component_names(ids, (np.ascontiguousarray(rows[:, :2]).view(np.int64) for rows in _edges(job)))
+        places = np.searchsorted(ids, names)
+        del names
+        rows = int(np.searchsorted(ids.view(np.uint64), job.groups.first_kept))  # the kept signatures follow
+        survivors = _survivors(job, ids, places)
+        _prefer_kept(ids, places, survivors, rows)
+        sizes = np.bincount(places[:rows], minlength=count)
+        manifest.files = [_write_members(job, ids, survivors, sizes[places]), _write_drops(job, ids, survivors)]
+        manifest.rows_read = count
+        manifest.summary = {
+            "groups": int((sizes > 0).sum()),
+            "largest_group": int(sizes.max(initial=0)),
+            "going": int((ids[:rows] != survivors[:rows]).sum()),
+            **({"matched_signatures": count - rows} if job.groups.kept else {}),
+        }
+
+    return run_guarded(attempt, work)
+
+
+def _edges(job: NearJob) -> Iterator[Rows]:
+    for group in range(len(job.groups)):
+        yield from merge_slices(edge_slices(job, group), memory_bytes=COMPONENTS_FIXED_BYTES // 4)
+
+
+def _vertices(job: NearJob) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the rows that have an edge in ascending order, each once."""
+    last = -1
+    for rows in _edges(job):
+        ids = rows[:, 0].view(np.int64) if rows.flags.c_contiguous else rows[:, 0].astype(np.int64)
+        is_new = np.empty(len(ids), dtype=np.bool_)
+        is_new[0] = ids[0] != last
+        is_new[1:] = ids[1:] != ids[:-1]
+        last = int(ids[-1])
+        yield ids[is_new]
+
+
+def _survivors(job: NearJob, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the kept row for each row; ``places`` is the position in ``ids`` of the first row of its group."""
+    if job.pending.keep == "first":
+        return ids[places]
+    chosen = np.empty(len(ids), dtype=np.int64)
+    if job.pending.keep == "last":
+        chosen[places] = ids  # the last assignment wins: ids ascend
+        return chosen[places]
+    values = _ranks_of(job, ids)
+    best = np.full(len(ids), np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(best, places, values)
+    are_best = np.flatnonzero(values == best[places])[::-1]  # the first comes last, and wins
+    chosen[places[are_best]] = ids[are_best]
+    return chosen[places]
+
+
+def _prefer_kept(ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64], survivors: Any, rows: int) -> None:
+    """Replace the kept row of each group that has kept signatures by the first of them, so that all its rows are dropped."""
+    if rows == len(ids):
+        return
+    chosen = np.full(len(ids), -1, dtype=np.int64)
+    chosen[places[rows:][::-1]] = ids[rows:][::-1]  # the first one wins
+    kept = chosen[places]
+    np.copyto(survivors, kept, where=kept >= 0)
+
+
+def _ranks_of(job: NearJob, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    found = np.full(len(ids), np.iinfo(np.uint64).max, dtype=np.uint64)  # kept signatures have none
+    at = 0
+    for file in job.ranks:
+        slices = open_slices(job.folder, (file,), 0)
+        for rows in merge_slices(slices, memory_bytes=COMPONENTS_FIXED_BYTES // 8):
+            stop = int(np.searchsorted(ids, np.int64(rows[-1, 0]), side="right"))
+            found[at:stop] = rows[np.searchsorted(rows[:, 0], ids[at:stop].view(np.uint64)), 1]
+            at = stop
+    return found
+
+
+def _write_members(job: NearJob, ids: Any, survivors: Any, sizes: Any) -> FileRecord:
+    return _write(job, "groups/members.slices", MEMBER_WORDS, (ids, survivors, sizes), np.arange(len(ids)))
+
+
+def _write_drops(job: NearJob, ids: Any, survivors: Any) -> FileRecord:
+    return _write(job, "drops/part-000000.slices", DROP_WORDS, (ids, survivors), np.flatnonzero(ids != survivors))
+
+
+def _write(job: NearJob, name: str, words: int, columns: tuple[Any, ...], chosen: npt.NDArray[np.int64]) -> FileRecord:
+    """Write rows, with a slice for each range."""
+    with disk_errors(job.folder), job.folder.create(name) as file:
+        writer = SliceWriter(file, words, drop_bounds(job.groups.starts))
+        for start in range(0, len(chosen), PIECE_ROWS):
+            part = chosen[start : start + PIECE_ROWS]
+            writer.append(np.stack([column[part].astype(np.uint64) for column in columns], axis=1))
+        writer.finish()
+        return file.commit(len(chosen))
+
 
 Tasks = Callable[..., list[dict[str, Any]]]
 """Runner of a stage, ``tasks(name, title, task, count, **fields_of_the_job)``: runs its unfinished tasks, returns all results."""

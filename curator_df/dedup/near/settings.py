@@ -10,13 +10,131 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
 
+from curator_df.core.backend import is_on_device
 from curator_df.core.files.storage import Folder
+from curator_df.core.host_blocks import host_block
 from curator_df.core.ranges.source import Ranges
-from curator_df.dedup.near.row_values import same_texts, text_bands, text_contents, text_similarities, texts_of
+from curator_df.exchange.content_keys import content_keys, ranked_keys
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.keys import Keys
+from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.kernels.minhash.signatures import (
+    SPAN_ROWS,
+    band_hashes,
+    minhash_signatures,
+    signature_bands,
+    word_dtype,
+)
+from curator_df.kernels.minhash.stored_signatures import read_values, similarity_estimates, unpack_signatures
+from curator_df.kernels.rows.content_hash import NULL_HASH, column_hashes
+from curator_df.kernels.rows.either_backend import device_band_hashes
+from curator_df.kernels.text.buffers import text_chunks
+
+_LEAST_TABLE_BYTES = 1 << 16
+
+
+def text_bands(
+    block: Any, *, text: str | None, scheme: Scheme, signatures: str | None
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """Return the band hashes of a block's rows, shape (rows, bands), and which have a shingle at all."""
+    if signatures is None:
+        hashes = (device_band_hashes if is_on_device(block) else band_hashes)(block[text], scheme)
+    else:
+        stored = unpack_signatures(block[signatures], scheme).signatures
+        hashes = np.empty((len(block), scheme.num_bands), dtype=np.uint64)
+        for start in range(0, len(block), SPAN_ROWS):
+            part = np.ascontiguousarray(stored[start : start + SPAN_ROWS])
+            hashes[start : start + SPAN_ROWS] = signature_bands(part, scheme)
+    of_none = signature_bands(np.zeros((1, scheme.num_hashes), dtype=word_dtype(scheme)), scheme)
+    return hashes, (hashes != of_none).any(axis=1)
+
+
+def text_contents(
+    block: Any, *, text: str | None, scheme: Scheme, ranked_by: str | None, signatures: str | None
+) -> Keys:
+    """Return the hashes of a block's unchanged texts, and the values by which the kept row of a group is chosen."""
+    columns = () if text is None else (text,)
+    if signatures is None:
+        return content_keys(block, columns=columns, normalize=None, ranked_by=ranked_by)
+    return ranked_keys(unpack_signatures(block[signatures], scheme).contents, block, columns, ranked_by)
+
+
+def same_texts(
+    hashes: npt.NDArray[np.uint64],
+    have_shingles: npt.NDArray[np.bool_],
+    scheme: Scheme,
+) -> npt.NDArray[np.uint64]:
+    """Return the hashes of texts, the empty one's for those of which ``normalize=`` leaves nothing; null stays apart."""
+    nothing = ~have_shingles & (hashes != NULL_HASH).any(axis=1)
+    if scheme.normalize is None or not nothing.any():
+        return hashes
+    return np.where(nothing[:, None], column_hashes(pd.Series([""], dtype="string[pyarrow]")), hashes)
+
+
+def texts_of(
+    block: Any,
+    rows: npt.NDArray[np.int64],
+    *,
+    text: str | None,
+    signatures: str | None,
+) -> Any:
+    """Return what some rows of a block are compared by: texts (null counts as empty), or signatures without them."""
+    if text is not None:
+        some = host_block(block[[text]].iloc[rows])[text] if is_on_device(block) else block[text].iloc[rows]
+        chunks = text_chunks(some).cast(pa.large_string())
+        return chunks.combine_chunks().fill_null("")
+    stored: Any = block[signatures].iloc[rows].array.__arrow_array__()
+    return pa.chunked_array([stored]).cast(pa.large_binary()).combine_chunks()
+
+
+def text_similarities(
+    texts: pa.LargeBinaryArray,
+    are_signatures: npt.NDArray[np.bool_],
+    pairs: npt.NDArray[np.int64],
+    memory_bytes: int,
+    *,
+    text: str | None,
+    scheme: Scheme,
+) -> npt.NDArray[np.float64]:
+    """Return the Jaccard similarities of pairs of places in ``texts``: estimated where one has a signature only."""
+    estimated = are_signatures[pairs].any(axis=1) if text is not None else np.ones(len(pairs), dtype=np.bool_)
+    found = np.empty(len(pairs), dtype=np.float64)
+    if not estimated.all():
+        series = _series(texts)
+        table_bytes = max(memory_bytes, _LEAST_TABLE_BYTES)
+        exact = pairs[~estimated]
+        found[~estimated] = jaccard_similarities(series, series, exact, scheme, table_bytes=table_bytes)
+    places = np.flatnonzero(estimated)
+    step = max(memory_bytes // (4 * scheme.signature_bytes), 1)
+    for start in range(0, len(places), step):
+        some = places[start : start + step]
+        found[some] = _estimates(texts, are_signatures | (text is None), pairs[some], scheme)
+    return found
+
+
+def _estimates(texts: Any, are_signatures: Any, pairs: Any, scheme: Scheme) -> npt.NDArray[np.float64]:
+    wanted, which = np.unique(pairs, return_inverse=True)
+    which = which.reshape(-1, 2)
+    hashes = np.empty((len(wanted), scheme.num_hashes), dtype=word_dtype(scheme))
+    stored = np.flatnonzero(are_signatures[wanted])
+    if len(stored):
+        values = texts.take(pa.array(wanted[stored])).buffers()[2]
+        rows = np.frombuffer(values, dtype=np.uint8).reshape(len(stored), -1)
+        hashes[stored] = read_values(rows, scheme, "what was stored").signatures[:, : scheme.num_hashes]
+    plain = np.flatnonzero(~are_signatures[wanted])
+    if len(plain):
+        hashes[plain] = minhash_signatures(_series(texts.take(pa.array(wanted[plain]))), scheme)
+    return similarity_estimates(hashes[which[:, 0]], hashes[which[:, 1]])
+
+
+def _series(texts: Any) -> Any:
+    dtype: Any = pd.StringDtype("pyarrow")
+    return pd.Series(dtype.__from_arrow__(texts.view(pa.large_string())))
+
 
 EDGE_WORDS = 3
 """Words of an edge: address of a row, address of another, bits of their similarity (a float64; NaN while unknown)."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import merge_row_bytes, merge_slices
-from curator_df.core.files.slice_file import open_slices, part_of_slice
+from curator_df.core.files.slice_file import open_slices, part_of_slice, rows_of_slices
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
 from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.program import Program, Step
@@ -32,7 +32,7 @@ from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.events import Exchanged
 from curator_df.core.runner.passes import PassRunner, first_pass, mended
 from curator_df.dedup.near.grouping import group_rows
-from curator_df.dedup.near.passes import NearPasses
+from curator_df.dedup.near.keys import NearKeySink
 from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
 from curator_df.dedup.near.tasks import (
     SIMILARITY_BINS,
@@ -42,10 +42,59 @@ from curator_df.dedup.near.tasks import (
     run_pairs,
     run_verify,
 )
+from curator_df.dedup.near.text_sink import TextSink
 from curator_df.exchange.dropped_rows import Found
 from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.exchange_plan import MOST_REDUCERS, ExchangePlan, choose_reducers, project_exchange
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
+
+
+class NearPasses:
+    """Passes of one deferred near-duplicate removal."""
+
+    def __init__(
+        self, runner: PassRunner, before: Program, name: str, pending: NearSettings, groups: RangeGroups
+    ) -> None:
+        self.runner, self.before, self.name, self.pending, self.groups = runner, before, name, pending, groups
+        self._ranges = len(runner.ranges)
+
+    def take_keys(self, journal: Journal, exchange: Exchange, *, are_compared: bool) -> list[dict[str, Any]]:
+        """Write the keys of all rows and kept signatures; return the results of the ranges.
+
+        When all of them have been compared, the keys are deleted and no longer needed.
+        """
+        home, gone = journal.folder, "keys" if are_compared else None
+        sink = NearKeySink(exchange, self.pending)
+        title = f"{self.name}: signatures"
+        args = (journal, title, self.before, self.pending.columns, sink, self.runner.ranges)
+        taken = self.runner.run_pass(*args, gone=gone)
+        if (against := self.pending.against) is None:
+            return taken
+        kept = self.pending.for_kept
+        sink = NearKeySink(exchange, kept, self._ranges, against.first_address)
+        with Journal(home.below("against")) as other:
+            title = f"{self.name}: kept signatures"
+            args = (other, title, against.program, kept.columns, sink, against.ranges)
+            return taken + self.runner.run_pass(*args, home=home, gone=gone)
+
+    def fetch_texts(self, home: Folder, pairs: tuple[FileRecord, ...]) -> list[dict[str, Any]]:
+        """Write the texts of all rows that have an edge, and the kept signatures that have one."""
+        wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(home, file)], dtype=np.bool_)
+        into = dataclasses.replace(home, is_durable=False)
+        sink = TextSink(into, self.groups, pairs, pending=self.pending)
+        with Journal(home.below("fetch")) as journal:
+            title = f"{self.name}: texts"
+            args = (journal, title, self.before, self.pending.text_columns, sink, self.runner.ranges)
+            fetched = self.runner.run_pass(*args, home=home, only=wanted[: self._ranges])
+        if (against := self.pending.against) is None:
+            return fetched
+        kept = self.pending.for_kept
+        sink = TextSink(into, self.groups, pairs, self._ranges, against.first_address, pending=kept)
+        with Journal(home.below("fetch-against")) as journal:
+            title = f"{self.name}: kept signatures of candidates"
+            args = (journal, title, against.program, kept.text_columns, sink, against.ranges)
+            return fetched + self.runner.run_pass(*args, home=home, only=wanted[self._ranges :])
+
 
 KEY_WORDS = 3
 """Words of a key row: bucket, content and address."""

@@ -9,42 +9,223 @@ later stage reads them.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import merge_slices
-from curator_df.core.files.slice_file import open_slices, part_of_slice
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
+from curator_df.core.files.row_sort import RowSorter, merge_slices
+from curator_df.core.files.slice_file import SliceWriter, open_slices, part_of_slice
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors, split_files
+from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.core.ranges.journal import Journal
+from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import Range, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.events import Exchanged
 from curator_df.core.runner.passes import PassRunner, first_pass, mended
 from curator_df.core.sizes import show_size
-from curator_df.dedup.vectors.compare import run_collect, run_compare
-from curator_df.dedup.vectors.settings import FIRST_NOT_FINITE, UNUSABLE, VectorSettings, require_room, sample_rows
-from curator_df.dedup.vectors.sink import VectorSink
+from curator_df.core.tasks.task import Attempt, run_guarded
+from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD, ClusterRows, member_words
+from curator_df.dedup.vectors.settings import (
+    FIRST_NOT_FINITE,
+    NOT_FINITE,
+    UNUSABLE,
+    VECTOR_HEAD,
+    VECTOR_WRITER_FACTOR,
+    VectorSettings,
+    require_room,
+    sample_rows,
+)
 from curator_df.dedup.vectors.tasks import (
     CLUSTER_HEAD,
     VectorJob,
     cluster_bounds,
+    load_vector_job,
     run_assign,
     run_fit,
     run_sample,
 )
+from curator_df.dedup.vectors.vector_math import to_words
 from curator_df.errors import DiskFullError, ParameterError
 from curator_df.exchange.dropped_rows import MATCH_WORDS, Found
-from curator_df.exchange.exchange import Exchange
+from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds, ranks
 from curator_df.exchange.exchange_plan import choose_reducers, smaller_part
+from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
+
+_HALF = np.uint64(32)
+
+
+def run_compare(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Compare the rows of some clusters; write those that are in a group."""
+
+    def work(manifest: Manifest) -> None:
+        job = load_vector_job(job_bytes)
+        memory_bytes = attempt.exclusive_bytes or attempt.block_bytes
+        slices = open_slices(job.folder, job.files, attempt.piece.number)
+        sorter = RowSorter(
+            job.folder,
+            f"compared/part-{attempt.piece.number:06d}.slices",
+            words=member_words(job.pending),
+            bounds=job.groups.bounds,
+            memory_bytes=memory_bytes // 8,
+        )
+        largest = clusters = spilled = 0
+        try:
+            with ClusterRows(job.pending, memory_bytes // 4) as cluster:
+                for rows in _by_cluster(merge_slices(slices, memory_bytes=memory_bytes // 8)):
+                    if rows is not None:
+                        cluster.append(rows)
+                        continue
+                    for members in cluster.members(memory_bytes // 8):
+                        sorter.append(members)
+                    largest, clusters = max(largest, cluster.rows), clusters + 1
+                    spilled += cluster.spilled_bytes
+                    manifest.rows_read += cluster.rows
+                    cluster.clear()
+            manifest.files = [sorter.commit()]
+        finally:
+            sorter.discard()
+        manifest.summary = {
+            "spilled_bytes": spilled + sorter.spilled_bytes,
+            "largest_cluster": largest,
+            "clusters": clusters,
+        }
+
+    return run_guarded(attempt, work)
+
+
+def run_collect(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Write the members in a group of ranges in order, and for each ``eps`` the rows to drop."""
+
+    def work(manifest: Manifest) -> None:
+        job = load_vector_job(job_bytes)
+        number, several = attempt.piece.number, len(job.pending.eps)
+        slices = open_slices(job.folder, job.files, number)
+        # If a group is one range, a file has a slice for every range, as `read_drops` expects.
+        ranges = job.groups.range_bounds(number) if job.groups.per_group > 1 else drop_bounds(job.groups.starts)
+        groups, going = np.zeros(several, dtype=np.int64), np.zeros(several, dtype=np.int64)
+        names = [f"members/part-{number:06d}.slices"]
+        names += [f"drops/{place:03d}/part-{number:06d}.slices" for place in range(several)]
+        with disk_errors(job.folder), contextlib.ExitStack() as stack:
+            files = [stack.enter_context(job.folder.create(name)) for name in names]
+            first = np.zeros(1, dtype=np.uint64)
+            members = SliceWriter(files[0], member_words(job.pending), first)
+            writers = [SliceWriter(file, DROP_WORDS, ranges) for file in files[1:]]
+            rows_written = 0
+            for rows in merge_slices(slices, memory_bytes=attempt.block_bytes // 4):
+                members.append(rows)
+                rows_written += len(rows)
+                for place, writer in enumerate(writers):
+                    roots, sizes = rows[:, MEMBER_HEAD + 2 * place], rows[:, MEMBER_HEAD + 2 * place + 1]
+                    goes = roots != rows[:, 0]
+                    groups[place] += int(((sizes > 1) & ~goes).sum())
+                    going[place] += int(goes.sum())
+                    writer.append(np.column_stack([rows[goes, 0], roots[goes]]))
+            for writer in (members, *writers):
+                writer.finish()
+            counts = [rows_written, *going.tolist()]
+            manifest.files = [file.commit(count) for file, count in zip(files, counts, strict=True)]
+        manifest.summary = {f"groups_{place}": int(count) for place, count in enumerate(groups)}
+        manifest.summary |= {f"going_{place}": int(count) for place, count in enumerate(going)}
+
+    return run_guarded(attempt, work)
+
+
+def _by_cluster(pieces: Iterator[Rows]) -> Iterator[Rows | None]:
+    """Yield the rows of one cluster after another, and None at the end of each."""
+    cluster = -1
+    for rows in pieces:
+        numbers = (rows[:, 0] >> _HALF).astype(np.int64)
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(rows)]
+        for start, stop in itertools.pairwise(cuts):
+            if cluster not in (-1, int(numbers[start])):
+                yield None
+            cluster = int(numbers[start])
+            yield rows[start:stop]
+    if cluster >= 0:
+        yield None
+
+
+ROWS_AT_A_TIME = 2048
+"""Number of rows of a block whose vectors are copied together."""
+
+
+@dataclass(frozen=True)
+class VectorSink(StageSink):
+    """Sink of the first pass: a file of vectors for each range."""
+
+    folder: Folder
+    """Folder of the files."""
+    pending: VectorSettings
+    """Deferred operation, which takes the vectors from a block."""
+    writer_factor: float = VECTOR_WRITER_FACTOR
+    """Peak extra memory as a multiple of the block's bytes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the settings that determine the content."""
+        return fingerprint(self.pending)
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeVectors:  # noqa: ARG002 - the face of a sink
+        """Create the file of a range."""
+        return _RangeVectors(self, number)
+
+
+class _RangeVectors:
+    def __init__(self, sink: VectorSink, number: int) -> None:
+        self._pending = sink.pending
+        self._file = NewFile(sink.folder, f"vectors/part-{number:06d}.slices")
+        self._writer = SliceWriter(self._file, VECTOR_HEAD + sink.pending.words, np.zeros(1, dtype=np.uint64))
+        self._checksum = self._rows = self._vectors = 0
+        self._unusable = dict.fromkeys(UNUSABLE, 0)
+        self._first_not_finite: int | None = None
+
+    def append(self, block: Any) -> None:
+        for start in range(0, len(block), ROWS_AT_A_TIME):
+            self._append(block.iloc[start : start + ROWS_AT_A_TIME])
+
+    def _append(self, block: Any) -> None:
+        pending, addresses = self._pending, block.index.to_numpy()
+        self._checksum = (self._checksum + key_checksum(pending.of(block).hashes, addresses)) & CHECKSUM_MASK
+        taken = pending.take(block, **pending.parameters)
+        rows = np.zeros((len(taken.vectors), VECTOR_HEAD + pending.words), dtype=np.uint64)
+        rows[:, 0] = addresses[taken.valid].view(np.uint64)
+        if pending.ranking is not None and taken.values is not None:
+            rows[:, 1] = ranks(taken.values, pending.ranking, taken.missing)[taken.valid]
+        rows[:, VECTOR_HEAD:] = to_words(taken.vectors)
+        self._writer.append(rows)
+        self._rows += len(block)
+        self._vectors += len(rows)
+        for cause, found in taken.unusable.items():
+            self._unusable[cause] += int(found.sum())
+            if cause == NOT_FINITE and self._first_not_finite is None and found.any():
+                self._first_not_finite = int(addresses[found.argmax()])
+
+    def commit(self) -> list[FileRecord]:
+        self._writer.finish()
+        return [self._file.commit(self._vectors)]
+
+    def discard(self) -> None:
+        self._file.discard()
+
+    @property
+    def summary(self) -> dict[str, int]:
+        first = {} if self._first_not_finite is None else {FIRST_NOT_FINITE: self._first_not_finite}
+        return {"key_checksum": self._checksum, "vectors": self._vectors, **self._unusable, **first}
+
 
 CHOSEN = f"{JOURNAL_FOLDER}/clusters.json"
 MORE_IN_SAMPLE = 1.3

@@ -15,23 +15,23 @@ from curator_df.errors import ParameterError
 START_SECONDS = 3.0
 """Seconds of CPU until a process that compiles has imported numba and compiled its first lines."""
 COMPILE_SECONDS: Mapping[str, float] = {
-    "metrics.c4.c4_copy.copy_c4_lines": 2.8,
-    "metrics.c4.c4_pass.count_c4_of_span": 3.7,
+    "metrics.c4.c4_texts.copy_c4_lines": 2.8,
+    "metrics.c4.c4_lines.count_c4_of_span": 3.7,
     "metrics.nemo.character_counts.count_characters_of_span": 2.1,
-    "edits.clean_copy.copy_cleaned": 0.8,
-    "metrics.source.comment_scan.count_comments_of_span": 0.7,
+    "edits.clean_texts.copy_cleaned": 0.8,
+    "metrics.source.comments.count_comments_of_span": 0.7,
     "edits.cut_copy.copy_slices": 1.2,
     "edits.cut_copy.copy_without_boilerplate": 0.7,
     "edits.cut_copy.copy_without_lines": 1.2,
     "edits.cut_copy.copy_without_quotation_marks": 0.6,
-    "metrics.dclm.dclm_pass.count_dclm_of_span": 4.6,
-    "metrics.ngrams.gram_pass.count_grams_of_span": 7.5,
+    "metrics.dclm.dclm_counts.count_dclm_of_span": 4.6,
+    "metrics.ngrams.gram_counts.count_grams_of_span": 7.5,
     "text.json_texts.take_texts": 1.2,
-    "metrics.lines.line_pass.count_lines_of_span": 1.4,
+    "metrics.lines.line_counts.count_lines_of_span": 1.4,
     "metrics.words.listed_words.count_listed_words_of_span": 1.1,
-    "edits.markdown_copy.copy_without_markdown": 1.6,
-    "minhash.bands.hash_bands_32": 0.1,
-    "minhash.bands.hash_bands_64": 0.1,
+    "edits.cut_texts.copy_without_markdown": 1.6,
+    "minhash.signatures.hash_bands_32": 0.1,
+    "minhash.signatures.hash_bands_64": 0.1,
     "minhash.sketch.sketch_characters_32": 2.0,
     "minhash.sketch.sketch_characters_64": 1.6,
     "minhash.sketch.sketch_normalized_32": 2.2,
@@ -46,40 +46,40 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "edits.ngram_match.find_rows": 0.3,
     "edits.ngram_match.keep_pieces": 0.4,
     "edits.ngram_match.put_ngrams": 1.8,
-    "edits.part_bytes.copy_without_parts": 0.7,
-    "edits.part_bytes.find_parts": 0.3,
+    "edits.text_parts.copy_without_parts": 0.7,
+    "edits.text_parts.find_parts": 0.3,
     "pii.scan.next_suspect": 1.6,
-    "metrics.ngrams.repeat_pass.count_repeats_of_span": 4.0,
-    "rows.row_copy.copy_rows": 0.4,
+    "metrics.ngrams.gram_repeats.count_repeats_of_span": 4.0,
+    "rows.keep_rows.copy_rows": 0.4,
     "rows.segment_copy.begin_pieces": 0.2,
     "rows.segment_copy.copy_pieces": 0.3,
     "rows.segment_copy.find_segments": 0.3,
     "rows.segment_copy.join_rows": 0.4,
-    "metrics.lines.sentence_pass.count_sentences_of_span": 0.3,
+    "metrics.lines.sentences.count_sentences_of_span": 0.3,
     "minhash.shingle_sets.similarities_of_characters": 1.5,
     "minhash.shingle_sets.similarities_of_normalized": 1.6,
     "minhash.shingle_sets.similarities_of_words": 1.3,
-    "metrics.source.source_pass.count_source_of_span": 0.3,
+    "metrics.source.source_metrics.count_source_of_span": 0.3,
     "english_tokens.token_pass.split_span": 8.7,
     "english_tokens.sentence_ends.count_sentences_of_lines": 0.4,
-    "edits.unicode_scan.next_suspect": 1.2,
-    "minhash.union_find.join_edges": 0.2,
-    "minhash.union_find.name_roots": 0.1,
-    "metrics.nemo.web_pass.count_web_of_span": 1.5,
-    "metrics.words.word_pass.count_words_of_span": 1.2,
+    "edits.unicode_repair.next_suspect": 1.2,
+    "minhash.components.join_edges": 0.2,
+    "minhash.components.name_roots": 0.1,
+    "metrics.nemo.nemo_line_counts.count_web_of_span": 1.5,
+    "metrics.words.word_counts.count_words_of_span": 1.2,
 }
 """Every kernel that Python calls, and the seconds of CPU that it took to compile after others of the same process (measured by
 ``benchmarks/first_minutes.py``)."""
 
-EVERY_RUN = ("rows.row_copy.copy_rows",)
+EVERY_RUN = ("rows.keep_rows.copy_rows",)
 """Any step may leave out rows."""
 JSON_LINES = ("text.json_texts.take_texts",)
-UNICODE = ("edits.unicode_scan.next_suspect",)
+UNICODE = ("edits.unicode_repair.next_suspect",)
 CONTENT = ("text.murmur_hash.hash_texts",)
 NORMALIZED_CONTENT = ("text.murmur_hash.hash_normalized",)
-PARTS = ("edits.part_bytes.find_parts", "edits.part_bytes.copy_without_parts")
-CLEANING = ("edits.clean_copy.copy_cleaned",)
-COMMENTS = ("metrics.source.comment_scan.count_comments_of_span",)
+PARTS = ("edits.text_parts.find_parts", "edits.text_parts.copy_without_parts")
+CLEANING = ("edits.clean_texts.copy_cleaned",)
+COMMENTS = ("metrics.source.comments.count_comments_of_span",)
 CONTAMINATION = tuple(
     f"edits.ngram_match.{name}"
     for name in ("put_ngrams", "find_rows", "find_regions", "keep_pieces", "count_characters")
@@ -88,25 +88,25 @@ QUOTATION_MARKS = ("edits.cut_copy.copy_without_quotation_marks",)
 BOILERPLATE = ("edits.cut_copy.copy_without_boilerplate",)
 LISTED_LINES = ("text.murmur_windows.murmur_64", "edits.cut_copy.copy_without_lines")
 SLICES = ("edits.cut_copy.copy_slices",)
-MARKDOWN = ("edits.markdown_copy.copy_without_markdown",)
-C4_LINES = ("metrics.c4.c4_copy.copy_c4_lines",)
+MARKDOWN = ("edits.cut_texts.copy_without_markdown",)
+C4_LINES = ("metrics.c4.c4_texts.copy_c4_lines",)
 PERSONAL_DATA = ("pii.scan.next_suspect",)
 SPLITTING = ("rows.segment_copy.find_segments", "rows.segment_copy.copy_pieces")
 JOINING = ("rows.segment_copy.begin_pieces", "rows.segment_copy.join_rows", *CONTENT)
-WORDS = ("metrics.words.word_pass.count_words_of_span",)
-LINES = ("metrics.lines.line_pass.count_lines_of_span",)
-GRAMS = ("metrics.ngrams.gram_pass.count_grams_of_span",)
+WORDS = ("metrics.words.word_counts.count_words_of_span",)
+LINES = ("metrics.lines.line_counts.count_lines_of_span",)
+GRAMS = ("metrics.ngrams.gram_counts.count_grams_of_span",)
 CHARACTERS = ("metrics.nemo.character_counts.count_characters_of_span",)
-WEB = ("metrics.nemo.web_pass.count_web_of_span",)
-REPEATS = ("metrics.ngrams.repeat_pass.count_repeats_of_span",)
-SENTENCES = ("metrics.lines.sentence_pass.count_sentences_of_span",)
-SOURCE = ("metrics.source.source_pass.count_source_of_span",)
+WEB = ("metrics.nemo.nemo_line_counts.count_web_of_span",)
+REPEATS = ("metrics.ngrams.gram_repeats.count_repeats_of_span",)
+SENTENCES = ("metrics.lines.sentences.count_sentences_of_span",)
+SOURCE = ("metrics.source.source_metrics.count_source_of_span",)
 LISTED_WORDS = ("metrics.words.listed_words.count_listed_words_of_span",)
 TOKENS = ("english_tokens.token_pass.split_span",)
 TOKEN_SENTENCES = ("english_tokens.sentence_ends.count_sentences_of_lines",)
-DCLM = ("metrics.dclm.dclm_pass.count_dclm_of_span",)
-C4 = ("metrics.c4.c4_pass.count_c4_of_span",)
-COMPONENTS = ("minhash.union_find.join_edges", "minhash.union_find.name_roots")
+DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
+C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
+COMPONENTS = ("minhash.components.join_edges", "minhash.components.name_roots")
 
 
 Unit = Literal["characters", "normalized", "words"]
@@ -116,7 +116,7 @@ Unit = Literal["characters", "normalized", "words"]
 def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
     """Return the kernels that compute MinHash signatures of this many bits, and the hashes of their bands."""
     bits = 64 if use_64_bit_hash else 32
-    return f"minhash.sketch.sketch_{unit}_{bits}", f"minhash.bands.hash_bands_{bits}", *CONTENT
+    return f"minhash.sketch.sketch_{unit}_{bits}", f"minhash.signatures.hash_bands_{bits}", *CONTENT
 
 
 def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:

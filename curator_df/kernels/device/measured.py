@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator"
 """Text metrics of a column on a device: bit for bit those of `measure.measure`, by the same per-text functions.
 
 Rows are measured in spans of `SPAN_ROWS`, so that counts never add up over a block. Texts are not copied. Numbers for
@@ -11,17 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numba import cuda
 
-from curator_df.kernels.device.counts import (
-    characters_kernel,
-    count_kernel,
-    dclm_kernel,
-    listed_words_kernel,
-    quotient_kernel,
-    sentences_kernel,
-    source_kernel,
-    words_kernel,
-)
 from curator_df.kernels.device.grams import count_grams_into
 from curator_df.kernels.device.launch import allocate, one_by_one, to_device
 from curator_df.kernels.device.support import GROUPS, WHOLE_ROOM, Room, columns_of
@@ -43,10 +36,109 @@ from curator_df.kernels.metrics.counts import (
     WORD_COUNTS,
     WORD_FEATURES,
 )
+from curator_df.kernels.metrics.dclm.dclm_counts import count_dclm_text
+from curator_df.kernels.metrics.lines.sentences import text_sentence_count
 from curator_df.kernels.metrics.nemo.character_classes import character_byte_classes, character_classes
-from curator_df.kernels.metrics.words.listed_words import word_list
+from curator_df.kernels.metrics.nemo.character_counts import count_characters
+from curator_df.kernels.metrics.source.source_metrics import count_source
+from curator_df.kernels.metrics.words.listed_words import count_listed_words, longest_listed, word_list
+from curator_df.kernels.metrics.words.word_counts import count_words
 from curator_df.kernels.text.code_points import CodePointTable, word_byte_classes, word_classes
 from curator_df.kernels.text.word_break import word_break_byte_classes, word_break_classes
+
+
+@cuda.jit
+def words_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count `WORD_COUNTS`."""
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        count_words(data, start, stop, byte_classes, page_of, pages, features, counts[row])
+
+
+@cuda.jit
+def listed_words_kernel(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    listed: Any,
+    listed_offsets: Any,
+    slots: Any,
+    seen: Any,
+    column: int,
+    counts: Any,
+) -> None:
+    """Count the words of a list into a column; ``seen``: a row for each thread, a number for each word of the list."""
+    classes, words = (byte_classes, page_of, pages), (listed, listed_offsets, slots)
+    longest, stamps = longest_listed(listed_offsets), seen[cuda.grid(1)]
+    for number in range(len(stamps)):
+        stamps[number] = -1
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        counts[row, column] = count_listed_words(data, start, stop, classes, words, longest, stamps, row)
+
+
+@cuda.jit
+def characters_kernel(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, tallies: Any, counts: Any
+) -> None:
+    """Count `CHARACTER_COUNTS`; ``tallies``: a row of `LONGEST_COUNTED_WORD` + 1 for each thread."""
+    classes = (byte_classes, page_of, pages)
+    tally = tallies[cuda.grid(1)]
+    for length in range(len(tally)):
+        tally[length] = 0
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        columns = counts[row]
+        for column in range(len(columns)):
+            columns[column] = 0
+        count_characters(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes, tally, columns)
+
+
+@cuda.jit
+def dclm_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+    """Count `DCLM_TEXT_COUNTS`. The classes are those of `word_break`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        count_dclm_text(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes, counts[row])
+
+
+@cuda.jit
+def source_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+    """Count `SOURCE_COUNTS`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        count_source(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes, counts[row])
+
+
+@cuda.jit
+def sentences_kernel(data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, counts: Any) -> None:
+    """Count `SENTENCE_COUNTS`."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(cuda.grid(1), len(counts), cuda.gridsize(1)):
+        counts[row, 0] = text_sentence_count(data, np.int64(offsets[row]), np.int64(offsets[row + 1]), classes)
+
+
+@cuda.jit
+def count_kernel(counts: Any, column: int, values: Any) -> None:
+    """Copy a column of counts."""
+    for row in range(cuda.grid(1), len(values), cuda.gridsize(1)):
+        values[row] = counts[row, column]
+
+
+@cuda.jit
+def quotient_kernel(
+    numerators: Any, numerator: int, denominators: Any, denominator: int, undefined: float, values: Any
+) -> None:
+    """Divide a column of counts by another, which may be of another group; ``undefined`` if that is 0."""
+    for row in range(cuda.grid(1), len(values), cuda.gridsize(1)):
+        if denominators[row, denominator] > 0:
+            values[row] = numerators[row, numerator] / denominators[row, denominator]
+        else:
+            values[row] = undefined
+
 
 _STOP_WORDS = WORD_COUNTS.index("stop_words")
 
@@ -79,7 +171,7 @@ def text_metrics(
     Notes
     -----
     Memory of the device: the result, 8 bytes a row and metric; up to 71 MB of counts; for metrics of characters 16 KB for each
-    thread, at most 268 MB, and for stop words other than `counts.STOP_WORDS` 4 bytes for each of them. Then for each group of
+    thread, at most 268 MB, and for stop words other than `STOP_WORDS` 4 bytes for each of them. Then for each group of
     lines, n-grams or C4's lines tables of at most 268 MB, or for the longest text `device_support.TABLE_FACTORS` times its bytes.
     """
     features = features_of(metrics)

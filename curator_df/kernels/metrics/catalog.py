@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from curator_df.core.extras import require_package
 from curator_df.errors import ParameterError
-from curator_df.kernels.metrics.column_metrics import COLUMN_METRICS
 from curator_df.kernels.metrics.counts import (
     C4_FEATURES,
     COUNT_DCLM_REPEATS,
@@ -38,9 +37,103 @@ from curator_df.kernels.metrics.metric import Metric
 from curator_df.kernels.metrics.nemo.dolma_metrics import DOLMA_METRICS
 from curator_df.kernels.metrics.nemo.nemo_metrics import NEMO_METRICS
 from curator_df.kernels.metrics.ngrams.repetition_metrics import REPETITION_METRICS
-from curator_df.kernels.metrics.size_metrics import SIZE_METRICS
 from curator_df.kernels.metrics.source.source_metrics import SOURCE_METRICS
 from curator_df.kernels.metrics.words.word_metrics import WORD_METRICS
+
+_FILTERS = "nemo_curator 0.9.0, filters"
+_OPERATOR = "add_token_count"
+
+COLUMN_METRICS = (
+    Metric(
+        "token_count",
+        "Int64",
+        "",
+        None,
+        "Number of tokens, as counted by `add_token_count`.",
+        f"{_FILTERS}/heuristic_filter.py, TokenCountFilter",
+        "0 for an empty text, or the number of special tokens if they are counted",
+        operator=_OPERATOR,
+    ),
+    Metric(
+        "characters_per_token",
+        "Float64",
+        "",
+        None,
+        "Number of code points divided by the number of tokens, without special tokens.",
+        f"{_FILTERS}/code.py, TokenizerFertilityFilter",
+        "-1 for a text without tokens, as in NeMo",
+        operator=_OPERATOR,
+    ),
+    Metric(
+        "bytes_per_token",
+        "Float64",
+        "",
+        None,
+        "Number of UTF-8 bytes divided by the number of tokens, without special tokens.",
+        "variant of tokenizer_fertility on bytes, so that scripts can be compared",
+        "-1 for a text without tokens",
+        operator=_OPERATOR,
+    ),
+    Metric(
+        "comment_ratio",
+        "Float64",
+        "",
+        None,
+        "Fraction of the code points of source code that are in comments, as `add_comment_ratio` defines it for each language.",
+        f"{_FILTERS}/code.py, PythonCommentToCodeFilter and GeneralCommentToCodeFilter",
+        "0 for an empty text (NeMo divides by zero) and for Python that cannot be parsed; 9999 for an unterminated comment",
+        operator="add_comment_ratio",
+    ),
+    Metric(
+        "html_text_ratio",
+        "Float64",
+        "",
+        None,
+        "Fraction of the code points of an HTML page that are text, without scripts and styles, as in `add_html_text_ratio`.",
+        f"{_FILTERS}/code.py, HTMLBoilerplateFilter",
+        "0 for an empty page (NeMo divides by zero), for a page with too little text and for a page that cannot be parsed",
+        operator="add_html_text_ratio",
+    ),
+)
+
+
+SIZE_METRICS = (
+    Metric(
+        name="character_count",
+        dtype="Int64",
+        numerator="code_points",
+        denominator=None,
+        definition="Number of code points.",
+        source="Python's len",
+        edge_cases="0 for an empty text; a letter with a combining mark counts as two",
+    ),
+    Metric(
+        name="sentence_count",
+        dtype="Int64",
+        numerator="sentences",
+        denominator=None,
+        definition=(
+            "Number of sentences, which may span lines: by words between white space, or "
+            "with datatrove's words by its tokens."
+        ),
+        source="curator_df; with datatrove's words, datatrove 0.10.0, SpaCyTokenizer.sent_tokenize",
+        edge_cases=(
+            "0 for a text without words, at least 1 for any other; a heading without a final mark is part of the next "
+            "sentence; with ICU's words, sentences are counted by words between white space"
+        ),
+    ),
+    Metric(
+        name="paragraph_count",
+        dtype="Int64",
+        numerator="paragraphs",
+        denominator=None,
+        definition="Number of paragraphs. Paragraphs are separated by two or more line feeds, after white space is stripped "
+        "from the ends of the text.",
+        source="Rae et al. 2021 (Gopher), appendix A.1.1, as computed by datatrove 0.10.0, GopherRepetitionFilter",
+        edge_cases="1 for an empty text",
+    ),
+)
+
 
 Words = Literal["whitespace", "datatrove", "icu"]
 """Ways of splitting a text into words. ``whitespace``: as ``str.split`` does. ``datatrove``: the tokens of datatrove 0.10.0 for

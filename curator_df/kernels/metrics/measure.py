@@ -19,7 +19,7 @@ from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.english_tokens.spans import BATCH_BYTES, token_spans
-from curator_df.kernels.metrics.c4.c4_pass import count_c4_of_span
+from curator_df.kernels.metrics.c4.c4_lines import count_c4_of_span
 from curator_df.kernels.metrics.c4.c4_texts import token_sentences
 from curator_df.kernels.metrics.catalog import Words, features_of, metric_values, require_metrics, require_words
 from curator_df.kernels.metrics.counts import (
@@ -43,18 +43,18 @@ from curator_df.kernels.metrics.counts import (
     WEB_FEATURES,
     WORD_FEATURES,
 )
-from curator_df.kernels.metrics.dclm.dclm_pass import count_dclm_of_span
-from curator_df.kernels.metrics.lines.line_pass import count_lines_of_span
+from curator_df.kernels.metrics.dclm.dclm_counts import count_dclm_of_span
+from curator_df.kernels.metrics.lines.line_counts import count_lines_of_span
 from curator_df.kernels.metrics.lines.text_sentences import text_sentences
 from curator_df.kernels.metrics.nemo.character_classes import character_byte_classes, character_classes
 from curator_df.kernels.metrics.nemo.character_counts import count_characters_of_span
-from curator_df.kernels.metrics.nemo.web_pass import count_web_of_span
-from curator_df.kernels.metrics.ngrams.gram_pass import count_grams_of_span
-from curator_df.kernels.metrics.ngrams.repeat_pass import count_repeats_of_span
-from curator_df.kernels.metrics.source.source_pass import count_source_of_span
+from curator_df.kernels.metrics.nemo.nemo_line_counts import count_web_of_span
+from curator_df.kernels.metrics.ngrams.gram_counts import count_grams_of_span
+from curator_df.kernels.metrics.ngrams.gram_repeats import count_repeats_of_span
+from curator_df.kernels.metrics.source.source_metrics import count_source_of_span
 from curator_df.kernels.metrics.words.listed_words import count_listed_words_of_span, word_list
+from curator_df.kernels.metrics.words.word_counts import count_words_of_span
 from curator_df.kernels.metrics.words.word_metrics import TEXT_COUNTS
-from curator_df.kernels.metrics.words.word_pass import count_words_of_span
 from curator_df.kernels.text.buffers import TextSpan, read_only, text_spans
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
 from curator_df.kernels.text.word_break import word_break_byte_classes, word_break_classes

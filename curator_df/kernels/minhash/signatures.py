@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator"
 """MinHash signatures of texts and the hashes of their bands.
 
 The shingles of a text are all its n-grams of code points or words, each hashed with MurmurHash3. Each permutation
@@ -34,10 +36,34 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.errors import ParameterError
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.minhash import sketch as minhash_sketch
-from curator_df.kernels.minhash.bands import hash_bands_32, hash_bands_64
 from curator_df.kernels.minhash.scheme import Scheme, shingle_settings, shingle_unit
 from curator_df.kernels.text.buffers import TextSpan, text_spans
+from curator_df.kernels.text.murmur_hash import finished
+
+
+@helper
+def _hash_bands(signatures: Any, minhashes_per_band: int, hashes: Any) -> None:
+    for row in range(len(hashes)):
+        for band in range(hashes.shape[1]):
+            mixed = np.uint64(minhashes_per_band)
+            for number in range(band * minhashes_per_band, (band + 1) * minhashes_per_band):
+                mixed = finished(mixed ^ np.uint64(signatures[row, number]))
+            hashes[row, band] = mixed
+
+
+@kernel(types.void(types.uint32[:, ::1], types.int64, types.uint64[:, ::1]))
+def hash_bands_32(signatures: Any, minhashes_per_band: int, hashes: Any) -> None:
+    """Hash consecutive values of each signature into ``hashes``, shape (rows, bands)."""
+    _hash_bands(signatures, minhashes_per_band, hashes)
+
+
+@kernel(types.void(types.uint64[:, ::1], types.int64, types.uint64[:, ::1]))
+def hash_bands_64(signatures: Any, minhashes_per_band: int, hashes: Any) -> None:
+    """Hash signatures of 64 bits as `hash_bands_32` does."""
+    _hash_bands(signatures, minhashes_per_band, hashes)
+
 
 SPAN_ROWS = 512
 """Number of rows whose signatures are computed in each step: at 260 hashes of 32 bits, 0.5 MB of signatures."""

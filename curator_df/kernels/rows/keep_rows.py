@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator"
 """Select the rows of a block for which a mask is True, at the cost of exactly those rows.
 
 pandas and Arrow grow their buffers while they select rows: measured, up to twice the block. Here text is copied into
@@ -14,8 +16,35 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.kernels.rows.row_copy import copy_rows
+from curator_df.kernels.compiling.compiled import kernel, types
 from curator_df.kernels.text.buffers import array_spans, is_arrow_text, large_strings, text_chunks, text_series
+
+_SIGNATURE = types.void(
+    types.Array(types.uint8, 1, "C", readonly=True),
+    types.Array(types.int64, 1, "C", readonly=True),
+    types.Array(types.boolean, 1, "C", readonly=True),
+    types.uint8[::1],
+    types.int64[::1],
+)
+
+
+@kernel(_SIGNATURE)
+def copy_rows(data: Any, offsets: Any, keep: Any, copied: Any, copied_offsets: Any) -> None:
+    """Append the rows of a span for which ``keep`` is True to ``copied``.
+
+    ``copied_offsets`` has one more entry than rows are kept; its first is the start position in ``copied``.
+    """
+    row, number = 0, 0
+    while row < len(keep):
+        if not keep[row]:
+            row += 1
+            continue
+        first, at = row, copied_offsets[number]
+        while row < len(keep) and keep[row]:
+            number += 1
+            row += 1
+            copied_offsets[number] = at + offsets[row] - offsets[first]
+        copied[at : copied_offsets[number]] = data[offsets[first] : offsets[row]]
 
 
 def keep_rows(block: pd.DataFrame, keep: npt.NDArray[np.bool_]) -> pd.DataFrame:

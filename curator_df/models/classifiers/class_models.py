@@ -3,29 +3,260 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import mmap
 import os
+import struct
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
-from curator_df.core.arguments import path_of, require_mapping, strings_of
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curator_df.core.arguments import absolute, path_of, require_mapping, strings_of
 from curator_df.core.columns import require_text
+from curator_df.core.extras import require_package
+from curator_df.core.memory.process_cache import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources
-from curator_df.errors import ParameterError, outside_level
+from curator_df.errors import InputError, OperatorError, ParameterError, outside_level
+from curator_df.models.batches import BatchCounts, row_batches, run_batches
 from curator_df.models.callables import UserModel
 from curator_df.models.classifiers.catalogue import Classifier
 from curator_df.models.classifiers.class_scores import ClassScores, Meaning
-from curator_df.models.classifiers.local_models import (
-    FastTextClassifier,
-    Pipeline,
-    fasttext_classifier,
-    is_fasttext,
-    is_pipeline,
-    pipeline,
-)
+from curator_df.models.embeddings.k_means import LIBRARY_BYTES, require_sklearn
 from curator_df.models.model import Model
 from curator_df.models.text_model import TextModel, refuse_settings, text_model, user_model
 from curator_df.ops.host_only import require_host
+from curator_df.ops.language.language_blocks import LanguageModel, find_model, loaded
+from curator_df.ops.language.language_labels import LABEL
+
+MAX_CHARS = 10_000
+"""Default number of characters of a text that are read."""
+ROWS = 64
+"""Number of texts passed to a pipeline in each call."""
+PIPELINE_CALL_BYTES = 64_000_000
+"""Bytes of a call of a pipeline: texts, their tokens, and a row of features for each; assumed."""
+FASTTEXT_MAGIC = 793712314
+_HEAD = struct.Struct("<ii12id")
+_DICTIONARY = struct.Struct("<iiiqq")
+PICKLES = (".pkl", ".pickle", ".joblib")
+
+
+@dataclass(frozen=True)
+class FastTextClassifier:
+    """FastText model that assigns labels to texts."""
+
+    file: LanguageModel
+    """File of the model."""
+    labels: tuple[str, ...]
+    """Labels as in the file, without their prefix."""
+    max_chars: int
+    """Maximum number of characters of a text passed to the model."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that a process holds once."""
+        return self.file.held_bytes
+
+    @property
+    def call_bytes(self) -> int:
+        """Bytes that a call holds, for one text."""
+        return 8 * self.max_chars
+
+    def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
+        """Pass all non-null texts to the model, and a score for each label to ``keep``."""
+        model, counts = loaded(self.file), BatchCounts()
+        columns = {label: place for place, label in enumerate(self.labels)}
+        for places, window in _windows(texts, self.max_chars):
+            scores = np.zeros((len(places), len(columns)), dtype=np.float32)
+            for row, text in enumerate(window):
+                labels, found = model.predict(text.replace("\n", " "), k=len(columns))
+                for label, score in zip(labels, found, strict=True):
+                    scores[row, columns[label.removeprefix(LABEL)]] = min(float(score), 1.0)
+            keep(places, scores)
+            counts.documents += len(places)
+            counts.batches += 1
+        return counts
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Fitted scikit-learn pipeline that takes texts."""
+
+    operator: str
+    """Name of the operator, for errors."""
+    content: bytes = field(repr=False, metadata={"identity": False})
+    """Pickled object; empty for a pipeline in a file."""
+    path: str = field(metadata={"identity": False})
+    """Path of a skops file; empty for an object."""
+    digest: str
+    """Digest (BLAKE2b) of the object, or of the file."""
+    method: str
+    """Method that is called."""
+    labels: tuple[str, ...]
+    """Names of its classes; empty for a pipeline that returns a single score."""
+    max_chars: int
+    """Maximum number of characters of a text passed to the pipeline."""
+    size_bytes: int
+    """Size of the object or file."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that a process holds once: scikit-learn, and the object twice while it is loaded."""
+        return LIBRARY_BYTES + 4 * self.size_bytes
+
+    @property
+    def libraries(self) -> dict[str, int]:
+        """Part of these bytes that stays after the run, by library."""
+        return {"scikit-learn": LIBRARY_BYTES}
+
+    @property
+    def call_bytes(self) -> int:
+        """Bytes that a call holds."""
+        return PIPELINE_CALL_BYTES
+
+    def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
+        """Pass all non-null texts to the pipeline, and its numbers to ``keep``."""
+        made: Any = held(self.digest, lambda: cloudpickle.loads(self.content) if self.content else _load(self.path))
+        counts, places = BatchCounts(), np.flatnonzero(texts.is_valid().to_numpy())
+
+        def call(chosen: npt.NDArray[np.int64]) -> None:
+            these = places[chosen]
+            window = pc.utf8_slice_codeunits(texts.slice(these[0], these[-1] - these[0] + 1), 0, self.max_chars)
+            keep(these, self._numbers(made, window.drop_null().to_pylist()))
+
+        run_batches(
+            np.zeros(len(places), np.int64), held(("rows", self.digest), lambda: row_batches(ROWS)), call, counts
+        )
+        return counts
+
+    def _numbers(self, made: Any, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        width = max(len(self.labels), 1)
+        numbers = np.asarray(getattr(made, self.method)(texts), dtype=np.float32)
+        if numbers.ndim == 1:  # a decision between two classes, or a single score
+            numbers = np.stack([-numbers, numbers], axis=1) if width == 2 else numbers[:, None]
+        if numbers.shape != (len(texts), width):
+            raise OperatorError(
+                f"{self.operator}: {self.method} must return numbers of shape ({len(texts)}, {width}) for "
+                f"{len(texts)} texts; it returned the shape {numbers.shape}"
+            )
+        return numbers
+
+
+def is_pipeline(classifier: Any) -> bool:
+    """Return whether a classifier is a scikit-learn object, or a file of one."""
+    if isinstance(classifier, str | os.PathLike):
+        return os.fspath(classifier).endswith((".skops", *PICKLES))
+    return hasattr(classifier, "predict") and hasattr(classifier, "get_params")
+
+
+def is_fasttext(classifier: Any) -> bool:
+    """Return whether a classifier names a fastText file."""
+    return isinstance(classifier, str | os.PathLike) and os.fspath(classifier).endswith((".bin", ".ftz"))
+
+
+def fasttext_classifier(operator: str, path: str | os.PathLike[str], max_chars: int | None) -> FastTextClassifier:
+    """Find a model in a file and read its labels; it is not loaded.
+
+    Raises
+    ------
+    MissingExtraError
+        If fastText is not installed.
+    InputError
+        If the file does not exist, or is not a model with labels.
+    """
+    file = find_model(operator, path)
+    return FastTextClassifier(file, fasttext_labels(operator, file.path), max_chars or MAX_CHARS)
+
+
+def fasttext_labels(operator: str, path: str) -> tuple[str, ...]:
+    """Return the labels of a fastText model from the dictionary in its file."""
+    refused = InputError(f"{operator}: {path!r} is not a fastText model with labels")
+    with open(path, "rb") as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as content:
+        start = _HEAD.size
+        if len(content) < start + _DICTIONARY.size or _HEAD.unpack_from(content)[0] != FASTTEXT_MAGIC:
+            raise refused
+        entries, _, labels, _, _ = _DICTIONARY.unpack_from(content, start)
+        at, found = start + _DICTIONARY.size, []
+        for _ in range(entries):
+            end = content.find(b"\0", at)
+            if end < 0 or end + 10 > len(content):
+                raise refused
+            if content[end + 9]:  # 0 for a word, 1 for a label
+                found.append(content[at:end].decode("utf-8", "replace").removeprefix(LABEL))
+            at = end + 10
+    if len(found) != labels or not found:
+        raise refused
+    return tuple(found)
+
+
+def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
+    """Check a fitted pipeline, and pack it for workers.
+
+    Raises
+    ------
+    InputError
+        If the file does not exist, or skops does not trust its contents.
+    ParameterError
+        If it is a pickled file, is not fitted, or a library is missing.
+    """
+    require_sklearn(operator)
+    if isinstance(classifier, str | os.PathLike):
+        path = absolute(classifier)
+        if path.endswith(PICKLES):
+            raise ParameterError(
+                f"{operator}: {path!r} is a pickled file, and loading it would execute code in it. Load it yourself if you "
+                "trust it and pass the object, or save it with skops.io.dump as a file ending in .skops"
+            )
+        if not os.path.isfile(path):
+            raise InputError(f"{operator}: there is no file {path!r}")
+        made, content = _load(path), b""
+        packed = Path(path).read_bytes()
+    else:
+        made, path = classifier, ""
+        packed = content = cloudpickle.dumps(classifier)
+    if hasattr(made, "classes_") and not any(hasattr(made, name) for name in ("predict_proba", "decision_function")):
+        raise ParameterError(
+            f"{operator}: {type(made).__name__} returns a class without scores. Use a pipeline with predict_proba or "
+            "decision_function (VotingClassifier(voting='soft'), or CalibratedClassifierCV around it), or a function "
+            "that returns 1 for the class and 0 for the others, with labels="
+        )
+    method = next((name for name in ("predict_proba", "decision_function", "predict") if hasattr(made, name)), "")
+    labels = tuple(map(str, getattr(made, "classes_", ()))) if method != "predict" else ()
+    if not method or (method != "predict" and not labels):
+        raise ParameterError(f"{operator}: {type(made).__name__} has no classes. Fit it first")
+    digest = hashlib.blake2b(packed, digest_size=16).hexdigest()
+    return Pipeline(operator, content, path, digest, method, labels, max_chars or MAX_CHARS, len(packed))
+
+
+def _load(path: str) -> Any:
+    require_package(f"the pipeline {path!r}", "skops", "models")
+    skops: Any = importlib.import_module("skops.io")
+    try:
+        return skops.load(path)
+    except TypeError as exc:  # skops raises it for unknown types
+        raise InputError(
+            f"{path!r} was not loaded: {exc}. If you trust it, load it yourself and pass the object"
+        ) from exc
+
+
+def _windows(texts: pa.ChunkedArray, max_chars: int) -> Iterator[tuple[npt.NDArray[np.int64], Sequence[str]]]:
+    """Yield positions of texts and the truncated texts, without null, in batches."""
+    for start in range(0, len(texts), ROWS):
+        window = texts.slice(start, ROWS)
+        places = np.flatnonzero(window.is_valid().to_numpy()) + start
+        if len(places):
+            yield places, pc.utf8_slice_codeunits(window, 0, max_chars).drop_null().to_pylist()
+
 
 Classifies = str | os.PathLike[str] | Callable[[Sequence[str]], Any] | Classifier | Model
 """Values that the parameter ``classifier`` takes."""

@@ -12,31 +12,193 @@ import collections
 import contextlib
 import datetime as dt
 import email.utils
+import functools
 import hashlib
 import json
+import os
 import random
 import re
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.process_cache import is_outside_of_runs
-from curator_df.errors import OperatorError
-from curator_df.models.completion.counts import Tally
-from curator_df.models.completion.failures import (
-    CHECKED,
-    RESUME,
-    Failures,
-    GivenUpError,
-    NoAnswerError,
-    UnansweredError,
-)
-from curator_df.models.completion.key import key_in, without_key
+from curator_df.errors import OperatorError, ParameterError
+
+HIDDEN = "***"
+"""Replacement for a key in texts."""
+
+
+def key_in(variable: str) -> str:
+    """Return the key in an environment variable of this process, without the white space around it.
+
+    Raises
+    ------
+    ParameterError
+        If it is not set, is empty, or has characters that are not allowed in a header; the key is not shown.
+    """
+    told = f"add_completion: the environment variable {variable!r} (api_key_env=)"
+    if variable not in os.environ:
+        raise ParameterError(f"{told} is not set in this worker. Set it in the environment in which workers start")
+    key = os.environ[variable].strip()
+    if not key:
+        raise ParameterError(
+            f"{told} is empty in this worker. Set it to the key in the environment in which workers start"
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ParameterError(
+            f"{told} has control or non-ASCII characters, which are not allowed in a header. Set it to only the key, in the "
+            "environment in which workers start"
+        )
+    return key
+
+
+def without_key(text: str, variable: str | None) -> str:
+    """Return a text with `HIDDEN` in place of the key, also if the key is escaped like a Python or JSON string."""
+    raw = "" if variable is None else os.environ.get(variable, "")
+    written = set[str]()
+    for key in (raw, raw.strip()):
+        as_bytes = key.encode("utf-8", "surrogateescape")
+        written |= {key, repr(key)[1:-1], ascii(key)[1:-1], repr(as_bytes)[2:-1], json.dumps(key)[1:-1]}
+    for one in sorted(written - {""}, key=len, reverse=True):
+        text = text.replace(one, HIDDEN)
+    return text
+
+
+MOST_IN_A_ROW = 20
+"""Maximum number of consecutive failed requests in a process, each after all attempts."""
+MOST_REMEMBERED = 10_000
+"""Maximum number of failed requests that a process remembers."""
+RESUME = "run again with on_existing='resume', which keeps the answers so far"
+"""Advice for the time when the cause is fixed."""
+CHECKED = {
+    401: "the API key in the workers' environment (api_key_env=)",
+    402: "the credit of the account",
+    403: "the permissions of the API key in the workers' environment (api_key_env=)",
+    404: "base_url=, which ends before /chat/completions, and the names of the server's models (model=)",
+}
+"""Statuses that never concern a single row, with what to check."""
+
+
+class NoAnswerError(RuntimeError):
+    """Error of a server that refused a request, or did not answer it after all attempts."""
+
+    remedy = (
+        "Check that the server runs, and check the prompt of such a row. Then run again with on_existing='resume' (the "
+        "answers so far are kept)"
+    )
+    """Advice shown in place of that for a function that raises."""
+
+
+class UnansweredError(NoAnswerError):
+    """Error of a server that did not answer a request after all attempts."""
+
+
+class GivenUpError(NoAnswerError):
+    """Error of a request that is not retried, because another of its block failed."""
+
+
+class Failures:
+    """Failed requests of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said: dict[str, str] = {}
+        self._in_a_row = 0
+        self._is_refused = False
+        self._end: str | None = None
+
+    def check(self, name: str) -> None:
+        """Raise the earlier error of this request, or the error that ends the run."""
+        if self._end is not None:
+            raise OperatorError(self._end)
+        if (said := self._said.get(name)) is not None:  # the run is searching for the row on which a block fails
+            raise NoAnswerError(said)
+
+    def add(self, name: str, exc: NoAnswerError) -> None:
+        """Record a failed request; raise `OperatorError` if all of them fail."""
+        with self._lock:
+            while len(self._said) >= MOST_REMEMBERED:
+                del self._said[next(iter(self._said))]
+            self._said[name] = str(exc)
+            self._in_a_row += 1
+            self._is_refused = not isinstance(exc, UnansweredError)
+            if self._in_a_row < MOST_IN_A_ROW:
+                return
+            self.end(
+                f"add_completion: {self._in_a_row} consecutive requests failed, so the rows are not the cause. The last: {exc}. "
+                f"Check that the server runs, and base_url=, model= and options=; then {RESUME}. If the prompts are to blame, "
+                "for example because they are too long for the model, use a smaller max_chars=, or drop such rows first"
+            )
+
+    def end(self, said: str) -> NoReturn:
+        """Raise the error that ends the run, in all later requests too, because this one may have no waiting caller."""
+        self._end = self._end or said
+        raise OperatorError(self._end)
+
+    def answered(self, *, from_cache: bool = False) -> None:
+        """Record an answer. A cached one shows that the rows are refused, not that a server still answers."""
+        if self._is_refused or not from_cache:
+            with self._lock:
+                self._in_a_row = 0
+
+
+class WhenRead(Mapping[str, int]):
+    """Counters that are computed when they are first read."""
+
+    def __init__(self, make: Callable[[], dict[str, int]]) -> None:
+        self._make = make
+
+    @functools.cached_property
+    def _made(self) -> dict[str, int]:
+        return self._make()
+
+    def __getitem__(self, name: str) -> int:
+        """Return a counter."""
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the counters."""
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        """Return the number of counters."""
+        return len(self._made)
+
+
+class Tally:
+    """Counts that one thread has paid for and not yet reported; its blocks come one after the other."""
+
+    def __init__(self) -> None:
+        self._paid: Counter[str] = Counter()
+        self._paid_before = self._cached = 0
+
+    def begin(self) -> None:
+        """Begin a block, or a part of a failed one."""
+        self._paid_before, self._cached = self._paid["requests"] - self._paid["retries"], 0
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add the counts of one answer."""
+        self._cached += counts.get("cached", 0)
+        self._paid.update({name: number for name, number in counts.items() if name != "cached"})
+
+    def counters(self) -> Mapping[str, int]:
+        """Return the counters of the block; reading them reports what was paid until then."""
+        cached = max(self._cached - self._paid_before, 0)  # the others are in the cache because the block failed
+        return WhenRead(lambda: self._taken(cached))
+
+    def _taken(self, cached: int) -> dict[str, int]:
+        paid, self._paid = self._paid, Counter()
+        # Names like those of other models, for the table of models and for watchers.
+        documents, tokens = paid["requests"] - paid["retries"], paid["prompt_tokens"] + paid["completion_tokens"]
+        return {"requests": 0, "retries": 0, **paid, "cached": cached, "documents": documents, "tokens": tokens}
+
 
 FIRST_WAIT_SECONDS = 0.5
 MOST_WAIT_SECONDS = 60.0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import dask.dataframe as dd
@@ -17,10 +18,10 @@ import pyarrow as pa
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.errors import OperatorError, ParameterError
+from curator_df.errors import CorruptFileError, OperatorError, ParameterError
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.models.callables import UserModel
-from curator_df.models.embeddings.pooling import pooling_of
+from curator_df.models.files import AGAIN, ModelFiles, download, read_json, read_object
 from curator_df.models.inference import run_model
 from curator_df.models.model import Model, require_count
 from curator_df.models.text_model import (
@@ -30,6 +31,51 @@ from curator_df.models.text_model import (
     user_model,
 )
 from curator_df.ops.host_only import require_host
+
+CONFIG = "1_Pooling/config.json"
+MODULES = "modules.json"
+APPLIED = frozenset({"Transformer", "Pooling", "Normalize"})
+"""Modules that `add_embedding` applies; its user decides whether vectors are normalized to length 1."""
+_MODE = "pooling_mode"
+
+
+def pooling_of(operator: str, files: ModelFiles) -> Literal["mean", "cls"]:
+    """Return the pooling with which a model was trained, or the mean if it is not specified.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither the mean nor the first token, or layers follow it.
+    """
+    folder = Path(files.local_folder())
+    if files.revision is not None and not Path(folder, CONFIG).is_file():
+        folder = Path(download(files.name, files.revision, [CONFIG, MODULES]))
+    modules: Any = read_json(folder / MODULES) if (folder / MODULES).is_file() else []
+    if not isinstance(modules, list) or not all(isinstance(module, dict) and "type" in module for module in modules):
+        raise CorruptFileError(f"{folder / MODULES} must hold a list of modules with a type. {AGAIN}")
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    if beyond := [kind for kind in kinds if kind not in APPLIED]:
+        raise ParameterError(
+            f"{operator}: {files.name!r} has a layer {beyond[0]} after its pooling, which is not supported. Use "
+            "pooling='mean' or 'cls' for vectors without it, or pass a function"
+        )
+    if not (folder / CONFIG).is_file():
+        return "mean"
+    said = read_object(folder / CONFIG)
+    named = said.get(_MODE)  # newer releases have a name; older ones a flag for each
+    flags = [name.removeprefix(f"{_MODE}_") for name, is_so in said.items() if name.startswith(_MODE) and is_so is True]
+    match (
+        [named] if isinstance(named, str) else [flag.removesuffix("_tokens").removesuffix("_token") for flag in flags]
+    ):
+        case ["mean"]:
+            return "mean"
+        case ["cls"]:
+            return "cls"
+    raise ParameterError(
+        f"{operator}: {folder / CONFIG} specifies a pooling that is neither the mean of all tokens nor the first token. Use "
+        "pooling='mean' or 'cls' for one of these, or pass a function"
+    )
+
 
 Pooling = Literal["auto", "mean", "cls"]
 Precision = Literal["float32", "float16"]

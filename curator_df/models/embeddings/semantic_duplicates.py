@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any, Literal
 
 import dask.dataframe as dd
+import numpy as np
 
 from curator_df.core.arguments import require_number
 from curator_df.core.columns import choose, require_columns
@@ -18,7 +19,10 @@ from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.dedup.table.id_pass import GroupRows, Matches
+from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD
 from curator_df.dedup.vectors.settings import MOST_CLUSTERS
+from curator_df.dedup.vectors.stages import VectorFound
 from curator_df.dedup.vectors.vector_drop import VectorDrop
 from curator_df.errors import ParameterError
 from curator_df.models.embeddings.k_means import (
@@ -29,11 +33,30 @@ from curator_df.models.embeddings.k_means import (
     fit_centroids_on_gpu,
     require_k_means,
 )
-from curator_df.models.embeddings.semantic_table import SEMANTIC_TABLE
 from curator_df.models.embeddings.vector_blocks import absent, vector_type, vectors_of
 from curator_df.ops.duplicates.exact import Best, ranked_by, refuse_block
+from curator_df.ops.duplicates.group_table import MERGE_BYTES, GroupTable
 from curator_df.ops.duplicates.groups import find_groups, found_drops, require_same_parameters, require_same_table
 from curator_df.ops.host_only import require_host
+
+
+def semantic_matches(found: VectorFound, group: int) -> Matches:
+    """Yield the members of a group of input splits, by ``eps``; the kept row of a group has no match."""
+    for place, eps in enumerate(found.pending.eps):
+        survivor, size = MEMBER_HEAD + 2 * place, MEMBER_HEAD + 2 * place + 1
+        for rows in found.member_rows(group, memory_bytes=MERGE_BYTES):
+            inside = rows[rows[:, size] > 1]
+            if not len(inside):
+                continue
+            members = inside[:, [0, survivor, size]]
+            is_kept = members[:, 0] == members[:, 1]
+            matched = np.where(is_kept, members[:, 0], inside[:, 1])
+            cosines = np.where(is_kept, np.nan, inside[:, 2].copy().view(np.float64))
+            yield GroupRows(members, matched, cosines, eps)
+
+
+SEMANTIC_TABLE = GroupTable(semantic_matches, measure="cosine", by_eps=True)
+
 
 SemanticKeep = Literal["hard", "easy", "random"]
 REASON = "semantic_duplicate"

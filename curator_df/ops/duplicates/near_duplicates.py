@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 import dask.dataframe as dd
+import numpy as np
 
 from curator_df.core.arguments import require_integer, require_number
 from curator_df.core.backend import require_backend
@@ -18,14 +19,17 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.near.near_drop import NearDrop
+from curator_df.dedup.near.stages import NearFound
+from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.errors import ParameterError
+from curator_df.exchange.exchange import MEMBER_WORDS
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price, signatures_price
 from curator_df.kernels.minhash.candidates import ANCHORS
 from curator_df.kernels.minhash.scheme import Scheme, SchemeName, shingle_unit
 from curator_df.kernels.minhash.stored_signatures import require_stored
 from curator_df.ops.duplicates.exact import Best, Survivor, ranked_by, refuse_block, survivor_policy
-from curator_df.ops.duplicates.group_table import GroupTable
+from curator_df.ops.duplicates.group_table import MERGE_BYTES, GroupTable
 from curator_df.ops.duplicates.groups import (
     find_groups,
     found_drops,
@@ -33,9 +37,27 @@ from curator_df.ops.duplicates.groups import (
     require_same_parameters,
     require_same_table,
 )
-from curator_df.ops.duplicates.near_groups import near_matches
 from curator_df.ops.duplicates.near_scheme import NearQuestion, chosen_scheme, kept_signatures
 from curator_df.ops.host_only import FIXED_WIDTH
+
+
+def near_matches(found: NearFound, group: int) -> Matches:
+    """Yield the members of a group of ranges, each with the row that it is most similar to of those it was compared with."""
+    members = found.member_rows(group, memory_bytes=MERGE_BYTES)
+    waiting = np.empty((0, MEMBER_WORDS), dtype=np.uint64)
+    for best in found.matches(group, memory_bytes=MERGE_BYTES):
+        parts = [waiting]
+        held = len(waiting)
+        while held < len(best):
+            part = next(members)
+            parts.append(part)
+            held += len(part)
+        joined = np.concatenate(parts)
+        rows, waiting = joined[: len(best)], joined[len(best) :]
+        if (rows[:, 0] != best[:, 0]).any():
+            raise ValueError("members and edges of groups are of different rows; this is a defect in curator_df")
+        yield GroupRows(rows, best[:, 1].copy(), best[:, 2].copy().view(np.float64))
+
 
 REASON = "near_duplicate"
 DROP = "drop_near_duplicates"

@@ -3,19 +3,271 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn
 
 import dask.dataframe as dd
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
 
 from curator_df.core.columns import is_text, require_columns, require_text
-from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.files.storage import FileRecord, NewFile
+from curator_df.core.planning.program import Program, Step
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.journal import Journal
+from curator_df.core.ranges.range_action import OfRange, RangeAction
+from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.sizes import read_size
-from curator_df.errors import ParameterError, PendingError, SchemaError
+from curator_df.errors import CorruptFileError, OperatorError, ParameterError, PendingError, SchemaError
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES, Found
+from curator_df.exchange.drops import read_drops
+from curator_df.exchange.exchange import Exchange, KeyWriter
+from curator_df.exchange.key_stages import KeyStages
+from curator_df.exchange.keys import CHECKSUM_MASK, Keyed, key_checksum
 from curator_df.kernels.compiling import kernel_sets
-from curator_df.kernels.text.buffers import text_dtype
+from curator_df.kernels.rows.joined_texts import TextArray, one_array
+from curator_df.kernels.text.buffers import text_chunks, text_dtype
 from curator_df.ops.host_only import require_host
-from curator_df.ops.rows.document_joiner import OPERATOR, Joining
-from curator_df.ops.rows.document_ranges import DocumentJoin
+from curator_df.ops.rows.document_joiner import OPERATOR, DocumentJoiner, Joining, SegmentReader, Segments
+
+REASON = "joined"
+"""Number of a row that is part of another row now."""
+
+
+@dataclass(frozen=True)
+class DocumentJoin(Keyed):
+    """Segments that wait for what is known of all ranges."""
+
+    joining: Joining
+    """Columns to join, and how."""
+    keep: Literal["first"] = "first"
+    """The first document with an ID; there may be no other."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that the first pass looks at."""
+        return (self.joining.id, self.joining.text, self.joining.segment_id)
+
+    def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> _RangeEnds:
+        """Start the files of a range."""
+        return _RangeEnds(self.joining, exchange, number, memory_bytes)
+
+    def prepare(self, runner: Any, before: Program, step: Step) -> FoundDocuments:
+        """Run the pass that finds documents in several ranges."""
+        return found_documents(KeyStages(runner, before, step, self).run(), before.source.files)
+
+    def resolved(self, prepared: FoundDocuments) -> RangeAction:
+        """Return what joins the segments in the last pass."""
+        return JoinDocuments(self, prepared)
+
+
+class _RangeEnds:
+    """Writes the ids of the documents that begin in a range, and the segments of its first document."""
+
+    def __init__(self, joining: Joining, exchange: Exchange, number: int, memory_bytes: int) -> None:
+        self._joining, self._reader = joining, SegmentReader(joining)
+        self._keys = KeyWriter(exchange, number, memory_bytes=memory_bytes)
+        self._head = NewFile(exchange.folder, head_file(number))
+        self._writer: Any = None
+        self._head_bytes = 0
+        self._ends = {"head_high": -1, "head_low": -1, "tail_high": -1, "tail_low": -1, "head_address": -1, "whole": 1}
+        self._is_head = True
+        self._checksum = 0
+
+    def append(self, block: Any) -> None:
+        if not len(block):
+            return
+        segments = self._reader.take(block)
+        self._checksum = (self._checksum + key_checksum(segments.hashes, segments.numbers)) & CHECKSUM_MASK
+        begins = segments.begins & segments.named
+        self._keys.append(segments.hashes[begins], block.index.to_numpy()[begins])
+        if self._ends["head_address"] < 0:
+            self._ends["head_address"] = int(block.index[0])
+            self._note("head", segments, 0)
+            stop = _first(segments.begins[1:]) + 1
+        else:
+            stop = _first(segments.begins)
+        if self._is_head:
+            self._write_head(block, segments, stop)
+            self._is_head = stop == len(block)
+            self._ends["whole"] = int(self._is_head)
+        self._note("tail", segments, -1)
+
+    def _note(self, end: str, segments: Segments, row: int) -> None:
+        high, low = segments.hashes[row].tolist() if segments.named[row] else (-1, -1)
+        self._ends |= {f"{end}_high": high, f"{end}_low": low}
+
+    def _write_head(self, block: Any, segments: Segments, stop: int) -> None:
+        if not stop or self._head_bytes > self._joining.max_document_bytes:  # then it is refused in the last pass
+            return
+        texts = block[self._joining.text].iloc[:stop]
+        self._head_bytes += self._joining.bytes_of(one_array(texts))
+        array = pa.chunked_array(text_chunks(texts)).cast(pa.large_string())
+        table = pa.table({"number": segments.numbers[:stop], "text": array})
+        if self._writer is None:
+            self._writer = pa.ipc.new_stream(self._head, table.schema)
+        self._writer.write_table(table)
+
+    def commit(self) -> list[FileRecord]:
+        if self._writer is not None:
+            self._writer.close()
+        return [self._keys.commit(), self._head.commit()]
+
+    def discard(self) -> None:
+        self._keys.discard()
+        self._head.discard()
+
+    @property
+    def summary(self) -> dict[str, int]:
+        return {"key_checksum": self._checksum, "spilled_bytes": self._keys.spilled_bytes, **self._ends}
+
+
+def _first(mask: npt.NDArray[np.bool_]) -> int:
+    """Return the position of the first True; the length if there is none."""
+    return int(np.argmax(mask)) if mask.any() else len(mask)
+
+
+def head_file(number: int) -> str:
+    """Return the name of the file with the segments of the first document of a range."""
+    return f"heads/part-{number:06d}.arrow"
+
+
+@dataclass(frozen=True)
+class FoundDocuments:
+    """Results of the first pass for the last one."""
+
+    found: Found
+    """Rows and checksums of each range, and the documents that begin where others with the same id were before."""
+    goes_on: npt.NDArray[np.bool_] = field(repr=False)
+    """Shape (ranges,): whether the first document of each begins in a range before."""
+    whole: npt.NDArray[np.bool_] = field(repr=False)
+    """Shape (ranges,): whether all rows of each are of one document."""
+    addresses: npt.NDArray[np.int64] = field(repr=False)
+    """Shape (ranges,): address of the first row of each; -1 where there is none."""
+    checksums: npt.NDArray[np.uint32] = field(repr=False)
+    """Shape (ranges,): of the files with the first document of each."""
+    files: Sequence[str] = field(repr=False)
+    """Files of the input, to say where a row is."""
+
+    def following(self, number: int) -> Iterator[tuple[npt.NDArray[np.int64], TextArray]]:
+        """Yield the segments with which the last document of a range goes on in the next ones: numbers and texts."""
+        for after in range(number + 1, len(self.goes_on)):
+            if self.found.rows[after] == 0:
+                continue
+            if not self.goes_on[after]:
+                return
+            yield self._head(after)
+            if not self.whole[after]:
+                return
+
+    def _head(self, number: int) -> tuple[npt.NDArray[np.int64], TextArray]:
+        folder, name = self.found.exchange.folder, head_file(number)
+        content = folder.read(name) if folder.exists(name) else b""
+        if zlib.crc32(content) != self.checksums[number]:
+            raise CorruptFileError(f"{folder.path(name)} is damaged or gone; delete {folder.url}, and run again")
+        table = pa.ipc.open_stream(content).read_all()
+        texts = one_array(pd.Series(table.column("text").to_pandas(types_mapper=pd.ArrowDtype)))
+        return table.column("number").to_numpy(), texts
+
+    def require_one_place(self, number: int) -> None:
+        """Raise unless every document that begins in a range, or goes on there from the range before, is in one place."""
+        exchange, allowed = self.found.exchange, self.addresses[number] if self.goes_on[number] else -1
+        for drops in read_drops(exchange, number, self.found.files, memory_bytes=DROP_READER_BYTES):
+            again = drops[drops[:, 0] != allowed]
+            if len(again):
+                raise OperatorError(
+                    f"{OPERATOR}: the document of the row at {self._place(again[0, 0])} begins at {self._place(again[0, 1])}, "
+                    "and other documents are between. Segments of a document must come one after the other, as split_documents "
+                    "leaves them; join them before what moves rows, such as shuffle_rows, or mend ids that two documents have"
+                )
+
+    def _place(self, address: int) -> str:
+        return f"{self.files[int(address) >> OFFSET_BITS]} offset {int(address) & ((1 << OFFSET_BITS) - 1):,}"
+
+
+def found_documents(found: Found, files: Sequence[str]) -> FoundDocuments:
+    """Put together what the tasks of the first pass noted of their ranges."""
+    ranges = len(found.rows)
+    whole, goes_on = np.zeros(ranges, dtype=np.bool_), np.zeros(ranges, dtype=np.bool_)
+    addresses, checksums = np.full(ranges, -1, dtype=np.int64), np.zeros(ranges, dtype=np.uint32)
+    heads, tails = np.full((ranges, 2), -1, dtype=object), np.full((ranges, 2), -1, dtype=object)
+    for done in Journal(found.exchange.folder).done():  # of a range that was done twice the last counts
+        number, said = done["number"], done["summary"]
+        heads[number], tails[number] = (said["head_high"], said["head_low"]), (said["tail_high"], said["tail_low"])
+        addresses[number], whole[number] = said["head_address"], bool(said["whole"])
+        checksums[number] = next(file["checksum"] for file in done["files"] if file["name"] == head_file(number))
+    before: Any = None
+    for number in np.flatnonzero(found.rows).tolist():
+        goes_on[number] = before is not None and before[0] >= 0 and tuple(heads[number]) == before
+        before = tuple(tails[number])
+    return FoundDocuments(found, goes_on, whole, addresses, checksums, files)
+
+
+@dataclass(frozen=True)
+class JoinDocuments(RangeAction):
+    """Form of a pending join in the last pass."""
+
+    pending: DocumentJoin
+    """Columns to join, and how."""
+    found: FoundDocuments
+    """Results of the first pass, of all ranges."""
+
+    def of_range(self, number: int) -> OfRange:
+        """Return what joins the documents that begin in one range, once."""
+        return _RangeDocuments(self, number)
+
+
+class _RangeDocuments:
+    def __init__(self, action: JoinDocuments, number: int) -> None:
+        joining = action.pending.joining
+        self._found, self._number = action.found, number
+        self._reader, self._joiner = SegmentReader(joining), DocumentJoiner(joining)
+        self._skips = bool(action.found.goes_on[number])
+        self._rows = self._checksum = self._made = 0
+        action.found.require_one_place(number)
+
+    def run(self, block: Any) -> Outcome:
+        if not len(block):
+            return Outcome(self._joiner.nothing(block))
+        segments = self._reader.take(block)
+        self._rows += len(block)
+        self._checksum = (self._checksum + key_checksum(segments.hashes, segments.numbers)) & CHECKSUM_MASK
+        start = self._rows_to_skip(segments.begins)
+        made = self._joiner.add(block.iloc[start:], segments.begins[start:]) if start < len(block) else []
+        is_last = self._rows == int(self._found.found.rows[self._number])
+        if is_last:
+            made += self._end()
+        joined = self._joiner.nothing(block) if not made else made[0] if len(made) == 1 else pd.concat(made)
+        self._made += len(joined)
+        gone = max(self._rows - self._made, 0) if is_last else 0
+        # The texts of these rows are not gone.
+        no_rejects: tuple[Any, Mapping[str, Any]] = (block.iloc[:0], {"reason": []})
+        return Outcome(joined, {REASON: gone} if gone else {}, rejects=lambda: no_rejects)
+
+    def _rows_to_skip(self, begins: npt.NDArray[np.bool_]) -> int:
+        """Return how many of the next rows belong to a document that begins in a range before."""
+        if not self._skips:
+            return 0
+        is_first = self._rows == len(begins)
+        stop = _first(begins[1:]) + 1 if is_first else _first(begins)
+        self._skips = stop == len(begins)
+        return stop
+
+    def _end(self) -> list[Any]:
+        if self._skips:  # no document begins here
+            return []
+        for numbers, texts in self._found.following(self._number):
+            self._reader.go_on(numbers)
+            self._joiner.go_on(texts)
+        return self._joiner.end()
+
+    def finish(self, step: str) -> None:
+        self._found.found.require_same(step, self._number, self._rows, self._checksum, 0)
+
 
 # Measured (tests/contracts/test_memory.py): at most 1.68, of rows of 100 bytes that are a document each; other columns may be
 # copied twice.

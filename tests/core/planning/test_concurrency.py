@@ -25,7 +25,7 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
-from curator_df.core.tasks import extra_tasks
+from curator_df.core.tasks import task as extra_tasks
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
 from tests.models.completion_server import completion_server

@@ -26,7 +26,7 @@ from distributed import CancelledError, KilledWorker
 
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.runner.deferred import look_at_deferred, stop_looking
+from curator_df.core.runner.interactive import look_at_deferred, stop_looking
 from curator_df.core.runner.session import Patience, Session, close_session, open_session
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Attempt

@@ -15,7 +15,7 @@ from curator_df.core.runner import passes, run
 from curator_df.core.runner.session import close_session, open_session
 from curator_df.core.tasks.task import run_guarded
 from curator_df.dedup.near import grouping as near_grouping
-from curator_df.dedup.near import passes as near_passes
+from curator_df.dedup.near import stages as near_passes
 from curator_df.dedup.near import stages as near_stages
 from curator_df.errors import CorruptFileError
 from curator_df.exchange import key_stages

@@ -10,7 +10,7 @@ import threading
 
 from distributed import Client, LocalCluster
 
-from curator_df.core.tasks.worker_profile import profile_without_collections
+from curator_df.core.tasks.task import profile_without_collections
 
 THREADS = 60_000
 

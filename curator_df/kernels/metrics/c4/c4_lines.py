@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, inlined, types
-from curator_df.kernels.metrics.counts import C4_COUNTS, COUNT_C4, COUNT_C4_UNPUNCTUATED
+from curator_df.kernels.compiling.compiled import helper, inlined, kernel, types
+from curator_df.kernels.metrics.counts import C4_COUNTS, COUNT_C4, COUNT_C4_UNPUNCTUATED, COUNTS
 from curator_df.kernels.metrics.lines.sentences import sentence_count
-from curator_df.kernels.metrics.words.word_counts import code_point
+from curator_df.kernels.metrics.words.word_counts import BYTES, COUNTS_TYPE, SPAN, code_point
 from curator_df.kernels.text.code_points import DECIMAL, LINE_END, SPACE
 from curator_df.kernels.text.swar import dark_marks, first_mark, word_at, zero_marks
 
@@ -302,3 +302,28 @@ def _count_lines(
             sentences += sentence_count(line, first, last, classes)
         lorem_ipsum, curly_bracket = verdict == LOREM_IPSUM_LINE, verdict == CURLY_BRACKET_LINE
     row[0], row[1], row[2] = lorem_ipsum, curly_bracket, sentences
+
+
+_FIRST = COUNTS.index(C4_COUNTS[0])
+
+
+@kernel(types.void(*SPAN, types.int64, types.uint8[::1], BYTES, COUNTS_TYPE))
+def count_c4_of_span(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    features: int,
+    scratch: Any,
+    scratch_view: Any,
+    counts: Any,
+) -> None:
+    """Count each text of a span into its row of ``counts``: `counts.C4_COUNTS` and `counts.C4_UNPUNCTUATED_COUNTS`.
+
+    ``scratch`` has room for the longest text, and ``scratch_view`` is a read-only view of it.
+    """
+    classes = (byte_classes, page_of, pages)
+    for row in range(len(counts)):
+        columns = counts[row, _FIRST:]
+        count_c4(data, offsets[row], offsets[row + 1], classes, features, scratch, scratch_view, columns)

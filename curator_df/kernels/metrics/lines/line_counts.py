@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, inlined, types
-from curator_df.kernels.metrics.counts import COUNT_LENGTH, COUNT_LINES, COUNT_PARAGRAPHS
-from curator_df.kernels.metrics.words.word_counts import code_point
+from curator_df.kernels.compiling.compiled import helper, inlined, kernel, types
+from curator_df.kernels.metrics.counts import COUNT_LENGTH, COUNT_LINES, COUNT_PARAGRAPHS, COUNTS, LENGTH_COUNTS
+from curator_df.kernels.metrics.words.word_counts import COUNTS_TYPE, SPAN, code_point
 from curator_df.kernels.text.code_points import SPACE, TERMINAL
 from curator_df.kernels.text.swar import first_bytes, first_mark, word_at, zero_marks
 from curator_df.kernels.text.word_reading import next_word
@@ -235,3 +235,17 @@ def count_lines_within(data: Any, start: int, stop: int, classes: Any, features:
     if features & COUNT_PARAGRAPHS:
         table[:] = 0
         _count_paragraphs(data, start, stop, classes, table, len(table), row[10:13])
+
+
+_FIRST = COUNTS.index(LENGTH_COUNTS[0])
+
+
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
+def count_lines_of_span(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count each text of a span into its row of ``counts``: the columns from `counts.LENGTH_COUNTS` on."""
+    classes = (byte_classes, page_of, pages)
+    table = np.empty(0, dtype=np.uint32)
+    for row in range(len(counts)):
+        table = count_lines(data, offsets[row], offsets[row + 1], classes, features, table, counts[row, _FIRST:])

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, inlined, types
+from curator_df.kernels.compiling.compiled import helper, inlined, kernel, types
 from curator_df.kernels.metrics.lines.line_counts import last_flags
-from curator_df.kernels.metrics.words.word_counts import code_point
+from curator_df.kernels.metrics.words.word_counts import SPAN, code_point
 from curator_df.kernels.text.code_points import ALPHA, SPACE, SYMBOL, TERMINAL, UPPER
 from curator_df.kernels.text.swar import dark_marks, first_mark, word_at, zero_marks
 from curator_df.kernels.text.word_reading import next_word
@@ -174,3 +174,13 @@ def sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
 def text_sentence_count(data: Any, start: int, stop: int, classes: Any) -> int:
     """Return the number of sentences of a whole text; 0 for a text without words."""
     return sentence_count(data, start, stop, classes) if next_word(data, start, stop, classes) < stop else 0
+
+
+@kernel(types.void(*SPAN, types.int64[::1]))
+def count_sentences_of_span(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, sentences: Any
+) -> None:
+    """Write the number of sentences of each text: 0 for a text without words."""
+    classes = (byte_classes, page_of, pages)
+    for row in range(len(sentences)):
+        sentences[row] = text_sentence_count(data, offsets[row], offsets[row + 1], classes)

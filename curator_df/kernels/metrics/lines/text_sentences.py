@@ -10,7 +10,7 @@ from curator_df.kernels.english_tokens.rules import sentence_table
 from curator_df.kernels.english_tokens.sentence_ends import count_sentences_of_lines
 from curator_df.kernels.english_tokens.spans import token_spans
 from curator_df.kernels.metrics.catalog import Words
-from curator_df.kernels.metrics.lines.sentence_pass import count_sentences_of_span
+from curator_df.kernels.metrics.lines.sentences import count_sentences_of_span
 from curator_df.kernels.text.buffers import TextSpan
 from curator_df.kernels.text.code_points import word_byte_classes, word_classes
 

@@ -14,11 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, types
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.edits.boilerplate import A_PHRASE, LOREM_IPSUM, find_boilerplate
-from curator_df.kernels.metrics.counts import COUNT_DOLMA_LINES, COUNT_WEB_LINES, COUNT_WEB_PARAGRAPHS
+from curator_df.kernels.metrics.counts import (
+    COUNT_DOLMA_LINES,
+    COUNT_WEB_LINES,
+    COUNT_WEB_PARAGRAPHS,
+    COUNTS,
+    WEB_LINE_COUNTS,
+)
 from curator_df.kernels.metrics.lines.line_counts import earlier_line, last_flags, piece_slots, read_line
-from curator_df.kernels.metrics.words.word_counts import code_point
+from curator_df.kernels.metrics.words.word_counts import COUNTS_TYPE, SPAN, code_point
 from curator_df.kernels.text.code_points import SPACE
 from curator_df.kernels.text.word_reading import next_word
 
@@ -196,3 +202,17 @@ def count_web_within(
     if features & COUNT_WEB_PARAGRAPHS:
         table[:] = 0
         _count_web_paragraphs(data, start, stop, table, len(table), row[14:])
+
+
+_FIRST = COUNTS.index(WEB_LINE_COUNTS[0])
+
+
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
+def count_web_of_span(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count each text of a span into its row of ``counts``: the columns from `counts.WEB_LINE_COUNTS` on."""
+    classes = (byte_classes, page_of, pages)
+    table = np.empty(0, dtype=np.uint32)
+    for row in range(len(counts)):
+        table = count_web(data, offsets[row], offsets[row + 1], classes, features, table, counts[row, _FIRST:])

@@ -14,18 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import copied, helper, types
-from curator_df.kernels.metrics.counts import COUNT_FIRST_GRAM, REPEATED_GRAMS, SHORT_TEXT_BYTES, TOP_GRAMS
+from curator_df.kernels.compiling.compiled import copied, helper, kernel, types
+from curator_df.kernels.metrics.counts import (
+    COUNT_FIRST_GRAM,
+    COUNTS,
+    REPEATED_GRAMS,
+    SHORT_TEXT_BYTES,
+    TOP_GRAM_COUNTS,
+    TOP_GRAMS,
+)
 from curator_df.kernels.metrics.ngrams.short_grams import (
     choose_repeated,
     choose_repeated_pairs,
+    new_short_text,
     read_words,
     repeated_grams,
     top_gram,
 )
-from curator_df.kernels.metrics.words.word_counts import code_point
+from curator_df.kernels.metrics.words.word_counts import COUNTS_TYPE, SPAN, code_point
 from curator_df.kernels.text.code_points import SPACE
-from curator_df.kernels.text.word_reading import WINDOW, fill_window, keep_last, new_reading, word_total
+from curator_df.kernels.text.word_reading import WINDOW, fill_window, keep_last, new_reading, new_window, word_total
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -292,3 +300,20 @@ def count_grams(data: Any, start: int, stop: int, classes: Any, features: int, r
         table = np.empty(slots, dtype=np.uint32)
     count_long_grams(data, start, stop, classes, features, window, table[:slots], words, row)
     return table
+
+
+_FIRST_COLUMN = COUNTS.index(TOP_GRAM_COUNTS[0])
+
+
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
+def count_grams_of_span(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count each text of a span into its row of ``counts``: the columns from `counts.TOP_GRAM_COUNTS` on."""
+    classes = (byte_classes, page_of, pages)
+    room = (new_short_text(), new_window())
+    table = np.empty(0, dtype=np.uint32)
+    for row in range(len(counts)):
+        table = count_grams(
+            data, offsets[row], offsets[row + 1], classes, features, room, table, counts[row, _FIRST_COLUMN:]
+        )

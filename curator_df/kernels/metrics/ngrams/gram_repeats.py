@@ -14,23 +14,26 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, types
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.metrics.counts import (
     COUNT_FIRST_DUPLICATE,
     COUNT_FIRST_REMOVED,
     COUNT_FIRST_TOP_LETTERS,
+    COUNTS,
+    REMOVED_GRAM_COUNTS,
     REPEATED_GRAMS,
     SHORT_TEXT_BYTES,
     TOP_GRAMS,
 )
 from curator_df.kernels.metrics.ngrams.gram_counts import (
+    after_space,
     find_slot,
     gram_code_points,
     gram_hash,
+    is_space,
     long_top_gram,
     table_slots,
 )
-from curator_df.kernels.metrics.ngrams.gram_search import removed_code_points
 from curator_df.kernels.metrics.ngrams.short_grams import (
     choose_marked,
     choose_repeated,
@@ -38,11 +41,85 @@ from curator_df.kernels.metrics.ngrams.short_grams import (
     has_same_words,
     is_same_gram,
     joined_hash,
+    new_short_text,
     read_words,
     top_gram,
     with_words_after,
 )
-from curator_df.kernels.text.word_reading import fill_window, keep_last, new_reading, word_total
+from curator_df.kernels.metrics.words.word_counts import COUNTS_TYPE, SPAN
+from curator_df.kernels.text.word_reading import fill_window, keep_last, new_reading, new_window, word_total
+
+_BASE = np.uint64(0x9E3779B97F4A7C15)
+
+
+@helper
+def _hash_gram(data: Any, place: int, stop: int, classes: Any, n: int) -> tuple[Any, int, int]:
+    """Return the hash, the bytes and the code points of the n words from here on, joined by single spaces."""
+    total, length, code_points = np.uint64(0), 0, 0
+    for word in range(n):
+        if word:
+            place = after_space(data, place, stop, classes)
+            total = total * _BASE + np.uint64(0x20)
+            length += 1
+            code_points += 1
+        while place < stop and not is_space(data, place, stop, classes):
+            # One character in each step: its later bytes are not characters.
+            total = total * _BASE + np.uint64(data[place])
+            place += 1
+            length += 1
+            code_points += 1
+            while place < stop and data[place] & 0xC0 == 0x80:
+                total = total * _BASE + np.uint64(data[place])
+                place += 1
+                length += 1
+    return total, length, code_points
+
+
+@helper
+def _is_gram_at(data: Any, at: int, end: int, place: int, stop: int, classes: Any) -> bool:
+    """Return whether ``data[at:end]``, as long as the joined words from ``place`` on, equals them."""
+    while at < end:
+        if is_space(data, place, stop, classes):
+            if data[at] != 0x20:
+                return False
+            place = after_space(data, place, stop, classes)
+            at += 1
+            continue
+        if data[at] != data[place]:
+            return False
+        at += 1
+        place += 1
+        while at < end and place < stop and data[place] & 0xC0 == 0x80:
+            if data[at] != data[place]:
+                return False
+            at += 1
+            place += 1
+    return True
+
+
+@helper
+def removed_code_points(data: Any, start: int, stop: int, place: int, classes: Any, n: int) -> int:
+    """Return the code points removed when all occurrences of the n words from ``place`` on are deleted."""
+    wanted, length, code_points = _hash_gram(data, place, stop, classes, n)
+    if length > stop - start:
+        return 0
+    power = np.uint64(1)
+    for _ in range(length - 1):
+        power *= _BASE
+    found, removed = np.uint64(0), 0
+    # The hashed bytes begin at ``first``.
+    at = first = start
+    while at < stop:
+        if at - first == length:
+            found -= np.uint64(data[first]) * power
+            first += 1
+        found = found * _BASE + np.uint64(data[at])
+        at += 1
+        if at - first == length and found == wanted and _is_gram_at(data, first, at, place, stop, classes):
+            removed += code_points
+            first, found = at, np.uint64(0)
+    return removed
+
 
 _U: Any = np.uint64
 _LOW, _32 = _U(0xFFFFFFFF), _U(32)
@@ -235,3 +312,20 @@ def count_repeats(
     twice = np.empty(repeat_bytes(stop - start), dtype=np.uint8)
     count_long_repeats(data, start, stop, classes, features, window, table[:slots], twice, words, row)
     return table
+
+
+_FIRST_COLUMN = COUNTS.index(REMOVED_GRAM_COUNTS[0])
+
+
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
+def count_repeats_of_span(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count each text of a span into its row of ``counts``: the columns from `counts.REMOVED_GRAM_COUNTS` on."""
+    classes = (byte_classes, page_of, pages)
+    room = (new_short_text(), new_window())
+    table = np.empty(0, dtype=np.uint32)
+    work = np.zeros(counts.shape[1] - _FIRST_COLUMN + 3, dtype=np.int64)
+    for row in range(len(counts)):
+        table = count_repeats(data, offsets[row], offsets[row + 1], classes, features, room, table, work)
+        counts[row, _FIRST_COLUMN:] = work[:-3]

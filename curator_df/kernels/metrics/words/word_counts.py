@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.kernels.compiling.compiled import helper, inlined, types
+from curator_df.kernels.compiling.compiled import helper, inlined, kernel, types
 from curator_df.kernels.metrics.counts import COUNT_STOP_WORDS, STOP_WORDS, WORD_COUNTS
 from curator_df.kernels.text.code_points import ALPHA, LINE_END, MARK, SPACE, SYMBOL
 from curator_df.kernels.text.swar import dark_marks, first_bytes, first_mark, letter_marks, word_at, zero_marks
@@ -270,3 +270,12 @@ SPAN = (
 """Types of the inputs of a pass: data, offsets, and the classes of bytes and code points."""
 COUNTS_TYPE = types.int64[:, ::1]
 """Type of counts, shape (rows, `counts.COUNTS`)."""
+
+
+@kernel(types.void(*SPAN, types.int64, COUNTS_TYPE))
+def count_words_of_span(
+    data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, features: int, counts: Any
+) -> None:
+    """Count each text of a span into its row of ``counts``: the columns of `counts.WORD_COUNTS`, which come first."""
+    for row in range(len(counts)):
+        count_words(data, offsets[row], offsets[row + 1], byte_classes, page_of, pages, features, counts[row])
