@@ -247,7 +247,7 @@ class BudgetError(MemoryError, CuratorError):
 
 
 class DiskFullError(CuratorError, OSError):
-    """The file system of the output or of the spill directory has no space left."""
+    """The file system of the output, the spill directory or the standard output has no space left."""
 
 
 class OutputExistsError(CuratorError, FileExistsError):

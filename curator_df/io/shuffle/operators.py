@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -36,7 +35,7 @@ from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import current_session
 from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import ParameterError, SchemaError, outside_level
+from curator_df.errors import ParameterError, SchemaError
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.writable import require_storable
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
@@ -113,7 +112,7 @@ def shuffle_rows(
     The order is that of a hash of each row's address and the seed, so it does not depend on blocks, memory, workers or
     a resume. It changes when the list of input files changes. What the preceding steps did to rows, and the quarantined
     rows, are in ``_curator/before/rows`` below the output folder: pass that folder to `read_receipt`. If rows were
-    quarantined, a warning and the advice in the output's receipt say so.
+    quarantined, the advice in the output's receipt says so.
 
     Examples
     --------
@@ -333,12 +332,10 @@ def _quarantined(operator: str, taken: Taken, done: Receipt) -> str:
 
 
 def _add_remarks(folder: Folder, receipt: Receipt, remarks: list[str]) -> None:
-    """Warn of rows that the output does not have, and put the same words into its receipt."""
+    """Add remarks on rows that the output does not have to its receipt, which counts only the rows of the last pass."""
     if remarks:
         with Journal(folder) as journal:
             journal.finish(replace(receipt, advice=[*remarks, *receipt.advice]).to_json())
-    for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=outside_level())
 
 
 def _explain_passes(chains: list[tuple[Any, Taken]], folder: Folder, bits: int, last: Plan, layout: Layout) -> None:
