@@ -338,6 +338,12 @@ def test_log_messages_of_workers_hold_no_frames(cluster):
         assert "in log_an_error" in text
 
 
+def test_results_do_not_pass_through_the_scheduler(cluster):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delitem(cluster._local.scheduler.handlers, "gather")
+        assert cluster.client.submit(hold, 1_000).result(60) == 1_000
+
+
 class Heavy:
     """A value for which there is no memory at first, when another process receives it."""
 
