@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 
-from curator_df.core.columns import MOST_LISTED, listed, refuse_columns, require_columns, require_table
+from curator_df.core.columns import MOST_LISTED, is_text, listed, refuse_columns, require_columns, require_table
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.budget import Layout
@@ -29,6 +30,7 @@ from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
+from curator_df.core.ranges.sink import StageSink
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
 from curator_df.core.runner.run import range_bytes, run
@@ -41,9 +43,103 @@ from curator_df.io.output.writable import require_storable
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
-from curator_df.io.shuffle.blend_shares import Shares, count_kinds
-from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, stored_schema
+from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, kinds_of, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the output of each table, or kind of rows."""
+
+    weights: Mapping[Any, float]
+    """Shares by name; they need not add up to 1."""
+    rows: int | None
+    """Approximate number of rows of the output; None for as many as possible without taking a row twice."""
+
+    def epochs(self, counted: Mapping[Any, int]) -> dict[Any, float]:
+        """Return how often rows are taken, given the number of rows of each name.
+
+        Raises
+        ------
+        ParameterError
+            If a name with a share has no rows.
+
+        Examples
+        --------
+        >>> Shares({"web": 1, "wiki": 3}, None).epochs({"web": 400, "wiki": 600})
+        {'web': 0.5, 'wiki': 1.0}
+        >>> Shares({"web": 1, "wiki": 3}, 1600).epochs({"web": 400, "wiki": 600})
+        {'web': 1.0, 'wiki': 2.0}
+        """
+        for name, weight in self.weights.items():
+            if weight and not counted[name]:
+                raise ParameterError(
+                    f"blend: weights= gives a share to {name!r}, which has no rows. Remove it, or set it to 0"
+                )
+        density = {name: weight / counted[name] if weight else 0.0 for name, weight in self.weights.items()}
+        if self.rows is None:
+            most = max(density.values())
+            return {name: value / most for name, value in density.items()}
+        total = sum(self.weights.values())
+        return {name: value * self.rows / total for name, value in density.items()}
+
+
+@dataclass(frozen=True)
+class KindSink(StageSink):
+    """Sink of a pass that counts the rows of each kind."""
+
+    folder: Folder
+    """Folder of the journal."""
+    column: str | None
+    """Column of the kinds; None to count all rows as one kind."""
+    names: tuple[Any, ...]
+    """Names of the kinds."""
+    writer_factor: float = 3.0
+    """Memory multiplier of the writer: 25 to 30 bytes a row (measured), for rows of 9 bytes where a kind is one byte."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the counted column and names."""
+        return fingerprint("kinds", self.column, self.names)
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKinds:  # noqa: ARG002 - the interface of a sink
+        """Start an input split."""
+        return _RangeKinds(self)
+
+
+class _RangeKinds:
+    def __init__(self, sink: KindSink) -> None:
+        self._column, self._names = sink.column, sink.names
+        self._counts = np.zeros(len(sink.names), dtype=np.int64)
+
+    def append(self, block: Any) -> None:
+        if self._column is None:
+            self._counts[0] += len(block)
+        else:
+            kinds = kinds_of(block, self._column, self._names)
+            self._counts += np.bincount(kinds, minlength=len(self._names))
+
+    def commit(self) -> list[FileRecord]:
+        return []
+
+    @property
+    def summary(self) -> dict[str, int]:
+        return {str(place): int(count) for place, count in enumerate(self._counts)}
+
+    def discard(self) -> None:
+        pass
+
+
+def count_kinds(df: Any, folder: Folder, column: str | None, names: Sequence[Any], **how: Any) -> dict[Any, int]:
+    """Run a table and return the number of rows of each name; without a column all rows have the single name.
+
+    For an unchanged table from Parquet, only this column is read; without a column, one that holds no text.
+    """
+    light = [name for name, dtype in df.dtypes.items() if not is_text(dtype)] or list(df.columns)
+    run(df[[column or light[0]]], KindSink(folder, column, tuple(names)), on_existing="resume", **how)
+    summaries = {done["number"]: done["summary"] for done in Journal(folder).done()}
+    return {name: sum(summary[str(place)] for summary in summaries.values()) for place, name in enumerate(names)}
+
 
 BEFORE = "before"
 """Folder of the first passes, next to the journal: their journals and receipts, and the rows that they quarantine, are kept."""

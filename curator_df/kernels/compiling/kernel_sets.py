@@ -56,9 +56,9 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "rows.segment_copy.find_segments": 0.3,
     "rows.segment_copy.join_rows": 0.4,
     "metrics.lines.sentences.count_sentences_of_span": 0.3,
-    "minhash.shingle_sets.similarities_of_characters": 1.5,
-    "minhash.shingle_sets.similarities_of_normalized": 1.6,
-    "minhash.shingle_sets.similarities_of_words": 1.3,
+    "minhash.jaccard.similarities_of_characters": 1.5,
+    "minhash.jaccard.similarities_of_normalized": 1.6,
+    "minhash.jaccard.similarities_of_words": 1.3,
     "metrics.source.source_metrics.count_source_of_span": 0.3,
     "english_tokens.token_pass.split_span": 8.7,
     "english_tokens.sentence_ends.count_sentences_of_lines": 0.4,
@@ -121,7 +121,7 @@ def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
 
 def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
-    compared = (f"minhash.shingle_sets.similarities_of_{unit}",) if compares_texts else ()
+    compared = (f"minhash.jaccard.similarities_of_{unit}",) if compares_texts else ()
     return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
 
 

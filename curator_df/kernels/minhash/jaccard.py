@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
 """Exact Jaccard similarity of pairs of texts: the fraction of shingles that their sets share.
 
 Shingles are compared by a hash: of words, with a space between them, other than in signatures, 62 bits of
@@ -17,14 +19,257 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.minhash import shingle_sets
+from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.minhash.scheme import Scheme, shingle_settings, shingle_unit
-from curator_df.kernels.minhash.shingle_hashes import WITH_GAPS
+from curator_df.kernels.minhash.shingle_hashes import (
+    AT,
+    BYTE_TABLE,
+    CHUNK_HASHES,
+    OFFSETS,
+    PAGE_TABLE,
+    STATE,
+    STEP_TABLE,
+    UTF8,
+    WITH_GAPS,
+    WORDS,
+    next_characters,
+    next_normalized,
+    next_words,
+    shingle_workspace,
+)
 from curator_df.kernels.text.buffers import string_buffers, text_chunks
+
+_U: Any = np.uint64
+_LEFT, _RIGHT, _BOTH = _U(1), _U(2), _U(3)
+_HASH_BITS = ~_BOTH
+_SEED: Any = np.int64(0)  # signed: sets are compared
+_LEAST_SLOTS = 64
+WORD_BYTES = 4
+"""Minimum number of bytes expected for each word of two texts, with its separator; English has six."""
+
+
+@helper
+def _insert(
+    table: Any, slots: int, used: int, most: int, hashes: Any, count: int, side: int, part: int, parts: int
+) -> tuple[int, int]:
+    """Add hashes of one part to the table; return the slots used (-1 if too many), and those now used by both."""
+    shared, mask = 0, _U(slots - 1)
+    for number in range(count):
+        if parts > 1 and types.int64(((hashes[number] >> _U(32)) * _U(parts)) >> _U(32)) != part:
+            continue
+        # The two lowest bits are the texts that have it; an empty slot is zero.
+        key = max(hashes[number] & _HASH_BITS, _U(4))
+        slot = (key >> _U(2)) & mask
+        while table[slot] != 0 and table[slot] & _HASH_BITS != key:
+            slot = (slot + _U(1)) & mask
+        held = table[slot]
+        if held == 0:
+            if used == most:
+                return -1, 0
+            used += 1
+        elif held & side == 0 and held & _BOTH != 0:
+            shared += 1
+        table[slot] = held | key | side
+    return used, shared
+
+
+@helper
+def _slots_for(shingles: int, most_slots: int) -> int:
+    """Return a power of two that is twice the shingles, or the largest allowed."""
+    slots = _LEAST_SLOTS
+    while slots < 2 * shingles and slots < most_slots:
+        slots *= 2
+    return slots
+
+
+_SIGNATURE = types.int64(
+    UTF8,
+    OFFSETS,
+    UTF8,
+    OFFSETS,
+    types.Array(types.int64, 2, "C", readonly=True),
+    types.int64,
+    types.int64,
+    BYTE_TABLE,
+    PAGE_TABLE,
+    STEP_TABLE,
+    types.uint64[::1],
+    types.float64[::1],
+)
+
+
+@helper
+def _similarities(
+    next_shingles: Any,
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    buffer, arrays = shingle_workspace(size)
+    hashes = np.empty(CHUNK_HASHES, dtype=np.uint64)
+    state = np.empty(STATE, dtype=np.int64)
+    texts_read = 0
+    for number in range(len(pairs)):
+        left_row, right_row = pairs[number, 0], pairs[number, 1]
+        left_bytes = left_offsets[left_row + 1] - left_offsets[left_row]
+        expected = left_bytes + right_offsets[right_row + 1] - right_offsets[right_row]
+        if kind % WITH_GAPS >= WORDS:
+            expected = expected // WORD_BYTES + 1
+        slots = _slots_for(expected, len(table))
+        parts = 1 + expected // (len(table) // 2)
+        part = union = intersection = 0
+        while part < parts:
+            table[:slots] = 0
+            used, shared = 0, 0
+            for side in (_LEFT, _RIGHT):
+                data, at, stop = left, left_offsets[left_row], left_offsets[left_row + 1]
+                if side == _RIGHT:
+                    data, at, stop = right, right_offsets[right_row], right_offsets[right_row + 1]
+                state[:] = 0
+                state[AT] = at
+                texts_read += 1
+                while used >= 0:
+                    count, buffer = next_shingles(
+                        data, stop, state, kind, size, _SEED, byte_of, page_of, pages, buffer, arrays, hashes
+                    )
+                    if count == 0:
+                        break
+                    used, more = _insert(table, slots, used, slots // 4 * 3, hashes, count, side, part, parts)
+                    shared += more
+            if used < 0:
+                slots, parts = (4 * slots, parts) if 4 * slots <= len(table) else (len(table), 2 * parts)
+                part = union = intersection = 0
+                continue
+            part, union, intersection = part + 1, union + used, intersection + shared
+        similarities[number] = intersection / union if union else 1.0
+    return texts_read
+
+
+@kernel(_SIGNATURE)
+def similarities_of_characters(
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    """Compute intersection over union for each pair of rows; return the number of readings of texts.
+
+    ``table``: a power of two of slots. A pair uses only the number it probably fills, which stay in the cache of
+    the CPU; if it has more shingles, its texts are read again with more slots. If two texts have more shingles than three
+    quarters of the table, they are read several times, and each time only the shingles of one part of all hashes are
+    counted.
+    """
+    return _similarities(
+        next_characters,
+        left,
+        left_offsets,
+        right,
+        right_offsets,
+        pairs,
+        kind,
+        size,
+        byte_of,
+        page_of,
+        pages,
+        table,
+        similarities,
+    )
+
+
+@kernel(_SIGNATURE)
+def similarities_of_normalized(
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    """Compute similarities like `similarities_of_characters`, of texts as sets of shingles of characters in lower case."""
+    return _similarities(
+        next_normalized,
+        left,
+        left_offsets,
+        right,
+        right_offsets,
+        pairs,
+        kind,
+        size,
+        byte_of,
+        page_of,
+        pages,
+        table,
+        similarities,
+    )
+
+
+@kernel(_SIGNATURE)
+def similarities_of_words(
+    left: Any,
+    left_offsets: Any,
+    right: Any,
+    right_offsets: Any,
+    pairs: Any,
+    kind: int,
+    size: int,
+    byte_of: Any,
+    page_of: Any,
+    pages: Any,
+    table: Any,
+    similarities: Any,
+) -> int:
+    """Compute similarities like `similarities_of_characters`, of texts as sets of shingles of words."""
+    return _similarities(
+        next_words,
+        left,
+        left_offsets,
+        right,
+        right_offsets,
+        pairs,
+        kind,
+        size,
+        byte_of,
+        page_of,
+        pages,
+        table,
+        similarities,
+    )
+
 
 TABLE_BYTES = 8 << 20
 """Default size of the table of shingles: pairs of up to half a million bytes are read once, longer ones several times."""
 _LEAST_TABLE_BYTES = 1 << 10
+
+
+_SIMILARITIES = {
+    "characters": similarities_of_characters,
+    "normalized": similarities_of_normalized,
+    "words": similarities_of_words,
+}
+"""Kernel for each kind of shingles, `scheme.shingle_unit`."""
 
 
 def jaccard_similarities(
@@ -83,7 +328,7 @@ def jaccard_similarities(
     kind, *settings = shingle_settings(scheme)
     if scheme.ngrams == "words":
         kind += WITH_GAPS
-    similarities_of = getattr(shingle_sets, f"similarities_of_{shingle_unit(scheme)}")
+    similarities_of = _SIMILARITIES[shingle_unit(scheme)]
     similarities_of(*_buffers(left), *_buffers(right), wanted, kind, *settings, table, similarities)
     return similarities
 
