@@ -22,11 +22,19 @@ from collections.abc import Sequence
 from curator_df import profiles
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.compiling.compiled import compile_named
-from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS, METRICS, OPERATORS, kernels_to_warm
+from curator_df.kernels.compiling.kernel_sets import (
+    COMPILE_SECONDS,
+    EVERY_RUN,
+    JSON_LINES,
+    METRICS,
+    OPERATORS,
+    UNICODE,
+    WORDS,
+)
 from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.ops.filters.rules import Profile
 
-DEMO = kernels_to_warm([], is_all=False)
+DEMO = (*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS)
 FINEWEB = kernel_sets.near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
 WHOLE = (METRICS, OPERATORS["drop_near_duplicates"])
 """Kernels of operators that no single call needs together: profiles and schemes are measured instead."""

@@ -17,7 +17,7 @@ from rich.console import Console
 import curator_df as cdf
 from curator_df.core.runner.progress import Progress, progress_bar
 from curator_df.demo_corpus import ENOUGH_BYTES, FILE_OF_KIND, DemoCorpus, kept_corpus, read_corpus
-from curator_df.kernels.compiling.kernel_sets import kernels_to_warm
+from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, JSON_LINES, UNICODE, WORDS
 
 SHOWN_ROWS = 3
 """Number of rows of each kind that the demo shows."""
@@ -129,10 +129,10 @@ def _curate(console: Console, corpus: DemoCorpus, folder: Path, profile: str, me
     from curator_df.cluster.compiling import compile_kernels  # and with it all that a cluster needs
 
     # Before the cluster starts, with all CPUs: in its budget there may be memory for one compiler only.
-    compile_kernels(kernels_to_warm([], is_all=False))
-    docs = (
-        cdf.read_jsonl([str(path) for path in corpus.files]).pipe(cdf.normalize_unicode).pipe(cdf.keep_profile, profile)
-    )
+    compile_kernels([*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS])
+    docs = cdf.read_jsonl([str(path) for path in corpus.files]).pipe(cdf.normalize_unicode)
+    # Words between white space need neither datatrove's tokenizer nor the seconds in which it is compiled.
+    docs = docs.pipe(cdf.keep_profile, profile, words="whitespace")
     console.print(f"Starting a cluster with a memory budget of {memory}...")
     with console.status("waiting for the worker processes"):  # in a terminal, something moves meanwhile
         cluster = cdf.start_cluster(memory=memory, cpus=cpus)

@@ -190,7 +190,7 @@ def kernels_to_warm(operators: Sequence[str], *, is_all: bool) -> tuple[str, ...
     for name in operators:
         if name not in OPERATORS:
             raise ParameterError(f"warm: {name!r} has no kernels. The operators that have are {', '.join(OPERATORS)}")
-    chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [*JSON_LINES, *UNICODE, *WORDS]
+    chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [*JSON_LINES, *UNICODE, *WORDS, *TOKENS]
     return tuple(dict.fromkeys([*EVERY_RUN, *chosen]))
 
 
