@@ -3,7 +3,7 @@
 
 The profiles have the tests, thresholds, order, reasons and words of datatrove 0.10.0, and therefore its verdicts. Its
 words are spaCy tokens, where punctuation marks are tokens too. ``DATATROVE_GOPHER_QUALITY.replace(words="whitespace")``
-splits texts at white space, which is 5 to 10 times as fast. Verdicts then differ, most of all for
+splits texts at white space, which is 3 to 10 times as fast. Verdicts then differ, most of all for
 ``gopher_below_alpha_threshold``, which is less strict, and for texts near the limits of length.
 """
 

@@ -47,7 +47,7 @@ def describe_drops(
         The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     words : {"whitespace", "datatrove", "icu"}, optional
         How to split texts into words, if not as the profile specifies. The profiles of datatrove and FineWeb have
-        datatrove's words, and its verdicts; ``"whitespace"`` is 5 to 10 times as fast (``docs/profiles.md#words``).
+        datatrove's words, and its verdicts; ``"whitespace"`` is 3 to 10 times as fast (``docs/profiles.md#words``).
     text : str, default "text"
         The text column.
     from_metrics : bool, default False

@@ -65,7 +65,7 @@ def keep_profile(
         The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     words : {"whitespace", "datatrove", "icu"}, optional
         How to split texts into words, if not as the profile specifies. The profiles of datatrove and FineWeb have
-        datatrove's words, and its verdicts; ``"whitespace"`` is 5 to 10 times as fast (``docs/profiles.md#words``).
+        datatrove's words, and its verdicts; ``"whitespace"`` is 3 to 10 times as fast (``docs/profiles.md#words``).
     text : str, default "text"
         The text column.
     add_metrics : bool, default False
@@ -158,7 +158,7 @@ def add_profile(
         The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
     words : {"whitespace", "datatrove", "icu"}, optional
         How to split texts into words, if not as the profile specifies. The profiles of datatrove and FineWeb have
-        datatrove's words, and its verdicts; ``"whitespace"`` is 5 to 10 times as fast (``docs/profiles.md#words``).
+        datatrove's words, and its verdicts; ``"whitespace"`` is 3 to 10 times as fast (``docs/profiles.md#words``).
     text : str, default "text"
         The text column.
     into : str, default "reason"
