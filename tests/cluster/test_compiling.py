@@ -117,7 +117,7 @@ def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_ch
         docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.normalize_whitespace)
         remarks = dict(cdf.explain(docs).remarks)
         assert remarks["compile"].startswith(
-            "rows.keep_rows.copy_rows, text.json_texts.take_texts, edits.clean_copy.copy_cleaned: about "
+            "rows.keep_rows.copy_rows, text.json_texts.take_texts, edits.clean_texts.copy_cleaned: about "
         )
         receipt = cdf.write_parquet(docs, tmp_path / "out")
         assert "compile" not in dict(cdf.explain(docs).remarks)

@@ -136,7 +136,7 @@ _ALL_NEAR = [
 ]
 _NEAR = tuple(dict.fromkeys(kernel for kernels in _ALL_NEAR for kernel in kernels))
 _SIGNATURES = tuple(
-    kernel for kernel in _NEAR if kernel.startswith(("minhash.sketch.", "minhash.bands.")) or kernel in CONTENT
+    kernel for kernel in _NEAR if kernel.startswith(("minhash.sketch.", "minhash.signatures.")) or kernel in CONTENT
 )
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_comment_ratio": COMMENTS,

@@ -115,6 +115,7 @@ def add_class(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
     >>> def lengths(texts):
     ...     return [[10 - len(text), len(text)] for text in texts]
@@ -194,6 +195,7 @@ def keep_class(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
     >>> def lengths(texts):
     ...     return [[10 - len(text), len(text)] for text in texts]

@@ -157,6 +157,7 @@ def add_embedding(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be", "or not to be"]}), npartitions=1)
     >>> def lengths(texts):
     ...     return [[len(text), text.count("be")] for text in texts]

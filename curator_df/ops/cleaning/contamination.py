@@ -231,6 +231,7 @@ def add_contamination(
     Examples
     --------
     >>> import tempfile, dask.dataframe as dd
+    >>> import pandas as pd
     >>> question = "Who was it that said to be or not to be, that is the question?"
     >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
     ...     _ = file.write(question)
@@ -323,6 +324,7 @@ def drop_contaminated(
     Examples
     --------
     >>> import tempfile, dask.dataframe as dd
+    >>> import pandas as pd
     >>> question = "Who was it that said to be or not to be, that is the question?"
     >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
     ...     _ = file.write(question)
@@ -418,6 +420,7 @@ def remove_contamination(
     Examples
     --------
     >>> import tempfile, dask.dataframe as dd
+    >>> import pandas as pd
     >>> question = "Who was it that said to be or not to be, that is the question?"
     >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
     ...     _ = file.write(question)

@@ -75,6 +75,7 @@ def add_comment_ratio(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["x = 1  # one", "int a;"]}), npartitions=1)
     >>> docs.pipe(add_comment_ratio, language="python").compute()["comment_ratio"].round(2).tolist()
     [0.42, 0.0]

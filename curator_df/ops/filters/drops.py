@@ -83,6 +83,7 @@ def describe_drops(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no", "no # no", None]}), npartitions=1)
     >>> rules = (Rule("word_count", ">=", 3, "too_short"), Rule("hash_ratio", "<=", 0.1, "hashes"))

@@ -77,6 +77,7 @@ def add_html_text_ratio(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> page = "<script>let x = 1;</script><p>To be or not to be</p>"
     >>> docs = dd.from_pandas(pd.DataFrame({"text": [page]}), npartitions=1)
     >>> docs.pipe(add_html_text_ratio, min_chars=5).compute()["html_text_ratio"].round(2).tolist()

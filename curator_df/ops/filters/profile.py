@@ -114,6 +114,7 @@ def keep_profile(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no", None]}), npartitions=1)
     >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))
@@ -199,6 +200,7 @@ def add_profile(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> from curator_df import Profile, Rule
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["to be or not to be", "no"]}), npartitions=1)
     >>> profile = Profile("ours", "1", "example", (Rule("word_count", ">=", 3, "too_short"),))

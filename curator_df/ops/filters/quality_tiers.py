@@ -89,6 +89,7 @@ def add_quality_tier(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"edu": [4.0, 1.0, 0.5], "fluent": [0.1, 0.7, None]}), npartitions=1)
     >>> thresholds = {"high": 0.75, "medium": 0.5, "low": 0.0}
     >>> made = docs.pipe(add_quality_tier, scores=["edu", "fluent"], thresholds=thresholds, scale={"edu": (0, 5)}).compute()

@@ -66,6 +66,7 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b"], "score": [1, 5]}), npartitions=1)
     >>> docs.pipe(keep_where, "score > 3", reason="low_score").compute()
       text  score

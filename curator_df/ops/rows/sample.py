@@ -194,6 +194,7 @@ def sample_rows(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": list("abcdefghij")}), npartitions=3)
     >>> [docs.pipe(sample_rows, fraction=part).compute().index.tolist() for part in (0.2, 0.5)]
     [[1, 4], [1, 4, 5, 6, 7]]
@@ -300,6 +301,7 @@ def split_rows(
     Examples
     --------
     >>> import dask.dataframe as dd
+    >>> import pandas as pd
     >>> docs = dd.from_pandas(pd.DataFrame({"text": list("abcdefghij")}), npartitions=3)
     >>> parts = split_rows(docs, {"train": 0.7, "test": 0.3})
     >>> {name: part["text"].compute().tolist() for name, part in parts.items()}
