@@ -25,7 +25,7 @@ class Completions:
         request; or JSON that the answer is changed by."""
         self.at_a_time = self.most_at_a_time = 0
         self.lock = threading.Lock()
-        self.pending: threading.KeyDrop | None = None
+        self.pending: threading.Barrier | None = None
         """Requests wait here for each other."""
         self.seconds = 0.0
         """How long each answer takes."""

@@ -156,7 +156,7 @@ def test_lists_in_a_prompt_are_refused_before_anything_is_asked(server, tmp_path
 
 
 def test_no_more_requests_are_in_flight_than_allowed(server, tmp_path):
-    server.pending = threading.KeyDrop(3)  # three at a time get through, and no fewer
+    server.pending = threading.Barrier(3)  # three at a time get through, and no fewer
     assert len(answers(ask(server, tmp_path, [f"text {n}" for n in range(12)], max_concurrent=3))) == 12
     assert server.most_at_a_time == 3
 
@@ -300,7 +300,7 @@ from curator_df.core.memory.limits import limit_data
 from curator_df.models.completion.calls import _Threads
 
 limit_data(200_000_000)
-threads, all_there = _Threads(64), threading.KeyDrop(64)
+threads, all_there = _Threads(64), threading.Barrier(64)
 for call in [threads.submit(all_there.wait, 60) for _ in range(64)]:
     call.result()
 threads.shutdown()

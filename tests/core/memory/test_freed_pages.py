@@ -102,7 +102,7 @@ from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
 
 release_free_memory()  # what it imports does not count
-pages, at_once, results = FreedPages(), threading.KeyDrop(4), []
+pages, at_once, results = FreedPages(), threading.Barrier(4), []
 
 def work():
     with pages.task():

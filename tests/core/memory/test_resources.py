@@ -172,7 +172,7 @@ def test_a_function_gets_the_gpu_memory_that_it_asks_for_or_is_refused(tmp_path)
 
 
 def test_no_more_calls_at_a_time_than_fit_and_no_fewer():
-    together, now, most, lock = threading.KeyDrop(2, timeout=PATIENCE_SECONDS), [0], [0], threading.Lock()
+    together, now, most, lock = threading.Barrier(2, timeout=PATIENCE_SECONDS), [0], [0], threading.Lock()
 
     def call(_):
         with shared(Capacity(5)), admitted(Resources(cpus=2)):

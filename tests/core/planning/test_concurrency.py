@@ -266,7 +266,7 @@ def test_a_chain_that_works_on_its_cpus_has_nothing_to_balance(table, session, t
 
 
 def test_no_more_tasks_leave_their_threads_than_may(monkeypatch):
-    left, lock, together = [], threading.Lock(), threading.KeyDrop(6, timeout=60)
+    left, lock, together = [], threading.Lock(), threading.Barrier(6, timeout=60)
     monkeypatch.setattr(extra_tasks, "secede", lambda: left.append(extra_tasks.beside()))
 
     def task(_):

@@ -115,7 +115,7 @@ def test_values_of_isin_count_in_the_plan_and_the_fingerprint(docs):
         return lower(docs[docs["n"].isin(values)]).steps[0]
 
     many = step([*range(100_000)])
-    assert many.fixed_bytes == many.held_bytes >= 800_000
+    assert many.action.fixed_bytes == many.action.held_bytes >= 800_000
     assert many.fingerprint == step([*range(99_999, -1, -1)]).fingerprint
     assert many.fingerprint != step([*range(50_000), -1, *range(50_001, 100_000)]).fingerprint
 
@@ -133,7 +133,7 @@ def test_a_value_that_dask_wraps_is_part_of_the_step(docs):
 
 def test_isin_is_the_same_program_in_every_process(folder):
     code = (
-        "import sys, curator_df as cdf; from curator_df.core.planning.program import lower; df = cdf.read_jsonl(sys.argv[1]);"
+        "import sys, curator_df as cdf; from curator_df.core.planning.lowering import lower; df = cdf.read_jsonl(sys.argv[1]);"
         "print(*[lower(df[df['lang'].isin(values)]).fingerprint for values in"
         " (['de', 'fr', 'it'], {'de', 'fr', 'it'}, ['de', None, 3])])"
     )
