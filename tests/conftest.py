@@ -69,7 +69,7 @@ LONGEST_FIRST = (
     "tests/monitor/test_metrics_server.py",
     "tests/monitor/test_prometheus.py",
     "tests/core/memory/test_leaks.py",
-    "tests/core/planning/test_balance.py",
+    "tests/core/planning/test_concurrency.py",
     "tests/monitor/test_recommend.py",
     "tests/gpu/test_gpu_suite.py",
     "tests/gpu/test_device_runs.py",
