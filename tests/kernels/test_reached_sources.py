@@ -64,7 +64,7 @@ def test_time_comments_docstrings_and_layout_change_nothing(copied):
 
 
 def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied):
-    edit = lambda: replace(copied / "minhash/union_find.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
+    edit = lambda: replace(copied / "minhash/components.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
     assert changed_by(edit) == {"minhash.components.join_edges"}
 
 
