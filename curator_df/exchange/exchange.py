@@ -5,7 +5,7 @@ A key row is a 128-bit hash and the row's address, with a rank before the addres
 never moved. There are three kinds of task, each a pure function of files, so that any of them can be repeated:
 
 1. map, one for each range: a `KeyWriter` sorts the range's key rows into one file with a slice for each reducer;
-2. reduce, one for each reducer: `exchange_reduce.reduce_keys` merges its slices of all those files. Rows are ordered by
+2. reduce, one for each reducer: `key_stages.reduce_keys` merges its slices of all those files. Rows are ordered by
    key, rank and address, so the first row of a group is kept and all others are dropped, whatever the size of the group. Drops
    are written as (address, kept row), with a slice for each range. For a table of groups the slices are merged twice, because
    the size of a group is known only at its end, and all members are written too;

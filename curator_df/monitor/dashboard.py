@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grafana dashboard in Grafana's JSON format, made from `curator_df.monitor.dashboard`."""
+"""Grafana dashboard in Grafana's JSON format, and the rows of panels that it is made of."""
 
 from __future__ import annotations
 

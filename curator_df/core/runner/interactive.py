@@ -2,7 +2,7 @@
 """Dask's own operations under the budget of a session: ``compute``, ``head``, ``len``, sorts, merges, shuffles.
 
 While a session is open, results are returned in pieces (`results`), tasks that run out of memory are repeated exclusively on
-their worker (`core.tasks.second_try`), and tables with deferred operations can be computed and shown (`deferred`).
+their worker (`core.tasks.second_try`), and tables with deferred operations can be computed and shown (`Looks`).
 """
 
 from __future__ import annotations

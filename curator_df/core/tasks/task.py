@@ -182,7 +182,7 @@ class Attempt:
     stage_id: str = ""
     """Identifier of the stage, for `request_stop`."""
     beside: int = 0
-    """Number of additional tasks that its worker may run, beyond those of its threads: `core.tasks.extra_tasks`."""
+    """Number of additional tasks that its worker may run, beyond those of its threads: `leave_if_room`."""
 
 
 async def request_stop(stage_id: str) -> None:

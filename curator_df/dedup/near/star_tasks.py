@@ -9,7 +9,7 @@ in use does not depend on the number of neighbors of a vertex.
 1. `run_large_star` and `run_small_star`, once per group of ranges, until no edge changes.
 2. `run_vertices`: send each vertex and its rank to the group of ranges of its star's center.
 3. `run_survivors`: choose the kept row and count the size of each star, and send them to its vertices.
-4. `run_members`: write the files that `group_tasks.run_components` also writes, one for each group of ranges.
+4. `run_members`: write the files that `grouping.run_components` also writes, one for each group of ranges.
 
 References
 ----------

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks of a near-duplicate removal between its two passes and after them: pure functions of files.
 
-1. `run_buckets`, once per hash range of a band: turn key rows into edges (`dedup.near.buckets`).
+1. `run_buckets`, once per hash range of a band: turn key rows into edges (`reduce_buckets`).
 2. `run_pairs`, once per group of ranges: merge the edges of an iteration with the known ones into distinct edges.
 3. `run_verify`, once per group of ranges: turn pairs and their texts into edges with their similarity.
 
-For the grouping of edges, and the rows to drop, see `group_tasks`.
+For the grouping of edges, and the rows to drop, see `grouping`.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class VectorFound(Found):
     """Deferred operation, with the settings of the user."""
 
     def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
-        """Yield the members that `vector_compare.run_collect` wrote for a group of ranges, which has its own file of members."""
+        """Yield the members that `run_collect` wrote for a group of ranges, which has its own file of members."""
         slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
         return merge_slices(slices, memory_bytes=memory_bytes)
 

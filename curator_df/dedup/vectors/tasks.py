@@ -5,7 +5,7 @@
 2. `run_fit`, once: compute centroids from the vectors of all samples.
 3. `run_assign`, once per group of ranges: sort the vectors by cluster, and within it in the order of preference to be kept.
 
-For the groups of a cluster, and the rows to drop, see `vector_compare`.
+For the groups of a cluster, and the rows to drop, see `stages`.
 """
 
 from __future__ import annotations

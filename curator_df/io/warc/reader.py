@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Web crawl files as a lazy table with a row for each page: `read_warc`, and its source.
 
-`warc_records` and `gzip_members` find the records; `warc_pages` interprets them.
+`records` and `streams.gzip_members` find the records; `pages` interprets them.
 """
 
 from __future__ import annotations

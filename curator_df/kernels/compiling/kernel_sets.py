@@ -110,7 +110,7 @@ COMPONENTS = ("minhash.components.join_edges", "minhash.components.name_roots")
 
 
 Unit = Literal["characters", "normalized", "words"]
-"""Kind of shingles; see `minhash_scheme.shingle_unit`."""
+"""Kind of shingles; see `minhash.scheme.shingle_unit`."""
 
 
 def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def shingle_texts(texts: DeviceTexts, scheme: Scheme) -> ShingleTexts:
     Returns
     -------
     ShingleTexts
-        Texts; for unchanged characters the same memory, otherwise at most `device_support.signatures_price`.
+        Texts; for unchanged characters the same memory, otherwise at most `support.signatures_price`.
     """
     rows, in_words = len(texts), scheme.ngrams == "words"
     if not rows or (not in_words and not scheme.normalize):

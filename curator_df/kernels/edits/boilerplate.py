@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled search for the phrases of web pages that NeMo Curator regards as boilerplate, case-insensitive. Part of `web_pass`."""
+"""Compiled search for the phrases of web pages that NeMo Curator regards as boilerplate, case-insensitive."""
 
 from __future__ import annotations
 

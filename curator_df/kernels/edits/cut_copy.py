@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled copies of texts without something at their ends, or without some lines; a copy is never longer than the original.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, four functions. See `cut_texts`.
+See `cut_texts`.
 """
 
 from __future__ import annotations

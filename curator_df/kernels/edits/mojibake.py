@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Characters that ftfy could possibly change, as tables for `unicode_scan`.
+"""Characters that ftfy could possibly change, as tables for `unicode_repair`.
 
 Every condition here is *necessary* for a change, never sufficient: a segment that meets none of them is returned by
 ftfy unchanged, and one that meets any goes to ftfy, which decides. Written against the rules of ftfy 6.3 (``badness``,

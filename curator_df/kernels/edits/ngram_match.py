@@ -4,8 +4,7 @@
 """Compiled search for the word n-grams of a table in texts, and removal of passages; one scan, in constant memory.
 
 A word ends at white space. It is compared in lower case and without punctuation, but its position is that in the original text.
-The hash of an n-gram rolls: each word costs a multiplication for every length of n-grams in the table. Importing this module
-imports numba and compiles, or loads from the on-disk cache, four functions. See `ngram_table`.
+The hash of an n-gram rolls: each word costs a multiplication for every length of n-grams in the table. See `ngram_table`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Rules by which datatrove splits English text into words, as arrays for compiled kernels.
 
 They are spaCy's, read from ``english_tokens.json``, which names the release. An exception is a word whose tokens are
-listed (``don't``: ``do``, ``n't``). `token_affixes`, `token_urls` and `token_split` apply the rules.
+listed (``don't``: ``do``, ``n't``). `affixes`, `urls` and `split` apply the rules.
 """
 
 from __future__ import annotations

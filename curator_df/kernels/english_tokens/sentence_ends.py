@@ -6,7 +6,7 @@
 A token that is one of its marks ends a sentence, and the next one begins with the next token that is not punctuation alone.
 White space between tokens, other than one space, is such a token.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for the code that
+See `measure` for the code that
 calls it, and `sentences` for the rule on words between white space.
 """
 

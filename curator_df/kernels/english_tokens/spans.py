@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts split into words other than those between white space: tokens with white space between, for kernels that read words."""
+"""Texts split into words other than those between white space: tokens with white space between, for kernels that read words.
+
+Also the table of exceptions that the splitting of English words looks up (`phrases`).
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def _phrases(exceptions: dict[str, list[str]], tails: Sequence[str], patterns: S
             cuts, pattern = _ends([token.encode() for token in exceptions[name.decode()]]), patterns[number]
             row[CUTS_WORD], row[PATTERN_WORD] = cuts, pattern
             kind |= IS_EXCEPTION
-            # An exception has no more tokens than it was cut into; for the three others see `token_split`.
+            # An exception has no more tokens than it was cut into; for the three others see `split`.
             is_shorter = cuts.bit_count() <= pattern.bit_count() > 1
             kind |= IS_RESTORED if is_shorter and cuts != pattern else 0
         row[KIND_WORD] = len(name) | kind << 8

@@ -3,8 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled pass that writes the tokens of texts with white space between them.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `token_spans` for
-the function to call.
+Exceptions that the splitting has cut are put back together. See `spans` for the function to call.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ _OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
 def split_span(data: Any, offsets: Any, classes: Any, phrases: Any, out: Any, stops: Any) -> None:
     """Write the tokens of each text into ``out``, which has twice the size of the texts; ``stops`` are its offsets.
 
-    Each token is followed by one byte of white space or more. ``classes`` and ``phrases`` are those of `english_rules`.
+    Each token is followed by one byte of white space or more. ``classes`` and ``phrases`` are those of `rules` and `spans`.
     """
     texts, rules, found, tokens = borrowed(data), borrowed(classes), borrowed(phrases), borrowed(out)
     to = 0

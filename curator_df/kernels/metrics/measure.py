@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text metrics of a column, span by span, so that the memory for the rows does not add up over a block.
 
-The modules of kernels are imported when they are first needed, since they import numba. Words that are not those between white
-space are written out with white space between them, so that the same counters read them.
+Words that are not those between white space are written out with white space between them, so that the same counters read them.
 """
 
 from __future__ import annotations

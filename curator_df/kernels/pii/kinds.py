@@ -180,7 +180,7 @@ class Finder:
     """Finder of one kind."""
 
     flags: int
-    """Flags of `pii_scan`; a segment that can hold this kind has one of them."""
+    """Flags of `scan`; a segment that can hold this kind has one of them."""
     find: Callable[[str], Spans]
     """Function that yields the findings."""
     plain: Callable[[str], str]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replace personal data and secrets in a text column.
 
-A compiled scan finds the segments that may hold some, and only those are decoded and searched (`pii_kinds`). A text takes
+A compiled scan finds the segments that may hold some, and only those are decoded and searched (`kinds`). A text takes
 its length once more if something is replaced, nothing otherwise, and a segment of at most 104 KB while Python
-processes it. The entities of a model (`pii_entities`) are searched for in the same, unchanged text.
+processes it. The entities of a model (`entities`) are searched for in the same, unchanged text.
 """
 
 from __future__ import annotations

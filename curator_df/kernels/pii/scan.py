@@ -4,8 +4,7 @@
 """Compiled search for the segments of a text that may hold personal data or secrets.
 
 A segment is a line; one longer than `SEGMENT_BYTES` is split at the next space after a small letter, or `REACH_BYTES`
-later at any character. A private key in PEM form is in one segment, with its line ends. Importing this module imports numba
-and compiles, or loads from the on-disk cache, one function. See `pii_redaction`.
+later at any character. A private key in PEM form is in one segment, with its line ends. See `redaction`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled search for the segments of texts between separators, copies of pieces of texts in any order, and joins of texts.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, four functions. See `segments` and
-`joined_texts`.
+See `segments` and `joined_texts`.
 """
 
 from __future__ import annotations

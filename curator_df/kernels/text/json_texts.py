@@ -6,7 +6,6 @@
 It knows only where strings begin and end, and how deep the brackets are. The text is removed between its quotation
 marks, which stay, so that the rest is as valid or invalid as the whole line was. Nothing is validated here: if a text is not
 clearly valid (an unknown escape, a control character, half of a surrogate pair), no text is extracted at all.
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled MurmurHash3_x64_128 of texts, unchanged or normalized while hashing, in constant memory.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, two functions. See `content_hash` for
+See `content_hash` for
 the functions to call.
 
 References

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generate answers of a language model to the prompts of a batch, taking the likeliest token in each step.
 
-See also ``answers.py``, which has prompts and classes; this module needs torch.
+See also `generative_classifier`, which has prompts and classes; this module needs torch.
 """
 
 from __future__ import annotations

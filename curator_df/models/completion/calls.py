@@ -3,7 +3,7 @@
 
 A process has one client for all its tasks (`core.memory.process_cache`), which limits the requests in flight. An
 answer is a small file named by a hash of the whole request; it is written before it is used. Failed requests are recorded
-in `completion_failures`.
+in `Failures`, and `Tally` counts answers. The key of the server is read when a request is made, and hidden in messages.
 """
 
 from __future__ import annotations

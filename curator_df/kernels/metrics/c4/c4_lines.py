@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled test of each line of a text as in C4: kept lines, removed lines, and lines that fail a whole text.
 
-Part of `c4_pass`; `c4_texts` copies lines with it. The order of the tests is that of datatrove
+`c4_texts` copies lines with it. The order of the tests is that of datatrove
 0.10.0, C4QualityFilter (after Raffel et al. 2020): a line that was already removed cannot fail the text.
 """
 

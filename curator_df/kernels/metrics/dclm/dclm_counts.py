@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of words, symbols, lines and paragraphs as DCLM defines them. Part of `dclm_pass`.
+"""Compiled counts of words, symbols, lines and paragraphs as DCLM defines them.
 
 Lines and paragraphs are stripped, and empty ones are ignored. Distinct ones are held in a table of positions in the text, 4 bytes
 each and at most half full; two bits for each byte of the text mark the ends of such pieces, and those whose first occurrence

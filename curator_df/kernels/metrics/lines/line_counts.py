@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled counts of lines and paragraphs between line feeds: their lengths, ends and repetitions.
 
-Part of `line_pass`. Distinct lines are held in a table of positions in the text, 4 bytes each and at most
+Distinct lines are held in a table of positions in the text, 4 bytes each and at most
 half full, and compared with the text itself: at most 4 x the text, where every other byte is a line feed.
 """
 

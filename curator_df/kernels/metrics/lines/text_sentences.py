@@ -31,7 +31,7 @@ def text_sentences(span: TextSpan, words: Words) -> npt.NDArray[np.int64]:
 
     Notes
     -----
-    Memory: none for each text; with datatrove's words that of `token_spans`.
+    Memory: none for each text; with datatrove's words that of `english_tokens.spans`.
 
     Examples
     --------

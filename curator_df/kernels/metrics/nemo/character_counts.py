@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled counts of characters, URLs and words as NeMo Curator and dolma define them: one scan, in constant memory.
 
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function. See `measure` for the
+See `measure` for the
 function to call.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of lines and paragraphs as NeMo Curator and dolma split them. Part of `web_pass`.
+"""Compiled counts of lines and paragraphs as NeMo Curator and dolma split them.
 
 Both split at single line feeds. NeMo ignores lines of white space and counts distinct ones; dolma counts every
 occurrence of a repeated line. Distinct lines are held as in `line_counts`; for dolma a bit for each byte of the

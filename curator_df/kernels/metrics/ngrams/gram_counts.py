@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled counts of n-grams of words: the most frequent one (n = 2 to 4) and the repeated ones (n = 5 to 10).
 
-Part of `gram_pass`. Distinct n-grams are held in a table of positions in the text, 4 bytes each, and
+Distinct n-grams are held in a table of positions in the text, 4 bytes each, and
 compared with the text itself. A table is at most half full; with the counts, it takes at most 8 bytes a word:
 4 x the text if every word is one letter, 1.9 x prose. Only the table of one n is held.
 """

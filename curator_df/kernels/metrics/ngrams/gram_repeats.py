@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of repeated n-grams as NeMo Curator and dolma count them. Part of `repeat_pass`.
+"""Compiled counts of repeated n-grams as NeMo Curator and dolma count them.
 
 N-grams are the same if their words are, one by one. NeMo counts the characters of the second occurrence and those after
 it, no word twice; dolma those of every occurrence, over those of all n-grams, which overlap. Distinct n-grams are held as

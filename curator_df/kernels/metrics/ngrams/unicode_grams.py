@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Compiled counts of repeated n-grams of words by Unicode's rules, as DCLM counts them. Part of `dclm_pass`.
+"""Compiled counts of repeated n-grams of words by Unicode's rules, as DCLM counts them. `dclm_counts` uses it.
 
 Each word has the number of the first word equal to it, and each n-gram that of the first equal n-gram. Two n-grams are
 equal if the two shorter ones in them are, so that only those are looked up whose shorter ones occur twice. Memory: for each

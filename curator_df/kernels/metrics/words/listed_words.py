@@ -3,8 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Count of the distinct words of a list in each text: the stop words of a language.
 
-The eight English ones have their own count in `word_pass`; any others are looked up here, in a hash table of the list.
-Importing this module imports numba and compiles, or loads from the on-disk cache, one function.
+The eight English ones have their own count in `word_counts`; any others are looked up here, in a hash table of the list.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Compiled counter over white-space separated words: one scan of a text, of any length, in constant memory.
 
-Part of `word_pass`. Also the function with which every compiled kernel reads a code point from UTF-8.
+Also the function with which every compiled kernel reads a code point from UTF-8.
 """
 
 from __future__ import annotations
