@@ -168,7 +168,7 @@ def require_main_guard(frame: types.FrameType | None) -> None:
     except (OSError, ValueError, SyntaxError):
         return  # it has changed since Python read it
     line = frame.f_lineno
-    conditions = (each for each in ast.walk(script) if isinstance(each, ast.If | ast.Match))
+    conditions = (each for each in ast.walk(script) if isinstance(each, ast.If | ast.Match | ast.IfExp | ast.BoolOp))
     if not any(each.lineno <= line <= (each.end_lineno or line) for each in conditions):
         raise NoClusterError(f"{os.path.basename(path)}, line {line}: {MAIN_GUARD}")
 

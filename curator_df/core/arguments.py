@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -16,6 +17,8 @@ SURE = 0.8
 """Similarity of two names from which on the most similar one alone is suggested."""
 SIMILAR = 0.65
 """Least similarity of a suggested name."""
+MOST_COMPARED = 5_000
+"""Number of names of a folder that are compared with a missing one."""
 MOST_SUGGESTED = 3
 """Names that are suggested at most, where several are equally similar."""
 _WORD = re.compile("[a-z0-9]+")
@@ -127,7 +130,8 @@ def did_you_mean_path(path: str) -> str:
         parent, _, name = parent.rpartition("/")
         rest.insert(0, name)
     try:
-        names = os.listdir(parent or "/") if path.startswith("/") or parent else os.listdir(".")
+        with os.scandir(parent or ("/" if path.startswith("/") else ".")) as entries:
+            names = [entry.name for entry in itertools.islice(entries, MOST_COMPARED)]
     except OSError:
         return ""
     if not rest or any(mark in rest[0] for mark in "*?["):

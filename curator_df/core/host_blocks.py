@@ -96,6 +96,11 @@ def pickle_without_copies() -> None:
 def _reduced(column: Any) -> tuple[Any, ...]:
     state = dict(vars(column))
     values: pa.ChunkedArray = state["_pa_array"]
-    if values.nbytes < SLICE_FRACTION * values.get_total_buffer_size():
+    try:
+        # Each chunk takes all its buffers along, also those that it shares with others.
+        is_whole = values.nbytes >= SLICE_FRACTION * sum(part.get_total_buffer_size() for part in values.iterchunks())
+    except pa.ArrowException:  # types whose bytes Arrow cannot tell
+        is_whole = False
+    if not is_whole:
         state["_pa_array"] = values.combine_chunks()
     return copyreg.__newobj__, (type(column),), state  # type: ignore[attr-defined] # the typeshed lacks it

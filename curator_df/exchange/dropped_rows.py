@@ -70,7 +70,7 @@ class DropRows(RangeAction):
 
     follows_addresses: ClassVar[bool] = True
     pending: Any
-    """Deferred `KeyDrop` or `near_pending.NearDrop`; its keys prove that the rows are those of the first pass."""
+    """Deferred `KeyDrop` or `NearDrop`; its keys prove that the rows are those of the first pass."""
     found: Found
     """Result with the rows to drop."""
 

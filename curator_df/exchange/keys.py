@@ -27,7 +27,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Keys(NamedTuple):
-    """Keys that a pending takes from a block."""
+    """Keys that a pending operation takes from a block."""
 
     hashes: npt.NDArray[np.uint64]
     """Array of shape (rows, 2)."""
@@ -73,7 +73,7 @@ class KeySink(StageSink):
     exchange: Exchange
     """Exchange of the keys: its folder and the number of hash ranges."""
     pending: Any
-    """Deferred operation: a `KeyDrop`, a `part_pending.PartDrop`, or another object with the same interface."""
+    """Deferred operation: a `KeyDrop`, a `part_drop.PartDrop`, or another object with the same interface."""
     writer_factor: float = KEY_WRITER_FACTOR
     """Peak extra memory as a multiple of the block's bytes."""
 

@@ -14,7 +14,7 @@ from curator_df.core.backend import integer_column
 from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.ranges.blocks import Outcome
-from curator_df.core.ranges.journal import all_done
+from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
 from curator_df.core.ranges.sink import StageSink
 
@@ -97,7 +97,7 @@ class RowNumbering(Pending):
 
     def is_whole(self, stage: Folder, ranges: int) -> bool:
         """Return whether the rows of all ranges were counted."""
-        return all_done(stage, ranges) is not None
+        return Journal(stage).records().keys() >= set(range(ranges))
 
     def prepare(self, runner: Any, before: Program, step: Step) -> npt.NDArray[np.int64]:
         """Count the rows of each range."""

@@ -243,7 +243,8 @@ def levels_of_fields(raw: bytes) -> dict[str, int]:
     """
     deepest: dict[str, int] = {}
     depth, name, last = 0, "", b""
-    for token in _TOKEN.findall(raw):
+    for match in _TOKEN.finditer(raw):
+        token = match.group()
         if token in b"{[":
             depth += 1
             if name:

@@ -361,8 +361,8 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
         (30_000, "ImportError: ulimit -v allows 30,000 kB .* libraries that curator_df imports need 683,593 kB"),
         (585_000, "ImportError: ulimit -v allows 585,000 kB of address space"),
         (640_000, "ImportError: ulimit -v allows 640,000 kB of address space"),
-        (720_000, "NoClusterError: ulimit -v allows 720,000 kB .* A cluster needs 488,281 kB more"),
-        (900_000, "NoClusterError: ulimit -v allows 900,000 kB .* A cluster needs 488,281 kB more"),
+        (720_000, "NoClusterError: ulimit -v allows 720,000 kB .* A cluster needs 830,078 kB more"),
+        (900_000, "NoClusterError: ulimit -v allows 900,000 kB .* A cluster needs 830,078 kB more"),
         (1_100_000, "NoClusterError: .*ulimit -v allows 1,100,000 kB"),
     ],
 )
@@ -433,7 +433,7 @@ def test_what_ulimit_leaves_is_compared_with_what_a_start_maps(monkeypatch):
         address_space.refuse_import()
     allow(mapped + address_space.START_ADDRESS_BYTES // 2)
     with pytest.raises(
-        errors.NoClusterError, match=r"of which this process maps [\d,]+ kB\. A cluster needs 488,281 kB more"
+        errors.NoClusterError, match=r"of which this process maps [\d,]+ kB\. A cluster needs 830,078 kB more"
     ):
         surroundings.require_address_space()
     allow(address_space.IMPORT_ADDRESS_BYTES - 1)

@@ -51,6 +51,14 @@ def test_a_slice_does_not_take_the_column_along(rows):
     assert pickle.loads(raw, buffers=buffers).equals(rows)
 
 
+def test_slices_put_together_again_do_not_each_take_the_column_along():
+    rows = pd.concat([TEXTS.iloc[start : start + 1_000] for start in range(0, len(TEXTS), 1_000)])
+    raw, buffers, _ = buffers_of(rows)
+    whole = sum(buffer.raw().nbytes for buffer in buffers_of(TEXTS)[1])
+    assert len(raw) + sum(buffer.raw().nbytes for buffer in buffers) < 1.2 * whole
+    assert pickle.loads(raw, buffers=buffers).equals(rows)
+
+
 def test_what_was_pickled_is_read_without_curator_df():
     code = (
         "import pickle, sys; back = pickle.load(sys.stdin.buffer); "

@@ -96,7 +96,7 @@ def test_hashes_spread_and_tell_rows_apart():
 
 
 def pending(width: int) -> VectorDrop:
-    return VectorDrop(None, None, None, {}, width, "float32", (0.001, 0.1), None, "easy", 1, "", None)
+    return VectorDrop(None, None, None, {}, width, "float32", (0.001, 0.1), None, "easy", 1, "")
 
 
 def cluster_rows(vectors: np.ndarray) -> np.ndarray:

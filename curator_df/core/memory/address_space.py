@@ -11,8 +11,8 @@ from pathlib import Path
 
 IMPORT_ADDRESS_BYTES = 700_000_000
 """Address space to import curator_df: 580 MB measured, and what allocators reserve differs from run to run."""
-START_ADDRESS_BYTES = 500_000_000
-"""Address space that a start and a run add to this process: 420 MB measured, for Bokeh, libraries and stacks of threads."""
+START_ADDRESS_BYTES = 850_000_000
+"""Address space that a start and a run add to this process: 740 MB were too little, for libraries and stacks of threads."""
 WAY_OUT = "Hardly any of it is used. Set ulimit -v unlimited; memory= limits the memory in use"
 
 

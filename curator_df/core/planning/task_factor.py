@@ -75,4 +75,4 @@ def max_peak_factor(steps: Sequence[Step]) -> float:
 
 def held_blocks(steps: Sequence[Step]) -> float:
     """Return the number of blocks that stay in memory after these steps because they split rows into parts."""
-    return float(sum(step.action.makes_rows for step in steps))
+    return float(sum(step.action.is_rowwise and step.action.makes_rows for step in steps))

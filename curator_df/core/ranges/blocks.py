@@ -81,7 +81,9 @@ class Action:
     may_change_index: ClassVar[bool] = False
     """Whether it may change the index, so that rows must be checked where a later step identifies them by it."""
     makes_rows: bool = False
-    """Whether it may make several rows with the same row ID from one row."""
+    """Whether it may make several rows with the same row ID from one row. The block of a kernel that does stays in memory while
+    they are processed in parts.
+    """
     uses_addresses: bool = False
     """Whether it identifies rows by their row ID, the index."""
     device_peak_factor: float | None = None

@@ -29,6 +29,8 @@ class EarlierRun:
     """Rows quarantined."""
     steps: list[tuple[str, int, int]] = field(default_factory=list)
     """Name, rows in and rows out of each step that changed the number of rows."""
+    is_first: bool = True
+    """Whether no run of ours wrote its input."""
 
 
 def earlier_runs(source: Any) -> list[EarlierRun]:
@@ -59,9 +61,9 @@ def _runs_of(folder: str, options: Mapping[str, Any]) -> list[EarlierRun]:
         counts = {each: stored[each] for each in ("rows_read", "rows_written", "rows_quarantined")}
         return [
             *map(read_earlier, stored.get("earlier", [])),
-            EarlierRun(stored["output"], **counts, steps=changed),
+            EarlierRun(stored["output"], **counts, steps=changed, is_first=not stored.get("earlier")),
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # a receipt that cannot be read, or of another version, must not stop the run
 
 

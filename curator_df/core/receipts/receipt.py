@@ -278,7 +278,7 @@ class Receipt:
         """
         own = [(step.name, step.rows_in, step.rows_out) for step in self.steps if step.rows_in != step.rows_out]
         runs = [*((run.output, run.steps) for run in self.earlier), (self.output, own)]
-        first = max(self.earlier[0].rows_read if self.earlier else self.rows_read, 1)
+        first = max(sum(run.rows_read for run in self.earlier if run.is_first) if self.earlier else self.rows_read, 1)
         rows = [
             (output, name, came, max(came - left, 0), left, left / first)
             for output, steps in runs

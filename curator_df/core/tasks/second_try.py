@@ -28,8 +28,9 @@ from typing import Any
 
 from dask.utils import key_split
 from distributed import Reschedule
-from distributed.core import error_message
+from distributed.core import Status, error_message
 from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.worker import WORKER_ANY_RUNNING
 from distributed.worker_state_machine import GatherDepFailureEvent, TaskErredMsg
 
 from curator_df.core.memory.limits import release_free_memory
@@ -176,14 +177,16 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
             event = await self._gather_dep(worker, to_gather, total_nbytes, stimulus_id=stimulus_id)
             if not isinstance(event, GatherDepFailureEvent):
                 return event
+            if self._worker.status not in WORKER_ANY_RUNNING:
+                return event  # the scheduler gives the tasks of a worker that closes to others
             when_idle += self._gate.is_idle
             lacks_memory = "MemoryError" in event.exception_text
-            if not lacks_memory or when_idle >= FETCHES_WHEN_IDLE or time.monotonic() > deadline:
-                break
             # The connection waits for an answer to what could not be read, and would take the next question for it.
             for comm in self._worker.rpc.available.pop(worker, ()):
                 self._worker.rpc.semaphore.release()
                 comm.abort()
+            if not lacks_memory or when_idle >= FETCHES_WHEN_IDLE or time.monotonic() > deadline:
+                break
             await _spill_all(self._worker)
             release_free_memory()
             await asyncio.sleep(SECONDS_BETWEEN_FETCHES)
@@ -196,6 +199,8 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         A result that cannot be read back counts for Dask as a transfer that never ends; after 20 of them, it refuses all others.
         """
         data = self._worker.data
+        if self._refuses_transfers():
+            return await self._get_data(comm, keys, who=who, serializers=serializers)
         for attempt in range(1, FETCHES_WHEN_IDLE + 1):
             try:
                 for key in keys:
@@ -208,6 +213,11 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
             release_free_memory()
             await asyncio.sleep(SECONDS_BETWEEN_FETCHES)
         return await self._get_data(comm, keys, who=who, serializers=serializers)
+
+    def _refuses_transfers(self) -> bool:
+        """Return whether Dask answers that the worker is busy: then nothing has to be read back from disk."""
+        limit = 1 if self._worker.status == Status.paused else self._worker.transfer_outgoing_count_limit
+        return limit is not False and self._worker.transfer_outgoing_count >= limit
 
     def _fail_dependents(self, keys: Collection[Any], event: Any, *, lacks_memory: bool) -> None:
         """Report the tasks of this worker that wait for results which cannot be fetched as failed."""

@@ -485,7 +485,7 @@ def read_parquet(
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_parquet")
     given = requested_types(dtype)
-    wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    wanted = None if columns is None else frozenset([columns] if isinstance(columns, str) else columns)
     schema, origins = find_schema(listing, given, wanted)
     selects = columns is not None
     columns, in_folders = beside_files(listing, schema.names, columns)

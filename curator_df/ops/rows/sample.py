@@ -335,6 +335,7 @@ def split_rows(
                 device_peak_factor=PEAK_FACTOR + hashed * (2 if group_column else 1),
                 peak_is_measured=lookup is None,
                 held_bytes=0 if lookup is None else lookup.held_bytes,
+                shared={} if lookup is None else {f"groups {lookup.digest}": lookup.held_bytes},
                 uses_addresses=by == "address" or lookup is not None,
                 compiled=kernel_sets.CONTENT if by == "content" or group_column is not None else (),
                 row_share=float(share),

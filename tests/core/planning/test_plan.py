@@ -44,6 +44,14 @@ def without_duplicates(docs):
     return docs.pipe(cdf.drop_exact_duplicates)
 
 
+def test_rows_that_dask_makes_hold_no_block_in_addition(plan):
+    exploded = plan(lambda docs: docs.assign(text=docs.text.str.split()).explode("text"))
+    assert (
+        exploded.stages[-1].task_factor
+        == plan(lambda docs: docs.assign(text=docs.text.str.split())).stages[-1].task_factor
+    )
+
+
 def test_the_projection_is_what_is_reserved_and_all_tasks_of_all_workers(plan):
     made = plan(as_it_is)
     [stage] = made.stages

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from distributed.core import Status
 from distributed.utils import DequeHandler
 from distributed.worker_state_machine import GatherDepFailureEvent
 
@@ -56,6 +57,9 @@ def plugin(loop):
         gather_dep=None,
         rpc=SimpleNamespace(available={}, semaphore=mock.Mock()),
         data=Results(a=1, b=2),
+        status=Status.running,
+        transfer_outgoing_count=0,
+        transfer_outgoing_count_limit=3,
         loop=SimpleNamespace(asyncio_loop=loop),
         memory_manager=SimpleNamespace(memory_limit=0),
     )
@@ -214,6 +218,29 @@ def test_tasks_whose_results_never_fit_fail_and_do_not_wait_for_ever(plugin, loo
     assert isinstance(error, BudgetError)
     assert "The Dask operation 'getitem' ran out of memory twice" in str(error)
     assert str(error).endswith("no memory for 68 MB of results")
+
+
+def test_tasks_of_a_worker_that_closes_are_left_to_the_scheduler(plugin, loop):
+    waiting, told = mock.Mock(key="sum-1", run_id=7), []
+    plugin._worker.state = SimpleNamespace(tasks={"getitem-1": SimpleNamespace(dependents=[waiting])})
+    plugin._worker.batched_send, plugin._worker.status = told.append, Status.closing
+    plugin._gather_dep = lacking(None, [], None)
+    fetched(plugin, loop)
+    assert told == []
+
+
+@pytest.mark.parametrize(("status", "sending"), [(Status.running, 3), (Status.paused, 1)])
+def test_a_worker_that_will_answer_busy_reads_nothing_back(plugin, loop, status, sending):
+    calls = []
+
+    async def busy(comm, keys, **_):
+        calls.append(keys)
+
+    plugin._get_data, plugin._worker.data = busy, Spilled(9)
+    plugin._worker.status, plugin._worker.transfer_outgoing_count = status, sending
+    asyncio.run_coroutine_threadsafe(plugin.get_data("comm", ["a"]), loop).result(60)
+    assert calls == [["a"]]
+    assert plugin._worker.data.times == 9
 
 
 class Spilled(Results):
