@@ -189,7 +189,7 @@ class NearSettings:
     measure: str = field(default="", metadata={"identity": False})
     """Name of the similarity, for rejects."""
     functions: tuple[Any, ...] = (text_bands, text_contents, same_texts, text_similarities)
-    """What keys and similarities are made by: a stage that other code made is not used."""
+    """Functions that make keys and similarities: a stage that other code made is not used."""
     of_parts: ClassVar[bool] = False
     """False, because the keys are those of whole rows."""
 
