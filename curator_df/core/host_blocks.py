@@ -101,6 +101,6 @@ def _reduced(column: Any) -> tuple[Any, ...]:
         is_whole = values.nbytes >= SLICE_FRACTION * sum(part.get_total_buffer_size() for part in values.iterchunks())
     except pa.ArrowException:  # types whose bytes Arrow cannot tell
         is_whole = False
-    if not is_whole:
-        state["_pa_array"] = values.combine_chunks()
+    # As a list: pandas would read a chunked array through an interface that allows 64 levels of nesting.
+    state["_pa_array"] = values.chunks if is_whole and values.num_chunks else values.combine_chunks()
     return copyreg.__newobj__, (type(column),), state  # type: ignore[attr-defined] # the typeshed lacks it

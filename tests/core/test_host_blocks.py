@@ -59,6 +59,15 @@ def test_slices_put_together_again_do_not_each_take_the_column_along():
     assert pickle.loads(raw, buffers=buffers).equals(rows)
 
 
+@pytest.mark.parametrize("rows", [0, 2])
+def test_deep_columns_are_pickled_too(rows):
+    kind = pa.int64()
+    for _ in range(90):
+        kind = pa.struct([("a", kind)])
+    column = pd.Series([None] * rows, dtype=pd.ArrowDtype(kind))
+    assert pickle.loads(pickle.dumps(column)).dtype == column.dtype
+
+
 def test_what_was_pickled_is_read_without_curator_df():
     code = (
         "import pickle, sys; back = pickle.load(sys.stdin.buffer); "

@@ -169,8 +169,13 @@ def test_a_table_with_drops_is_counted_after_them_and_its_weights_hold(cluster, 
 def test_rows_are_counted_once_where_a_blend_goes_on(cluster, tmp_path, monkeypatch):
     tables = {"a": write_docs(tmp_path, numbered(200), "a"), "b": write_docs(tmp_path, numbered(100), "b")}
 
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    runs, run_pass = [], shuffle.run
+
+    def interrupted(*given: object, **how: object) -> object:
+        runs.append(given)
+        if len(runs) > len(tables):  # after each table was counted
+            raise KeyboardInterrupt
+        return run_pass(*given, **how)
 
     with monkeypatch.context() as patched:
         patched.setattr(shuffle, "run", interrupted)
