@@ -15,7 +15,7 @@ import pytest
 ROWS, ODD_ROW = 4000, 1234
 
 SCRIPT = """
-import json, os, signal, sys, warnings
+import json, os, signal, sys, time, warnings
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -47,8 +47,10 @@ def kills(block):
         os.kill(os.getpid(), signal.SIGKILL)
     return block.id % 5 != 0
 
-def hungry(block):  # 400 kB for each row of the block
-    return block.id >= np.ones(len(block) * 50_000)[0] - 1
+def hungry(block):  # 520 kB for each row of the block, long enough for the other task to want as much
+    held = np.ones(len(block) * 65_000)
+    time.sleep(0.1)
+    return block.id >= held[0] - 1
 
 if __name__ == "__main__":
     source, target, step, on_oom = sys.argv[1:5]
@@ -160,7 +162,7 @@ def test_a_row_that_kills_its_worker_is_found_and_set_aside(run, corpus, tmp_pat
 
 
 def test_the_smaller_block_is_remembered_for_later_ranges(run, corpus, tmp_path):
-    # Blocks of 100 kB are 290 rows, for which the step wants 116 MB: two of them at a time are more than there is.
+    # Blocks of 100 kB are 290 rows, for which the step wants 150 MB: two of them at a time are more than there is.
     receipt = run("hungry", BLOCK="400kB")
     assert ids(tmp_path / "out") == list(range(ROWS))
     assert "after input splits ran out of memory" in receipt["settings"]["blocks"]
