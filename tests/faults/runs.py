@@ -27,7 +27,8 @@ def slow(block):
     return block.id % 5 != 0
 
 def hungry(block):
-    wanted = np.ones(len(block) * 40_000)  # 320 kB for each row of the block
+    wanted = np.ones(len(block) * 65_000)  # 520 kB for each row of the block
+    time.sleep(0.1)  # so that the other task wants as much at the same time
     return block.id >= wanted[0] - 1
 
 def hungry_at_first(block):
