@@ -25,10 +25,11 @@ from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.memory.limits import give_back_large_buffers, release_free_memory
 from curator_df.core.memory.system import reset_peak, status_bytes
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
+from curator_df.core.runner.passes import skew
 from curator_df.exchange.drops import DropReader, collect_drops
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.exchange_plan import project_exchange
-from curator_df.exchange.key_stages import reduce_keys, skew
+from curator_df.exchange.key_stages import reduce_keys
 from curator_df.kernels.rows.content_hash import column_hashes
 
 BLOCK_ROWS = 50_000
@@ -168,7 +169,7 @@ def main() -> None:
         written = sum(file.size_bytes for file in files), sum(one.file.size_bytes for one in reduced)
         print(f"keys {written[0] / 1e9:.2f} GB, projected {plan.key_bytes / 1e9:.2f}")
         print(f"drops {written[1] / 1e9:.2f} GB, projected at most {plan.drop_bytes / 1e9:.2f}")
-        print(f"{sum(found):,} rows dropped, skew {skew(reduced):.2f}")
+        print(f"{sum(found):,} rows dropped, skew {skew([one.rows for one in reduced]):.2f}")
     if given.data.is_dir():
         time_hashes(given.data)  # last: what it leaves of the heap would count as a peak of the exchange
 

@@ -19,20 +19,19 @@ from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import Identity, Journal
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.sizes import show_size
 
 
-def manifest(number: int) -> Manifest:
-    """Return what a finished range of an ordinary run reports."""
-    steps = [
+def record(number: int) -> TaskRecord:
+    """Return what the journal stores of a finished range of an ordinary run."""
+    steps = (
         StepTally(50_000, 50_000, 1.5, {}, {"rows_changed": 12}),
         StepTally(50_000, 30_000, 0.8, {"gopher_short_doc": 20_000}),
-    ]
-    file = FileRecord(f"part-{number:06d}-000.parquet", 30_000, 20_000_000, "0" * 32)
-    done = {"rows_read": 50_000, "rows_written": 30_000, "steps": steps, "files": [file], "block_bytes": 32_000_000}
-    return Manifest(number, "done", **done)
+    )
+    file = FileRecord(f"part-{number:06d}-000.parquet", 30_000, 20_000_000, 123_456_789)
+    return TaskRecord(number, rows_read=50_000, rows_written=30_000, steps=steps, files=(file,), block_bytes=32_000_000)
 
 
 def main() -> None:
@@ -63,9 +62,9 @@ def main() -> None:
             journal.start(Identity("input", "program", "sink", ()), ranges)
             report("pin them in the journal")
             for number in range(len(ranges)):
-                journal.record([manifest(number)])
+                journal.record([record(number)])
             report("journal each")
-            rows = sum(done["rows_read"] for done in journal.done())
+            rows = sum(done.rows_read for done in journal.done())
             report(f"read the journal ({rows:,} rows)")
 
 

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -17,18 +15,15 @@ import numpy.typing as npt
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
-from curator_df.core.ranges.journal import Journal, all_done
-from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.source import Range, range_starts
+from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
+from curator_df.core.ranges.source import range_starts
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.receipts.receipt import ExchangeReceipt
-from curator_df.core.runner.events import Exchanged
-from curator_df.core.runner.passes import PassRunner, first_pass, mended
+from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
-from curator_df.errors import CorruptFileError
 from curator_df.exchange.dropped_rows import Found
 from curator_df.exchange.drops import collect_drops
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange, Keep, drop_bounds, swap_if_last
@@ -210,12 +205,6 @@ def _key(rows: Rows, place: int) -> tuple[int, int]:
     return int(rows[place, 0]), int(rows[place, 1])
 
 
-def skew(reduced: Sequence[Reduced]) -> float:
-    """Return the rows of the largest reducer as a multiple of the mean; 1.0 if there are none."""
-    rows = [one.rows for one in reduced]
-    return max(rows) * len(rows) / sum(rows) if sum(rows) else 1.0
-
-
 @dataclass(frozen=True)
 class MergeJob:
     """Fields that all tasks of a merge share."""
@@ -249,80 +238,59 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
 class KeyStages:
     """Stages of one pending operation that needs the keys of all rows (or parts)."""
 
+    stage: Stage
+    home: Folder
+
     def __init__(self, runner: PassRunner, before: Program, step: Step, pending: Keyed) -> None:
         self.runner, self.before, self.step, self.pending = runner, before, step, pending
-        self.home = Folder(".")
 
     def run(self) -> Found:
         """Exchange the keys of all rows (or parts); return which of them to drop."""
         runner = self.runner
-        with runner.open_stage(self.before, self.step, self.pending.home) as journal:
-            self.home = journal.folder
+        with runner.open_stage(self.before, self.step, self.pending.home) as stage:
+            self.stage, self.home = stage, stage.home
             exchange, projected_bytes = self._exchange()
-            files = None if journal.receipt is None else self._found_files(exchange)
-            if files is None:
-                said = ExchangeReceipt(**self._exchange_keys(journal, exchange, projected_bytes))
-                journal.finish(dataclasses.asdict(said))
-                runner.session.tell(Exchanged(said))
-                files = self._found_files(exchange)
-            if files is None:
-                raise CorruptFileError(f"{self.home.url}: files of a stage were deleted while it ran. Run it again")
-            runner.exchanges.append(ExchangeReceipt(**(journal.receipt or {})))
+            found = stage.finish(lambda: self._exchange_keys(exchange, projected_bytes))
             self.home.delete_tree("keys")
-            first = first_pass(journal.done(), len(runner.ranges))
+            first = first_pass(stage.journal.done(), len(runner.ranges))
         groups = RangeGroups(exchange.range_starts, ranges_per_group(len(runner.ranges)))
-        return Found(exchange, files["drops"], *first, groups=groups, members=files["members"])
+        return Found(exchange, found.files["drops"], *first, groups=groups, members=found.files["members"])
 
-    def _found_files(self, exchange: Exchange) -> dict[str, tuple[FileRecord, ...]] | None:
-        """Return the files that the last pass, or a table, reads; None if one of them, or the record of a task, is missing."""
-        found: dict[str, tuple[FileRecord, ...]] = {}
-        merged = ("merge", exchange.reducers)
-        last = ("collect", exchange.drop_files) if exchange.ranges_per_drop_file > 1 else merged
-        for kind, (name, count) in (("drops", last), ("members", merged)):
-            done = all_done(self.home.below(name), count)
-            if done is None:
-                return None
-            found[kind] = split_files(done, kind)
-        return found if self.home.holds([file for files in found.values() for file in files]) else None
-
-    def _exchange_keys(self, journal: Journal, exchange: Exchange, projected_bytes: int) -> dict[str, Any]:
-        """Write keys, compare them and collect the drops; return the figures for an `ExchangeReceipt`."""
+    def _exchange_keys(self, exchange: Exchange, projected_bytes: int) -> StageRecord:
+        """Write keys, compare them and collect the drops."""
         started = time.monotonic()
-        keys, merged = self._map_and_merge(journal, exchange)
-        found = [record for manifest in merged for record in manifest["files"]]
+        keys, merged = self._map_and_merge(exchange)
+        found = [file for record in merged for file in record.files]
+        drops = files_below(merged, "drops")
         if exchange.ranges_per_drop_file > 1:
-            collected = self._merge("collect", exchange, split_files(merged, "drops"), exchange.drop_files)
-            found += split_files(collected, "drops")
-        sizes = [manifest["rows_read"] for manifest in merged]
-        return {
-            "step": self.step.name,
-            "keys": sum(sizes),
-            "unique": sum(manifest["summary"]["unique"] for manifest in merged),
-            "hash_ranges": exchange.reducers,
-            "skew": max(sizes) * len(sizes) / max(sum(sizes), 1),
-            "projected_bytes": projected_bytes,
-            "key_bytes": sum(record.size_bytes for record in split_files(keys, "keys")),
-            "drop_bytes": sum(record.size_bytes for record in found),
-            "spilled_bytes": sum(manifest["summary"]["spilled_bytes"] for manifest in [*keys, *merged]),
-            "seconds": time.monotonic() - started,
-        }
+            drops = files_below(self._merge("collect", exchange, drops, exchange.drop_files), "drops")
+            found += drops
+        receipt = ExchangeReceipt(
+            step=self.step.name,
+            keys=sum(record.rows_read for record in merged),
+            unique=sum_of(merged, "unique"),
+            hash_ranges=exchange.reducers,
+            skew=skew([record.rows_read for record in merged]),
+            projected_bytes=projected_bytes,
+            key_bytes=sum(file.size_bytes for file in files_below(keys, "keys")),
+            drop_bytes=sum(file.size_bytes for file in found),
+            spilled_bytes=sum_of([*keys, *merged], "spilled_bytes"),
+            seconds=time.monotonic() - started,
+        )
+        return StageRecord({"drops": drops, "members": files_below(merged, "members")}, exchange=receipt)
 
-    def _map_and_merge(self, journal: Journal, exchange: Exchange) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        def take() -> list[dict[str, Any]]:
+    def _map_and_merge(self, exchange: Exchange) -> tuple[list[TaskRecord], list[TaskRecord]]:
+        def take() -> list[TaskRecord]:
             sink, title = KeySink(exchange, self.pending), f"{self.step.name}: keys"
-            return self.runner.run_pass(journal, title, self.before, self.pending.columns, sink, self.runner.ranges)
+            return self.stage.stream(title, self.before, self.pending.columns, sink, self.runner.ranges)
 
-        def merge(keys: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return self._merge("merge", exchange, split_files(keys, "keys"), exchange.reducers)
+        def merge(keys: list[TaskRecord]) -> list[TaskRecord]:
+            return self._merge("merge", exchange, files_below(keys, "keys"), exchange.reducers)
 
-        return mended(journal.folder, take, merge)
+        return mended(self.home, take, merge)
 
-    def _merge(self, name: str, exchange: Exchange, files: Sequence[FileRecord], count: int) -> list[dict[str, Any]]:
-        stage = dataclasses.replace(self.runner.stage, block_bytes=self.runner.work_bytes)
-        pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
-        with Journal(self.home.below(name)) as journal:
-            job = MergeJob(exchange, tuple(files), name == "collect")
-            return self.runner.run_tasks(journal, name, job, pieces, stage=stage, folder=self.home, task=run_merge)
+    def _merge(self, name: str, exchange: Exchange, files: tuple[FileRecord, ...], count: int) -> list[TaskRecord]:
+        return self.stage.tasks(name, name, run_merge, MergeJob(exchange, files, name == "collect"), count)
 
     def _exchange(self) -> tuple[Exchange, int]:
         """Return the exchange and its estimated disk space in bytes; a resumed one keeps its hash ranges, whatever its memory."""

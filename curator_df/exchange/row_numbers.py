@@ -101,10 +101,9 @@ class RowNumbering(Pending):
 
     def prepare(self, runner: Any, before: Program, step: Step) -> npt.NDArray[np.int64]:
         """Count the rows of each range."""
-        with runner.open_stage(before, step) as journal:
-            sink = CountSink(journal.folder)
-            counted = runner.run_pass(journal, f"{step.name}: count rows", before, (), sink, runner.ranges)
-        return np.array([manifest["rows_written"] for manifest in counted], dtype=np.int64)
+        with runner.open_stage(before, step) as stage:
+            counted = stage.stream(f"{step.name}: count rows", before, (), CountSink(stage.home), runner.ranges)
+        return np.array([record.rows_written for record in counted], dtype=np.int64)
 
     def resolved(self, prepared: npt.NDArray[np.int64]) -> RangeAction:
         """Return the action that numbers the rows in the last pass."""

@@ -4,6 +4,7 @@
 import os
 import tempfile
 import tracemalloc
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
@@ -15,7 +16,10 @@ from curator_df.core.files.row_sort import RowSorter, merge_slices
 from curator_df.core.files.slice_file import open_slices
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory import freed_pages
+from curator_df.core.ranges.journal import Journal
+from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.source import Range
+from curator_df.core.runner.passes import Stage
 from curator_df.core.tasks.task import Attempt
 from curator_df.dedup.near import grouping as near_grouping
 from curator_df.dedup.near import star_tasks
@@ -39,6 +43,21 @@ def quick():
         yield
 
 
+class DirectStage(Stage):
+    """Stage whose tasks run one after the other in this process; no record of them is stored."""
+
+    def tasks(self, name, title, task, job, count):
+        job_bytes, work_bytes = cloudpickle.dumps(job), self.work_bytes
+        attempts = [
+            Attempt(Range(number, 0, 0, 0, 0), work_bytes, 0, exclusive_bytes=self.exclusive_bytes)
+            for number in range(count)
+        ]
+        done = [task(job_bytes, attempt) for attempt in attempts]
+        for manifest in done:
+            assert manifest.outcome == "done", manifest.error
+        return [TaskRecord.of(manifest) for manifest in done]
+
+
 def write(folder, name, words, bounds, rows):
     sorter = RowSorter(folder, name, words=words, bounds=bounds, memory_bytes=10**6)
     sorter.append(rows)
@@ -58,17 +77,9 @@ def grouped(folder, edges, keep, *, kept=0, on_disk, vertices=100, memory_bytes=
         table = np.stack([own, ranks(values[own.astype(int)], "largest")], axis=1)
         ranked.append(write(folder, f"ranks/{number}.slices", RANK_WORDS, np.zeros(1, dtype=np.uint64), table))
 
-    def tasks(name, title, function, count, **fields):
-        job = cloudpickle.dumps(NearJob(folder, groups, AnyDrop(keep), **fields))
-        alone = 1 if on_disk else 10**8
-        done = [
-            function(job, Attempt(Range(n, 0, 0, 0, 0), memory_bytes, 0, exclusive_bytes=alone)) for n in range(count)
-        ]
-        for manifest in done:
-            assert manifest.outcome == "done", manifest.error
-        return [vars(manifest) for manifest in done]
-
-    found = group_rows(tasks, folder, len(groups), files=tuple(files), known=(), ranks=tuple(ranked))
+    stage = DirectStage(SimpleNamespace(work_bytes=memory_bytes), Journal(folder))
+    stage.exclusive_bytes = 1 if on_disk else 10**8
+    found = group_rows(stage, NearJob(folder, groups, AnyDrop(keep), tuple(files), ranks=tuple(ranked)))
     return read(folder, found.members, RANGES), read(folder, found.drops, RANGES), found.summary
 
 

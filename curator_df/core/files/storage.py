@@ -470,8 +470,3 @@ def sync_folder(folder: Path) -> None:
 def _protocols(filesystem: Any) -> tuple[str, ...]:
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
-
-
-def split_files(manifests: Sequence[Mapping[str, Any]], folder: str) -> tuple[FileRecord, ...]:
-    """Return those files of some tasks that are in a subfolder, in the order of the tasks."""
-    return tuple(file for done in manifests for file in done["files"] if file.name.startswith(f"{folder}/"))

@@ -37,7 +37,7 @@ from curator_df.core.files.storage import (
     output_errors,
     sync_folder,
 )
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.parameter_digests import changes
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.sink import Sink
@@ -73,16 +73,23 @@ class Identity:
 
 
 class Journal:
-    """Journal of one output folder, locked by the process that runs it."""
+    """Journal of one output folder, locked by the process that runs it; or of a part of the work of a ``whole`` journal."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, whole: Journal | None = None) -> None:
         self.folder = folder
+        self._whole = whole
         self._lock: Any = None
-        self._owner = Owner(folder)
+        self._owner: Owner = Owner(folder) if whole is None else whole._owner
         self._lines: Any = None
         self._synced, self._is_synced = 0.0, True
 
+    def part(self, name: str) -> Journal:
+        """Return the journal of a part of the work, in a subfolder; it has no owner and no lock of its own."""
+        return Journal(self.folder.below(name), self._whole or self)
+
     def __enter__(self) -> Self:
+        if self._whole is not None:
+            return self
         with disk_errors(self.folder), output_errors(self.folder):
             is_locked = self.folder.is_local and self._take_lock()
             try:
@@ -93,7 +100,8 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._owner.release()
+        if self._whole is None:
+            self._owner.release()
         self._close()
 
     def _take_lock(self) -> bool:
@@ -117,6 +125,9 @@ class Journal:
 
     def _require_in_place(self) -> None:
         """Raise an error if the folder was renamed or deleted: workers would continue in a new one of its name."""
+        if self._whole is not None:
+            self._whole._require_in_place()
+            return
         if self._lock is None:  # a store does not have folders
             return
         try:
@@ -183,7 +194,7 @@ class Journal:
     def _pinned(self) -> Ranges:
         return Ranges(np.load(io.BytesIO(self.folder.read(f"{JOURNAL_FOLDER}/ranges.npy"))))
 
-    def record(self, manifests: Iterable[Manifest]) -> None:
+    def record(self, records: Iterable[TaskRecord]) -> None:
         """Record finished ranges.
 
         A killed process loses none of the records. They survive a crash of the machine after `SYNC_SECONDS`, and all of them do
@@ -191,7 +202,7 @@ class Journal:
         """
         self._require_in_place()
         self._owner.check()
-        content = b"".join(json.dumps(_to_json(manifest)).encode() + b"\n" for manifest in manifests)
+        content = b"".join(json.dumps(record.to_json()).encode() + b"\n" for record in records)
         if not self.folder.is_local:
             # A resumed run must not reuse the names of an earlier one, even in the same process. Sorted names are in time order.
             self.folder.write(f"{JOURNAL_FOLDER}/done-{time.time_ns():020d}-{os.getpid()}.jsonl", content)
@@ -212,30 +223,27 @@ class Journal:
                 os.fsync(self._lines.fileno())
         self._synced, self._is_synced = time.monotonic(), True
 
-    def done(self) -> Iterator[dict[str, Any]]:
-        """Yield the records of the finished ranges, one by one."""
+    def done(self) -> Iterator[TaskRecord]:
+        """Yield the records of the finished ranges, one by one; the last record of a range that was repeated is valid."""
         for name in self.folder.names():
             if name.startswith(f"{JOURNAL_FOLDER}/done") and name.endswith(".jsonl"):
                 for line in io.BytesIO(self.folder.read(name)):
                     # A crash of the machine can truncate a line or leave zeros in it; that range is processed again.
                     if line.endswith(b"\n") and b"\0" not in line:
-                        yield json.loads(line)
+                        yield TaskRecord.from_json(json.loads(line))
 
-    def records(self) -> dict[int, dict[str, Any]]:
-        """Return the latest record of each finished range or task, by number, with its files as records."""
-        return {
-            done["number"]: {**done, "files": [FileRecord(**file) for file in done["files"]]} for done in self.done()
-        }
+    def records(self) -> dict[int, TaskRecord]:
+        """Return the latest record of each finished range or task, by number."""
+        return {done.number: done for done in self.done()}
 
 
-def all_done(folder: Folder, count: int) -> list[dict[str, Any]] | None:
+def all_done(folder: Folder, count: int) -> list[TaskRecord] | None:
     """Return the records of ``count`` tasks in order; None unless the journal has all of them."""
-    with Journal(folder) as journal:
-        done = journal.records()
+    done = Journal(folder).records()
     return [done[number] for number in range(count)] if done.keys() >= set(range(count)) else None
 
 
-def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[dict[str, Any]]:
+def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[TaskRecord]:
     """Yield the record of each finished range whose files still exist with the recorded size.
 
     Files may have been truncated or deleted since. Such a range is processed again, and its new record replaces the old one.
@@ -243,18 +251,16 @@ def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[di
     sizes = {folder.url: folder.sizes() for folder in (journal.folder, rejects) if folder is not None}
     for done in journal.done():
         files = _noted_files(done, journal.folder, rejects)
-        if not any(_differs(sizes[folder.url].get(file["name"]), file) for folder, file in files):
+        if all(sizes[folder.url].get(file.name) == file.size_bytes for folder, file in files):
             yield done
 
 
-def _noted_files(
-    done: Mapping[str, Any], kept: Folder, rejects: Folder | None
-) -> Iterator[tuple[Folder, dict[str, Any]]]:
+def _noted_files(done: TaskRecord, kept: Folder, rejects: Folder | None) -> Iterator[tuple[Folder, FileRecord]]:
     """Yield the recorded files of a finished range, with the folder of each; rejects only if their folder is known."""
-    for file in done["files"]:
+    for file in done.files:
         yield kept, file
-    for file in done["other_files"]:
-        if file["name"].startswith(f"{QUARANTINE_FOLDER}/"):
+    for file in done.other_files:
+        if file.name.startswith(f"{QUARANTINE_FOLDER}/"):
             yield kept, file
         elif rejects is not None:
             yield rejects, file
@@ -310,7 +316,7 @@ def open_run(
             )
         return None, None
     ranges, receipt = journal.resume(identity), journal.receipt
-    if receipt is not None and len({done["number"] for done in whole_ranges(journal)}) < len(ranges):
+    if receipt is not None and len({done.number for done in whole_ranges(journal)}) < len(ranges):
         receipt = None
     return ranges, receipt
 
@@ -340,40 +346,35 @@ def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None
     OutputChangedError
         Files of finished ranges were deleted, moved or changed while the run was in progress.
     """
-    known = {file["name"] for done in journal.done() for file in (*done["files"], *done["other_files"])}
+    known = {file.name for done in journal.done() for file in (*done.files, *done.other_files)}
     sizes = {}
     for one in filter(None, (sink, rejects)):
         sizes[one.folder.url] = one.folder.sizes()
         names = [name for name in sizes[one.folder.url] if name not in known and one.owns(name) is not None]
         delete_files(one.folder, names)
         end_uploads(one.folder, one)
-    lost: dict[int, list[tuple[Folder, dict[str, Any]]]] = {number: [] for number in range(ranges)}
+    lost: dict[int, list[tuple[Folder, FileRecord]]] = {number: [] for number in range(ranges)}
     for done in journal.done():
         files = _noted_files(done, sink.folder, None if rejects is None else rejects.folder)
-        gone = [(folder, file) for folder, file in files if _differs(sizes[folder.url].get(file["name"]), file)]
+        gone = [(folder, file) for folder, file in files if sizes[folder.url].get(file.name) != file.size_bytes]
         if not gone:
-            lost.pop(done["number"], None)
-        elif done["number"] in lost:
-            lost[done["number"]] = gone
+            lost.pop(done.number, None)
+        elif done.number in lost:
+            lost[done.number] = gone
     if sink.folder.is_local or len(lost) <= MANY_NAMES:  # a directory that NFS has cached may lack names
         lost = {
             number: gone
             for number, gone in lost.items()
-            if not gone or any(_differs(folder.size(file["name"]), file) for folder, file in gone)
+            if not gone or any(folder.size(file.name) != file.size_bytes for folder, file in gone)
         }
     if lost:
-        folder, file = next(
-            (gone[0] for gone in lost.values() if gone), (sink.folder, {"name": f"{JOURNAL_FOLDER}/done.jsonl"})
-        )
+        missing = (folder.path(file.name) for gone in lost.values() for folder, file in gone[:1])
+        path = next(missing, sink.folder.path(f"{JOURNAL_FOLDER}/done.jsonl"))
         raise OutputChangedError(
-            f"{folder.path(file['name'])!r} was written by this run, but is now missing or has another size. Files of "
+            f"{path!r} was written by this run, but is now missing or has another size. Files of "
             f"{len(lost):,} of {ranges:,} finished input splits were deleted, moved or changed during the run. To write them "
             "again, repeat the run with on_existing='resume'"
         )
-
-
-def _differs(size: int | None, file: Mapping[str, Any]) -> bool:
-    return size != int(file["size_bytes"])
 
 
 def end_uploads(folder: Folder, sink: Sink) -> None:
@@ -438,19 +439,10 @@ def _step_difference(plan: Mapping[str, Any], identity: Identity, number: int, w
     return f"in step {number + 1} ({now}), {known or 'the function or a parameter changed'}"
 
 
-def _to_json(manifest: Manifest) -> dict[str, Any]:
-    record = dataclasses.asdict(manifest)
-    for name in ("error", "outcome", "branch", "others", "unit", "step", "worker", "floor_bytes"):
-        del record[name]
-    for step in record["steps"]:
-        for name in ("bytes_in", "bytes_out", "blocks_by_seconds"):
-            del step[name]
-    return record
-
-
 def _open_whole_lines(path: Path) -> Any:
     """Open a file for appending, after truncating a line that a crash left unfinished."""
     is_new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
     file = open(path, "a+b")  # noqa: SIM115
     if is_new:
         sync_folder(path.parent)

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.memory.leaks import LeakReceipt
+from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipts.earlier import EarlierRun, read_earlier
 from curator_df.core.receipts.model_figures import model_figures, plain_counters
@@ -215,33 +216,33 @@ class Receipt:
         """Times at which ranges were retried, among the stored events."""
         return [seconds for seconds, text in self.events if " again: " in text]
 
-    def add(self, done: dict[str, Any]) -> None:
+    def add(self, done: TaskRecord) -> None:
         """Add the journal's record of one range."""
-        self.rows_read += done["rows_read"]
-        self.rows_written += done["rows_written"]
-        self.rows_quarantined += done["rows_quarantined"]
-        self.rows_out_of_memory += done.get("rows_out_of_memory", 0)  # journals of 0.1.0 lack it
-        self.files += len(done["files"])
-        self.output_bytes += sum(file["size_bytes"] for file in done["files"])
-        for file in done["files"]:
-            folder = file["name"].rpartition("/")[0]
+        self.rows_read += done.rows_read
+        self.rows_written += done.rows_written
+        self.rows_quarantined += done.rows_quarantined
+        self.rows_out_of_memory += done.rows_out_of_memory
+        self.files += len(done.files)
+        self.output_bytes += sum(file.size_bytes for file in done.files)
+        for file in done.files:
+            folder = file.name.rpartition("/")[0]
             if folder:
-                self.rows_by_folder[folder] = self.rows_by_folder.get(folder, 0) + file["rows"]
+                self.rows_by_folder[folder] = self.rows_by_folder.get(folder, 0) + file.rows
         read, *between, write = self.steps
-        read.rows_in += done["rows_read"] - done["rows_quarantined"]
+        read.rows_in += done.rows_read - done.rows_quarantined
         read.rows_out = read.rows_in
-        read.seconds += done["read_seconds"]
-        write.rows_in += done["rows_written"]
+        read.seconds += done.read_seconds
+        write.rows_in += done.rows_written
         write.rows_out = write.rows_in
-        write.seconds += done["write_seconds"]
-        for step, tally in zip(between, done["steps"], strict=True):
-            step.rows_in += tally["rows_in"]
-            step.rows_out += tally["rows_out"]
-            step.seconds += tally["seconds"]
-            for mine, new in ((step.dropped, tally["dropped"]), (step.counters, tally["counters"])):
+        write.seconds += done.write_seconds
+        for step, tally in zip(between, done.steps, strict=True):
+            step.rows_in += tally.rows_in
+            step.rows_out += tally.rows_out
+            step.seconds += tally.seconds
+            for mine, new in ((step.dropped, tally.dropped), (step.counters, tally.counters)):
                 for name, number in new.items():
                     mine[name] = mine.get(name, 0) + number
-            for name, number in tally.get("peaks", {}).items():
+            for name, number in tally.peaks.items():
                 step.peaks[name] = max(step.peaks.get(name, 0), number)
 
     def to_frame(self) -> pd.DataFrame:

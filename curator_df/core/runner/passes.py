@@ -2,7 +2,8 @@
 """Run the stages before the last pass: for each deferred step a pass that hashes keys, and a merge of these by hash range.
 
 Each stage has its own folder and journal, below the output's ``_curator/`` or in the user's ``workdir``, so that it can be
-resumed like the output itself. The folders are deleted when the run is complete, except those that a ``find_`` operator keeps.
+resumed like the output itself. Each part of its work has a journal in a subfolder, without an owner of its own. The folders are
+deleted when the run is complete, except those that a ``find_`` operator keeps.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +28,13 @@ from curator_df.core.planning.branches import Branch, fork, named_steps
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.planning.program import Program, Step, with_columns
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
-from curator_df.core.ranges.journal import Identity, Journal
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.journal import Identity, Journal, all_done
+from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.parameter_digests import printed_source
 from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.dispatch import Dispatcher
-from curator_df.core.runner.events import Note, StageStarted, stage_name
+from curator_df.core.runner.events import Exchanged, Note, StageStarted, stage_name
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
@@ -45,6 +47,38 @@ WIDEST_WORDS = 4
 """Words of the rows that are merged and sorted if the exchange is unknown; vectors are wider, and count by their bytes."""
 T = TypeVar("T")
 SHOW = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """Record of a finished stage, or of a finished part of one."""
+
+    files: Mapping[str, tuple[FileRecord, ...]] = field(default_factory=dict)
+    """Files that later stages read, by purpose."""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """Figures for later stages and the receipt, by name."""
+    exchange: ExchangeReceipt | None = None
+    """Receipt of the whole operation; None for a part."""
+
+    @property
+    def all_files(self) -> list[FileRecord]:
+        """Files of all purposes."""
+        return [file for files in self.files.values() for file in files]
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Return the record that a journal contains."""
+        files = {name: tuple(FileRecord(**file) for file in files) for name, files in stored["files"].items()}
+        exchange = None if stored["exchange"] is None else ExchangeReceipt(**stored["exchange"])
+        return cls(files, stored["figures"], exchange)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the journal's file."""
+        return {
+            "files": {name: [vars(file) for file in files] for name, files in self.files.items()},
+            "figures": dict(self.figures),
+            "exchange": None if self.exchange is None else dataclasses.asdict(self.exchange),
+        }
 
 
 class PassRunner:
@@ -115,7 +149,7 @@ class PassRunner:
         task: Any = None,
         only: npt.NDArray[np.bool_] | None = None,
         gone: str | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[TaskRecord]:
         """Run the tasks that are not in the journal, or whose files are missing; return the records of all, in order.
 
         The number of each piece is its index in ``pieces``; ``folder`` contains the files. ``only`` selects the required pieces.
@@ -125,8 +159,8 @@ class PassRunner:
         wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
 
         def note(manifest: Manifest) -> None:
-            journal.record([manifest])
-            done[manifest.number] = {**vars(manifest)}
+            done[manifest.number] = TaskRecord.of(manifest)
+            journal.record([done[manifest.number]])
             self._show(title, len(done), len(wanted))
 
         self._show(title, len(done), len(wanted))
@@ -156,8 +190,9 @@ class PassRunner:
         ranges: Ranges,
         *,
         home: Folder | None = None,
-        **which: Any,
-    ) -> list[dict[str, Any]]:
+        only: npt.NDArray[np.bool_] | None = None,
+        gone: str | None = None,
+    ) -> list[TaskRecord]:
         """Stream ranges through a program into a sink that needs these columns; see `run_tasks`.
 
         Quarantined rows go to the folder of the journal, which belongs to this pass; that of the sink may be shared.
@@ -166,13 +201,20 @@ class PassRunner:
         # Kernels process each row separately; a user's step may not.
         by_row = all(step.action.is_rowwise for step in program.steps)
         wanted = sink.wanted if by_row else None
-        how: dict[str, Any] = {"wanted": wanted, "capacity": self.stage.capacity, "run_id": self.run_id}
-        job = Job(fork([Branch(program, sink, set_aside=journal.folder)]), self.on_error, self.on_oom, **how)
-        return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=home or journal.folder, **which)
+        job = Job(
+            fork([Branch(program, sink, set_aside=journal.folder)]),
+            self.on_error,
+            self.on_oom,
+            wanted=wanted,
+            capacity=self.stage.capacity,
+            run_id=self.run_id,
+        )
+        folder = home or journal.folder
+        return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=folder, only=only, gone=gone)
 
     @contextlib.contextmanager
-    def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Journal]:
-        """Open the journal of a deferred step's stages, new or already started, in its folder: by default a temporary one."""
+    def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Stage]:
+        """Open the stage of a deferred step, new or already started, in its folder: by default a temporary one."""
         identity = stage_identity(before, step)
         if home is None:
             home = self._temporary_home(step, identity)
@@ -183,7 +225,7 @@ class PassRunner:
                 self._require_same_ranges(journal.resume(identity), home)
             else:
                 journal.start(identity, self.ranges)
-            yield journal
+            yield Stage(self, journal)
 
     def _temporary_home(self, step: Step, identity: Identity) -> Folder:
         name = temporary_name(step, identity)
@@ -199,8 +241,8 @@ class PassRunner:
 
 
 def mended(
-    folder: Folder, write: Callable[[], list[dict[str, Any]]], read: Callable[[list[dict[str, Any]]], T]
-) -> tuple[list[dict[str, Any]], T]:
+    folder: Folder, write: Callable[[], list[TaskRecord]], read: Callable[[list[TaskRecord]], T]
+) -> tuple[list[TaskRecord], T]:
     """Return the results of ``write`` and ``read``; if ``read`` finds a file of ``write`` damaged, it is written again, once."""
     seen: set[str] = set()
     while True:
@@ -208,7 +250,7 @@ def mended(
         try:
             return written, read(written)
         except CorruptFileError as exc:
-            names = [record.name for manifest in written for record in manifest["files"]]
+            names = [file.name for record in written for file in record.files]
             damaged = [name for name in names if folder.path(name) == exc.path]
             if not damaged or exc.path in seen:
                 raise
@@ -228,37 +270,132 @@ def stage_identity(before: Program, step: Step) -> Identity:
     return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters, read)
 
 
-def first_pass(keys: Iterable[Mapping[str, Any]], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+def first_pass(keys: Iterable[TaskRecord], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
     """Return the rows of each range in the pass that wrote keys, and their checksums."""
     rows, checksums = np.zeros(ranges, dtype=np.int64), np.zeros(ranges, dtype=np.uint64)
-    for manifest in keys:  # for a repeated range, the last record counts
-        rows[manifest["number"]] = manifest["rows_written"]
-        checksums[manifest["number"]] = manifest["summary"]["key_checksum"]
+    for record in keys:  # for a repeated range, the last record counts
+        rows[record.number] = record.rows_written
+        checksums[record.number] = record.summary["key_checksum"]
     return rows, checksums
 
 
-def _still_there(folder: Folder, noted: dict[int, dict[str, Any]], gone: str | None) -> dict[int, dict[str, Any]]:
+def skew(sizes: Sequence[int]) -> float:
+    """Return the largest of some sizes as a multiple of their mean; 0.0 if all are 0."""
+    return max(sizes, default=0) * len(sizes) / max(sum(sizes), 1)
+
+
+def sum_of(records: Iterable[TaskRecord], name: str) -> int:
+    """Return the sum of a figure over the tasks that have it."""
+    return sum(record.summary.get(name, 0) for record in records)
+
+
+def _still_there(folder: Folder, noted: dict[int, TaskRecord], gone: str | None) -> dict[int, TaskRecord]:
     """Return the records of tasks whose files all exist with their sizes; files of ``gone`` are not checked."""
     skipped = () if gone is None else (f"{gone}/",)
-    sizes = folder.sizes_of([file.name for record in noted.values() for file in record["files"]])
+    sizes = folder.sizes_of([file.name for record in noted.values() for file in record.files])
 
     def is_there(file: FileRecord) -> bool:
         return file.name.startswith(skipped) or sizes.get(file.name) == file.size_bytes
 
-    return {number: record for number, record in noted.items() if all(map(is_there, record["files"]))}
+    return {number: record for number, record in noted.items() if all(map(is_there, record.files))}
 
 
-def merge_bytes(job: Any, done: list[dict[str, Any]]) -> int:
+def merge_bytes(job: Any, done: Sequence[TaskRecord]) -> int:
     """Return the maximum bytes of a merge: for the rows that it counted, or else as if one task had all files of the stage."""
     files = [file for name in ("files", "known") for file in getattr(job, name, ())]
     if not files:
         return 0  # the rows merged and sorted in this case were merged before
     exchange = getattr(job, "exchange", None)
-    rows = max((one["rows_read"] for one in done), default=0)
+    rows = max((record.rows_read for record in done), default=0)
     merged = rows * merge_row_bytes(WIDEST_WORDS if exchange is None else exchange.words)
     if not rows:
         merged = sum(max(file.rows * merge_row_bytes(WIDEST_WORDS), 3 * file.size_bytes) for file in files)
     row_bytes = 8 * WIDEST_WORDS + SORT_BYTES_PER_ROW
-    written = (sum(max(file.rows * row_bytes, 2 * file.size_bytes) for file in one["files"]) for one in done)
-    said = max((one["summary"].get("held_bytes", 0) for one in done), default=0)
+    written = (sum(max(file.rows * row_bytes, 2 * file.size_bytes) for file in record.files) for record in done)
+    said = max((record.summary.get("held_bytes", 0) for record in done), default=0)
     return int(merged + max(written, default=0) + said + TASK_SLACK_BYTES)
+
+
+class Stage:
+    """Open stage of a pending operation: its folder, its journal, and the parts of its work."""
+
+    def __init__(self, runner: PassRunner, journal: Journal) -> None:
+        self.runner, self.journal, self.home = runner, journal, journal.folder
+        self.work_bytes = runner.work_bytes
+        """Working memory of a task that merges, in bytes."""
+        self.spilled_bytes = 0
+        """Bytes that tasks have moved to disk, because a merge did not fit into memory."""
+
+    def record_of(self, name: str = "") -> StageRecord | None:
+        """Return the record of a part (by default of the whole stage); None if it is not finished."""
+        stored = (self.journal.part(name) if name else self.journal).receipt
+        return None if stored is None else StageRecord.from_json(stored)
+
+    def once(self, name: str, make: Callable[[], StageRecord], *, needs_files: bool = True) -> StageRecord:
+        """Return the record of a part, made by calling ``make`` unless it is finished and, if needed, all its files exist."""
+        record = self.record_of(name)
+        if record is None or (needs_files and not self.home.holds(record.all_files)):
+            record = make()
+            with self.journal.part(name) as journal:
+                journal.finish(record.to_json())
+        return record
+
+    def finish(self, make: Callable[[], StageRecord]) -> StageRecord:
+        """Return the record of the stage, made by calling ``make`` unless it is finished and all its files exist."""
+        record = self.record_of()
+        if record is None or not self.home.holds(record.all_files):
+            record = make()
+            self.journal.finish(record.to_json())
+            if record.exchange is not None:
+                self.runner.session.tell(Exchanged(record.exchange))
+        if record.exchange is not None:
+            self.runner.exchanges.append(record.exchange)
+        return record
+
+    def tasks(self, name: str, title: str, task: Callable[..., Any], job: Any, count: int) -> list[TaskRecord]:
+        """Run those of ``count`` tasks that are not done; return the records of all, in order.
+
+        Parameters
+        ----------
+        name : str
+            Subfolder of the part's journal.
+        title : str
+            Title for the progress bar.
+        task : callable
+            Function that runs on a worker: ``task(job_bytes, attempt)``.
+        job : Any
+            Fields that all tasks share.
+        count : int
+            Number of tasks.
+        """
+        plan = dataclasses.replace(self.runner.stage, block_bytes=self.work_bytes)
+        pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
+        with self.journal.part(name) as journal:
+            done = self.runner.run_tasks(journal, title, job, pieces, stage=plan, folder=self.home, task=task)
+        self.spilled_bytes += sum(record.summary.get("spilled_bytes", 0) for record in done)
+        return done
+
+    def tasks_done(self, name: str, count: int) -> list[TaskRecord] | None:
+        """Return the records of the tasks of a part, in order; None unless all are done."""
+        return all_done(self.home.below(name), count)
+
+    def stream(
+        self,
+        title: str,
+        program: Program,
+        columns: tuple[str, ...],
+        sink: Any,
+        ranges: Ranges,
+        *,
+        name: str = "",
+        only: npt.NDArray[np.bool_] | None = None,
+        gone: str | None = None,
+    ) -> list[TaskRecord]:
+        """Stream ranges through a program into a sink; see `PassRunner.run_pass`.
+
+        By default, the stage's own journal records the ranges; otherwise that of the part ``name``.
+        """
+        with self.journal.part(name) if name else contextlib.nullcontext(self.journal) as journal:
+            return self.runner.run_pass(
+                journal, title, program, columns, sink, ranges, home=self.home, only=only, gone=gone
+            )

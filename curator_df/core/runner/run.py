@@ -34,7 +34,7 @@ from curator_df.core.ranges.journal import (
     settle_files,
     whole_ranges,
 )
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.rejects_folder import RejectsFolder
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.sink import Sink
@@ -254,14 +254,9 @@ class _Target:
 
     def take(self, manifest: Manifest) -> None:
         """Record and count a finished range."""
-        self.journal.record([manifest])
-        self._count(
-            {
-                **vars(manifest),
-                "steps": [vars(step) for step in manifest.steps],
-                "files": [vars(file) for file in manifest.files],
-            }
-        )
+        record = TaskRecord.of(manifest)
+        self.journal.record([record])
+        self._count(record)
 
     def finish(self) -> Receipt:
         """Check that every row is accounted for, and mark the output complete."""
@@ -283,9 +278,9 @@ class _Target:
         self.journal.finish(receipt.to_json())
         return receipt
 
-    def _count(self, done: dict[str, Any]) -> None:
-        if not self.finished[done["number"]]:
-            self.finished[done["number"]] = True
+    def _count(self, done: TaskRecord) -> None:
+        if not self.finished[done.number]:
+            self.finished[done.number] = True
             self.receipt.add(done)
 
 

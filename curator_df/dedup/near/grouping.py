@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import numpy.typing as npt
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import PIECE_ROWS, merge_slices
 from curator_df.core.files.slice_file import SliceWriter, open_slices
-from curator_df.core.files.storage import FileRecord, Folder, disk_errors, split_files
-from curator_df.core.ranges.journal import Journal
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.files.storage import FileRecord, disk_errors
+from curator_df.core.ranges.journal import delete_files
+from curator_df.core.ranges.manifest import Manifest, files_below
+from curator_df.core.runner.passes import Stage, StageRecord, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.star_tasks import (
     run_large_star,
@@ -146,10 +147,6 @@ def _write(job: NearJob, name: str, words: int, columns: tuple[Any, ...], chosen
         return file.commit(len(chosen))
 
 
-Tasks = Callable[..., list[dict[str, Any]]]
-"""Runner of a stage, ``tasks(name, title, task, count, **fields_of_the_job)``: runs its unfinished tasks, returns all results."""
-
-
 @dataclass(frozen=True)
 class Grouped:
     """Result of the grouping."""
@@ -162,72 +159,65 @@ class Grouped:
     """Figures for the receipt."""
 
 
-def group_rows(
-    tasks: Tasks,
-    home: Folder,
-    groups: int,
-    *,
-    files: tuple[FileRecord, ...],
-    known: tuple[FileRecord, ...],
-    ranks: tuple[FileRecord, ...],
-) -> Grouped:
-    """Return the groups that the edges form."""
-    [done] = tasks("groups", "groups", run_components, 1, files=files, known=known, ranks=ranks)
-    if done["files"]:
-        members, drops = done["files"]
-        return Grouped((members,), (drops,), done["summary"])
-    stars, rounds = _stars(tasks, home, groups, files, known)
-    sent = tasks("stars/vertices", "groups", run_vertices, groups, files=stars, ranks=ranks, into="stars/vertices")
+def group_rows(stage: Stage, job: NearJob) -> Grouped:
+    """Return the groups that the edges of a job form, given the ranks of the rows."""
+    home, groups = stage.home, len(job.groups)
+    [done] = stage.tasks("groups", "groups", run_components, job, 1)
+    if done.files:
+        members, drops = done.files
+        return Grouped((members,), (drops,), dict(done.summary))
+    stars, rounds = _stars(stage, replace(job, ranks=()))
+    vertices = replace(job, files=stars, known=(), into="stars/vertices")
+    sent = files_below(stage.tasks("stars/vertices", "groups", run_vertices, vertices, groups), "stars")
     into = "stars/survivors"
-    chosen = tasks(into, "groups", run_survivors, groups, files=split_files(sent, "stars"), into=into)
-    written = tasks("stars/members", "groups", run_members, groups, files=split_files(chosen, "stars"))
+    survivors = replace(job, files=sent, known=(), ranks=(), into=into)
+    chosen = stage.tasks(into, "groups", run_survivors, survivors, groups)
+    last = replace(job, files=files_below(chosen, "stars"), known=(), ranks=())
+    written = stage.tasks("stars/members", "groups", run_members, last, groups)
     summary = {
-        "groups": sum(manifest["summary"]["groups"] for manifest in chosen),
-        "largest_group": max(manifest["summary"]["largest_group"] for manifest in chosen),
+        "groups": sum_of(chosen, "groups"),
+        "largest_group": max(record.summary["largest_group"] for record in chosen),
         "grouping_rounds": rounds,
     }
-    for manifest in written:
-        for name, count in manifest["summary"].items():
+    for record in written:
+        for name, count in record.summary.items():
             summary[name] = summary.get(name, 0) + count
     home.delete_tree("stars")
-    return Grouped(split_files(written, "groups"), split_files(written, "drops"), summary)
+    return Grouped(files_below(written, "groups"), files_below(written, "drops"), summary)
 
 
-def _stars(
-    tasks: Tasks, home: Folder, groups: int, files: tuple[FileRecord, ...], known: tuple[FileRecord, ...]
-) -> tuple[tuple[FileRecord, ...], int]:
+def _stars(stage: Stage, job: NearJob) -> tuple[tuple[FileRecord, ...], int]:
     """Return links in both directions from every vertex to the smallest of its group, and the number of rounds."""
-    _forget_lost_rounds(home)
+    _forget_lost_rounds(stage)
     rounds, changed = 0, 1
     while changed:
-        name = f"stars/round-{rounds:03d}"
-        with Journal(home.below(name)) as journal:
-            if journal.receipt is None:
-                title = f"groups, round {rounds + 1}"
-                into = f"{name}/large"
-                large = tasks(into, title, run_large_star, groups, files=files, known=known, into=into)
-                into = f"{name}/small"
-                small = tasks(into, title, run_small_star, groups, files=split_files(large, name), into=into)
-                journal.finish(
-                    {
-                        "files": [vars(file) for file in split_files(small, name)],
-                        "changed": sum(manifest["summary"]["changed"] for manifest in (*large, *small)),
-                    }
-                )
-                used = split_files(large, name) + (files if rounds else ())
-                for file in used:
-                    if home.exists(file.name):
-                        home.delete(file.name)
-            said = journal.receipt or {}
-        files, known, changed = tuple(FileRecord(**file) for file in said["files"]), (), said["changed"]
+        done = _star_round(stage, job, rounds)
+        job, changed = replace(job, files=done.files["links"], known=()), done.figures["changed"]
         rounds += 1
-    return files, rounds
+    return job.files, rounds
 
 
-def _forget_lost_rounds(home: Folder) -> None:
+def _star_round(stage: Stage, job: NearJob, number: int) -> StageRecord:
+    """Let every vertex link to smaller ones; delete the links of the round before, whose files a later round does not read."""
+    name, used = f"stars/round-{number:03d}", list[FileRecord]()
+
+    def make() -> StageRecord:
+        title, into, groups = f"groups, round {number + 1}", f"{name}/large", len(job.groups)
+        large = stage.tasks(into, title, run_large_star, replace(job, into=into), groups)
+        sent, into = files_below(large, name), f"{name}/small"
+        small = stage.tasks(into, title, run_small_star, replace(job, files=sent, known=(), into=into), groups)
+        used.extend((*sent, *(job.files if number else ())))
+        return StageRecord({"links": files_below(small, name)}, {"changed": sum_of([*large, *small], "changed")})
+
+    done = stage.once(name, make, needs_files=False)
+    delete_files(stage.home, [file.name for file in used])
+    return done
+
+
+def _forget_lost_rounds(stage: Stage) -> None:
     """Discard all rounds if files of the newest are missing: they are then computed again from the edges."""
     newest, rounds = None, 0
-    while (said := Journal(home.below(f"stars/round-{rounds:03d}")).receipt) is not None:
-        newest, rounds = said, rounds + 1
-    if newest is not None and not home.holds([FileRecord(**file) for file in newest["files"]]):
-        home.delete_tree("stars")
+    while (record := stage.record_of(f"stars/round-{rounds:03d}")) is not None:
+        newest, rounds = record, rounds + 1
+    if newest is not None and not stage.home.holds(newest.all_files):
+        stage.home.delete_tree("stars")

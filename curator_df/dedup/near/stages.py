@@ -11,9 +11,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +20,16 @@ import numpy.typing as npt
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import merge_row_bytes, merge_slices
 from curator_df.core.files.slice_file import open_slices, part_of_slice, rows_of_slices
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, split_files
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
-from curator_df.core.ranges.journal import Journal, all_done
-from curator_df.core.ranges.source import Range, Ranges, range_starts
+from curator_df.core.ranges.journal import delete_files
+from curator_df.core.ranges.manifest import TaskRecord, files_below
+from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
-from curator_df.core.runner.events import Exchanged
-from curator_df.core.runner.passes import PassRunner, first_pass, mended
+from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import NearKeySink
 from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
@@ -50,50 +49,48 @@ from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 
 
 class NearPasses:
-    """Passes of one deferred near-duplicate removal."""
+    """Passes over the rows of one deferred near-duplicate removal."""
 
-    def __init__(
-        self, runner: PassRunner, before: Program, name: str, pending: NearSettings, groups: RangeGroups
-    ) -> None:
-        self.runner, self.before, self.name, self.pending, self.groups = runner, before, name, pending, groups
-        self._ranges = len(runner.ranges)
+    def __init__(self, stage: Stage, before: Program, name: str, pending: NearSettings, groups: RangeGroups) -> None:
+        self.stage, self.before, self.name, self.pending, self.groups = stage, before, name, pending, groups
+        self._ranges = len(stage.runner.ranges)
 
-    def take_keys(self, journal: Journal, exchange: Exchange, *, are_compared: bool) -> list[dict[str, Any]]:
-        """Write the keys of all rows and kept signatures; return the results of the ranges.
+    def take_keys(self, exchange: Exchange, *, are_compared: bool) -> list[TaskRecord]:
+        """Write the keys of all rows and kept signatures; return the records of the ranges.
 
         When all of them have been compared, the keys are deleted and no longer needed.
         """
-        home, gone = journal.folder, "keys" if are_compared else None
-        sink = NearKeySink(exchange, self.pending)
-        title = f"{self.name}: signatures"
-        args = (journal, title, self.before, self.pending.columns, sink, self.runner.ranges)
-        taken = self.runner.run_pass(*args, gone=gone)
+        gone = "keys" if are_compared else None
+        sink, title = NearKeySink(exchange, self.pending), f"{self.name}: signatures"
+        ranges = self.stage.runner.ranges
+        taken = self.stage.stream(title, self.before, self.pending.columns, sink, ranges, gone=gone)
         if (against := self.pending.against) is None:
             return taken
         kept = self.pending.for_kept
         sink = NearKeySink(exchange, kept, self._ranges, against.first_address)
-        with Journal(home.below("against")) as other:
-            title = f"{self.name}: kept signatures"
-            args = (other, title, against.program, kept.columns, sink, against.ranges)
-            return taken + self.runner.run_pass(*args, home=home, gone=gone)
+        title = f"{self.name}: kept signatures"
+        return taken + self.stage.stream(
+            title, against.program, kept.columns, sink, against.ranges, name="against", gone=gone
+        )
 
-    def fetch_texts(self, home: Folder, pairs: tuple[FileRecord, ...]) -> list[dict[str, Any]]:
+    def fetch_texts(self, pairs: tuple[FileRecord, ...]) -> list[TaskRecord]:
         """Write the texts of all rows that have an edge, and the kept signatures that have one."""
+        home = self.stage.home
         wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(home, file)], dtype=np.bool_)
         into = dataclasses.replace(home, is_durable=False)
-        sink = TextSink(into, self.groups, pairs, pending=self.pending)
-        with Journal(home.below("fetch")) as journal:
-            title = f"{self.name}: texts"
-            args = (journal, title, self.before, self.pending.text_columns, sink, self.runner.ranges)
-            fetched = self.runner.run_pass(*args, home=home, only=wanted[: self._ranges])
+        sink, title = TextSink(into, self.groups, pairs, pending=self.pending), f"{self.name}: texts"
+        ranges, only = self.stage.runner.ranges, wanted[: self._ranges]
+        fetched = self.stage.stream(
+            title, self.before, self.pending.text_columns, sink, ranges, name="fetch", only=only
+        )
         if (against := self.pending.against) is None:
             return fetched
-        kept = self.pending.for_kept
+        kept, only = self.pending.for_kept, wanted[self._ranges :]
         sink = TextSink(into, self.groups, pairs, self._ranges, against.first_address, pending=kept)
-        with Journal(home.below("fetch-against")) as journal:
-            title = f"{self.name}: kept signatures of candidates"
-            args = (journal, title, against.program, kept.text_columns, sink, against.ranges)
-            return fetched + self.runner.run_pass(*args, home=home, only=wanted[self._ranges :])
+        title = f"{self.name}: kept signatures of candidates"
+        return fetched + self.stage.stream(
+            title, against.program, kept.text_columns, sink, against.ranges, name="fetch-against", only=only
+        )
 
 
 KEY_WORDS = 3
@@ -158,93 +155,78 @@ def _best_edges(edges: Rows) -> Rows:
 class NearStages:
     """Stages of one deferred near-duplicate removal."""
 
+    stage: Stage
+    home: Folder
+
     def __init__(self, runner: PassRunner, before: Program, step: Step, pending: NearSettings) -> None:
         self.runner, self.before, self.step, self.pending = runner, before, step, pending
         self.groups = group_ranges(runner.ranges, pending)
-        self.passes = NearPasses(runner, before, step.name, pending, self.groups)
-        self.home = Folder(".")
-        self._spilled = 0
 
     def run(self) -> Found:
         """Run all unfinished stages."""
-        with self.runner.open_stage(self.before, self.step, self.pending.home) as journal:
-            self.home = journal.folder
-            if journal.receipt is None or not self._is_whole(journal.receipt):
-                done = self._run_all(journal)
-                journal.finish(done)
-                self.runner.session.tell(Exchanged(ExchangeReceipt(**done["receipt"])))
-            said = journal.receipt or {}
-            self.runner.exchanges.append(ExchangeReceipt(**said["receipt"]))
-            keys = list(journal.done())
-        files = {
-            name: tuple(FileRecord(**file) for file in said[name]) for name in ("drops", "members", "edges", "known")
-        }
+        with self.runner.open_stage(self.before, self.step, self.pending.home) as stage:
+            self.stage, self.home = stage, stage.home
+            self.passes = NearPasses(stage, self.before, self.step.name, self.pending, self.groups)
+            done = stage.finish(self._run_all)
+            keys = list(stage.journal.done())
         return NearFound(
             self._exchange()[0],
-            files["drops"],
+            done.files["drops"],
             *first_pass(keys, len(self.runner.ranges)),
             groups=self.groups,
-            members=files["members"],
-            edges=files["edges"],
-            known=files["known"],
+            members=done.files["members"],
+            edges=done.files["edges"],
+            known=done.files["known"],
         )
 
-    def _is_whole(self, said: dict[str, Any]) -> bool:
-        files = [file for name in ("drops", "members", "edges", "known") for file in said[name]]
-        return self.home.holds([FileRecord(**file) for file in files])
-
-    def _run_all(self, journal: Journal) -> dict[str, Any]:
+    def _run_all(self) -> StageRecord:
         started = time.monotonic()
         exchange, projected_bytes = self._exchange()
         per_band = self._per_band(exchange)
         self._forget_lost_pairs()
-        details: dict[str, Any] = {"bands": self.pending.num_bands}
 
-        def compare_bands(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[FileRecord, ...]]:
-            keys, first = split_files(taken, "keys"), self.pending.num_bands * per_band
-            contents = self._tasks(CONTENTS, "same texts", run_buckets, per_band, files=keys, first_reducer=first)
-            return contents, self._iterate(exchange, keys, sum(done["rows_written"] for done in taken), details)
+        def compare_bands(taken: list[TaskRecord]) -> tuple[list[TaskRecord], StageRecord]:
+            keys, first = files_below(taken, "keys"), self.pending.num_bands * per_band
+            job = NearJob(self.home, self.groups, self.pending, keys, exchange, first_reducer=first)
+            contents = self.stage.tasks(CONTENTS, "same texts", run_buckets, job, per_band)
+            return contents, self._iterate(exchange, keys, sum(record.rows_written for record in taken))
 
-        def take_keys() -> list[dict[str, Any]]:
-            return self.passes.take_keys(journal, exchange, are_compared=self._are_compared(per_band))
+        def take_keys() -> list[TaskRecord]:
+            return self.passes.take_keys(exchange, are_compared=self._are_compared(per_band))
 
-        key_manifests, (contents, pairs) = mended(self.home, take_keys, compare_bands)
-        keys = split_files(key_manifests, "keys")
-        rows = sum(manifest["rows_written"] for manifest in key_manifests[: len(self.runner.ranges)])
-        sizes = [manifest["rows_read"] for manifest in contents]
-        details["without_shingles"] = sum(manifest["summary"]["without_shingles"] for manifest in key_manifests)
-        if self.pending.against is not None:
-            kept = key_manifests[len(self.runner.ranges) :]
-            details["against"] = sum(manifest["rows_written"] for manifest in kept)
-        details["different_texts"] = sum(manifest["summary"]["buckets"] for manifest in contents)
+        taken, (contents, pairs) = mended(self.home, take_keys, compare_bands)
         self.home.delete_tree("keys")
-        same = split_files(contents, "edges")
-        edges, known = same, pairs
+        edges, known, verified = files_below(contents, "edges"), pairs.files["edges"], StageRecord()
         if self.pending.verify is not None:
-            edges, known = (*same, *self._verify(pairs, details)), ()
-        job_files = {"files": edges, "known": known, "ranks": split_files(key_manifests, "ranks")}
-        grouped = group_rows(self._tasks, self.home, len(self.groups), **job_files)
-        details |= grouped.summary
+            verified = self._verify(known)
+            edges, known = (*edges, *verified.files["edges"]), ()
+        job = NearJob(self.home, self.groups, self.pending, edges, known=known, ranks=files_below(taken, "ranks"))
+        grouped = group_rows(self.stage, job)
+        own, kept = taken[: len(self.runner.ranges)], taken[len(self.runner.ranges) :]
+        rows = sum(record.rows_written for record in own)
         receipt = ExchangeReceipt(
             step=self.step.name,
             keys=rows,
             unique=rows - grouped.summary["going"],
             hash_ranges=exchange.reducers,
-            skew=max(sizes) * len(sizes) / max(sum(sizes), 1),
+            skew=skew([record.rows_read for record in contents]),
             projected_bytes=projected_bytes,
-            key_bytes=sum(file.size_bytes for file in keys),
+            key_bytes=sum(file.size_bytes for file in files_below(taken, "keys")),
             drop_bytes=sum(file.size_bytes for file in (*grouped.members, *grouped.drops)),
-            spilled_bytes=self._spilled + sum(manifest["summary"]["spilled_bytes"] for manifest in key_manifests),
+            spilled_bytes=self.stage.spilled_bytes + sum_of(taken, "spilled_bytes"),
             seconds=time.monotonic() - started,
-            details=details,
+            details={
+                "bands": self.pending.num_bands,
+                **pairs.figures,
+                "without_shingles": sum_of(taken, "without_shingles"),
+                **({"against": sum(record.rows_written for record in kept)} if self.pending.against else {}),
+                "different_texts": sum_of(contents, "buckets"),
+                **verified.figures,
+                **grouped.summary,
+            },
         )
-        return {
-            "receipt": dataclasses.asdict(receipt),
-            "drops": [vars(file) for file in grouped.drops],
-            "members": [vars(file) for file in grouped.members],
-            "edges": [vars(file) for file in edges],
-            "known": [vars(file) for file in known],
-        }
+        files = {"drops": grouped.drops, "members": grouped.members, "edges": edges, "known": known}
+        return StageRecord(files, exchange=receipt)
 
     def _per_band(self, exchange: Exchange) -> int:
         """Return the number of hash ranges of each band, and of the contents."""
@@ -252,134 +234,84 @@ class NearStages:
 
     def _are_compared(self, per_band: int) -> bool:
         """Return whether all results made from the keys exist: the pairs of all bands, and the comparison of whole texts."""
-        contents = all_done(self.home.below(CONTENTS), per_band)
+        contents = self.stage.tasks_done(CONTENTS, per_band)
         return (
-            self.home.exists(f"pairs/{JOURNAL_FOLDER}/receipt.json")
+            self.stage.record_of("pairs") is not None
             and contents is not None
-            and self._all_there([vars(file) for file in split_files(contents, "edges")])
+            and self.home.holds(files_below(contents, "edges"))
         )
 
     def _forget_lost_pairs(self) -> None:
         """Discard all iterations if files of the newest are missing: the pairs are then computed again from the keys."""
         names = ["pairs", *(f"iteration-{number:03d}" for number in reversed(range(self.pending.num_bands)))]
-        newest = next((said for name in names if (said := Journal(self.home.below(name)).receipt)), None)
-        if newest is not None and not self._all_there(newest["files"]):
+        newest = next((record for name in names if (record := self.stage.record_of(name))), None)
+        if newest is not None and not self.home.holds(newest.all_files):
             for name in names:
                 self.home.delete_tree(name)
 
-    def _iterate(
-        self, exchange: Exchange, keys: tuple[FileRecord, ...], rows: int, details: dict[str, Any]
-    ) -> tuple[FileRecord, ...]:
-        """Compare the buckets of the bands, iteration by iteration; return the distinct edges."""
-        each = self._bands_per_iteration(rows)
-        bands = self.pending.num_bands
+    def _iterate(self, exchange: Exchange, keys: tuple[FileRecord, ...], rows: int) -> StageRecord:
+        """Compare the buckets of the bands, iteration by iteration; return the distinct edges, and figures for the receipt."""
+        each, bands = self._bands_per_iteration(rows), self.pending.num_bands
         per_band = self._per_band(exchange)
-        details |= {"bands_per_iteration": each, "iterations": -(-bands // each)}
-        whole = self.home.below("pairs")
-        with Journal(whole) as all_pairs:
-            if all_pairs.receipt is None or not self._all_there(all_pairs.receipt["files"]):
-                known: tuple[FileRecord, ...] = ()
-                fullest = buckets = 0
-                for iteration, first in enumerate(range(0, bands, each)):
-                    known, seen = self._iteration(
-                        exchange, keys, known, iteration, first * per_band, min(each, bands - first) * per_band
-                    )
-                    fullest, buckets = max(fullest, seen["largest_bucket"]), buckets + seen["buckets"]
-                all_pairs.finish(
-                    {"files": [vars(file) for file in known], "largest_bucket": fullest, "buckets": buckets}
-                )
-            said = all_pairs.receipt or {}
-        files = tuple(FileRecord(**file) for file in said["files"])
-        details |= {
-            "buckets": said["buckets"],
-            "largest_bucket": said["largest_bucket"],
-            "candidate_pairs": sum(file.rows for file in files) // 2,
-        }
-        return files
 
-    def _iteration(
-        self,
-        exchange: Exchange,
-        keys: tuple[FileRecord, ...],
-        known: tuple[FileRecord, ...],
-        iteration: int,
-        first_reducer: int,
-        reducers: int,
-    ) -> tuple[tuple[FileRecord, ...], dict[str, int]]:
-        name = f"iteration-{iteration:03d}"
-        with Journal(self.home.below(name)) as journal:
-            if journal.receipt is None:
-                title = f"bands, iteration {iteration + 1}"
-                job_files = {"files": keys, "first_reducer": first_reducer}
-                merged = self._tasks(f"{name}/buckets", title, run_buckets, reducers, exchange=exchange, **job_files)
-                edges = split_files(merged, "edges")
-                found = self._tasks(
-                    f"{name}/pairs",
-                    "pairs",
-                    run_pairs,
-                    len(self.groups),
-                    files=edges,
-                    known=known,
-                    into=f"{name}/edges",
-                )
-                files = [file for manifest in found for file in manifest["files"]]
-                journal.finish(
-                    {
-                        "files": [vars(file) for file in files],
-                        "buckets": sum(manifest["summary"]["buckets"] for manifest in merged),
-                        "largest_bucket": max(manifest["summary"]["largest_bucket"] for manifest in merged),
-                    }
-                )
-                for file in (*edges, *known):
-                    if self.home.exists(file.name):
-                        self.home.delete(file.name)
-            said = journal.receipt or {}
-        return tuple(FileRecord(**file) for file in said["files"]), said
+        def make() -> StageRecord:
+            edges: tuple[FileRecord, ...] = ()
+            fullest = buckets = 0
+            for iteration, first in enumerate(range(0, bands, each)):
+                job = NearJob(self.home, self.groups, self.pending, keys, exchange, first_reducer=first * per_band)
+                done = self._iteration(job, edges, iteration, min(each, bands - first) * per_band)
+                edges, buckets = done.files["edges"], buckets + done.figures["buckets"]
+                fullest = max(fullest, done.figures["largest_bucket"])
+            figures = {"bands_per_iteration": each, "iterations": -(-bands // each), "buckets": buckets}
+            pairs = sum(file.rows for file in edges) // 2
+            return StageRecord({"edges": edges}, {**figures, "largest_bucket": fullest, "candidate_pairs": pairs})
 
-    def _verify(self, pairs: tuple[FileRecord, ...], details: dict[str, Any]) -> tuple[FileRecord, ...]:
-        """Fetch the texts of all rows that have an edge, and compare them; return the edges that are similar enough."""
-        with Journal(self.home.below("verify")) as journal:
-            if journal.receipt is None or not self._all_there(journal.receipt["files"]):
+        return self.stage.once("pairs", make)
 
-                def compare(texts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-                    located = split_files(texts, "locations")
-                    return self._tasks("compare", "compare", run_verify, len(self.groups), files=located)
+    def _iteration(self, job: NearJob, known: tuple[FileRecord, ...], iteration: int, reducers: int) -> StageRecord:
+        """Merge the edges of some bands with the known ones of earlier iterations, which are then deleted."""
+        name, used = f"iteration-{iteration:03d}", list[FileRecord]()
 
-                texts, verified = mended(self.home, lambda: self.passes.fetch_texts(self.home, pairs), compare)
-                sums = {
-                    name: sum(manifest["summary"][name] for manifest in verified) for name in verified[0]["summary"]
-                }
-                counts = [sums[f"compared_{place}"] for place in range(SIMILARITY_BINS)]
-                journal.finish(
-                    {
-                        "files": [vars(file) for file in split_files(verified, "verified")],
-                        "details": {
-                            "verify": self.pending.verify,
-                            "compared": sum(counts),
-                            "joined": sums["joined"],
-                            "compared_by_similarity": counts,
-                            "texts_fetched": sum(file.rows for file in split_files(texts, "texts")),
-                            "text_bytes_fetched": sum(file.size_bytes for file in split_files(texts, "texts")),
-                        },
-                    }
-                )
-            said = journal.receipt or {}
-        self.home.delete_tree("texts")
-        self.home.delete_tree("locations")
-        details |= said["details"]
-        return tuple(FileRecord(**file) for file in said["files"])
+        def make() -> StageRecord:
+            title = f"bands, iteration {iteration + 1}"
+            merged = self.stage.tasks(f"{name}/buckets", title, run_buckets, job, reducers)
+            edges = files_below(merged, "edges")
+            pairs = dataclasses.replace(job, files=edges, known=known, into=f"{name}/edges")
+            found = self.stage.tasks(f"{name}/pairs", "pairs", run_pairs, pairs, len(self.groups))
+            used.extend((*edges, *known))
+            fullest = max(record.summary["largest_bucket"] for record in merged)
+            figures = {"buckets": sum_of(merged, "buckets"), "largest_bucket": fullest}
+            return StageRecord({"edges": tuple(file for record in found for file in record.files)}, figures)
 
-    def _tasks(self, name: str, title: str, task: Callable[..., Any], count: int, **what: Any) -> list[dict[str, Any]]:
-        stage = dataclasses.replace(self.runner.stage, block_bytes=self.runner.work_bytes)
-        job = NearJob(self.home, self.groups, self.pending, **{"exchange": self._exchange()[0], **what})
-        pieces: Sequence[Range] = [Range(number, 0, 0, 0, 0) for number in range(count)]
-        with Journal(self.home.below(name)) as journal:
-            done = self.runner.run_tasks(journal, title, job, pieces, stage=stage, folder=self.home, task=task)
-        self._spilled += sum(manifest["summary"].get("spilled_bytes", 0) for manifest in done)
+        done = self.stage.once(name, make, needs_files=False)
+        delete_files(self.home, [file.name for file in used])
         return done
 
-    def _all_there(self, files: list[dict[str, Any]]) -> bool:
-        return self.home.holds([FileRecord(**file) for file in files])
+    def _verify(self, pairs: tuple[FileRecord, ...]) -> StageRecord:
+        """Fetch the texts of all rows that have an edge, and compare them; return the edges that are similar enough."""
+
+        def compare(texts: list[TaskRecord]) -> list[TaskRecord]:
+            job = NearJob(self.home, self.groups, self.pending, files_below(texts, "locations"))
+            return self.stage.tasks("compare", "compare", run_verify, job, len(self.groups))
+
+        def make() -> StageRecord:
+            texts, verified = mended(self.home, lambda: self.passes.fetch_texts(pairs), compare)
+            counts = [sum_of(verified, f"compared_{place}") for place in range(SIMILARITY_BINS)]
+            fetched = files_below(texts, "texts")
+            figures = {
+                "verify": self.pending.verify,
+                "compared": sum(counts),
+                "joined": sum_of(verified, "joined"),
+                "compared_by_similarity": counts,
+                "texts_fetched": sum(file.rows for file in fetched),
+                "text_bytes_fetched": sum(file.size_bytes for file in fetched),
+            }
+            return StageRecord({"edges": files_below(verified, "verified")}, figures)
+
+        done = self.stage.once("verify", make)
+        self.home.delete_tree("texts")
+        self.home.delete_tree("locations")
+        return done
 
     def _bands_per_iteration(self, rows: int) -> int:
         """Return the number of bands whose rows fit into the working memory while they are merged, given the number of rows."""

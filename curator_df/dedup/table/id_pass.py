@@ -15,13 +15,11 @@ import numpy.typing as npt
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import RowSorter, merge_slices
 from curator_df.core.files.slice_file import SliceWriter, open_slices, rows_of_slices
-from curator_df.core.files.storage import FileRecord, Folder, disk_errors, split_files
+from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.program import Program
-from curator_df.core.ranges.journal import Journal
-from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.source import Range
-from curator_df.core.runner.passes import PassRunner
+from curator_df.core.ranges.manifest import Manifest, files_below
+from curator_df.core.runner.passes import Stage
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.dedup.table.id_sink import QUESTION_WORDS, IdSink, questions
@@ -92,20 +90,19 @@ def _collect(job: QuestionJob, group: int, memory_bytes: int) -> FileRecord:
 
 
 def take_ids(
-    runner: PassRunner,
+    stage: Stage,
     before: Program,
     column: str,
     found: Found,
     matches: Callable[[Any, int], Matches],
-    home: Folder,
     against: KeptSignatures | None = None,
 ) -> tuple[FileRecord, ...]:
     """Look up the IDs of all rows that a table of groups names, and of the rows that they matched.
 
     Parameters
     ----------
-    runner : PassRunner
-        Runner of the pass and of the tasks.
+    stage : Stage
+        Stage whose folder receives the files, in its subfolder ``ids``.
     before : Program
         Program whose rows are compared.
     column : str
@@ -114,8 +111,6 @@ def take_ids(
         Result of the comparison, from which the table is built.
     matches : callable
         Function whose call ``matches(found, group)`` yields the rows of the table.
-    home : Folder
-        Parent of the folder ``ids``, which receives the files.
     against : KeptSignatures, optional
         Other table that the rows were compared with.
 
@@ -124,29 +119,18 @@ def take_ids(
     tuple of FileRecord
         Files for an `IdReader`.
     """
-    groups = found.groups
+    groups, home = found.groups, stage.home
     of_table = len(groups.starts) - groups.kept
     job = QuestionJob(home, found, matches)
-    asked = _tasks(runner, home, "ask", job, -(-of_table // groups.per_group))
-    wanted = _tasks(runner, home, "wanted", dataclasses.replace(job, asked=asked), len(groups))
+    asked = stage.tasks("ids/ask", "ids", run_questions, job, -(-of_table // groups.per_group))
+    job = dataclasses.replace(job, asked=files_below(asked, "ids"))
+    wanted = files_below(stage.tasks("ids/wanted", "ids", run_questions, job, len(groups)), "ids")
     is_wanted = np.array([rows > 0 for file in wanted for rows in rows_of_slices(home, file)], dtype=np.bool_)
-
-    def run(name: str, program: Program, sink: IdSink, ranges: Any, only: Any) -> list[dict[str, Any]]:
-        with Journal(home.below(f"ids/{name}")) as journal:
-            return runner.run_pass(journal, "ids", program, (column,), sink, ranges, home=home, only=only)
-
-    answered = run(
-        "look-up", for_sink(before), IdSink(home, groups, wanted, column=column), runner.ranges, is_wanted[:of_table]
-    )
+    sink, only = IdSink(home, groups, wanted, column=column), is_wanted[:of_table]
+    program, ranges = for_sink(before), stage.runner.ranges
+    answered = stage.stream("ids", program, (column,), sink, ranges, name="ids/look-up", only=only)
     if against is not None:
         sink = IdSink(home, groups, wanted, of_table, against.first_address, column=column)
-        answered += run("look-up-against", against.program, sink, against.ranges, is_wanted[of_table:])
-    return tuple(file for file in split_files(answered, "ids") if file.name.endswith(".slices"))
-
-
-def _tasks(runner: PassRunner, home: Folder, name: str, job: QuestionJob, count: int) -> tuple[FileRecord, ...]:
-    stage = dataclasses.replace(runner.stage, block_bytes=runner.work_bytes)
-    pieces = [Range(number, 0, 0, 0, 0) for number in range(count)]
-    with Journal(home.below(f"ids/{name}")) as journal:
-        done = runner.run_tasks(journal, "ids", job, pieces, stage=stage, folder=home, task=run_questions)
-    return split_files(done, "ids")
+        program, ranges, only = against.program, against.ranges, is_wanted[of_table:]
+        answered += stage.stream("ids", program, (column,), sink, ranges, name="ids/look-up-against", only=only)
+    return tuple(file for file in files_below(answered, "ids") if file.name.endswith(".slices"))

@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,18 +23,16 @@ import numpy as np
 from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import RowSorter, merge_slices
 from curator_df.core.files.slice_file import SliceWriter, open_slices, part_of_slice
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors, split_files
+from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
-from curator_df.core.ranges.journal import Journal
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.sink import StageSink
-from curator_df.core.ranges.source import Range, range_starts
+from curator_df.core.ranges.source import range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
-from curator_df.core.runner.events import Exchanged
-from curator_df.core.runner.passes import PassRunner, first_pass, mended
+from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.core.sizes import show_size
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD, ClusterRows, member_words
@@ -261,6 +259,9 @@ class VectorFound(Found):
 class VectorStages:
     """Stages of one deferred removal."""
 
+    stage: Stage
+    home: Folder
+
     def __init__(self, runner: PassRunner, before: Program, step: Step, pending: VectorSettings) -> None:
         self.runner, self.before, self.step, self.pending = runner, before, step, pending
         starts = range_starts(runner.ranges)
@@ -268,84 +269,74 @@ class VectorStages:
         layout = runner.session.layout
         self.layout = dataclasses.replace(layout, work_bytes=layout.work_bytes - pending.held_bytes)
         self.memory_bytes = self.layout.thread_bytes - TASK_SLACK_BYTES
-        self.home = Folder(".")
-        self._spilled = 0
 
     def run(self) -> Found:
         """Run all unfinished stages."""
-        with self.runner.open_stage(self.before, self.step, self.pending.home) as journal:
-            self.home = journal.folder
-            if journal.receipt is None or not self._all_there(journal.receipt["files"]):
-                journal.finish(self._run_all(journal))
-                for name in ("compared", "centroids"):
-                    self.home.delete_tree(name)
-                self.runner.session.tell(Exchanged(ExchangeReceipt(**(journal.receipt or {})["receipt"])))
-            said = journal.receipt or {}
-            self.runner.exchanges.append(ExchangeReceipt(**said["receipt"]))
-            keys = list(journal.done())
-        manifests = [{"files": [FileRecord(**file) for file in said["files"]]}]
+        with self.runner.open_stage(self.before, self.step, self.pending.home) as stage:
+            self.stage, self.home = stage, stage.home
+            stage.work_bytes = self.memory_bytes
+            done = stage.finish(self._run_all)
+            for name in ("compared", "centroids"):
+                self.home.delete_tree(name)
+            keys = list(stage.journal.done())
         starts, each = self.groups.starts, self.groups.per_group
+        chosen = f"drops/{self.pending.chosen:03d}/"
         return VectorFound(
             Exchange(self.home, "first", 1, starts, each),
-            split_files(manifests, f"drops/{self.pending.chosen:03d}"),
+            tuple(file for file in done.files["drops"] if file.name.startswith(chosen)),
             *first_pass(keys, len(self.runner.ranges)),
             groups=self.groups,
-            members=split_files(manifests, "members"),
+            members=done.files["members"],
             pending=self.pending,
         )
 
-    def _run_all(self, journal: Journal) -> dict[str, Any]:
+    def _run_all(self) -> StageRecord:
         started = time.monotonic()
         projected_bytes = self._require_disk()
 
-        def compare(assigned: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        def compare(assigned: list[TaskRecord]) -> list[TaskRecord]:
             chosen = json.loads(self.home.read(CHOSEN))
-            job = {"files": split_files(assigned, "clusters")}
-            return self._tasks("compare", "compare", run_compare, chosen["parts"], **job) if chosen["clusters"] else []
+            job = self._job(files_below(assigned, "clusters"))
+            return (
+                self.stage.tasks("compare", "compare", run_compare, job, chosen["parts"]) if chosen["clusters"] else []
+            )
 
-        with Journal(self.home.below("compared")) as compared:
-            if compared.receipt is None or not self._all_there(compared.receipt["files"]):
-                _, done = mended(self.home, lambda: self._assigned(journal), compare)
-                sizes = [manifest["rows_read"] for manifest in done] or [0]
-                compared.finish(
-                    {
-                        "files": [vars(file) for file in split_files(done, "compared")],
-                        "largest_cluster": max((made["summary"]["largest_cluster"] for made in done), default=0),
-                        "skew": max(sizes) * len(sizes) / max(sum(sizes), 1),
-                    }
-                )
-            said = compared.receipt or {}
+        def make() -> StageRecord:
+            _, done = mended(self.home, self._assigned, compare)
+            figures = {
+                "largest_cluster": max((record.summary["largest_cluster"] for record in done), default=0),
+                "skew": skew([record.rows_read for record in done]),
+            }
+            return StageRecord({"pairs": files_below(done, "compared")}, figures)
+
+        compared = self.stage.once("compared", make)
         self.home.delete_tree("clusters")
-        files = tuple(FileRecord(**file) for file in said["files"])
-        collected = self._tasks("collect", "groups", run_collect, len(self.groups), files=files)
-        return self._finished(collected, said, projected_bytes, time.monotonic() - started)
+        job = self._job(compared.files["pairs"])
+        collected = self.stage.tasks("collect", "groups", run_collect, job, len(self.groups))
+        return self._finished(collected, compared, projected_bytes, time.monotonic() - started)
 
     def _finished(
-        self,
-        collected: list[dict[str, Any]],
-        compared: dict[str, Any],
-        projected_bytes: int,
-        seconds: float,
-    ) -> dict[str, Any]:
+        self, collected: list[TaskRecord], compared: StageRecord, projected_bytes: int, seconds: float
+    ) -> StageRecord:
         chosen = json.loads(self.home.read(CHOSEN))
-        files = [file for manifest in collected for file in manifest["files"]]
+        files = {name: files_below(collected, name) for name in ("drops", "members")}
         sums = collections.Counter[str]()
-        for manifest in collected:
-            sums.update(manifest["summary"])
+        for record in collected:
+            sums.update(record.summary)
         receipt = ExchangeReceipt(
             step=self.step.name,
             keys=chosen["rows"],
             unique=chosen["rows"] - sums[f"going_{self.pending.chosen}"],
             hash_ranges=chosen["parts"],
-            skew=compared["skew"],
+            skew=compared.figures["skew"],
             projected_bytes=projected_bytes,
             key_bytes=chosen["vector_bytes"],
-            drop_bytes=sum(file.size_bytes for file in files),
-            spilled_bytes=self._spilled,
+            drop_bytes=sum(file.size_bytes for record in collected for file in record.files),
+            spilled_bytes=self.stage.spilled_bytes,
             seconds=seconds,
             details={
                 "clusters": chosen["clusters"],
-                "largest_cluster": compared["largest_cluster"],
+                "largest_cluster": compared.figures["largest_cluster"],
                 "without_vector": chosen["rows"] - chosen["vectors"],
                 **{f"{cause}_vectors": chosen[cause] for cause in UNUSABLE},
                 FIRST_NOT_FINITE: chosen[FIRST_NOT_FINITE],
@@ -356,33 +347,35 @@ class VectorStages:
                 ],
             },
         )
-        return {"receipt": dataclasses.asdict(receipt), "files": [vars(file) for file in files]}
+        return StageRecord(files, exchange=receipt)
 
-    def _assigned(self, journal: Journal) -> list[dict[str, Any]]:
-        """Return the results of the tasks that assigned the vectors to clusters."""
-        with Journal(self.home.below("assigned")) as assigned:
-            if assigned.receipt is None or not self._all_there(assigned.receipt["files"]):
-                _, done = mended(self.home, lambda: self._take_vectors(journal), self._assign)
-                assigned.finish({"files": [vars(file) for file in split_files(done, "clusters")]})
-            said = assigned.receipt or {}
+    def _job(self, files: tuple[FileRecord, ...]) -> VectorJob:
+        return VectorJob(self.home, self.groups, self.pending, files)
+
+    def _assigned(self) -> list[TaskRecord]:
+        """Return a record with the files of the vectors that were assigned to clusters."""
+
+        def make() -> StageRecord:
+            _, done = mended(self.home, self._take_vectors, self._assign)
+            return StageRecord({"clusters": files_below(done, "clusters")})
+
+        assigned = self.stage.once("assigned", make)
         for name in ("vectors", "sample"):
             self.home.delete_tree(name)
-        return [{"files": [FileRecord(**file) for file in said["files"]]}]
+        return [TaskRecord(0, files=assigned.files["clusters"])]
 
-    def _take_vectors(self, journal: Journal) -> list[dict[str, Any]]:
+    def _take_vectors(self) -> list[TaskRecord]:
         sink, title = VectorSink(self.home, self.pending), f"{self.step.name}: vectors"
-        return self.runner.run_pass(journal, title, self.before, self.pending.columns, sink, self.runner.ranges)
+        return self.stage.stream(title, self.before, self.pending.columns, sink, self.runner.ranges)
 
-    def _assign(self, taken: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        files = split_files(taken, "vectors")
-        vectors = sum(manifest["summary"]["vectors"] for manifest in taken)
-        chosen = {
-            "rows": sum(manifest["rows_written"] for manifest in taken),
+    def _assign(self, taken: list[TaskRecord]) -> list[TaskRecord]:
+        files, vectors = files_below(taken, "vectors"), sum_of(taken, "vectors")
+        first_not_finite = [record.summary[FIRST_NOT_FINITE] for record in taken if FIRST_NOT_FINITE in record.summary]
+        chosen: dict[str, Any] = {
+            "rows": sum(record.rows_written for record in taken),
             "vectors": vectors,
-            **{cause: sum(manifest["summary"][cause] for manifest in taken) for cause in UNUSABLE},
-            FIRST_NOT_FINITE: min(
-                (row for made in taken if (row := made["summary"].get(FIRST_NOT_FINITE)) is not None), default=None
-            ),
+            **{cause: sum_of(taken, cause) for cause in UNUSABLE},
+            FIRST_NOT_FINITE: min(first_not_finite, default=None),
             "vector_bytes": sum(file.size_bytes for file in files),
             "clusters": 0,
             "parts": 0,
@@ -391,29 +384,29 @@ class VectorStages:
         wanted = self.pending.clusters(vectors)
         if self.pending.num_clusters is not None and wanted > vectors > 0:
             raise ParameterError(f"{self.step.name}: num_clusters={wanted:,}, but only {vectors:,} rows have a vector")
-        done: list[dict[str, Any]] = []
+        done: list[TaskRecord] = []
         if vectors:
             require_room(self.step.name, self.pending, wanted, self.layout)
             found = self._fitted(files, vectors, wanted)
             chosen |= {"clusters": found["clusters"], "sampled": found["sampled"]}
             chosen["parts"] = self._parts(vectors, found["clusters"])
             bounds = cluster_bounds(found["clusters"], chosen["parts"])
-            job = {"files": files, "bounds": bounds, "checksum": found["checksum"]}
-            done = self._tasks("placed", "clusters", run_assign, len(self.groups), **job)
+            job = dataclasses.replace(self._job(files), bounds=bounds, checksum=found["checksum"])
+            done = self.stage.tasks("placed", "clusters", run_assign, job, len(self.groups))
         self.home.write(CHOSEN, json.dumps(chosen).encode())
         return done
 
-    def _fitted(self, files: tuple[FileRecord, ...], vectors: int, clusters: int) -> dict[str, int]:
+    def _fitted(self, files: tuple[FileRecord, ...], vectors: int, clusters: int) -> Mapping[str, int]:
         """Return the figures of the centroids. If many vectors are equal, the first sample may be too small and is enlarged."""
         sample = min(sample_rows(clusters, self.pending.width), vectors)
         fraction, look = min(MORE_IN_SAMPLE * sample / vectors, 1.0), 0
         while True:
-            which: dict[str, Any] = {"sample": sample, "fraction": fraction, "look": look}
-            sampled = self._tasks(f"sampled-{look}", "sample", run_sample, len(self.groups), files=files, **which)
-            which |= {"files": split_files(sampled, "sample"), "clusters": clusters}
-            [fitted] = self._tasks(f"fitted-{look}", "k-means", run_fit, 1, **which)
-            if fitted["summary"]["clusters"]:
-                return dict(fitted["summary"])
+            job = dataclasses.replace(self._job(files), sample=sample, fraction=fraction, look=look)
+            sampled = self.stage.tasks(f"sampled-{look}", "sample", run_sample, job, len(self.groups))
+            job = dataclasses.replace(job, files=files_below(sampled, "sample"), clusters=clusters)
+            [fitted] = self.stage.tasks(f"fitted-{look}", "k-means", run_fit, job, 1)
+            if fitted.summary["clusters"]:
+                return fitted.summary
             fraction, look = min(fraction * MORE_EACH_LOOK, 1.0), look + 1
 
     def _parts(self, vectors: int, clusters: int) -> int:
@@ -423,18 +416,6 @@ class VectorStages:
             fitting = choose_reducers(vectors, 8 * (CLUSTER_HEAD + self.pending.words), self.memory_bytes)
             self.home.write(name, json.dumps(min(max(fitting, FEWEST_PARTS), clusters)).encode())
         return int(json.loads(self.home.read(name)))
-
-    def _tasks(self, name: str, title: str, task: Callable[..., Any], count: int, **what: Any) -> list[dict[str, Any]]:
-        stage = dataclasses.replace(self.runner.stage, block_bytes=self.memory_bytes)
-        job = VectorJob(self.home, self.groups, self.pending, **what)
-        pieces: Sequence[Range] = [Range(number, 0, 0, 0, 0) for number in range(count)]
-        with Journal(self.home.below(name)) as journal:
-            done = self.runner.run_tasks(journal, title, job, pieces, stage=stage, folder=self.home, task=task)
-        self._spilled += sum(manifest["summary"].get("spilled_bytes", 0) for manifest in done)
-        return done
-
-    def _all_there(self, files: list[dict[str, Any]]) -> bool:
-        return self.home.holds([FileRecord(**file) for file in files])
 
     def _require_disk(self) -> int:
         """Return the bytes of temporary files, which store all vectors twice; raise an error if disk space is short."""

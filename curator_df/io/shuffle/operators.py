@@ -137,8 +137,8 @@ def count_kinds(df: Any, folder: Folder, column: str | None, names: Sequence[Any
     """
     light = [name for name, dtype in df.dtypes.items() if not is_text(dtype)] or list(df.columns)
     run(df[[column or light[0]]], KindSink(folder, column, tuple(names)), on_existing="resume", **how)
-    summaries = {done["number"]: done["summary"] for done in Journal(folder).done()}
-    return {name: sum(summary[str(place)] for summary in summaries.values()) for place, name in enumerate(names)}
+    counted = Journal(folder).records().values()
+    return {name: sum(done.summary[str(place)] for done in counted) for place, name in enumerate(names)}
 
 
 BEFORE = "before"
@@ -525,7 +525,5 @@ def _as_table(source: ShuffledSource) -> Any:
 
 def _files_of(folder: Folder, ranges: int) -> tuple[FileRecord, ...]:
     """Return the file of each input split, from the journal of the first pass."""
-    found: dict[int, FileRecord] = {}
-    for done in Journal(folder).done():
-        found[done["number"]] = FileRecord(**done["files"][0])
-    return tuple(found[number] for number in range(ranges))
+    done = Journal(folder).records()
+    return tuple(done[number].files[0] for number in range(ranges))

@@ -28,6 +28,7 @@ from curator_df.core.planning.output_paths import require_outside
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Identity, Journal, difference
+from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.parameter_digests import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.set_up import forget_run
@@ -38,7 +39,7 @@ from curator_df.core.receipts.run_receipt import note_start
 from curator_df.core.runner.events import RunStarted, run_events
 from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.live_panel import live_panel
-from curator_df.core.runner.passes import STAGES_FOLDER, PassRunner, stage_identity
+from curator_df.core.runner.passes import STAGES_FOLDER, PassRunner, Stage, stage_identity
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
@@ -124,7 +125,7 @@ def find_groups(
                 kept = home.below(DROPS_FOLDER)
                 before, found = stages.prepare_last(program, kept, show)
                 written = _write_table(stages, before, found, table, journal, sink)
-            if not any(done["files"] for done in written):
+            if not any(done.files for done in written):
                 sink.write_empty(table.meta)
             _finish(
                 journal, sink, program, stages, plan.with_merges(stages.merge_bytes), session, written, _set_aside(kept)
@@ -198,12 +199,12 @@ def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
 
 def _write_table(
     stages: PassRunner, before: Program, found: Found, table: GroupTable, journal: Journal, sink: FileSink
-) -> list[dict[str, Any]]:
+) -> list[TaskRecord]:
     more = () if table.against is None else tuple(table.against.program.source.files)
     job = TableJob(found, sink, (*before.source.files, *more), table, stages.temporary)
     if table.id_column is not None:
-        home = stages.temporary
-        ids = take_ids(stages, before, table.id_column, found, table.matches, home, table.against)
+        stage = Stage(stages, Journal(stages.temporary, journal))
+        ids = take_ids(stage, before, table.id_column, found, table.matches, table.against)
         job = dataclasses.replace(job, ids=ids)
     pieces = table_pieces(found)
     return stages.run_tasks(journal, "table", job, pieces, stage=stages.stage, folder=sink.folder, task=run_table)
@@ -244,12 +245,8 @@ def _home(session: Session, operator: str, identity: Identity, workdir: Any, opt
 
 def _set_aside(drops: Folder) -> tuple[int, int]:
     """Return how many rows the pass that took keys has put into the quarantine, and how many of them because memory ran out."""
-    with Journal(drops) as journal:
-        last = {done["number"]: done for done in journal.done()}  # of a range that was done twice the last counts
-    rows, for_memory = (
-        sum(done.get(name, 0) for done in last.values()) for name in ("rows_quarantined", "rows_out_of_memory")
-    )
-    return rows, for_memory
+    done = Journal(drops).records().values()
+    return sum(one.rows_quarantined for one in done), sum(one.rows_out_of_memory for one in done)
 
 
 def _finish(
@@ -259,10 +256,10 @@ def _finish(
     stages: PassRunner,
     projected_bytes: int,
     session: Session,
-    written: list[dict[str, Any]],
+    written: list[TaskRecord],
     set_aside: tuple[int, int],
 ) -> None:
-    files = [record for done in written for record in done["files"]]
+    files = [file for done in written for file in done.files]
     exchange = stages.exchanges[-1]
     receipt = Receipt(
         sink.folder.url,

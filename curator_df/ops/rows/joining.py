@@ -195,11 +195,11 @@ def found_documents(found: Found, files: Sequence[str]) -> FoundDocuments:
     whole, goes_on = np.zeros(ranges, dtype=np.bool_), np.zeros(ranges, dtype=np.bool_)
     addresses, checksums = np.full(ranges, -1, dtype=np.int64), np.zeros(ranges, dtype=np.uint32)
     heads, tails = np.full((ranges, 2), -1, dtype=object), np.full((ranges, 2), -1, dtype=object)
-    for done in Journal(found.exchange.folder).done():  # of a range that was done twice the last counts
-        number, said = done["number"], done["summary"]
+    for number, done in Journal(found.exchange.folder).records().items():
+        said = done.summary
         heads[number], tails[number] = (said["head_high"], said["head_low"]), (said["tail_high"], said["tail_low"])
         addresses[number], whole[number] = said["head_address"], bool(said["whole"])
-        checksums[number] = next(file["checksum"] for file in done["files"] if file["name"] == head_file(number))
+        checksums[number] = next(file.checksum for file in done.files if file.name == head_file(number))
     before: Any = None
     for number in np.flatnonzero(found.rows).tolist():
         goes_on[number] = before is not None and before[0] >= 0 and tuple(heads[number]) == before

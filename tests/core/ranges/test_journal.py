@@ -18,9 +18,10 @@ from curator_df.core.ranges.journal import (
     settle_files,
     whole_ranges,
 )
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.source import Ranges
-from curator_df.errors import OutputExistsError, OutputInUseError, ResumeError
+from curator_df.core.ranges.step_tally import StepTally
+from curator_df.errors import OutputChangedError, OutputExistsError, OutputInUseError, ResumeError
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
 
@@ -51,7 +52,7 @@ def finished(out, number, *, content=b"rows", name=None, others=()):
     name = name or f"part-{number:06d}-000.parquet"
     (out / name).write_bytes(content)
     file = FileRecord(name, size_bytes=len(content), checksum=0, rows=1)
-    return Manifest(number, outcome="done", rows_read=1, rows_written=1, files=[file], other_files=list(others))
+    return TaskRecord(number, rows_read=1, rows_written=1, files=(file,), other_files=tuple(others))
 
 
 def journal_of(out):
@@ -70,8 +71,8 @@ def test_what_was_noted_is_there_for_the_next_process_and_the_last_note_of_a_ran
     begun(out)
     with journal_of(out) as journal:
         journal.record([finished(out, 1, content=b"other rows")])
-        assert [note["number"] for note in journal.done()] == [0, 1, 1]
-        assert journal.records()[1]["files"][0].size_bytes == len(b"other rows")
+        assert [note.number for note in journal.done()] == [0, 1, 1]
+        assert journal.records()[1].files[0].size_bytes == len(b"other rows")
         assert np.array_equal(journal.resume(IDENTITY).table, RANGES.table)
 
 
@@ -81,9 +82,9 @@ def test_a_line_that_a_crash_cut_short_is_cut_off_before_the_next_one(out):
     whole = lines.read_bytes()
     lines.write_bytes(whole + b'{"number": 2, "rows_re')
     with journal_of(out) as journal:
-        assert [note["number"] for note in journal.done()] == [0, 1]
+        assert [note.number for note in journal.done()] == [0, 1]
         journal.record([finished(out, 2)])
-        assert [note["number"] for note in journal.done()] == [0, 1, 2]
+        assert [note.number for note in journal.done()] == [0, 1, 2]
     assert lines.read_bytes().startswith(whole)
 
 
@@ -91,13 +92,36 @@ def test_notes_of_a_lost_machine_are_passed_over(out):
     begun(out, ())
     lines = b'{"number": 0}\n' + b"\0" * 40 + b'{"number": 1}\n{"number": 2}\n{"num'
     (out / "_curator/done.jsonl").write_bytes(lines)
-    assert [note["number"] for note in journal_of(out).done()] == [0, 2]
+    assert [note.number for note in journal_of(out).done()] == [0, 2]
 
 
 def test_all_notes_or_none_of_a_stage(out):
     begun(out)
     assert all_done(Folder(str(out)), 3) is None
-    assert [note["number"] for note in all_done(Folder(str(out)), 2)] == [0, 1]
+    assert [note.number for note in all_done(Folder(str(out)), 2)] == [0, 1]
+
+
+def test_a_record_is_the_same_after_it_was_stored(out):
+    tally = StepTally(5, 3, 0.25, {"too_short": 2}, {"tokens": 12}, {"model": 7})
+    record = dataclasses.replace(
+        finished(out, 0), steps=(tally,), summary={"key_checksum": 2**63 + 1}, device_peak_bytes=5
+    )
+    with journal_of(out) as journal:
+        journal.start(IDENTITY, RANGES)
+        journal.record([record])
+        assert list(journal.done()) == [record]
+
+
+def test_a_part_of_the_work_has_no_owner_of_its_own(out):
+    with journal_of(out) as journal:
+        journal.start(IDENTITY, RANGES)
+        with journal.part("stage") as part, part.part("tasks") as tasks:
+            tasks.record([finished(out, 0)])
+            tasks.finish({"files": {}})
+            assert [path.parent for path in out.rglob("owners/*")] == [out / "_curator/owners"]
+        out.rename(out.with_name("moved"))
+        with pytest.raises(OutputChangedError):
+            journal.part("stage").record([finished(out, 1)])
 
 
 def damages():
@@ -118,9 +142,9 @@ def test_a_range_is_whole_if_all_its_files_have_the_size_that_they_had(out, tmp_
         journal.start(IDENTITY, RANGES)
         journal.record([finished(out, 0), finished(out, 1, others=others)])
     rejects = Folder(str(tmp_path / "rejects"))
-    assert [note["number"] for note in whole_ranges(journal_of(out), rejects)] == [0, 1]
+    assert [note.number for note in whole_ranges(journal_of(out), rejects)] == [0, 1]
     damage(tmp_path / which)
-    assert [note["number"] for note in whole_ranges(journal_of(out), rejects)] == [0]
+    assert [note.number for note in whole_ranges(journal_of(out), rejects)] == [0]
 
 
 def test_a_folder_without_anything_is_a_new_run_and_one_with_a_journal_is_resumed(out, sink):

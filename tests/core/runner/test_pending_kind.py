@@ -65,12 +65,12 @@ class RareDomainDrop(Pending):
         return [PendingPass(f"domains for {name}", "count", 0.0)]
 
     def prepare(self, runner: Any, before: Program, step: Step) -> frozenset[str]:
-        with runner.open_stage(before, step) as journal:
-            sink = DomainCounts(journal.folder)
-            done = runner.run_pass(journal, f"{step.name}: domains", before, ("domain",), sink, runner.ranges)
+        with runner.open_stage(before, step) as stage:
+            title = f"{step.name}: domains"
+            done = stage.stream(title, before, ("domain",), DomainCounts(stage.home), runner.ranges)
         counts = collections.Counter[str]()
-        for manifest in done:
-            counts.update(manifest["summary"])
+        for record in done:
+            counts.update(record.summary)
         return frozenset(domain for domain, count in counts.items() if count < self.least)
 
     def resolved(self, prepared: frozenset[str]) -> RangeAction:
