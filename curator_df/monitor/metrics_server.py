@@ -17,6 +17,7 @@ from distributed import WorkerPlugin
 from curator_df.core.extras import missing_extra
 from curator_df.core.ranges.current_step import threads_by_step
 from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.out_of_memory import Cause
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.runner.events import (
     FINAL_STAGE,
@@ -45,9 +46,7 @@ from curator_df.monitor.targets import (
 )
 from curator_df.monitor.workers import WorkerReading, read_worker
 
-CAUSES = ("memory", "worker lost", "exclusive")
 OUTCOMES = ("finished", "failed", "interrupted")
-WORKER_LOST = "worker lost"
 STEP_COUNTERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "seconds")
 
 
@@ -63,7 +62,7 @@ class RunSeries:
         # Prometheus sees no increase in a series whose first value is 1, so alerts on it would be late by one.
         for outcome in OUTCOMES:
             self.book.add("curator_df_runs_total", 0, outcome)
-        for cause in CAUSES:
+        for cause in Cause:
             self.book.add("curator_df_retries_total", 0, cause)
         for cause in ("memory", "other"):
             self.book.add("curator_df_rows_quarantined_total", 0, cause)
@@ -115,7 +114,7 @@ class RunSeries:
 
     def _task(self, event: TaskEnded) -> None:
         manifest, stage = event.manifest, event.stage
-        outcome = WORKER_LOST if manifest is None else manifest.outcome
+        outcome: str = Cause.WORKER_LOST if manifest is None else manifest.outcome
         self.book.set("curator_df_progress_timestamp_seconds", time.time())
         self.book.add("curator_df_tasks_total", 1, stage, outcome)
         self.book.observe("curator_df_task_seconds", event.seconds, stage)

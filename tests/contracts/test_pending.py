@@ -145,7 +145,7 @@ def test_a_run_after_a_look_writes_the_same_and_runs_no_pass(case, tmp_path, clu
     finally:
         cluster.watchers.remove(watch)
     assert all(tasks == done for tasks, done in started[:-1])
-    assert [text for _, text in receipt.events if "earlier look" in text]
+    assert [event for event in receipt.events if "earlier look" in event.text]
     for folder in ("out", "rejects"):
         names = sorted(name.name for name in (tmp_path / "plain" / folder).glob("*.parquet"))
         assert sorted(name.name for name in (tmp_path / "looked" / folder).glob("*.parquet")) == names

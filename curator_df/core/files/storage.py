@@ -55,6 +55,10 @@ _UNUSABLE = (NotADirectoryError, FileExistsError, FileNotFoundError, PermissionE
 T = TypeVar("T")
 
 
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"})
+"""Protocols of stores that have no folders: nothing must be created before a file is written."""
+_written_to: set[str] = set()
+"""Buckets of object stores that this process has already written to, so that they exist."""
 _PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
@@ -142,6 +146,11 @@ class Folder:
         return "file" in _protocols(self._filesystem[0])
 
     @property
+    def is_object_store(self) -> bool:
+        """True for a store of objects in buckets, which has no folders."""
+        return not OBJECT_STORES.isdisjoint(_protocols(self._filesystem[0]))
+
+    @property
     def filesystem(self) -> Any:
         """The fsspec file system of the folder."""
         return self._filesystem[0]
@@ -222,6 +231,20 @@ class Folder:
     def delete(self, name: str) -> None:
         """Delete a file."""
         self._patiently("delete", name, lambda: self._filesystem[0].rm_file(self.path(name)))
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """Delete files, some of which may no longer exist; where a store can delete many at once, in few requests."""
+        if self.is_object_store and names:
+            paths = [self.path(name) for name in names]
+            try:
+                self._patiently("delete", f"{len(names):,} files", lambda: self._filesystem[0].rm(paths))
+            except FileNotFoundError:
+                LOG.debug("some files in %s were deleted before; the others are deleted one by one", self.url)
+            else:
+                return
+        for name in names:
+            with suppress(FileNotFoundError):
+                self.delete(name)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file completely and durably."""
@@ -305,7 +328,10 @@ class NewFile(WriteOnly):
             # An object appears under its final name when its upload is finished: nothing to rename.
             self._path = self._final
             filesystem = folder._filesystem[0]
-            filesystem.makedirs(filesystem._parent(self._final), exist_ok=True)
+            bucket = folder.root.partition("/")[0]
+            if not (folder.is_object_store and bucket in _written_to):
+                filesystem.makedirs(filesystem._parent(self._final), exist_ok=True)
+                _written_to.add(bucket)
             self._file = filesystem.open(self._final, "wb", block_size=PART_BYTES)
 
     def write(self, content: Any) -> int:

@@ -9,7 +9,6 @@ folder: see `core.files.owner`; if the file system supports locks, there is also
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -81,7 +80,10 @@ class Journal:
         self._lock: Any = None
         self._owner: Owner = Owner(folder) if whole is None else whole._owner
         self._lines: Any = None
+        self._unwritten: list[bytes] = []
         self._synced, self._is_synced = 0.0, True
+        self._written: set[str] | None = None
+        """Folders of the parts that have content, if this process started the journal; None if they must be looked up."""
 
     def part(self, name: str) -> Journal:
         """Return the journal of a part of the work, in a subfolder; it has no owner and no lock of its own."""
@@ -102,6 +104,8 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         if self._whole is None:
             self._owner.release()
+        elif not self._is_synced and not self.folder.is_local:
+            self.sync()
         self._close()
 
     def _take_lock(self) -> bool:
@@ -149,6 +153,7 @@ class Journal:
         # A line for each entry: with indent=, Python's own encoder writes it, which takes 0.2 s for 10,000 columns.
         lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in plan.items())
         self.folder.write(f"{JOURNAL_FOLDER}/plan.json", f"{{\n{lines}\n}}\n".encode())
+        self._written = set()
 
     @property
     def is_started(self) -> bool:
@@ -171,6 +176,8 @@ class Journal:
     def receipt(self) -> dict[str, Any] | None:
         """The receipt of a complete run."""
         name = f"{JOURNAL_FOLDER}/receipt.json"
+        if self._is_blank:
+            return None
         return json.loads(self.folder.read(name)) if self.folder.exists(name) else None
 
     def finish(self, receipt: dict[str, Any]) -> None:
@@ -178,8 +185,20 @@ class Journal:
         self._require_in_place()
         self._owner.check()
         self.sync()
+        self._note_content()
         self.folder.write(f"{JOURNAL_FOLDER}/receipt.json", json.dumps(receipt, indent=1).encode())
-        self.folder.delete_tree(TEMPORARY_FOLDER)
+        if self._whole is None:
+            self.folder.delete_tree(TEMPORARY_FOLDER)
+
+    @property
+    def _is_blank(self) -> bool:
+        """Whether this is a part of a new journal to which nothing was written: a store need not be asked."""
+        written = None if self._whole is None else self._whole._written
+        return written is not None and self.folder.url not in written
+
+    def _note_content(self) -> None:
+        if self._whole is not None and self._whole._written is not None:
+            self._whole._written.add(self.folder.url)
 
     def resume(self, identity: Identity) -> Ranges:
         """Return the stored ranges, after a check that they belong to this input and program."""
@@ -197,15 +216,19 @@ class Journal:
     def record(self, records: Iterable[TaskRecord]) -> None:
         """Record finished ranges.
 
-        A killed process loses none of the records. They survive a crash of the machine after `SYNC_SECONDS`, and all of them do
+        A killed process loses none of the records, except those of the last `SYNC_SECONDS` of a part in a store, where the
+        records of these seconds are one object. They survive a crash of the machine after `SYNC_SECONDS`, and all of them do
         after `sync`. A range whose record is lost is processed again, and its files are replaced.
         """
         self._require_in_place()
         self._owner.check()
+        self._note_content()
         content = b"".join(json.dumps(record.to_json()).encode() + b"\n" for record in records)
         if not self.folder.is_local:
-            # A resumed run must not reuse the names of an earlier one, even in the same process. Sorted names are in time order.
-            self.folder.write(f"{JOURNAL_FOLDER}/done-{time.time_ns():020d}-{os.getpid()}.jsonl", content)
+            self._unwritten.append(content)
+            self._is_synced = False
+            if self._whole is None or time.monotonic() - self._synced > SYNC_SECONDS:
+                self.sync()
             return
         with disk_errors(self.folder):
             if self._lines is None:
@@ -218,14 +241,19 @@ class Journal:
 
     def sync(self) -> None:
         """Write all records to disk."""
-        if not self._is_synced:
+        if self._unwritten:
+            # A resumed run must not reuse the names of an earlier one, even in the same process. Sorted names are in time order.
+            name = f"{JOURNAL_FOLDER}/done-{time.time_ns():020d}-{os.getpid()}.jsonl"
+            self.folder.write(name, b"".join(self._unwritten))
+            self._unwritten.clear()
+        elif not self._is_synced:
             with disk_errors(self.folder):
                 os.fsync(self._lines.fileno())
         self._synced, self._is_synced = time.monotonic(), True
 
     def done(self) -> Iterator[TaskRecord]:
         """Yield the records of the finished ranges, one by one; the last record of a range that was repeated is valid."""
-        for name in self.folder.names():
+        for name in () if self._is_blank else self.folder.names():
             if name.startswith(f"{JOURNAL_FOLDER}/done") and name.endswith(".jsonl"):
                 for line in io.BytesIO(self.folder.read(name)):
                     # A crash of the machine can truncate a line or leave zeros in it; that range is processed again.
@@ -237,9 +265,9 @@ class Journal:
         return {done.number: done for done in self.done()}
 
 
-def all_done(folder: Folder, count: int) -> list[TaskRecord] | None:
+def all_done(journal: Journal, count: int) -> list[TaskRecord] | None:
     """Return the records of ``count`` tasks in order; None unless the journal has all of them."""
-    done = Journal(folder).records()
+    done = journal.records()
     return [done[number] for number in range(count)] if done.keys() >= set(range(count)) else None
 
 
@@ -305,7 +333,7 @@ def open_run(
     folder = journal.folder
     present = check_output(journal, sink, on_existing)
     if on_existing == "overwrite":
-        delete_files(folder, present)
+        folder.delete_all(present)
     if not present or on_existing == "overwrite":
         return None, None
     if not journal.is_started:
@@ -321,18 +349,11 @@ def open_run(
     return ranges, receipt
 
 
-def delete_files(folder: Folder, names: Iterable[str]) -> None:
-    """Delete files, some of which may have been deleted since they were listed."""
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            folder.delete(name)
-
-
 def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) -> None:
     """Delete files of ranges that are not in the journal: they will be written again, possibly under fewer names."""
     folder.delete_tree(TEMPORARY_FOLDER)
     numbers = ((name, sink.owns(name)) for name in folder.names())
-    delete_files(folder, [name for name, n in numbers if n is not None and not (n < len(done) and done[n])])
+    folder.delete_all([name for name, n in numbers if n is not None and not (n < len(done) and done[n])])
     end_uploads(folder, sink)
 
 
@@ -351,7 +372,7 @@ def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None
     for one in filter(None, (sink, rejects)):
         sizes[one.folder.url] = one.folder.sizes()
         names = [name for name in sizes[one.folder.url] if name not in known and one.owns(name) is not None]
-        delete_files(one.folder, names)
+        one.folder.delete_all(names)
         end_uploads(one.folder, one)
     lost: dict[int, list[tuple[Folder, FileRecord]]] = {number: [] for number in range(ranges)}
     for done in journal.done():

@@ -8,6 +8,7 @@ a worker was killed, the runner reads the file, which survives the process.
 from __future__ import annotations
 
 import contextlib
+import enum
 import errno
 import itertools
 import json
@@ -113,6 +114,19 @@ class Span:
     """Number of rows of a unit."""
 
 
+class Cause(enum.StrEnum):
+    """Cause of a repeated attempt at a range, as receipts and metrics name it."""
+
+    MEMORY = "memory"
+    """An allocation failed, or a step took too much memory outside of its worker."""
+    FULL_WORKER = "full worker"
+    """Memory ran out on a worker that held much of earlier ranges."""
+    WORKER_LOST = "worker lost"
+    """The worker process ended."""
+    EXCLUSIVE = "exclusive"
+    """The range runs alone, with the memory of all tasks."""
+
+
 @dataclass(frozen=True)
 class RowAside:
     """Row to quarantine: memory ran out, or the worker crashed, when it was processed exclusively."""
@@ -121,6 +135,8 @@ class RowAside:
     """Address of the row."""
     reason: str
     """Reason for the quarantine."""
+    cause: Cause = Cause.MEMORY
+    """Cause of the attempt that quarantines it."""
 
 
 class UnitLog:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from curator_df.core.files.storage import JOURNAL_FOLDER
-from curator_df.core.ranges.journal import Journal, OnExisting, check_output, delete_files
+from curator_df.core.ranges.journal import Journal, OnExisting, check_output
 from curator_df.core.ranges.sink import Sink
 from curator_df.errors import OutputExistsError, ResumeError
 
@@ -63,7 +63,7 @@ class RejectsFolder:
 
     def empty(self) -> None:
         """Delete the files that a run wrote to the folder."""
-        delete_files(self._sink.folder, self._present)
+        self._sink.folder.delete_all(self._present)
 
     def claim(self) -> None:
         """Mark the folder with the run, whose ranges are already stored."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from curator_df.core.ranges.out_of_memory import Cause
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.receipts.receipt import Receipt
@@ -89,14 +90,14 @@ def _memory(receipt: Receipt) -> Iterator[str]:
 
 
 def _retries(receipt: Receipt) -> Iterator[str]:
-    if receipt.retries.get("memory"):
+    if receipt.retries.get(Cause.MEMORY):
         yield "Tasks ran out of memory and were repeated with smaller blocks. Use a smaller blocksize= to avoid that"
-    if receipt.retries.get("worker lost"):
+    if receipt.retries.get(Cause.WORKER_LOST):
         yield (
-            f"Input splits crashed their workers {receipt.retries['worker lost']:,} times: code outside Python and Arrow "
+            f"Input splits crashed their workers {receipt.retries[Cause.WORKER_LOST]:,} times: code outside Python and Arrow "
             "allocates memory or crashes. On a cluster from connect, raise --memory-limit or give each worker fewer threads"
         )
-    alone = receipt.retries.get("exclusive", 0)
+    alone = receipt.retries.get(Cause.EXCLUSIVE, 0)
     if alone > max(2, MANY_RETRIES * receipt.ranges):
         yield (
             f"{alone:,} of {receipt.ranges:,} input splits ran exclusively, one after the other, because their rows are too long "

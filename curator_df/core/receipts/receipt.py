@@ -27,6 +27,18 @@ SHOWN_FOLDERS = 5
 """Number of folders of a partitioned output that the head of a receipt names; ``rows_by_folder`` has all."""
 
 
+@dataclass(frozen=True)
+class RunEvent:
+    """Event of a run that a person may want to know about."""
+
+    seconds: float
+    """Time since the start of the run in seconds."""
+    text: str
+    """Description of the event."""
+    kind: str = ""
+    """Kind of the event: ``retry``, ``leak``, ``kept``, ``recycle``, ``balance`` or ``reuse``."""
+
+
 @dataclass
 class StepReceipt:
     """Totals of one step."""
@@ -177,8 +189,8 @@ class Receipt:
     """Number of outputs that the run wrote at once (`write_many`); each has a receipt with its own steps."""
     timeline: list[tuple[float, int]] = field(default_factory=list)
     """Pairs of seconds and the peak bytes of the process tree since the previous point; at most 400."""
-    events: list[tuple[float, str]] = field(default_factory=list)
-    """Pairs of seconds and an event, the first 200: retried ranges, with the cause, and restarted workers."""
+    events: list[RunEvent] = field(default_factory=list)
+    """Events of the run, the first 200: retried ranges, with the cause, and restarted workers."""
     gpu_use: dict[str, float] = field(default_factory=dict)
     """Mean fraction of the last pass in which a kernel was running (NVML), for each GPU of a cluster on this machine."""
     rejects: str | None = None
@@ -214,7 +226,7 @@ class Receipt:
     @property
     def retry_seconds(self) -> list[float]:
         """Times at which ranges were retried, among the stored events."""
-        return [seconds for seconds, text in self.events if " again: " in text]
+        return [event.seconds for event in self.events if event.kind == "retry"]
 
     def add(self, done: TaskRecord) -> None:
         """Add the journal's record of one range."""
@@ -332,11 +344,12 @@ class Receipt:
         """Return the receipt from the output of `to_json`."""
         steps = [StepReceipt(**step) for step in values["steps"]]
         exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
-        pairs = {name: [tuple(pair) for pair in values.get(name, [])] for name in ("timeline", "events")}
+        timeline = [tuple(pair) for pair in values.get("timeline", [])]
+        events = [RunEvent(**event) for event in values.get("events", [])]
         leaks = [LeakReceipt(**leak) for leak in values.get("leaks", [])]
         earlier = [read_earlier(run) for run in values.get("earlier", [])]
-        made = {"steps": steps, "exchanges": exchanges, "leaks": leaks, "earlier": earlier}
-        return Receipt(**{**values, **pairs, **made})
+        made = {"steps": steps, "exchanges": exchanges, "leaks": leaks, "earlier": earlier, "events": events}
+        return Receipt(**{**values, "timeline": timeline, **made})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the receipt as one self-contained HTML page (figures, memory over time, steps, drops, settings), or as JSON.

@@ -359,7 +359,7 @@ def _retries(receipt: Receipt) -> str:
     if not receipt.retries and not receipt.events:
         return ""
     counts = ", ".join(f"{number:,} {html.escape(cause)}" for cause, number in receipt.retries.items())
-    rows = [[f"{seconds:,.1f}", html.escape(text)] for seconds, text in receipt.events[:SHOWN_EVENTS]]
+    rows = [[f"{event.seconds:,.1f}", html.escape(event.text)] for event in receipt.events[:SHOWN_EVENTS]]
     more = len(receipt.events) - SHOWN_EVENTS
     table = _table(["second", "event"], rows) if rows else ""
     return _sub(counts) + table + _sub(f"and {more:,} more" if more > 0 else "")

@@ -32,7 +32,7 @@ from curator_df.core.memory.limits import more_than_limits, release_free_memory
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import OnOom, Unit, unit_left
+from curator_df.core.ranges.out_of_memory import Cause, OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
@@ -56,10 +56,6 @@ MOST_EMPTIED = 3
 """Workers that are started again for one range that runs out of memory."""
 STEP_MEMORY_PARTS = 4
 """Factor by which blocks become smaller when a step took too much memory outside of its worker."""
-STEP_MEMORY_ROW = "out of memory:"
-"""Beginning of the reason for a row that is quarantined because a step took too much memory outside of its worker."""
-LOST_ROW = "its worker process ended"
-"""Beginning of the reason for a row that is quarantined because it crashed its worker."""
 
 WALL_SECONDS = 0.2
 """Seconds between two checks of a run whether one of its workers was ended for memory that a step took."""
@@ -146,7 +142,7 @@ class Dispatcher:
 
     def _run_together(self, pieces: Iterator[Range]) -> bool:
         """Run ranges concurrently until none is left or a worker was lost with one; return whether there are more."""
-        lost_before = self.retries["worker lost"]
+        lost_before = self.retries[Cause.WORKER_LOST]
         workers = self.session.layout.workers
         again, self._again = self._again[:workers], self._again[workers:]
         for attempt in again:  # each on an empty worker
@@ -157,7 +153,7 @@ class Dispatcher:
             if retry is not None:
                 self._submit(retry)
             is_disturbed = self._leak is not None or self._due is not None or self._again
-            if self.retries["worker lost"] == lost_before and not is_disturbed:
+            if self.retries[Cause.WORKER_LOST] == lost_before and not is_disturbed:
                 # Otherwise that range is first tried exclusively: if it still crashes workers, no other task is lost with it.
                 # A worker that leaks, or is due, is restarted when no task runs, so that no work is lost.
                 more = self._submit_next(pieces)
@@ -298,7 +294,7 @@ class Dispatcher:
         if held_before is None or not self._empties or self._emptied_for[how] >= MOST_EMPTIED:
             return False
         self._emptied_for[how] += 1
-        self._count("full worker", attempt)
+        self._count(Cause.FULL_WORKER, attempt)
         if attempt.exclusive_bytes is None:
             # The worker is started again when nothing is in flight.
             self._leak = self._leak or (held_before, attempt)
@@ -340,10 +336,10 @@ class Dispatcher:
             # Smaller blocks would leave more behind.
             if attempt.exclusive_bytes is not None:
                 raise leaking
-            self._count("full worker", attempt)
+            self._count(Cause.FULL_WORKER, attempt)
             self._alone.append(dataclasses.replace(attempt, tries=attempt.tries + 1))
             return None
-        self._count("memory", attempt)
+        self._count(Cause.MEMORY, attempt)
         self._remember(attempt)
         smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
         retry = dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1)
@@ -366,7 +362,7 @@ class Dispatcher:
         """
         again = dataclasses.replace(attempt, tries=attempt.tries + 1)
         if attempt.exclusive_bytes is None:
-            self._count("memory", attempt)
+            self._count(Cause.MEMORY, attempt)
             self._alone.append(again)
             return None
         if isinstance(error, OperatorError):  # what it started failed, and memory need not be the reason
@@ -375,15 +371,19 @@ class Dispatcher:
             again, block_bytes=max(attempt.block_bytes // STEP_MEMORY_PARTS, SMALLEST_BLOCK_BYTES)
         )
         if attempt.block_bytes > SMALLEST_BLOCK_BYTES * STEP_MEMORY_PARTS and not attempt.aside:
-            self._count("memory", attempt)
+            self._count(Cause.MEMORY, attempt)
             return retry
-        rows_aside = sum(row.reason.startswith(STEP_MEMORY_ROW) for row in attempt.aside)
-        if not self._is_job or self.job.on_error == "raise" or unit is None or rows_aside >= MOST_LOST_ROWS:
+        if (
+            not self._is_job
+            or self.job.on_error == "raise"
+            or unit is None
+            or _aside(attempt, Cause.MEMORY) >= MOST_LOST_ROWS
+        ):
             raise error
-        self._count("memory", attempt)
-        return narrowed(retry, unit, f"{STEP_MEMORY_ROW} {error}", error)
+        self._count(Cause.MEMORY, attempt)
+        return narrowed(retry, unit, f"out of memory: {error}", error)
 
-    def _count(self, cause: str, attempt: Attempt) -> None:
+    def _count(self, cause: Cause, attempt: Attempt) -> None:
         self.retries[cause] += 1
         blocks = f"blocks of {show_size(attempt.block_bytes)}"
         self.session.tell(Note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}", cause))
@@ -432,7 +432,7 @@ class Dispatcher:
                 return None
         if attempt.exclusive_bytes is not None:
             return self._after_lost_alone(attempt, exc)
-        self._count("worker lost", attempt)
+        self._count(Cause.WORKER_LOST, attempt)
         smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
         self._alone.append(dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1))
         return None
@@ -446,13 +446,14 @@ class Dispatcher:
             + (f", in step {unit.step!r} on {show_count(unit.rows, 'row')}" if unit is not None else "")
             + f": {exc}"
         )
-        lost = sum(row.reason.startswith(LOST_ROW) for row in attempt.aside)
-        if unit is None or (unit.rows == 1 and lost >= MOST_LOST_ROWS):
+        if unit is None or (unit.rows == 1 and _aside(attempt, Cause.WORKER_LOST) >= MOST_LOST_ROWS):
             raise error from exc
-        self._count("worker lost", attempt)
+        self._count(Cause.WORKER_LOST, attempt)
         self._wait_for_worker()
-        reason = f"{LOST_ROW} when step {unit.step!r} ran exclusively on this row (out of memory, or a crash)"
-        return narrowed(dataclasses.replace(attempt, tries=attempt.tries + 1), unit, reason, error)
+        reason = (
+            f"its worker process ended when step {unit.step!r} ran exclusively on this row (out of memory, or a crash)"
+        )
+        return narrowed(dataclasses.replace(attempt, tries=attempt.tries + 1), unit, reason, error, Cause.WORKER_LOST)
 
     @property
     def _is_job(self) -> bool:
@@ -464,7 +465,7 @@ class Dispatcher:
         The task is not tied to a worker: Dask (2026.7.1) leaves a task whose worker is gone in the state "no-worker",
         even with ``allow_other_workers`` and another worker available. So the limits of all workers are raised in the meantime.
         """
-        self._count("exclusive", attempt)
+        self._count(Cause.EXCLUSIVE, attempt)
         if self.session.recycling is not None:
             self.session.recycling.join()  # limits are raised only on the workers that exist now
         self._wait_for_worker()  # the last one may have just died
@@ -477,8 +478,9 @@ class Dispatcher:
         )
         with more_than_limits(self._client, more_bytes):
             halves = self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
-            how: dict[str, Any] = {"exclusive_bytes": layout.exclusive_bytes, "halves": halves, "beside": 0}
-            again: Attempt | None = dataclasses.replace(attempt, **how)
+            again: Attempt | None = dataclasses.replace(
+                attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, beside=0
+            )
             while again is not None:
                 self._submit(again)
                 again = self._settle(*self._next_finished())
@@ -512,6 +514,11 @@ class Dispatcher:
                 )
                 return
             time.sleep(STOP_POLL_SECONDS)
+
+
+def _aside(attempt: Attempt, cause: Cause) -> int:
+    """Return the number of rows of an attempt that are quarantined for a cause."""
+    return sum(row.cause == cause for row in attempt.aside)
 
 
 def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:

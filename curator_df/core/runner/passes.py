@@ -377,7 +377,7 @@ class Stage:
 
     def tasks_done(self, name: str, count: int) -> list[TaskRecord] | None:
         """Return the records of the tasks of a part, in order; None unless all are done."""
-        return all_done(self.home.below(name), count)
+        return all_done(self.journal.part(name), count)
 
     def stream(
         self,

@@ -8,7 +8,7 @@ import dataclasses
 from curator_df.core.memory.budget import Layout, memory_for_alone
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
 from curator_df.core.planning.task_factor import task_bytes
-from curator_df.core.ranges.out_of_memory import RowAside, Unit, smaller_units
+from curator_df.core.ranges.out_of_memory import Cause, RowAside, Unit, smaller_units
 from curator_df.core.sizes import show_size
 from curator_df.core.tasks.task import Attempt
 from curator_df.errors import CuratorError, OversizePageError, OversizeRowError
@@ -58,10 +58,10 @@ def for_long_row(
     return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=stage.exclusive_row_bytes)
 
 
-def narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException) -> Attempt:
+def narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException, cause: Cause = Cause.MEMORY) -> Attempt:
     """Return an attempt that processes a unit's rows in smaller units, or quarantines its only row."""
     if len(attempt.spans) + len(attempt.aside) >= MOST_UNITS:
         raise error
     if unit.rows == 1:
-        return dataclasses.replace(attempt, aside=(*attempt.aside, RowAside(unit.first, reason)))
+        return dataclasses.replace(attempt, aside=(*attempt.aside, RowAside(unit.first, reason, cause)))
     return dataclasses.replace(attempt, spans=(*attempt.spans, smaller_units(unit)))

@@ -41,7 +41,7 @@ from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.receipts.advice import advice, rows_out_of_memory
 from curator_df.core.receipts.model_figures import most_reserved
-from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.receipts.receipt import Receipt, RunEvent
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, run_events
@@ -306,13 +306,13 @@ class _Run:
 
     def execute(self, stages: PassRunner) -> list[Receipt]:
         started = time.monotonic()
-        events: list[tuple[float, str]] = []
+        events: list[RunEvent] = []
         recycling = self.session.recycling
         recycled_before = 0 if recycling is None else recycling.recycled
 
         def watch(event: Event) -> None:
             if isinstance(event, Note) and len(events) < MOST_EVENTS:
-                events.append((round(time.monotonic() - started, 3), event.text))
+                events.append(RunEvent(round(time.monotonic() - started, 3), event.text, event.kind))
 
         if self.session.sampler is not None:
             self.session.sampler.take()

@@ -14,7 +14,6 @@ from curator_df.core.files.row_order import Rows
 from curator_df.core.files.row_sort import PIECE_ROWS, merge_slices
 from curator_df.core.files.slice_file import SliceWriter, open_slices
 from curator_df.core.files.storage import FileRecord, disk_errors
-from curator_df.core.ranges.journal import delete_files
 from curator_df.core.ranges.manifest import Manifest, files_below
 from curator_df.core.runner.passes import Stage, StageRecord, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
@@ -210,7 +209,7 @@ def _star_round(stage: Stage, job: NearJob, number: int) -> StageRecord:
         return StageRecord({"links": files_below(small, name)}, {"changed": sum_of([*large, *small], "changed")})
 
     done = stage.once(name, make, needs_files=False)
-    delete_files(stage.home, [file.name for file in used])
+    stage.home.delete_all([file.name for file in used])
     return done
 
 

@@ -25,7 +25,6 @@ from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
-from curator_df.core.ranges.journal import delete_files
 from curator_df.core.ranges.manifest import TaskRecord, files_below
 from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
@@ -284,7 +283,7 @@ class NearStages:
             return StageRecord({"edges": tuple(file for record in found for file in record.files)}, figures)
 
         done = self.stage.once(name, make, needs_files=False)
-        delete_files(self.home, [file.name for file in used])
+        self.home.delete_all([file.name for file in used])
         return done
 
     def _verify(self, pairs: tuple[FileRecord, ...]) -> StageRecord:

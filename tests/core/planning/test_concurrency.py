@@ -228,7 +228,7 @@ def test_a_task_cleans_while_another_has_the_device(table, session, tmp_path):
     said = receipt.settings["balance"]
     assert said.startswith("2 tasks run concurrently in each worker of 1 thread: ")
     assert "add_embedding took" in said
-    assert any("2 tasks run concurrently" in text for _, text in receipt.events)
+    assert any("2 tasks run concurrently" in event.text for event in receipt.events)
     assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes
     assert not receipt.retries
     assert sorted(pd.read_parquet(tmp_path / "out").text) == texts

@@ -97,8 +97,8 @@ def test_notes_of_a_lost_machine_are_passed_over(out):
 
 def test_all_notes_or_none_of_a_stage(out):
     begun(out)
-    assert all_done(Folder(str(out)), 3) is None
-    assert [note.number for note in all_done(Folder(str(out)), 2)] == [0, 1]
+    assert all_done(journal_of(out), 3) is None
+    assert [note.number for note in all_done(journal_of(out), 2)] == [0, 1]
 
 
 def test_a_record_is_the_same_after_it_was_stored(out):

@@ -12,7 +12,7 @@ import pytest
 
 from curator_df import errors
 from curator_df.core.memory import peak
-from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.core.receipts.receipt import Receipt, RunEvent, StepReceipt
 from curator_df.core.receipts.report import report_page
 from curator_df.core.receipts.timeline import timeline_picture
 from curator_df.core.runner.session import PeakSampler
@@ -57,7 +57,7 @@ def test_the_page_is_one_file_with_every_figure(tmp_path):
         rows_out_of_memory=1,
         exchanges=[EXCHANGE],
         retries={"memory": 2},
-        events=[(4.0, "range 3 again: memory, it had blocks of 16 MB")],
+        events=[RunEvent(4.0, "range 3 again: memory, it had blocks of 16 MB", "retry")],
         rows_by_folder={"lang=en": 400, "lang=de": 200},
         advice=["Use a smaller blocksize= to avoid that"],
         rejects="removed",
@@ -146,7 +146,7 @@ def test_labels_of_limits_do_not_cover_each_other(projected):
 
 
 def test_a_receipt_comes_back_from_its_json_with_its_timeline():
-    first = receipt(events=[(1.0, "range 3 again")])
+    first = receipt(events=[RunEvent(1.0, "range 3 again", "retry")])
     assert Receipt.from_json(first.to_json()) == first
     older = {name: value for name, value in first.to_json().items() if name not in ("timeline", "events", "arguments")}
     assert Receipt.from_json(older).timeline == []
@@ -226,8 +226,8 @@ def test_a_process_that_has_ended_does_not_count_for_the_next_run():
 
 def test_a_receipt_draws_its_memory_and_marks_what_ran_again():
     events = [
-        (6.0, "range 3 again: memory, it had blocks of 16 MB"),
-        (7.0, "worker a:1 is restarted after 9 tasks"),
+        RunEvent(6.0, "range 3 again: memory, it had blocks of 16 MB", "retry"),
+        RunEvent(7.0, "worker a:1 is restarted after 9 tasks", "recycle"),
     ]
     (axes,) = receipt(events=events).plot().axes
     held, allowed, projected = (line.get_ydata() for line in axes.lines)
