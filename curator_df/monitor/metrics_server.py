@@ -64,8 +64,8 @@ class RunSeries:
             self.book.add("curator_df_runs_total", 0, outcome)
         for cause in Cause:
             self.book.add("curator_df_retries_total", 0, cause)
-        for cause in ("memory", "other"):
-            self.book.add("curator_df_rows_quarantined_total", 0, cause)
+        for reason in ("memory", "other"):
+            self.book.add("curator_df_rows_quarantined_total", 0, reason)
         for name in ("rows_read", "rows_written", "output_bytes"):
             self.book.add(f"curator_df_{name}_total", 0)
         self.book.add("curator_df_leaks_total", 0, "")

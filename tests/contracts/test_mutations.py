@@ -65,8 +65,8 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        "lost >= MOST_LOST_ROWS",
-        "lost > MOST_LOST_ROWS",
+        "_aside(attempt, Cause.WORKER_LOST) >= MOST_LOST_ROWS",
+        "_aside(attempt, Cause.WORKER_LOST) > MOST_LOST_ROWS",
         f"{DISPATCH}::test_more_such_rows_are_the_fault_of_the_step",
     ),
     Mutation(

@@ -14,8 +14,8 @@ from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.wall import Wall
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import Unit, unit_file
-from curator_df.core.runner.dispatch import LOST_ROW, MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
+from curator_df.core.ranges.out_of_memory import Cause, Unit, unit_file
+from curator_df.core.runner.dispatch import MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.retry_units import MOST_UNITS
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
@@ -163,7 +163,8 @@ def test_rows_that_end_a_worker_alone_are_taken_in_smaller_units_and_the_last_on
     last = ran.tries(1)[-1]
     assert [(span.first, span.last, span.rows) for span in last.spans] == [(4, 8, 1)]
     assert [row.address for row in last.aside] == [5]
-    assert last.aside[0].reason.startswith(f"{LOST_ROW} when step 'parse' ran exclusively on this row")
+    assert last.aside[0].reason.startswith("its worker process ended when step 'parse' ran exclusively on this row")
+    assert last.aside[0].cause == Cause.WORKER_LOST
     assert ran.dispatcher.retries["worker lost"] == 3
     assert sorted(ran.numbers) == list(range(RANGES))
 
