@@ -201,8 +201,8 @@ def explain(
 ) -> None:
     """Show the plan of `curate` for this input and the memory it needs. Only the start of each file is read."""
     docs, write = _chain(source, text, profile, words, "raise"), _writer(file_format)
-    how: dict[str, Any] = {"rejects": rejects} if rejects else {}
-    _console().print(cdf.explain(docs, write, memory=memory, cpus=cpus, partition_on=partition_on, **how))
+    options: dict[str, Any] = {"partition_on": partition_on, **({"rejects": rejects} if rejects else {})}
+    _console().print(cdf.explain(docs, write, memory=memory, cpus=cpus, **options))
 
 
 @app.command(short_help="Recommend settings to deduplicate an input.")

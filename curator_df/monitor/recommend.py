@@ -298,8 +298,9 @@ def recommend(
     time = None
     if sample_size is not None:
         sample_bytes = read_size("sample_size", sample_size)
-        how: dict[str, Any] = {"text": text, "is_parquet": is_parquet, "sample_bytes": sample_bytes, "layout": layout}
-        time = measure_sample(source, ranges, chain, **how)
+        time = measure_sample(
+            source, ranges, chain, text=text, is_parquet=is_parquet, sample_bytes=sample_bytes, layout=layout
+        )
     threads = layout.workers * layout.threads
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
     batches = recommend_batches(model, device_bytes, lambda step: _plan(step(docs), layout))

@@ -412,8 +412,9 @@ def end_uploads(folder: Folder, sink: Sink) -> None:
         for upload in _uploads(folder.filesystem.call_s3, bucket, prefix):
             name = upload["Key"].removeprefix(prefix)
             if name.startswith(f"{JOURNAL_FOLDER}/") or sink.owns(name) is not None:
-                which = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
-                folder.filesystem.call_s3("abort_multipart_upload", Bucket=bucket, **which)
+                folder.filesystem.call_s3(
+                    "abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
     except Exception as exc:  # noqa: BLE001 - no permission, or not supported by the server: no row depends on it
         LOG.info("cannot abort unfinished uploads in %s: %s", folder.url, exc)
 

@@ -87,13 +87,13 @@ class PartSource:
         """Return the same source reading only these columns."""
         return PartSource(self.source.select(columns), self.whole, self.ranges, self.parts, self.block_bytes)
 
-    def blocks(self, piece: Range, *, block_bytes: int, **how: Any) -> Iterator[Any]:
+    def blocks(self, piece: Range, *, block_bytes: int, **options: Any) -> Iterator[Any]:
         """Stream one part; see `Source.blocks`."""
         split, part, count = (int(value) for value in self.parts.table[piece.number])
         if count == 1:
-            yield from self.source.blocks(self.ranges[split], block_bytes=block_bytes, **how)
+            yield from self.source.blocks(self.ranges[split], block_bytes=block_bytes, **options)
             return
-        columns, wanted = list(self.source.meta.columns), how.get("wanted")
+        columns, wanted = list(self.source.meta.columns), options.get("wanted")
         for block in self.of_split(split).part(part, count):
             chosen = block[columns]
             yield chosen if wanted is None else chosen[np.isin(chosen.index.to_numpy(), wanted)]

@@ -291,9 +291,9 @@ class _Run:
         self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: PassRunner
     ) -> None:
         self.session, self.plan, self.fork, self.ranges = session, plan, joined, stages.ranges
-        how = (len(stages.ranges), stages.on_error, stages.on_oom)
+        policies = (len(stages.ranges), stages.on_error, stages.on_oom)
         self.targets = [
-            _Target(branch, journal, new_receipt(plan, joined, branch, *how))
+            _Target(branch, journal, new_receipt(plan, joined, branch, *policies))
             for branch, journal in zip(joined.branches, journals, strict=True)
         ]
         self.show: Any = None

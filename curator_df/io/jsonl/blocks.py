@@ -286,27 +286,27 @@ class ChunkReader:
     def _parse(
         self, data: Bytes, lines: Lines, has_row: npt.NDArray[np.bool_], place: _Places
     ) -> tuple[pa.Table, Lines]:
-        schema = self.source.schema
-        how = {"ignore_unknown": self.source.selects, "as_text": self.source.as_text}
+        schema, unknown, as_text = self.source.schema, self.source.selects, self.source.as_text
         others = None
         if not has_row.all():
             others, lines = lines.keep(~has_row), lines.keep(has_row)
-        table = self.text_field.parse(data, lines, schema, **how)
+        table = self.text_field.parse(data, lines, schema, ignore_unknown=unknown, as_text=as_text)
         if table is not None:
             return table, lines
         if others is not None:
             _blank(data, others)
-        found = try_parse(data, lines, schema, **how)
+        found = try_parse(data, lines, schema, ignore_unknown=unknown, as_text=as_text)
         if not isinstance(found, str):
             return found, lines
         for halves_all in (False, True):
             is_good = np.ones(len(lines), np.bool_)
-            for number, failure in failing_lines(data, lines, schema, **how, halves_all=halves_all):
+            failing = failing_lines(data, lines, schema, ignore_unknown=unknown, as_text=as_text, halves_all=halves_all)
+            for number, failure in failing:
                 self._bad_line(data, lines, number, failure, place)
                 is_good[number] = False
             _blank(data, lines.keep(~is_good))
             lines = lines.keep(is_good)
-            found = try_parse(data, lines, schema, **how)
+            found = try_parse(data, lines, schema, ignore_unknown=unknown, as_text=as_text)
             if not isinstance(found, str):
                 return found, lines
         raise pa.ArrowInvalid(found)

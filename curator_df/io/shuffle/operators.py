@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.dataframe as dd
 import numpy as np
@@ -130,13 +130,16 @@ class _RangeKinds:
         pass
 
 
-def count_kinds(df: Any, folder: Folder, column: str | None, names: Sequence[Any], **how: Any) -> dict[Any, int]:
+def count_kinds(
+    df: Any, folder: Folder, column: str | None, names: Sequence[Any], *, on_error: OnError, on_oom: OnOom
+) -> dict[Any, int]:
     """Run a table and return the number of rows of each name; without a column all rows have the single name.
 
     For an unchanged table from Parquet, only this column is read; without a column, one that holds no text.
     """
     light = [name for name, dtype in df.dtypes.items() if not is_text(dtype)] or list(df.columns)
-    run(df[[column or light[0]]], KindSink(folder, column, tuple(names)), on_existing="resume", **how)
+    sink = KindSink(folder, column, tuple(names))
+    run(df[[column or light[0]]], sink, on_existing="resume", on_error=on_error, on_oom=on_oom)
     counted = Journal(folder).records().values()
     return {name: sum(done.summary[str(place)] for done in counted) for place, name in enumerate(names)}
 
@@ -148,6 +151,14 @@ COUNTED = "counted"
 MOST_BUCKET_BITS = 12
 """Maximum bits of the number of a bucket. Beyond 4,096 buckets, each grows and is split on the worker that reads it, because
 every file has a part of each."""
+
+
+class Policies(NamedTuple):
+    """Arguments of a shuffle that say what happens in an existing folder, after an error and without memory."""
+
+    on_existing: OnExisting
+    on_error: OnError
+    on_oom: OnOom
 
 
 def shuffle_rows(
@@ -216,8 +227,8 @@ def shuffle_rows(
     """
     require_table(df, "shuffle_rows")
     require_seed("shuffle_rows", seed)
-    how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
-    return _shuffled("shuffle_rows", [(df, Taken(seed))], path, storage_options, **how)
+    policies = Policies(on_existing, on_error, on_oom)
+    return _shuffled("shuffle_rows", [(df, Taken(seed))], path, storage_options, policies)
 
 
 def blend(
@@ -313,14 +324,14 @@ def blend(
             )
     shares = None if weights is None else Shares(dict(weights), rows)
     said = _require_numbers(epochs, weights, rows)
-    how: dict[str, Any] = {"on_existing": on_existing, "on_error": on_error, "on_oom": on_oom}
+    policies = Policies(on_existing, on_error, on_oom)
     if isinstance(tables, (list, tuple)):
         raise ParameterError(
             f"blend: tables is a {type(tables).__name__}. Pass a dict of tables, such as {{'web': web, 'wiki': wiki}}"
         )
     if not isinstance(tables, Mapping):
         require_columns(tables, "blend", column)
-        return _shuffled("blend", [(tables, Taken(seed, "", said, column))], path, storage_options, shares, **how)
+        return _shuffled("blend", [(tables, Taken(seed, "", said, column))], path, storage_options, policies, shares)
     if set(tables) != set(said) or not tables:
         called = "epochs" if shares is None else "weights"
         raise ParameterError(
@@ -334,7 +345,7 @@ def blend(
             )
         refuse_columns(df, "blend", column, parameter="column")
     chains = [(df, Taken(seed, name, said[name], column)) for name, df in _in_one_order(tables).items()]
-    return _shuffled("blend", chains, path, storage_options, shares, **how)
+    return _shuffled("blend", chains, path, storage_options, policies, shares)
 
 
 def _in_one_order(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,11 +384,8 @@ def _shuffled(
     chains: list[tuple[Any, Taken]],
     path: str | os.PathLike[str],
     storage_options: dict[str, Any] | None,
+    policies: Policies,
     shares: Shares | None = None,
-    *,
-    on_existing: OnExisting,
-    on_error: OnError,
-    on_oom: OnOom,
 ) -> Any:
     """Run the passes; return the table that is then in the folder."""
     for df, _ in chains:
@@ -392,16 +400,16 @@ def _shuffled(
     for df, _ in chains:
         require_not_input(lower(df), sink)
     with Journal(folder) as journal:
-        _, receipt = open_run(journal, sink, identity_of(last), on_existing)
+        _, receipt = open_run(journal, sink, identity_of(last), policies.on_existing)
     homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]
     if receipt is None:
         if shares is not None:
-            chains = _to_shares(chains, shares, folder, on_error=on_error, on_oom=on_oom)
+            chains = _to_shares(chains, shares, folder, policies)
             source = replace(_planned(operator, chains), identity=source.identity, asked=source.asked)
         stored, remarks = [], []
         for home, (df, taken) in zip(homes, chains, strict=True):
             first = ShuffleSink(folder.below(home), taken, source.bits)
-            done = run(df, first, on_existing="resume", on_error=on_error, on_oom=on_oom)
+            done = run(df, first, on_existing="resume", on_error=policies.on_error, on_oom=policies.on_oom)
             stored.append(Stored(first.folder, _files_of(first.folder, done.ranges)))
             if done.rows_quarantined:
                 remarks.append(_quarantined(operator, taken, done))
@@ -409,8 +417,8 @@ def _shuffled(
             _as_table(replace(source, stored=tuple(stored))),
             sink,
             on_existing="resume",
-            on_error=on_error,
-            on_oom=on_oom,
+            on_error=policies.on_error,
+            on_oom=policies.on_oom,
         )
         _add_remarks(folder, written, remarks)
     for home in homes:
@@ -446,13 +454,15 @@ def _explain_passes(chains: list[tuple[Any, Taken]], folder: Folder, bits: int, 
     stop_if_explaining(joined_plans(plans, then), [branch.program for branch in branches])
 
 
-def _to_shares(chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, **how: Any) -> list[tuple[Any, Taken]]:
+def _to_shares(
+    chains: list[tuple[Any, Taken]], shares: Shares, folder: Folder, policies: Policies
+) -> list[tuple[Any, Taken]]:
     """Count the rows, and return the chains with how often their rows are taken, which is also written to a file."""
     counted: dict[Any, int] = {}
     for df, taken in chains:
         home = folder.below(f"{JOURNAL_FOLDER}/{COUNTED}/{taken.table or ROWS}")
         column, names = (None, (taken.table,)) if taken.adds else (taken.column, tuple(shares.weights))
-        counted |= count_kinds(df, home, column, names, **how)
+        counted |= count_kinds(df, home, column, names, on_error=policies.on_error, on_oom=policies.on_oom)
     epochs = shares.epochs(counted)
     said = json.dumps({str(name): number for name, number in epochs.items()}, indent=1)
     folder.write(f"{JOURNAL_FOLDER}/{BEFORE}/epochs.json", said.encode())

@@ -258,13 +258,13 @@ def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
         return open(path, "rb", buffering=0)
     import fsspec
 
-    here_and_there = {"block_size": BLOCK_BYTES, "cache_type": "blockcache", "cache_options": {"maxblocks": BLOCKS}}
-    how: dict[str, Any] = {"block_size": STORE_BYTES} if in_order else here_and_there
+    anywhere = {"block_size": BLOCK_BYTES, "cache_type": "blockcache", "cache_options": {"maxblocks": BLOCKS}}
+    buffering: dict[str, Any] = {"block_size": STORE_BYTES} if in_order else anywhere
 
     def opened() -> Any:
         system, name = fsspec.core.url_to_fs(path, **options)
         system.invalidate_cache(name)  # this process's listing may be out of date
-        return system.open(name, "rb", **how), system, name
+        return system.open(name, "rb", **buffering), system, name
 
     return _Remote(path, *retry_transient(f"open {path!r}", opened))
 

@@ -50,11 +50,10 @@ def fit_centroids(sample: npt.NDArray[np.float32], clusters: int, seed: int) -> 
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from threadpoolctl import threadpool_limits
 
-    how = {"max_iter": MOST_ROUNDS, "random_state": seed}
-    if len(sample) <= BATCH_ROWS:
-        model: Any = KMeans(clusters, n_init=10, **how)
-    else:
-        model = MiniBatchKMeans(clusters, batch_size=BATCH_ROWS, n_init=1, compute_labels=False, **how)
+    model: Any = KMeans(clusters, n_init=10)
+    if len(sample) > BATCH_ROWS:
+        model = MiniBatchKMeans(clusters, batch_size=BATCH_ROWS, n_init=1, compute_labels=False)
+    model.set_params(max_iter=MOST_ROUNDS, random_state=seed)
     # One thread, because a task has the memory and the CPU of one, and the order of the sums is then fixed.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of empty clusters, which are allowed
