@@ -3,7 +3,8 @@
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 """Arrays of a device and the shape of a launch. In numba's CUDA simulator the arrays are those of the host.
 
-A thread processes texts that are a grid apart, so that working memory is allocated for threads and not for rows.
+A thread processes texts that are a grid apart, so that working memory is allocated for threads and not for rows. Numba is
+imported only when a block is on a device.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import config, cuda
 
 from curator_df.kernels.device.support import MOST_THREADS
 
@@ -28,11 +28,15 @@ def for_device(function: Any) -> Any:
 
     Functions without declared types need no such step: numba compiles them for the device where a kernel calls them.
     """
+    from numba import cuda
+
     return cuda.jit(getattr(function, "py_func", function), device=True)
 
 
 def allocate(shape: int | tuple[int, ...], dtype: Any) -> Any:
     """Return an uninitialized array of a device, from RMM's memory, so that RMM's limit applies to it."""
+    from numba import config, cuda
+
     dtype = np.dtype(dtype)
     shape = (shape,) if isinstance(shape, int) else shape
     if config.ENABLE_CUDASIM:
@@ -54,6 +58,8 @@ def to_device(values: Any) -> Any:
 
 def array_at(span: Any, length: int, dtype: Any) -> Any:
     """Return a view of the first numbers of memory with another owner (``span.ptr``)."""
+    from numba import config, cuda
+
     dtype = np.dtype(dtype)
     if config.ENABLE_CUDASIM:
         held = (ctypes.c_uint8 * (length * dtype.itemsize)).from_address(span.ptr)
@@ -63,6 +69,8 @@ def array_at(span: Any, length: int, dtype: Any) -> Any:
 
 def shared_array(values: Any) -> Any:
     """Return an array of another library on the device, such as CuPy, in a form that kernels accept."""
+    from numba import config, cuda
+
     return cuda.to_device(values) if config.ENABLE_CUDASIM else cuda.as_cuda_array(values)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations on blocks of pandas or cuDF.
 
-Texts of cuDF blocks stay on the device; to the host go numbers of rows, and their hashes. The kernels of the device are imported
-where there is such a block, and nowhere else.
+Texts of cuDF blocks stay on the device; to the host go numbers of rows, and their hashes. Compiled kernels of the
+device are imported where there is such a block, and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from curator_df.core.backend import is_on_device
 from curator_df.core.columns import is_text
 from curator_df.errors import UnsupportedBackendError
+from curator_df.kernels.device.columns import host_numbers, kept_rows, texts_of
 from curator_df.kernels.device.support import SIGNATURE_ROWS
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.signatures import signature_bands
@@ -25,7 +26,6 @@ from curator_df.kernels.rows.keep_rows import keep_rows
 
 def device_band_hashes(texts: Any, scheme: Scheme) -> npt.NDArray[np.uint64]:
     """Return the hash of each band of the texts of a cuDF Series; to the host go signatures, a group of rows after the other."""
-    from curator_df.kernels.device.columns import texts_of
     from curator_df.kernels.device.signatures import text_signatures
 
     hashes = np.empty((len(texts), scheme.num_bands), dtype=np.uint64)
@@ -40,8 +40,6 @@ def rows_where(block: Any, keep: npt.NDArray[np.bool_]) -> Any:
     """Return the rows of a block, of pandas or cuDF, for which a mask of the host is True."""
     if not is_on_device(block):
         return keep_rows(block, keep)
-    from curator_df.kernels.device.columns import kept_rows
-
     return block if keep.all() else kept_rows(block, keep)
 
 
@@ -51,8 +49,6 @@ def lengths_on_host(texts: Any) -> npt.NDArray[np.int64]:
     if not is_on_device(texts):
         counted: npt.NDArray[np.int64] = lengths.fillna(0).to_numpy(dtype=np.int64)
         return counted
-    from curator_df.kernels.device.columns import host_numbers
-
     on_host: npt.NDArray[np.int64] = host_numbers(lengths, "int64")
     return on_host
 
@@ -62,8 +58,6 @@ def ranks_on_host(values: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
     dtype = "int64" if getattr(values.dtype, "kind", "f") in "iub" else "float64"
     if not is_on_device(values):
         return values.fillna(0).to_numpy(dtype=dtype), values.isna().to_numpy(dtype=np.bool_)
-    from curator_df.kernels.device.columns import host_numbers
-
     return host_numbers(values, dtype), host_numbers(values.isna(), "bool")
 
 
@@ -72,8 +66,6 @@ def nulls_on_host(values: Any) -> npt.NDArray[np.bool_]:
     if not is_on_device(values):
         missing: npt.NDArray[np.bool_] = values.isna().to_numpy(dtype=np.bool_)
         return missing
-    from curator_df.kernels.device.columns import host_numbers
-
     on_host: npt.NDArray[np.bool_] = host_numbers(values.isna(), "bool")
     return on_host
 
@@ -96,7 +88,6 @@ def block_hashes(block: Any, columns: Sequence[str], *, normalize: Normalize | N
     """
     if not is_on_device(block):
         return row_hashes(block, columns, normalize=normalize)
-    from curator_df.kernels.device.columns import texts_of
     from curator_df.kernels.device.hashes import text_hashes
 
     with texts_of(block[columns[0]]) as texts:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations on cuDF blocks. The texts stay on the device; to the host go numbers of rows, and their hashes.
 
-The kernels are imported where there is such a block, and nowhere else.
+Compiled kernels are imported where there is such a block, and nowhere else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pandas as pd
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.ranges.blocks import Outcome
+from curator_df.kernels.device.columns import empty_column, kept_rows, number_column, picked_texts, texts_of
 from curator_df.kernels.device.support import COLUMN_FACTOR, metrics_price, require_device_metrics
 from curator_df.kernels.rows.either_backend import rows_where
 from curator_df.ops.filters.reject_reasons import PASSES, reasons_of
@@ -35,8 +36,6 @@ def device_prices(metrics: Sequence[str], stop_words: tuple[str, ...], rows_fact
 
 def device_meta(meta: Any, dtypes: Mapping[str, str]) -> Any:
     """Return an empty cuDF block with more columns at its end."""
-    from curator_df.kernels.device.columns import empty_column
-
     return meta.assign(**{name: empty_column(dtype) for name, dtype in dtypes.items()})
 
 
@@ -49,7 +48,6 @@ def with_text_column(meta: Any, name: str) -> Any:
 
 def with_device_metrics(block: Any, text: str, metrics: Sequence[str], stop_words: tuple[str, ...]) -> Any:
     """Return a cuDF block with metrics of its texts at its end, null where the text is null."""
-    from curator_df.kernels.device.columns import number_column, texts_of
     from curator_df.kernels.device.measured import text_metrics
 
     with texts_of(block[text]) as texts:
@@ -59,8 +57,6 @@ def with_device_metrics(block: Any, text: str, metrics: Sequence[str], stop_word
 
 def kept_on_device(block: Any, text: str, profile: Profile, *, add_metrics: bool) -> Outcome:
     """Return the rows of a cuDF block that a profile keeps; to the host go counts and, for rejects, the reasons of these."""
-    from curator_df.kernels.device.columns import kept_rows, number_column
-
     values, codes, passes, counted = _judged(block, text, profile)
     reasons = (*profile.reasons, MISSING_TEXT)
     dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
@@ -82,8 +78,6 @@ def kept_on_device(block: Any, text: str, profile: Profile, *, add_metrics: bool
 
 def judged_on_device(block: Any, text: str, profile: Profile, *, reason: str, add_metrics: bool) -> Any:
     """Return a cuDF block with the reason for which a profile would drop each row, and the metrics; codes go to the host."""
-    from curator_df.kernels.device.columns import number_column, picked_texts
-
     values, codes, _, _ = _judged(block, text, profile)
     names = [*profile.reasons, MISSING_TEXT, None]
     on_host = codes.copy_to_host()
@@ -96,7 +90,6 @@ def judged_on_device(block: Any, text: str, profile: Profile, *, reason: str, ad
 
 def _judged(block: Any, text: str, profile: Profile) -> tuple[dict[str, Any], Any, Any, Any]:
     """Return metrics, the code of each row and which pass, all on the device; and the rows of each code, on the host."""
-    from curator_df.kernels.device.columns import texts_of
     from curator_df.kernels.device.measured import text_metrics
     from curator_df.kernels.device.verdicts import first_broken
 
