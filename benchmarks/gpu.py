@@ -30,9 +30,8 @@ from numba import cuda
 
 import curator_df as cdf
 from curator_df.kernels.device.columns import texts_of
-from curator_df.kernels.device.hashes import text_hashes
 from curator_df.kernels.device.measured import text_metrics
-from curator_df.kernels.device.signatures import text_signatures
+from curator_df.kernels.device.signatures import text_hashes, text_signatures
 from curator_df.kernels.metrics.measure import measure
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.signatures import minhash_signatures

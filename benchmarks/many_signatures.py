@@ -26,7 +26,7 @@ import dataclasses, json, sys
 import numpy as np
 import curator_df as cdf
 from curator_df.exchange.keys import Keys
-from curator_df.dedup.near.near_drop import NearDrop
+from curator_df.dedup.near.stages import NearDrop
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.ops.duplicates.exact import refuse_block
 

@@ -1,19 +1,132 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending drop of rows with the same key, except for one of each group."""
+"""Pending drops of rows, or of parts of texts, with the same key, except for one of each group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.files.sorted_rows import RowsUpTo
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import Program, Step
-from curator_df.core.ranges.range_action import RangeAction
-from curator_df.exchange.dropped_rows import DropRows, Found
-from curator_df.exchange.exchange import Exchange, Keep, KeyWriter
+from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.range_action import OfRange, RangeAction
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES, DropRows, Found
+from curator_df.exchange.drops import read_drops
+from curator_df.exchange.exchange import DROP_WORDS, Exchange, Keep, KeyWriter
 from curator_df.exchange.key_stages import KeyStages
-from curator_df.exchange.keys import Keyed, Keys, RangeKeys, key_checksum
+from curator_df.exchange.keys import CHECKSUM_MASK, Keyed, Keys, RangeKeys, key_checksum
+
+Integers = npt.NDArray[np.int64]
+Going = Iterator[tuple[Integers, Integers]]
+"""Row position in the block and number of the part for each removed part, in order, in pieces."""
+MOST_PARTS = 1 << 20
+"""Number of parts of a row up to which each part has a unique place; beyond it, places may collide, which is unlikely."""
+
+
+class PartKeys(NamedTuple):
+    """Some of the parts of a block's rows, in order."""
+
+    hashes: npt.NDArray[np.uint64]
+    """Array of shape (parts, 2)."""
+    rows: Integers
+    """Array of shape (parts,): position of the row in the block."""
+    ordinals: Integers
+    """Array of shape (parts,): number of the part in its row."""
+
+
+@dataclass(frozen=True)
+class PartDrop(Keyed):
+    """Deferred removal of parts of rows with the same key, except for one of each group."""
+
+    parts: Callable[..., Iterator[PartKeys]]
+    """Module-level function: ``parts(block, **parameters)``."""
+    remove: Callable[..., Outcome]
+    """Module-level function: ``remove(block, going, **parameters)`` returns the rows without the removed parts."""
+    parameters: Mapping[str, Any]
+    """Keyword arguments of both functions."""
+    keep: Literal["first", "last"]
+    """Part of a group to keep."""
+    home: Folder | None = field(default=None, metadata={"identity": False})
+    """Folder that stores the completed stage, as in `exchange.key_drop.KeyDrop`."""
+    columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
+    """Columns that ``parts`` reads."""
+    of_parts: ClassVar[bool] = True
+    """True, because the keys are those of parts of rows."""
+
+    def feed(self, block: Any, writer: KeyWriter) -> int:
+        """Pass the keys of a block to a writer; return their checksum."""
+        checksum, addresses = 0, block.index.to_numpy()
+        for parts in self.parts(block, **self.parameters):
+            writer.append(parts.hashes, addresses[parts.rows], parts=parts.ordinals)
+            checksum += key_checksum(parts.hashes, _places(addresses, parts))
+        return checksum
+
+    def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
+        """Create the key file of a range."""
+        return RangeKeys(self, exchange, number, memory_bytes)
+
+    def prepare(self, runner: Any, before: Program, step: Step) -> Found:
+        """Exchange the keys of all parts."""
+        return KeyStages(runner, before, step, self).run()
+
+    def resolved(self, prepared: Found) -> RangeAction:
+        """Return the action that removes the parts in the last pass."""
+        return DropParts(self, prepared)
+
+
+def _places(addresses: Integers, parts: PartKeys) -> Integers:
+    return addresses[parts.rows] * MOST_PARTS + parts.ordinals
+
+
+@dataclass(frozen=True)
+class DropParts(RangeAction):
+    """Resolved form of a deferred removal of parts in the last pass."""
+
+    follows_addresses: ClassVar[bool] = True
+    pending: PartDrop
+    """Deferred operation; it removes the parts, and its keys prove that they are those of the first pass."""
+    found: Found
+    """Result with the parts to remove."""
+
+    def of_range(self, number: int) -> OfRange:
+        """Return the object that removes the parts of one range, once."""
+        return _RangeParts(self, number)
+
+
+class _RangeParts:
+    def __init__(self, drops: DropParts, number: int) -> None:
+        self._pending, self._found, self._number = drops.pending, drops.found, number
+        going = read_drops(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
+        self._drops = RowsUpTo((piece.view(np.uint64) for piece in going), DROP_WORDS)
+        self._rows = self._checksum = self._missed = 0
+
+    def run(self, block: Any) -> Outcome:
+        addresses, pending = block.index.to_numpy(), self._pending
+        self._rows += len(block)
+        for parts in pending.parts(block, **pending.parameters):
+            found = key_checksum(parts.hashes, _places(addresses, parts))
+            self._checksum = (self._checksum + found) & CHECKSUM_MASK
+        return pending.remove(block, self._going(addresses), **pending.parameters)
+
+    def _going(self, addresses: Integers) -> Going:
+        """Yield the parts of a block to remove. A row that is missing in this pass is counted and skipped."""
+        if not len(addresses):
+            return
+        for piece in self._drops.take(int(addresses[-1])):
+            parts = piece.view(np.int64)
+            rows = np.searchsorted(addresses, parts[:, 0])
+            came = addresses[rows] == parts[:, 0]
+            self._missed += int((~came).sum())
+            yield rows[came], parts[came, 1]
+
+    def finish(self, step: str) -> None:
+        self._missed += self._drops.rest()
+        self._found.require_same(step, self._number, self._rows, self._checksum, self._missed)
 
 
 @dataclass(frozen=True)

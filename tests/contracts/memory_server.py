@@ -26,8 +26,8 @@ import pyarrow as pa
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.memory.limits import peak_of_call
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
-from curator_df.exchange import dropped_rows, part_drop
-from curator_df.exchange.part_drop import PartDrop
+from curator_df.exchange import dropped_rows, key_drop
+from curator_df.exchange.key_drop import PartDrop
 from curator_df.exchange.range_groups import RangeGroups
 from curator_df.exchange.row_numbers import NumberRows, RowNumbering
 from curator_df.io.frames import to_block
@@ -142,7 +142,7 @@ def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
     groups = RangeGroups(np.zeros(1, np.int64), 1)
     found = dropped_rows.Found(mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64), groups=groups)
     of_parts = isinstance(kernel.pending, PartDrop)
-    with mock.patch.object(dropped_rows, "DropReader") as reader, mock.patch.object(part_drop, "read_drops") as pieces:
+    with mock.patch.object(dropped_rows, "DropReader") as reader, mock.patch.object(key_drop, "read_drops") as pieces:
         reader.return_value.drops = lambda addresses: addresses == 0
         # The first part of the second row: the first has no text.
         pieces.return_value = iter([np.array([[block.index[min(1, len(block) - 1)], 0]])] if of_parts else [])

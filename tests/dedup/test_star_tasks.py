@@ -22,7 +22,7 @@ from curator_df.core.ranges.source import Range
 from curator_df.core.runner.passes import Stage
 from curator_df.core.tasks.task import Attempt
 from curator_df.dedup.near import grouping as near_grouping
-from curator_df.dedup.near import star_tasks
+from curator_df.dedup.near import grouping as star_tasks
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import RANK_WORDS
 from curator_df.dedup.near.settings import EDGE_WORDS

@@ -15,9 +15,8 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.budget import Layout, choose_layout
 from curator_df.dedup.vectors.cluster_rows import ClusterRows
 from curator_df.dedup.vectors.settings import require_room
-from curator_df.dedup.vectors.stages import VectorFound
+from curator_df.dedup.vectors.stages import VectorDrop, VectorFound
 from curator_df.dedup.vectors.tasks import CLUSTER_HEAD
-from curator_df.dedup.vectors.vector_drop import VectorDrop
 from curator_df.dedup.vectors.vector_math import (
     from_words,
     hash_words,

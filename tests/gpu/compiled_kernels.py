@@ -11,7 +11,7 @@ from numba import cuda, types
 from numba.core.errors import NumbaError
 from numba.cuda import compiler, dispatcher
 
-from curator_df.kernels.device import grams, hashes, measured, signatures, tables, verdicts
+from curator_df.kernels.device import grams, measured, signatures, tables
 
 BYTES, TABLE = types.uint8[::1], types.int64[:, ::1]
 CLASSES = (types.uint8[::1], types.uint16[::1], types.uint8[:, ::1])
@@ -45,8 +45,8 @@ def arguments(offsets):
     short = (*counted, types.int64, PLACES, TABLE, types.uint64[::1], PLACES, TABLE)
     long = (*counted, types.int64, PLACES, *WINDOWS, types.uint32[::1], PLACES)
     return {
-        hashes.hash_texts_kernel: (*texts, VALID, HASHES),
-        hashes.hash_normalized_kernel: (*texts, VALID, *STEPS, types.uint8[:, ::1], HASHES),
+        signatures.hash_texts_kernel: (*texts, VALID, HASHES),
+        signatures.hash_normalized_kernel: (*texts, VALID, *STEPS, types.uint8[:, ::1], HASHES),
         signatures.lay_normalized_kernel: (*texts, *STEPS, BYTES, PLACES, PLACES),
         signatures.lay_words_kernel: (*texts, types.boolean, *STEPS, BYTES, BYTES, PLACES, PLACES),
         signatures.signatures_32_kernel: (BYTES, offsets, offsets, BYTES, types.int64, *numbers[types.uint32]),
@@ -66,9 +66,9 @@ def arguments(offsets):
         grams.long_repeats_kernel: (*long, BYTES, PLACES, TABLE),
         measured.count_kernel: (TABLE, types.int64, types.int64[::1]),
         measured.quotient_kernel: (TABLE, types.int64, TABLE, types.int64, types.float64, types.float64[::1]),
-        verdicts.pass_kernel: (VALID, types.int64, types.int16[::1]),
-        verdicts.rule_kernel: (types.int64[::1], *RULE, types.int16[::1]),
-        verdicts.outcome_kernel: (types.int16[::1], VALID, types.int64[::1]),
+        measured.pass_kernel: (VALID, types.int64, types.int16[::1]),
+        measured.rule_kernel: (types.int64[::1], *RULE, types.int16[::1]),
+        measured.outcome_kernel: (types.int16[::1], VALID, types.int64[::1]),
     }
 
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 from numba import config, cuda
 
 from curator_df.kernels.device import measured
-from curator_df.kernels.device.hashes import text_hashes
-from curator_df.kernels.device.signatures import text_signatures
+from curator_df.kernels.device.signatures import text_hashes, text_signatures
 from curator_df.kernels.device.support import (
     GROUPS,
     SIGNATURE_ROWS,

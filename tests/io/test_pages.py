@@ -16,7 +16,7 @@ from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import lower
 from curator_df.io.listing import list_files
-from curator_df.io.parquet import pages
+from curator_df.io.parquet import row_batches as pages
 from curator_df.io.parquet.footers import column_chunks
 
 MB = 1_000_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.io.jsonl import text_field
+from curator_df.io.jsonl import blocks as text_field
 from curator_df.io.jsonl.parse import ScalarsAsText
 from tests.core.runner.fake_client import inline_cluster
 

@@ -2,7 +2,7 @@
 import pytest
 
 from curator_df.core.files.storage import Folder
-from curator_df.io.streams.spooled_file import SpooledFile
+from curator_df.io.output.files import SpooledFile
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import curator_df as cdf
-from curator_df.io.jsonl import text_field
+from curator_df.io.jsonl import blocks as text_field
+from curator_df.io.jsonl.blocks import TextField
 from curator_df.io.jsonl.lines import newline_positions
 from curator_df.io.jsonl.parse import try_parse
 from curator_df.io.jsonl.scan import scan_lines
-from curator_df.io.jsonl.text_field import TextField
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("text", pa.large_string()), ("meta", pa.struct([("text", pa.large_string())]))]

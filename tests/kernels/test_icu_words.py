@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("icu4py", reason="needs icu4py: pip install 'curator-df[icu]'")
 
+from curator_df.kernels.english_tokens import spans as icu_words
 from curator_df.kernels.english_tokens.spans import token_spans
 from curator_df.kernels.metrics.measure import measure
-from curator_df.kernels.text import icu_words
 from curator_df.kernels.text.buffers import text_spans
 
 SCRIPTS = st.sampled_from(

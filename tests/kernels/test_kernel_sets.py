@@ -25,7 +25,7 @@ CALLED_BY_KERNELS_ALONE = {
     "text.murmur_windows.murmur_32",
     "text.murmur_windows._hash_windows_32",
     "text.murmur_windows._hash_windows_64",
-    "text.rolled_windows.roll_windows",
+    "minhash.shingle_hashes.roll_windows",
 }
 
 

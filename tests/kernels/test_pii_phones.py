@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from curator_df.kernels.pii.phones import is_international, phones
+from curator_df.kernels.pii.kinds import is_international, phones
 
 SPELLINGS = [
     "+1 415 555 2671", "+1 (415) 555-2671", "+1-415-555-2671", "+1.415.555.2671", "+14155552671", "+1 (703) 803.5189",

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import curator_df
-from curator_df.kernels.compiling import reached_sources
+from curator_df.kernels.compiling import compile_cache as reached_sources
+from curator_df.kernels.compiling.compile_cache import kernel_digest, reached
 from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS
-from curator_df.kernels.compiling.reached_sources import kernel_digest, reached
 
 Digests = Callable[[], dict[str, str]]
 

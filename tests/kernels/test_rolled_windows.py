@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curator_df.kernels.text import rolled_windows
+from curator_df.kernels.minhash import shingle_hashes as rolled_windows
 from curator_df.kernels.text.murmur_windows import CHUNK_WINDOWS
 from tests.kernels.minhash_reference import character_shingles
 

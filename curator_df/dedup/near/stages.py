@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,11 @@ from curator_df.core.files.row_sort import merge_row_bytes, merge_slices
 from curator_df.core.files.slice_file import open_slices, part_of_slice, rows_of_slices
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.memory.budget import Layout
-from curator_df.core.planning.program import Program, Step
+from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.core.ranges.manifest import TaskRecord, files_below
+from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
@@ -41,9 +43,10 @@ from curator_df.dedup.near.tasks import (
     run_verify,
 )
 from curator_df.dedup.near.text_sink import TextSink
-from curator_df.exchange.dropped_rows import Found
+from curator_df.exchange.dropped_rows import DropRows, Found
 from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.exchange_plan import MOST_REDUCERS, ExchangePlan, choose_reducers, project_exchange
+from curator_df.exchange.keys import KEY_WRITER_FACTOR
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 
 
@@ -379,3 +382,27 @@ def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> i
     (20, 1)
     """
     return max(min(work_bytes // max(rows * merge_row_bytes(KEY_WORDS), 1), num_bands), 1)
+
+
+@dataclass(frozen=True)
+class NearDrop(NearSettings, Pending):
+    """Pending drop of rows with similar texts, except for one of each group."""
+
+    def passes(self, name: str) -> Sequence[PendingPass]:
+        """Return the pass that computes signatures, the one over kept signatures, and the one that fetches texts."""
+        bands = f"compute MinHash signatures, hash and sort {self.num_bands} bands"
+        found = [PendingPass(f"signatures for {name}, then buckets", bands, KEY_WRITER_FACTOR)]
+        if self.against is not None and self.against.program is not None:  # stored results no longer need their chain
+            found.append(PendingPass(f"kept signatures for {name}", bands, KEY_WRITER_FACTOR, self.against.program))
+        if self.verify is not None:
+            fetch = "fetch texts of candidates"
+            found.append(PendingPass(f"texts for {name}, then compare them", fetch, KEY_WRITER_FACTOR))
+        return found
+
+    def prepare(self, runner: Any, before: Program, step: Step) -> Found:
+        """Find the groups."""
+        return NearStages(runner, before, step, self).run()
+
+    def resolved(self, prepared: Found) -> RangeAction:
+        """Return the action that drops the rows in the last pass."""
+        return DropRows(self, prepared)

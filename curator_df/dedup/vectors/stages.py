@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,12 @@ from curator_df.core.files.row_sort import RowSorter, merge_slices
 from curator_df.core.files.slice_file import SliceWriter, open_slices, part_of_slice
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.program import Program, Step
+from curator_df.core.memory.budget import Layout
+from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
+from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
@@ -43,6 +45,7 @@ from curator_df.dedup.vectors.settings import (
     VECTOR_HEAD,
     VECTOR_WRITER_FACTOR,
     VectorSettings,
+    require_gpu,
     require_room,
     sample_rows,
 )
@@ -57,7 +60,7 @@ from curator_df.dedup.vectors.tasks import (
 )
 from curator_df.dedup.vectors.vector_math import to_words
 from curator_df.errors import DiskFullError, ParameterError
-from curator_df.exchange.dropped_rows import MATCH_WORDS, Found
+from curator_df.exchange.dropped_rows import MATCH_WORDS, DropRows, Found
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds, ranks
 from curator_df.exchange.exchange_plan import choose_reducers, smaller_part
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
@@ -428,3 +431,27 @@ class VectorStages:
                 f"{self.home.url}. Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
             )
         return needed
+
+
+@dataclass(frozen=True)
+class VectorDrop(VectorSettings, Pending):
+    """Pending drop of rows with similar vectors, except for one of each group."""
+
+    def passes(self, name: str) -> Sequence[PendingPass]:
+        """Return the pass that stores vectors."""
+        return [PendingPass(f"vectors for {name}, then clusters", "store vectors", VECTOR_WRITER_FACTOR)]
+
+    def require_room(self, name: str, rows: int | None, layout: Layout) -> None:
+        """Refuse k-means that does not fit if the number of clusters is known; otherwise the run does so when it has counted."""
+        if self.fits_on_device:
+            require_gpu(name, layout)
+        if self.num_clusters is not None or rows is not None:
+            require_room(name, self, self.clusters(rows or 0), layout)
+
+    def prepare(self, runner: Any, before: Program, step: Step) -> Found:
+        """Find the groups."""
+        return VectorStages(runner, before, step, self).run()
+
+    def resolved(self, prepared: Found) -> RangeAction:
+        """Return the action that drops the rows in the last pass."""
+        return DropRows(self, prepared)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,12 +20,47 @@ import pyarrow as pa
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import require_columns
-from curator_df.core.files.storage import FileRecord, Folder, NewFile
+from curator_df.core.files.scratch import scratch_directory
+from curator_df.core.files.storage import FileRecord, Folder, NewFile, disk_errors
+from curator_df.core.files.write_only import WriteOnly
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.sizes import show_count
 from curator_df.errors import ParameterError, RowCountError, SchemaError
 from curator_df.io.folder_columns import HIVE_NULL, SOURCE_COLUMNS
-from curator_df.io.streams.spooled_file import SpooledFile
+
+COPY_BYTES = 1 << 20
+
+
+class SpooledFile(WriteOnly):
+    """Local file that is written to a `NewFile` when it is sealed."""
+
+    def __init__(self, file: NewFile) -> None:
+        self.file = file
+        """Target file."""
+        self._local = tempfile.TemporaryFile(dir=scratch_directory())  # noqa: SIM115 - closed when it is sealed
+
+    def write(self, content: Any) -> int:
+        """Append bytes."""
+        view = memoryview(content).cast("B")
+        if self._local.closed:  # pyarrow always ends a file when its writer is garbage-collected
+            return len(view)
+        with disk_errors(Folder(scratch_directory())):
+            self._local.write(view)
+        self.size_bytes += len(view)
+        return len(view)
+
+    def seal(self) -> None:
+        """Copy the file to the store, and release the local disk."""
+        self._local.seek(0)
+        while content := self._local.read(COPY_BYTES):
+            self.file.write(content)
+        self.discard()
+        self.file.seal()
+
+    def discard(self) -> None:
+        """Release the local disk."""
+        self._local.close()
+
 
 MOST_OPEN_FILES = 64
 """Maximum number of open files of partitioned output; beyond it, the file with the least waiting data is finished, and

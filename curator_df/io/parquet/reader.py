@@ -2,8 +2,8 @@
 """Parquet files as a lazy table: `read_parquet`, and its source.
 
 Row groups are streamed in batches of a few rows, so that a row group of any size, or a text that its dictionary holds
-once and its rows a million times, costs no more than a block. A page of a column is held whole while it is read
-(`curator_df.io.parquet.pages`): the plan includes large pages, as far as some files show them, and each row group is checked.
+once and its rows a million times, costs no more than a block (`curator_df.io.parquet.row_batches`). A page of a column is held
+whole while it is read: the plan includes large pages, as far as some files show them, and each row group is checked.
 """
 
 from __future__ import annotations
@@ -52,8 +52,15 @@ from curator_df.io.parquet.footers import (
     type_change,
     widened,
 )
-from curator_df.io.parquet.pages import PAGES_FACTOR, ROOM_FACTOR, SMALL_BYTES, require_room, sampled_pages
-from curator_df.io.parquet.row_batches import parts_of, rows_between
+from curator_df.io.parquet.row_batches import (
+    PAGES_FACTOR,
+    ROOM_FACTOR,
+    SMALL_BYTES,
+    parts_of,
+    require_room,
+    rows_between,
+    sampled_pages,
+)
 from curator_df.io.partitions import block_bytes_of, from_source
 
 

@@ -60,8 +60,8 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "minhash.jaccard.similarities_of_normalized": 1.6,
     "minhash.jaccard.similarities_of_words": 1.3,
     "metrics.source.source_metrics.count_source_of_span": 0.3,
-    "english_tokens.token_pass.split_span": 8.7,
-    "english_tokens.sentence_ends.count_sentences_of_lines": 0.4,
+    "english_tokens.spans.split_span": 8.7,
+    "metrics.lines.text_sentences.count_sentences_of_lines": 0.4,
     "edits.unicode_repair.next_suspect": 1.2,
     "minhash.components.join_edges": 0.2,
     "minhash.components.name_roots": 0.1,
@@ -102,8 +102,8 @@ REPEATS = ("metrics.ngrams.gram_repeats.count_repeats_of_span",)
 SENTENCES = ("metrics.lines.sentences.count_sentences_of_span",)
 SOURCE = ("metrics.source.source_metrics.count_source_of_span",)
 LISTED_WORDS = ("metrics.words.listed_words.count_listed_words_of_span",)
-TOKENS = ("english_tokens.token_pass.split_span",)
-TOKEN_SENTENCES = ("english_tokens.sentence_ends.count_sentences_of_lines",)
+TOKENS = ("english_tokens.spans.split_span",)
+TOKEN_SENTENCES = ("metrics.lines.text_sentences.count_sentences_of_lines",)
 DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
 C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
 COMPONENTS = ("minhash.components.join_edges", "minhash.components.name_roots")

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
 """Texts split into words other than those between white space: tokens with white space between, for kernels that read words.
 
 Also the table of exceptions that the splitting of English words looks up (`phrases`).
@@ -14,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.kernels.compiling.compiled import helper, inlined, intrinsic, kernel, types
+from curator_df.kernels.english_tokens.affixes import find_phrase, is_of_kind, phrase_byte
 from curator_df.kernels.english_tokens.rules import (
     CUTS_WORD,
     FIRST_PHRASE,
@@ -22,16 +26,206 @@ from curator_df.kernels.english_tokens.rules import (
     IS_RESTORED,
     IS_TAIL,
     KIND_WORD,
+    LONGEST,
     PATTERN_WORD,
     PHRASE_WORDS,
     SLOTS,
     class_table,
     rules,
 )
-from curator_df.kernels.english_tokens.token_pass import split_span
+from curator_df.kernels.english_tokens.split import MOST_TOKENS, NOTHING, ONE_SPACE, OTHER_SPACE, split_text
 from curator_df.kernels.metrics.catalog import Words
+from curator_df.kernels.metrics.words.word_counts import BYTES
 from curator_df.kernels.text.buffers import TextSpan, read_only
-from curator_df.kernels.text.icu_words import split_texts
+
+PIECE_BYTES = 1 << 15
+"""Bytes passed to ICU in each call: their words are Python objects of 70 bytes each."""
+_LOCALE = "root"
+"""Locale of the break iterator; dictionaries are chosen by script, not by locale."""
+
+
+def split_texts(
+    data: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    room: npt.NDArray[np.uint8],
+    stops: npt.NDArray[np.int64],
+) -> None:
+    """Write the words of several texts into ``room``, each followed by a space, and the end of each text into ``stops``.
+
+    ``stops`` has one more entry than there are texts, and begins with 0. Bytes that are not UTF-8 are omitted.
+    """
+    from icu4py.breakers import WordBreaker
+
+    at = stops[0] = 0
+    for row in range(len(stops) - 1):
+        for start, stop in pieces(data, int(offsets[row]), int(offsets[row + 1])):
+            piece = data[start:stop].tobytes().decode(errors="ignore")
+            words = (" ".join(WordBreaker(piece, _LOCALE)) + " ").encode()
+            room[at : at + len(words)] = np.frombuffer(words, dtype=np.uint8)
+            at += len(words)
+        stops[row + 1] = at
+
+
+def pieces(data: npt.NDArray[np.uint8], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Split a text into pieces of at most `PIECE_BYTES`: after a line feed, else after a space, else between characters.
+
+    Examples
+    --------
+    >>> list(pieces(np.frombuffer(b"a b", dtype=np.uint8), 0, 3))
+    [(0, 3)]
+    """
+    while stop - start > PIECE_BYTES:
+        end = start + PIECE_BYTES
+        piece = data[start:end].tobytes()
+        cut = max(piece.rfind(b"\n"), 0) or piece.rfind(b" ")
+        if cut > 0:
+            end = start + cut + 1
+        else:
+            while data[end] & 0xC0 == 0x80 and end > start + PIECE_BYTES - 4:
+                end -= 1
+        yield start, end
+        start = end
+    if start < stop:
+        yield start, stop
+
+
+@intrinsic()
+def borrowed(typing_context: Any, array: Any) -> Any:  # noqa: ARG001 - numba gives it
+    """Return the array without its owner, valid as long as the caller holds the array itself."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from numba.core import cgutils
+
+        kind = signature.args[0]
+        view = context.make_array(kind)(context, builder, arguments[0])
+        view.meminfo = cgutils.get_null_value(view.meminfo.type)
+        view.parent = cgutils.get_null_value(view.parent.type)
+        return view._getvalue()
+
+    return array(array), code
+
+
+_PENDING = 128
+"""Number of pending sequences, more than those that begin with any of `MOST_TOKENS` tokens: at most ten with each."""
+_NEAR = 32
+"""Number of nearby tokens, more than those whose longest sequences are compared: the tokens before and after `MOST_TOKENS`."""
+
+
+@inlined
+def _is_end(byte: int) -> bool:
+    return byte in (NOTHING, ONE_SPACE, OTHER_SPACE)
+
+
+@helper
+def _matches(tokens: Any, at: int, stop: int, phrases: Any, letters: Any, found: Any) -> int:
+    """Find the exceptions that begin with the token here; return their number.
+
+    Each is a row of ``found``: its description, its number of tokens, the position after its last one, and whether all are
+    adjacent. The last row has most tokens.
+    """
+    total, length, count, pattern, joined = 0, 0, 0, types.uint32(0), 1
+    while at < stop and count < MOST_TOKENS:
+        if not _is_end(tokens[at]):
+            if length == LONGEST:
+                break
+            letters[length] = tokens[at]
+            length += 1
+            at += 1
+            continue
+        count += 1
+        pattern |= types.uint32(1) << types.uint32(length - 1)
+        if count > 1:
+            row = find_phrase(letters, 0, length, phrases, IS_EXCEPTION)
+            if row >= 0 and phrases[row + PATTERN_WORD] == pattern:
+                found[total, 0], found[total, 1], found[total, 2], found[total, 3] = row, count, at + 1, joined
+                total += 1
+        if tokens[at] == OTHER_SPACE:
+            break
+        joined &= tokens[at] == NOTHING
+        at += 1
+    return total
+
+
+@helper
+def _has_better(longest: Any, index: int, count: int) -> bool:
+    """Return whether a longer (or equally long earlier) sequence covers the first or last of ``count`` tokens from this one on.
+
+    ``longest`` has the number of tokens of the longest sequence that begins with each token.
+    """
+    for shift in range(min(MOST_TOKENS, index + 1)):
+        length = longest[(index - shift) % _NEAR]
+        if length > shift and (length > count or (length == count and shift)):
+            return True
+    later = index + 1
+    while later < index + count and longest[later % _NEAR] <= count:
+        later += 1
+    return later < index + count
+
+
+@helper
+def _put_back(tokens: Any, at: int, end: int, row: int, phrases: Any) -> None:
+    """Write the tokens of an exception over those between two positions, and white space if they are shorter."""
+    cuts, length = phrases[row + CUTS_WORD], types.int64(phrases[row + KIND_WORD]) & 255
+    last = tokens[end - 1]
+    for byte in range(length):
+        tokens[at] = phrase_byte(phrases, row, byte)
+        at += 1
+        if (cuts >> types.uint32(byte)) & types.uint32(1) and at < end:
+            tokens[at] = NOTHING
+            at += 1
+    tokens[at:end] = NOTHING
+    tokens[end - 1] = last
+
+
+@helper
+def restore_exceptions(tokens: Any, start: int, stop: int, phrases: Any) -> None:
+    """Restore the exceptions in the tokens of a text.
+
+    An exception is decided, and written, when all tokens with which it is compared have been read.
+    """
+    letters, found = np.empty(LONGEST, dtype=np.uint8), np.empty((MOST_TOKENS, 4), dtype=np.int64)
+    longest, pending = np.zeros(_NEAR, dtype=np.int64), np.empty((_PENDING, 5), dtype=np.int64)
+    first = last = index = 0
+    at = start
+    while at < stop or first < last:
+        longest[index % _NEAR] = 0
+        if at < stop:
+            total = _matches(tokens, at, stop, phrases, letters, found)
+            longest[index % _NEAR] = found[total - 1, 1] if total else 0
+            for match in range(total):
+                if found[match, 3] and is_of_kind(phrases, found[match, 0], IS_RESTORED):
+                    pending[last % _PENDING, :3] = found[match, :3]
+                    pending[last % _PENDING, 3], pending[last % _PENDING, 4] = at, index
+                    last += 1
+            while not _is_end(tokens[at]):
+                at += 1
+            at += 1
+        index += 1
+        while first < last and pending[first % _PENDING, 4] + MOST_TOKENS <= index:
+            row, count, end, place, number = pending[first % _PENDING]
+            if not _has_better(longest, number, count):
+                _put_back(tokens, place, end, row, phrases)
+            first += 1
+
+
+_OFFSETS = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@kernel(types.void(BYTES, _OFFSETS, types.uint16[::1], types.uint32[::1], types.uint8[::1], types.int64[::1]))
+def split_span(data: Any, offsets: Any, classes: Any, phrases: Any, out: Any, stops: Any) -> None:
+    """Write the tokens of each text into ``out``, which has twice the size of the texts; ``stops`` are its offsets.
+
+    Each token is followed by one byte of white space or more. ``classes`` and ``phrases`` are those of `rules` and `spans`.
+    """
+    texts, rules, found, tokens = borrowed(data), borrowed(classes), borrowed(phrases), borrowed(out)
+    to = 0
+    stops[0] = 0
+    for row in range(len(offsets) - 1):
+        first = to
+        to, may_restore = split_text(texts, offsets[row], offsets[row + 1], rules, found, tokens, to)
+        if may_restore:
+            restore_exceptions(tokens, first, to, found)
+        stops[row + 1] = to
 
 
 @lru_cache(maxsize=1)

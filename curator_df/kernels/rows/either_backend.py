@@ -88,7 +88,7 @@ def block_hashes(block: Any, columns: Sequence[str], *, normalize: Normalize | N
     """
     if not is_on_device(block):
         return row_hashes(block, columns, normalize=normalize)
-    from curator_df.kernels.device.hashes import text_hashes
+    from curator_df.kernels.device.signatures import text_hashes
 
     with texts_of(block[columns[0]]) as texts:
         hashes: npt.NDArray[np.uint64] = text_hashes(texts, normalize=normalize).copy_to_host()

@@ -25,8 +25,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD
 from curator_df.dedup.vectors.settings import MOST_CLUSTERS, NOT_FINITE, Vectors
-from curator_df.dedup.vectors.stages import VectorFound
-from curator_df.dedup.vectors.vector_drop import VectorDrop
+from curator_df.dedup.vectors.stages import VectorDrop, VectorFound
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.exchange.content_keys import ranked_keys
 from curator_df.models.embeddings.k_means import (

@@ -18,8 +18,7 @@ from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.dedup.near.near_drop import NearDrop
-from curator_df.dedup.near.stages import NearFound
+from curator_df.dedup.near.stages import NearDrop, NearFound
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.errors import ParameterError
 from curator_df.exchange.exchange import MEMBER_WORDS

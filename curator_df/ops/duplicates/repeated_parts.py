@@ -12,7 +12,7 @@ import numpy as np
 from curator_df.core.columns import choose, require_text
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.exchange.part_drop import Going, PartDrop, PartKeys
+from curator_df.exchange.key_drop import Going, PartDrop, PartKeys
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.text_parts import PartKind, part_hashes, without_parts
 from curator_df.kernels.rows.content_hash import Normalize

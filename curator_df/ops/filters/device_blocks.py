@@ -90,8 +90,7 @@ def judged_on_device(block: Any, text: str, profile: Profile, *, reason: str, ad
 
 def _judged(block: Any, text: str, profile: Profile) -> tuple[dict[str, Any], Any, Any, Any]:
     """Return metrics, the code of each row and which pass, all on the device; and the rows of each code, on the host."""
-    from curator_df.kernels.device.measured import text_metrics
-    from curator_df.kernels.device.verdicts import first_broken
+    from curator_df.kernels.device.measured import first_broken, text_metrics
 
     rules = [(rule.column, rule.keep, rule.threshold) for rule in profile.rules]
     with texts_of(block[text]) as texts:
