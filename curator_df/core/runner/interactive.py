@@ -28,7 +28,7 @@ from dask.dataframe.dask_expr import new_collection
 from curator_df.core.backend import is_on_device
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, disk_errors
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.process_cache import outside_of_runs, released_after
+from curator_df.core.memory.process_cache import outside_of_runs
 from curator_df.core.planning.lowering import ReadPartition, current_spooler, foreign_part, lower, origin_of
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.planning.program import Pending, Program, Step
@@ -37,12 +37,9 @@ from curator_df.core.ranges.deferred_step import add_evaluator, remove_evaluator
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.out_of_memory import UnitLog
 from curator_df.core.ranges.range_action import OnPartitions, RangeAction
-from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import BadRow, Ranges, range_starts
 from curator_df.core.ranges.stream_parts import PARTS_FOLDER
-from curator_df.core.runner.events import RunStarted, run_events
-from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.passes import SHOW, PassRunner, stage_identity, temporary_name
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.results import return_as_dask_does, return_in_pieces
@@ -324,13 +321,7 @@ class Looks:
         own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")
         look = PassRunner(session, plan.stages[0], own, partitions, "raise", "retry")
         names = ", ".join(step.name for step in begun.whole if step.is_pending)
-        with (
-            live_panel(session),
-            released_after(session, actions, functools.partial(forget_run, run.run_id)),
-            released_after(session, actions, functools.partial(forget_run, look.run_id)),
-            run_events(session, RunStarted(f"a look at {names}", plan.input_bytes, plan.projected_bytes)),
-            passes_bar() as tell,
-        ):
+        with run.running(f"a look at {names}", plan, actions, look), passes_bar() as tell:
             try:
                 whole = here = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
                 if not np.array_equal(ranges.table, partitions.table):

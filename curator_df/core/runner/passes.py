@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +25,20 @@ from curator_df.core.files.row_sort import merge_row_bytes
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.leaks import LeakReceipt
+from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import Branch, fork, named_steps
-from curator_df.core.planning.plan import StagePlan
+from curator_df.core.planning.plan import Plan, StagePlan
 from curator_df.core.planning.program import Program, Step, with_columns
 from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.core.ranges.journal import Identity, Journal, all_done
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.parameter_digests import printed_source
+from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.dispatch import Dispatcher
-from curator_df.core.runner.events import Exchanged, Note, StageStarted, stage_name
+from curator_df.core.runner.events import Exchanged, Note, RunStarted, StageStarted, run_events, stage_name
+from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
@@ -105,6 +109,18 @@ class PassRunner:
         self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
         self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
+
+    @contextlib.contextmanager
+    def running(self, name: str, plan: Plan, actions: Sequence[Any], *others: PassRunner) -> Iterator[None]:
+        """Show a run in progress under a name; at its end, release what its steps hold in the workers."""
+        session, started = self.session, RunStarted(name, plan.input_bytes, plan.projected_bytes)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(live_panel(session))
+            for runner in (self, *others):
+                forget = functools.partial(forget_run, runner.run_id)
+                stack.enter_context(released_after(session, actions, forget))
+            stack.enter_context(run_events(session, started))
+            yield
 
     def resolve(self, program: Program, show: SHOW) -> Program:
         """Return the program with every deferred step replaced by its resolved form."""

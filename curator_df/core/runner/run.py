@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import sys
 import time
@@ -20,7 +19,6 @@ import numpy.typing as npt
 from curator_df.core.columns import choose
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.memory.gpus import measured_use
-from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower
@@ -37,7 +35,6 @@ from curator_df.core.ranges.journal import (
     whole_ranges,
 )
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
-from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.receipts.advice import advice, rows_out_of_memory
@@ -45,9 +42,8 @@ from curator_df.core.receipts.model_figures import most_reserved
 from curator_df.core.receipts.receipt import Receipt, RunEvent
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
-from curator_df.core.runner.events import Event, Note, RunStarted, StageStarted, run_events
+from curator_df.core.runner.events import Event, Note, StageStarted
 from curator_df.core.runner.explaining import stop_if_explaining
-from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
@@ -265,12 +261,7 @@ def run_branches(
             temporary = workdir or first.below(STAGES_FOLDER)
             stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
-            started = RunStarted(folders, plan.input_bytes, plan.projected_bytes)
-            with (
-                live_panel(session),
-                released_after(session, actions, functools.partial(forget_run, stages.run_id)),
-                run_events(session, started),
-            ):
+            with stages.running(folders, plan, actions):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt

@@ -8,7 +8,6 @@ so that a ``drop_`` operator that is given the table computes nothing twice.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import warnings
@@ -21,7 +20,6 @@ from dask.dataframe.dask_expr import FrameBase
 from curator_df.core.columns import choose, is_text, require_columns
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import named_steps
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_outside
@@ -31,14 +29,11 @@ from curator_df.core.ranges.journal import Identity, Journal, difference
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.parameter_digests import printed, printed_source
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
-from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.receipts.advice import advice, rows_out_of_memory
 from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.receipts.run_receipt import note_start
-from curator_df.core.runner.events import RunStarted, run_events
 from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
-from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.passes import STAGES_FOLDER, PassRunner, Stage, stage_identity
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
@@ -115,13 +110,7 @@ def find_groups(
             prepare_kernels(session, [program.source, *actions])
             if session.sampler is not None:
                 session.sampler.take()
-            started = RunStarted(home.url, plan.input_bytes, plan.projected_bytes)
-            with (
-                live_panel(session),
-                released_after(session, actions, functools.partial(forget_run, stages.run_id)),
-                run_events(session, started),
-                passes_bar() as show,
-            ):
+            with stages.running(home.url, plan, actions), passes_bar() as show:
                 kept = home.below(DROPS_FOLDER)
                 before, found = stages.prepare_last(program, kept, show)
                 written = _write_table(stages, before, found, table, journal, sink)
