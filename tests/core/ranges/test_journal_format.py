@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a journal stores does not change by accident: a run that was begun before a change must be resumed or refused.
+
+``tests/data/journals.json`` has the files of a finished run of each kind, with the names and types of all that they hold. After
+a change on purpose, raise `journal.FORMAT` and run::
+
+    python -m tests.core.ranges.test_journal_format   # writes the file again
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import curator_df as cdf
+from curator_df.core.ranges.journal import FORMAT
+from curator_df.core.runner.passes import PassRunner
+from tests.core.runner.fake_client import inline_cluster
+
+STORED = Path(__file__).resolve().parents[2] / "data/journals.json"
+BY_NAME = {
+    "summary",
+    "dropped",
+    "counters",
+    "peaks",
+    "figures",
+    "details",
+    "parameters",
+    "output",
+    "read",
+    "settings",
+    "arguments",
+}
+"""Entries whose names depend on the operation and its arguments."""
+SCHEME = cdf.minhash.Scheme("words", 2, num_bands=4, minhashes_per_band=2)
+KINDS = {
+    "plain": lambda docs: docs.curate.keep_where("id % 3 != 0"),
+    "exact": lambda docs: docs.curate.drop_exact_duplicates(),
+    "near": lambda docs: docs.curate.drop_near_duplicates(scheme=SCHEME, jaccard_threshold=0.9, bands_per_iteration=2),
+    "numbers": lambda docs: docs.curate.add_ids(into="number", dense=True),
+}
+
+
+def shape(value: Any, name: str = "") -> Any:
+    """Return the names and types of a value of JSON; of a list, those of its first element."""
+    if isinstance(value, dict):
+        return "by name" if name in BY_NAME else {key: shape(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [shape(each, name) for each in value[:1]]
+    return type(value).__name__
+
+
+def journal_of(kind: str, home: Path) -> dict[str, Any]:
+    """Return the shape of each file of the journals that a run of a kind leaves."""
+    rows = [{"id": n, "text": f"some words and number {n % 7} of them"} for n in range(40)]
+    (home / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    docs = KINDS[kind](cdf.read_jsonl(home / "in.jsonl"))
+    with mock.patch.object(PassRunner, "clear"):
+        cdf.write_parquet(docs, home / "out", workdir=home / "work")
+    found = {}
+    receipt = home / "out/_curator/receipt.json"  # a resumed run reads it only if nothing is left to do
+    for path in sorted(set(home.rglob("_curator/**/*.json*")) - {receipt}):
+        lines = path.read_text().splitlines()
+        values = [json.loads(line) for line in lines[:1]] if path.suffix == ".jsonl" else [json.loads("\n".join(lines))]
+        place = re.sub(r"-[0-9a-f]{16}/", "/", str(path.relative_to(home)))
+        found[place] = shape(values[0], path.stem)
+    return found
+
+
+def stored_format() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as home, inline_cluster(memory="2GB", cpus=2):
+        kinds = {}
+        for kind in KINDS:
+            (Path(home) / kind).mkdir()
+            kinds[kind] = journal_of(kind, Path(home) / kind)
+    return {"format": FORMAT, "journals": kinds}
+
+
+def test_journals_hold_what_their_format_says():
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
+    now = stored_format()
+    assert now["format"] == stored["format"], "write tests/data/journals.json again: see the top of this file"
+    for kind, files in now["journals"].items():
+        assert files == stored["journals"][kind], (
+            f"{kind}: raise FORMAT in core/ranges/journal.py, see the top of this file"
+        )
+    assert any("/near" in place or "pairs" in place for place in now["journals"]["near"])
+
+
+if __name__ == "__main__":
+    STORED.write_text(json.dumps(stored_format(), indent=1) + "\n", encoding="utf-8")
