@@ -73,7 +73,7 @@ class KeySink(StageSink):
     exchange: Exchange
     """Exchange of the keys: its folder and the number of hash ranges."""
     pending: Any
-    """Deferred operation: a `KeyDrop`, a `part_drop.PartDrop`, or another object with the same interface."""
+    """Deferred operation: a `KeyDrop`, a `PartDrop`, or another object with the same interface."""
     writer_factor: float = KEY_WRITER_FACTOR
     """Peak extra memory as a multiple of the block's bytes."""
 

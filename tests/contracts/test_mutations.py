@@ -53,7 +53,7 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        'if self.retries["worker lost"] == lost_before and ',
+        "if self.retries[Cause.WORKER_LOST] == lost_before and ",
         "if ",
         f"{DISPATCH}::test_after_a_lost_worker_the_range_goes_alone_before_any_other",
     ),
@@ -95,8 +95,8 @@ MUTATIONS = (
     ),
     Mutation(
         "core/ranges/journal.py",
-        'return size != int(file["size_bytes"])',
-        "return size is None",
+        "if all(sizes[folder.url].get(file.name) == file.size_bytes for folder, file in files):",
+        "if all(file.name in sizes[folder.url] for folder, file in files):",
         f"{JOURNAL}::test_a_range_is_whole_if_all_its_files_have_the_size_that_they_had",
     ),
     Mutation(

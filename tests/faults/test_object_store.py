@@ -212,7 +212,8 @@ STAGES = {
 def test_a_drop_whose_run_is_killed_in_any_stage_is_resumed_and_repeats_no_task(run, bucket, stage):
     out = f"drop/{stage}"
     process = run(out, DROP="1")
-    kill_when(lambda: sum(re.fullmatch(STAGES[stage], name) is not None for name in bucket.names(out)) >= 3, process)
+    most = 1 if stage in ("merge", "collect") else 3  # there the records of short tasks are written together
+    kill_when(lambda: sum(re.fullmatch(STAGES[stage], name) is not None for name in bucket.names(out)) >= most, process)
     before = bucket.noted(out)
     receipt = finish(run(out, on_existing="resume", DROP="1", SLEEP="0", memory="460MB", BLOCK="7kB"))
     noted = bucket.noted(out)

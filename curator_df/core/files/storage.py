@@ -46,6 +46,8 @@ LOG = logging.getLogger("curator_df")
 
 STALE_LOOKS = 3
 """Number of attempts to access a stale local file before it counts as deleted."""
+MOST_DELETED = 1000
+"""Maximum number of files that S3 deletes in one request."""
 MANY_NAMES = 20
 """Number of files up to which a store is queried file by file; for more, it is listed, with a thousand names per answer."""
 PART_BYTES = 5 << 20
@@ -57,8 +59,8 @@ T = TypeVar("T")
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"})
 """Protocols of stores that have no folders: nothing must be created before a file is written."""
-_written_to: set[str] = set()
-"""Buckets of object stores that this process has already written to, so that they exist."""
+_written_to: set[tuple[str, str]] = set()
+"""Connections to object stores, and buckets, that this process has already written to, so that they exist."""
 _PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
@@ -233,18 +235,26 @@ class Folder:
         self._patiently("delete", name, lambda: self._filesystem[0].rm_file(self.path(name)))
 
     def delete_all(self, names: Sequence[str]) -> None:
-        """Delete files, some of which may no longer exist; where a store can delete many at once, in few requests."""
-        if self.is_object_store and names:
-            paths = [self.path(name) for name in names]
-            try:
-                self._patiently("delete", f"{len(names):,} files", lambda: self._filesystem[0].rm(paths))
-            except FileNotFoundError:
-                LOG.debug("some files in %s were deleted before; the others are deleted one by one", self.url)
-            else:
-                return
-        for name in names:
-            with suppress(FileNotFoundError):
-                self.delete(name)
+        """Delete files, some of which may no longer exist; on S3, up to a thousand in one request."""
+        for start in range(0, len(names), MOST_DELETED):
+            for name in self._delete_together(names[start : start + MOST_DELETED]):
+                with suppress(FileNotFoundError):
+                    self.delete(name)
+
+    def _delete_together(self, names: Sequence[str]) -> Sequence[str]:
+        """Delete files in one request if S3 stores them; return those that were not deleted."""
+        filesystem = self._filesystem[0]
+        if self.is_local or not hasattr(filesystem, "call_s3"):
+            return names
+        keys = {filesystem.split_path(self.path(name))[1]: name for name in names}
+        request = {
+            "Bucket": filesystem.split_path(self.root)[0],
+            "Delete": {"Objects": [{"Key": key} for key in keys], "Quiet": True},
+        }
+        answer = self._patiently(
+            "delete", f"{len(names):,} files", lambda: filesystem.call_s3("delete_objects", **request)
+        )
+        return [keys[error["Key"]] for error in answer.get("Errors", ())]
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file completely and durably."""
@@ -328,7 +338,7 @@ class NewFile(WriteOnly):
             # An object appears under its final name when its upload is finished: nothing to rename.
             self._path = self._final
             filesystem = folder._filesystem[0]
-            bucket = folder.root.partition("/")[0]
+            bucket = (str(filesystem._fs_token), folder.root.partition("/")[0])
             if not (folder.is_object_store and bucket in _written_to):
                 filesystem.makedirs(filesystem._parent(self._final), exist_ok=True)
                 _written_to.add(bucket)

@@ -18,7 +18,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -46,7 +46,7 @@ from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
 
 LOG = logging.getLogger("curator_df")
 OnExisting = Literal["raise", "resume", "overwrite"]
-FORMAT = 3
+FORMAT = 4
 SYNC_SECONDS = 1.0
 """Interval between two fsyncs of the lines in seconds. One per range took 255 s on a busy disk for 100,000 ranges."""
 
@@ -104,8 +104,6 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         if self._whole is None:
             self._owner.release()
-        elif not self._is_synced and not self.folder.is_local:
-            self.sync()
         self._close()
 
     def _take_lock(self) -> bool:
@@ -213,12 +211,13 @@ class Journal:
     def _pinned(self) -> Ranges:
         return Ranges(np.load(io.BytesIO(self.folder.read(f"{JOURNAL_FOLDER}/ranges.npy"))))
 
-    def record(self, records: Iterable[TaskRecord]) -> None:
+    def record(self, records: Sequence[TaskRecord]) -> None:
         """Record finished ranges.
 
-        A killed process loses none of the records, except those of the last `SYNC_SECONDS` of a part in a store, where the
-        records of these seconds are one object. They survive a crash of the machine after `SYNC_SECONDS`, and all of them do
-        after `sync`. A range whose record is lost is processed again, and its files are replaced.
+        A killed process loses none of the records, except of a part in a store, where records of tasks that took less than
+        `SYNC_SECONDS` are written together: it may lose the last of them. Records survive a crash of the machine after
+        `SYNC_SECONDS`, and all of them do after `sync`. A range whose record is lost is processed again, and its files are
+        replaced.
         """
         self._require_in_place()
         self._owner.check()
@@ -227,7 +226,8 @@ class Journal:
         if not self.folder.is_local:
             self._unwritten.append(content)
             self._is_synced = False
-            if self._whole is None or time.monotonic() - self._synced > SYNC_SECONDS:
+            took_seconds = max((record.seconds for record in records), default=0.0)
+            if self._whole is None or max(time.monotonic() - self._synced, took_seconds) > SYNC_SECONDS:
                 self.sync()
             return
         with disk_errors(self.folder):

@@ -44,15 +44,20 @@ _RECORD_BYTES = 512
 _TORCH_ON_CPU = "DefaultCPUAllocator: can't allocate memory"
 _ONEDNN = ("could not create a primitive", "could not execute a primitive")
 _CUDA_LIBRARIES = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-NO_THREAD = "can't start new thread"
-"""Message of Python if memory for a thread's stack is missing, or if a limit of threads is reached."""
+NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
+"""Messages of Python and Arrow if memory for a thread's stack is missing, or if a limit of threads is reached."""
 _MESSAGES = (
-    *(NO_THREAD, "std::bad_alloc", "not enough memory", "out of memory"),
+    *(*NO_THREAD, "std::bad_alloc", "not enough memory", "out of memory"),
     *(_TORCH_ON_CPU, *_ONEDNN, *_CUDA_LIBRARIES),
 )
 """Messages of errors that are not a MemoryError: Python, C++ extensions, zstandard, CUDA and LLVM, torch and libraries that it
 calls. oneDNN reports no more than this without memory, possibly also for other causes: then it fails with one row as well.
 """
+
+
+def lacks_thread(exc: BaseException) -> bool:
+    """Return whether an error says that a thread could not be started, for lack of memory or because of a limit of threads."""
+    return any(message in str(exc) for message in NO_THREAD)
 
 
 def is_out_of_memory(exc: BaseException) -> bool:
@@ -80,10 +85,13 @@ def is_out_of_memory(exc: BaseException) -> bool:
             return True
         if type(one).__name__ == "CudaAPIError" and "OUT_OF_MEMORY" in str(one):  # numba's, when a kernel is loaded
             return True
-        if isinstance(one, RuntimeError | OSError | ImportError) or type(one).__name__ == "ZstdError":
+        if isinstance(one, RuntimeError | OSError | ImportError) or type(one).__name__ in (
+            "ZstdError",
+            "ArrowException",
+        ):
             said = str(one)
             if any(message in said for message in _MESSAGES) or "Cannot allocate memory" in said:
-                return not (NO_THREAD in said and thread_limit())
+                return not (lacks_thread(one) and thread_limit())
         one = one.__cause__ or one.__context__
     return False
 

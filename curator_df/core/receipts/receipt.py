@@ -345,7 +345,8 @@ class Receipt:
         steps = [StepReceipt(**step) for step in values["steps"]]
         exchanges = [ExchangeReceipt(**exchange) for exchange in values["exchanges"]]
         timeline = [tuple(pair) for pair in values.get("timeline", [])]
-        events = [RunEvent(**event) for event in values.get("events", [])]
+        # Receipts of early versions have pairs of seconds and text.
+        events = [RunEvent(*e) if isinstance(e, list) else RunEvent(**e) for e in values.get("events", [])]
         leaks = [LeakReceipt(**leak) for leak in values.get("leaks", [])]
         earlier = [read_earlier(run) for run in values.get("earlier", [])]
         made = {"steps": steps, "exchanges": exchanges, "leaks": leaks, "earlier": earlier, "events": events}

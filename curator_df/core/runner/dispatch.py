@@ -384,7 +384,7 @@ class Dispatcher:
         return narrowed(retry, unit, f"out of memory: {error}", error)
 
     def _count(self, cause: Cause, attempt: Attempt) -> None:
-        self.retries[cause] += 1
+        self.retries[cause.value] += 1
         blocks = f"blocks of {show_size(attempt.block_bytes)}"
         self.session.tell(Note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}", cause))
 

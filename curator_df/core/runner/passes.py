@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.files.owner import OWNERS_FOLDER
 from curator_df.core.files.row_order import SORT_BYTES_PER_ROW
 from curator_df.core.files.row_sort import merge_row_bytes
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
@@ -240,6 +241,7 @@ class PassRunner:
             if journal.is_started:
                 self._require_same_ranges(journal.resume(identity), home)
             else:
+                home.delete_all(_leftovers(home))
                 journal.start(identity, self.ranges)
             yield Stage(self, journal)
 
@@ -254,6 +256,12 @@ class PassRunner:
                 f"{home.url} contains a stage of the same input that was split into {len(ranges):,} other parts (by another "
                 "version of curator_df). Delete the folder, and run again"
             )
+
+
+def _leftovers(home: Folder) -> list[str]:
+    """Return the files of a folder without a plan: of a stage whose deletion, or whose copying, was killed."""
+    guards = (f"{JOURNAL_FOLDER}/lock", f"{OWNERS_FOLDER}/")
+    return [name for name in home.names() if not name.startswith(guards)]
 
 
 def mended(

@@ -39,13 +39,13 @@ from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.current_step import enter_step, leave_task
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import (
-    NO_THREAD,
     OnOom,
     RowAside,
     Span,
     UnitLog,
     cut_block,
     is_out_of_memory,
+    lacks_thread,
     long_row,
     without_rows,
 )
@@ -266,7 +266,7 @@ def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", 
 
 def _with_limit(exc: BaseException) -> BaseException:
     """Return the error that names the limit, if a limit of threads was reached."""
-    if isinstance(exc, CuratorError) or NO_THREAD not in str(exc) or not (limit := thread_limit()):
+    if isinstance(exc, CuratorError) or not lacks_thread(exc) or not (limit := thread_limit()):
         return exc
     return CuratorError(f"A step could not start a thread. The cause is not memory: {limit}")
 

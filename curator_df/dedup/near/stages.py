@@ -200,9 +200,11 @@ class NearStages:
         self.home.delete_tree("keys")
         edges, known, verified = files_below(contents, "edges"), pairs.files["edges"], StageRecord()
         if self.pending.verify is not None:
-            verified = self._verify(known)
+            verified = self._verify(exchange, known)
             edges, known = (*edges, *verified.files["edges"]), ()
-        job = NearJob(self.home, self.groups, self.pending, edges, known=known, ranks=files_below(taken, "ranks"))
+        job = NearJob(
+            self.home, self.groups, self.pending, edges, exchange, known=known, ranks=files_below(taken, "ranks")
+        )
         grouped = group_rows(self.stage, job)
         own, kept = taken[: len(self.runner.ranges)], taken[len(self.runner.ranges) :]
         rows = sum(record.rows_written for record in own)
@@ -289,11 +291,11 @@ class NearStages:
         self.home.delete_all([file.name for file in used])
         return done
 
-    def _verify(self, pairs: tuple[FileRecord, ...]) -> StageRecord:
+    def _verify(self, exchange: Exchange, pairs: tuple[FileRecord, ...]) -> StageRecord:
         """Fetch the texts of all rows that have an edge, and compare them; return the edges that are similar enough."""
 
         def compare(texts: list[TaskRecord]) -> list[TaskRecord]:
-            job = NearJob(self.home, self.groups, self.pending, files_below(texts, "locations"))
+            job = NearJob(self.home, self.groups, self.pending, files_below(texts, "locations"), exchange)
             return self.stage.tasks("compare", "compare", run_verify, job, len(self.groups))
 
         def make() -> StageRecord:

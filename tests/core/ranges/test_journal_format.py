@@ -23,11 +23,9 @@ from tests.core.runner.fake_client import inline_cluster
 
 STORED = Path(__file__).resolve().parents[2] / "data/journals.json"
 BY_NAME = {
-    "summary",
     "dropped",
     "counters",
     "peaks",
-    "figures",
     "details",
     "parameters",
     "output",
@@ -41,6 +39,7 @@ KINDS = {
     "plain": lambda docs: docs.curate.keep_where("id % 3 != 0"),
     "exact": lambda docs: docs.curate.drop_exact_duplicates(),
     "near": lambda docs: docs.curate.drop_near_duplicates(scheme=SCHEME, jaccard_threshold=0.9, bands_per_iteration=2),
+    "parts": lambda docs: docs.curate.remove_repeated_parts("paragraphs"),
     "numbers": lambda docs: docs.curate.add_ids(into="number", dense=True),
 }
 

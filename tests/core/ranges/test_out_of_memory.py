@@ -48,6 +48,7 @@ def caused_by(cause):
             True,
         ),
         (RuntimeError("can't start new thread"), True),
+        (pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"), True),
         (RuntimeError("std::bad_alloc: out_of_memory: CUDA error"), True),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
         (ImportError("libfoo.so: failed to map segment: Cannot allocate memory"), True),
