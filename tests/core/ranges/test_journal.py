@@ -9,6 +9,7 @@ import pytest
 
 from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.ranges.journal import (
+    FORMAT,
     Identity,
     Journal,
     all_done,
@@ -223,7 +224,7 @@ def test_another_run_is_refused_with_what_differs(out, sink, other, said):
 def test_a_journal_of_another_format_is_refused():
     plan = {**json.loads(json.dumps(dataclasses.asdict(IDENTITY))), "format": 1}
     assert difference(plan, IDENTITY) == "its journal has format 1, but this version writes 3"
-    assert difference({**plan, "format": 3}, IDENTITY) == ""
+    assert difference({**plan, "format": FORMAT}, IDENTITY) == ""
 
 
 def test_files_of_ranges_without_a_note_are_deleted_before_a_run_goes_on(out, sink):

@@ -11,7 +11,7 @@ import curator_df as cdf
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, identity_of
 from curator_df.core.planning.lowering import lower
-from curator_df.core.ranges.journal import difference
+from curator_df.core.ranges.journal import FORMAT, difference
 from curator_df.core.ranges.parameter_digests import printed
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
@@ -34,7 +34,7 @@ def is_odd(block):
 
 
 def changed(was, now, sink=SINK):
-    plan = {"format": 3, **dataclasses.asdict(identity_of(Branch(lower(was), SINK)))}
+    plan = {"format": FORMAT, **dataclasses.asdict(identity_of(Branch(lower(was), SINK)))}
     return difference(json.loads(json.dumps(plan)), identity_of(Branch(lower(now), sink)))
 
 
@@ -59,7 +59,7 @@ def test_the_same_of_the_output(docs):
 
 def test_a_journal_of_before_there_were_parameters_is_compared_by_fingerprints(docs):
     identity = identity_of(Branch(lower(docs.pipe(cdf.sample_rows, 0.5)), SINK))
-    plan = {"format": 3, **dataclasses.asdict(identity)}
+    plan = {"format": FORMAT, **dataclasses.asdict(identity)}
     del plan["parameters"], plan["output"]
     assert difference(plan, identity) == ""
     other = identity_of(Branch(lower(docs.pipe(cdf.sample_rows, 0.4)), SINK))
