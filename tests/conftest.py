@@ -92,6 +92,29 @@ settings.register_profile("curator_df", deadline=None, suppress_health_check=[He
 settings.load_profile("curator_df")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options by which a second run, in an environment with more packages, leaves out what passed in the first."""
+    group = parser.getgroup("curator_df")
+    group.addoption(
+        "--note-passed", type=Path, metavar="FILE", help="write the names of the tests that pass, a line each"
+    )
+    group.addoption("--except-passed", type=Path, metavar="FILE", help="do not run the tests that such a file names")
+
+
+class Passed:
+    """Plugin that writes the names of the tests that pass to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_text("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that passed."""
+        if report.when == "call" and report.passed:
+            with self._path.open("a") as file:
+                file.write(f"{report.nodeid}\n")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """See, once for all processes of pytest, that processes which tests start find this checkout, and compiled kernels."""
     if hasattr(config, "workerinput"):
@@ -100,12 +123,18 @@ def pytest_configure(config: pytest.Config) -> None:
     found = subprocess.check_output([sys.executable, "-P", "-c", ask], text=True, cwd="/").strip()
     if Path(found) != CHECKOUT / "curator_df/__init__.py":
         pytest.exit(f"processes that tests start would import {found}: pip install -e '.[test]' in {CHECKOUT}", 4)
+    if config.option.note_passed is not None:
+        config.pluginmanager.register(Passed(config.option.note_passed))
     # In other processes: the compiler would stay in the memory of this one, the client of the tests' clusters.
     compile_kernels(QUICK_KERNELS if config.option.markexpr.startswith("quick") else COMPILE_SECONDS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the files that take longest first: the other processes would wait for the last of them."""
+    if config.option.except_passed is not None:
+        passed = set(config.option.except_passed.read_text().splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
     first = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: first.get(item.path.relative_to(CHECKOUT).as_posix(), len(first)))
     if PORTABLE:
