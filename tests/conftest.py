@@ -51,6 +51,9 @@ collect_ignore = [
 """A script for another Python, which imports what is not installed here."""
 
 LONGEST_FIRST = (
+    "tests/contracts/test_memory.py",
+    "tests/models/test_semantic_duplicates.py",
+    "tests/models/test_semantic_recall.py",
     "tests/faults/test_runs.py",
     "tests/faults/test_stages.py",
     "tests/faults/test_memory.py",
@@ -60,36 +63,76 @@ LONGEST_FIRST = (
     "tests/faults/test_interrupts.py",
     "tests/faults/test_disks.py",
     "tests/gpu/test_device_kernels.py",
+    "tests/cluster/test_surroundings.py",
+    "tests/test_notebooks.py",
+    "tests/cluster/test_local.py",
     "tests/contracts/test_budget.py",
     "tests/core/runner/test_interactive.py",
-    "tests/contracts/test_memory.py",
-    "tests/test_notebooks.py",
+    "tests/gpu/test_device_runs.py",
+    "tests/test_typed_notebook.py",
     "tests/test_cli.py",
-    "tests/cluster/test_local.py",
+    "tests/models/test_completion_failures.py",
+    "tests/models/test_real_limit.py",
+    "tests/models/test_embedding.py",
+    "tests/io/test_object_store.py",
+    "tests/faults/test_wall.py",
+    "tests/models/test_completion.py",
+    "tests/models/test_presidio.py",
     "tests/monitor/test_metrics_server.py",
     "tests/monitor/test_prometheus.py",
     "tests/core/memory/test_leaks.py",
     "tests/core/planning/test_concurrency.py",
     "tests/monitor/test_recommend.py",
     "tests/gpu/test_gpu_suite.py",
-    "tests/gpu/test_device_runs.py",
     "tests/cluster/test_connect.py",
+    "tests/cluster/test_compiling.py",
     "tests/gpu/test_real_runs.py",
     "tests/io/test_reader_memory.py",
     "tests/core/runner/test_passes.py",
+    "tests/core/ranges/test_set_up.py",
+    "tests/core/ranges/test_set_up_again.py",
     "tests/monitor/test_memory_profile.py",
+    "tests/gpu/test_device_grams.py",
+    "tests/gpu/test_device_blocks.py",
+    "tests/kernels/test_compile_cache.py",
+    "tests/core/files/test_owner.py",
+    "tests/io/test_warc_fuzz.py",
     "tests/ops/test_near_duplicates.py",
     "tests/ops/test_groups.py",
     "tests/core/runner/test_client_weight.py",
     "tests/core/tasks/test_job_parcel.py",
     "tests/io/test_pages.py",
     "tests/exchange/test_exchange.py",
+    "tests/contracts/test_on_workers.py",
 )
 """The files that take longest; they run in this order, before all others."""
 
 # What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.
 settings.register_profile("curator_df", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("curator_df")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options by which a second run, in an environment with more packages, leaves out what passed in the first."""
+    group = parser.getgroup("curator_df")
+    group.addoption(
+        "--note-passed", type=Path, metavar="FILE", help="write the names of the tests that pass, a line each"
+    )
+    group.addoption("--except-passed", type=Path, metavar="FILE", help="do not run the tests that such a file names")
+
+
+class Passed:
+    """Plugin that writes the names of the tests that pass to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_text("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that passed."""
+        if report.when == "call" and report.passed:
+            with self._path.open("a") as file:
+                file.write(f"{report.nodeid}\n")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,12 +143,18 @@ def pytest_configure(config: pytest.Config) -> None:
     found = subprocess.check_output([sys.executable, "-P", "-c", ask], text=True, cwd="/").strip()
     if Path(found) != CHECKOUT / "curator_df/__init__.py":
         pytest.exit(f"processes that tests start would import {found}: pip install -e '.[test]' in {CHECKOUT}", 4)
+    if config.option.note_passed is not None:
+        config.pluginmanager.register(Passed(config.option.note_passed))
     # In other processes: the compiler would stay in the memory of this one, the client of the tests' clusters.
     compile_kernels(QUICK_KERNELS if config.option.markexpr.startswith("quick") else COMPILE_SECONDS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the files that take longest first: the other processes would wait for the last of them."""
+    if config.option.except_passed is not None:
+        passed = set(config.option.except_passed.read_text().splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
     first = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: first.get(item.path.relative_to(CHECKOUT).as_posix(), len(first)))
     if PORTABLE:

@@ -111,13 +111,19 @@ def end_for_counted_memory(nanny: Any) -> None:
 
 def prepare_process() -> None:
     """Import the packages that tasks need and choose the allocators, before anything is measured."""
-    import pyarrow as pa
-    from numba.core.registry import cpu_target
+    collects = gc.isenabled()
+    gc.disable()  # collections during these imports took 0.2 of 0.9 s, and freed 0.8 MB
+    try:
+        import pyarrow as pa
+        from numba.core.registry import cpu_target
 
-    from curator_df.core.host_blocks import pickle_without_copies
+        from curator_df.core.host_blocks import pickle_without_copies
 
-    for module in OF_TASKS:
-        importlib.import_module(module)
+        for module in OF_TASKS:
+            importlib.import_module(module)
+    finally:
+        if collects:
+            gc.enable()
 
     # mimalloc kept 1.2 GB after one 200 MB document was written; the system's allocator gives pages back (0.2 GB).
     pa.set_memory_pool(pa.system_memory_pool())

@@ -386,6 +386,14 @@ from curator_df.cluster import surroundings, worker_processes
 async def never(self, *args, **options):
     await asyncio.sleep(1000)
 
+def ends_soon(cls, name):  # what waits for never() waits a second, and not for what is left of the time of the start
+    kept = getattr(cls, name)
+    def method(self, *args, **options):
+        if never in (getattr(called, "__func__", None) for called in (*args, getattr(self, "_start", None))):
+            self._deadline._until = time.monotonic()
+        return kept(self, *args, **options)
+    setattr(cls, name, method)
+
 def attempt(name):
     started = time.monotonic()
     try:
@@ -396,6 +404,9 @@ def attempt(name):
 if __name__ == "__main__":
     worker_processes.limits_in_force = surroundings.limits_in_force = lambda: "ulimit -v allows nothing"
     worker_processes.LIMITED_START_SECONDS = 6
+    for cls, name in ((worker_processes.BoundedCluster, "sync"), (worker_processes.BoundedClient, "sync"),
+                      (worker_processes.BoundedClient, "start")):
+        ends_soon(cls, name)
     for kind, method in ((LocalCluster, "_start"), (Client, "_start"), (Client, "_run")):
         kept = getattr(kind, method)
         setattr(kind, method, never)

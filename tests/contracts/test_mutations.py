@@ -153,6 +153,84 @@ MUTATIONS = (
         ":",
         f"{PLAN}::test_a_pass_that_two_outputs_share_is_planned_once",
     ),
+    Mutation(
+        "core/runner/dispatch.py",
+        "priority=-attempt.piece.number",
+        "priority=attempt.piece.number",
+        f"{DISPATCH}::test_each_range_is_done_once_and_the_first_ones_go_first",
+    ),
+    Mutation(
+        "core/runner/dispatch.py",
+        "layout.workers * (layout.threads + beside + 1):",
+        "layout.workers * (layout.threads + beside):",
+        f"{DISPATCH}::test_each_worker_has_one_task_more_than_threads",
+    ),
+    Mutation(
+        "core/runner/dispatch.py",
+        "rows_aside >= MOST_LOST_ROWS",
+        "rows_aside > MOST_LOST_ROWS",
+        f"{DISPATCH}::test_rows_are_set_aside_for_it_where_that_was_asked_for_and_only_a_few",
+    ),
+    Mutation(
+        "core/runner/retry_units.py",
+        "    if unit.rows == 1:",
+        "    if unit.rows <= 2:",
+        f"{DISPATCH}::test_rows_that_the_writer_cannot_hold_are_taken_in_smaller_units_down_to_one_which_is_set_aside",
+    ),
+    Mutation(
+        "core/ranges/journal.py",
+        "not (n < len(done) and done[n])",
+        "not n < len(done)",
+        f"{JOURNAL}::test_files_of_ranges_without_a_note_are_deleted_before_a_run_goes_on",
+    ),
+    Mutation(
+        "core/ranges/journal.py",
+        "for done in whole_ranges(journal)}) < len(ranges):",
+        "for done in journal.done()}) < len(ranges):",
+        f"{JOURNAL}::test_a_complete_run_has_a_receipt_as_long_as_its_files_are_whole",
+    ),
+    Mutation(
+        "core/ranges/journal.py",
+        "if name not in known and one.owns(name) is not None",
+        "if name not in known and one.owns(name) is None",
+        f"{JOURNAL}::test_files_that_no_finished_range_has_are_deleted_at_the_end",
+    ),
+    Mutation(
+        "exchange/exchange.py",
+        "swap_if_last(addresses[part], self._keep)",
+        "addresses[part]",
+        f"{EXCHANGE}::test_each_policy_on_two_ranges",
+    ),
+    Mutation(
+        "exchange/exchange.py",
+        "np.where(bits & _SIGN, ~bits, bits | _SIGN)",
+        "bits ^ _SIGN",
+        f"{EXCHANGE}::test_ranks_of_integers_and_floats",
+    ),
+    Mutation(
+        "exchange/drops.py",
+        "self.missed += stop - int(found.sum())",
+        "self.missed += 0",
+        f"{EXCHANGE}::test_drops_whose_rows_do_not_come_are_counted",
+    ),
+    Mutation(
+        "exchange/exchange_plan.py",
+        "max(-(-total_rows // fitting), 1)",
+        "max(total_rows // fitting, 1)",
+        "exchange/test_exchange_plan.py::test_reducers_follow_from_rows_and_memory",
+    ),
+    Mutation(
+        "core/planning/plan.py",
+        "min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit",
+        "fitting if explicit is None else explicit",
+        f"{PLAN}::test_blocks_are_as_large_as_fits_and_not_larger_than_is_of_use",
+    ),
+    Mutation(
+        "core/planning/task_factor.py",
+        "kept += 1.0 + (1.0 if",
+        "kept = 1.0 + (1.0 if",
+        "core/planning/test_branches.py::test_all_writers_wait_at_once_and_the_shared_block_stays",
+    ),
 )
 
 

@@ -175,10 +175,10 @@ def test_ranks_of_integers_and_floats():
     whole = np.array([0, -(1 << 63), (1 << 63) - 1, 5])
     assert np.argsort(ranks(whole, "smallest")).tolist() == [1, 0, 3, 2]
     assert np.argsort(ranks(whole, "largest", np.array([False, False, True, False]))).tolist() == [3, 0, 1, 2]
-    floats = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-300])
+    floats = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-300, -1.0, -2.0])
     ordered = ranks(floats, "largest")
     assert ordered[0] == ordered[1]
-    assert np.argsort(ordered, kind="stable").tolist() == [2, 5, 0, 1, 3, 4]
+    assert np.argsort(ordered, kind="stable").tolist() == [2, 5, 0, 1, 6, 7, 3, 4]
 
 
 def test_a_policy_by_value_needs_values(tmp_path):

@@ -4,6 +4,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from curator_df.core.files.row_sort import merge_row_bytes
 from curator_df.core.files.storage import Folder
 from curator_df.errors import BudgetError, DiskFullError
 from curator_df.exchange.exchange import Exchange, KeyWriter
@@ -16,6 +17,8 @@ def test_reducers_follow_from_rows_and_memory():
     assert choose_reducers(10**6, 24, 10**9) == 1
     assert choose_reducers(10**7, 24, 10**8) < choose_reducers(10**8, 24, 10**8) < choose_reducers(10**8, 24, 10**7)
     assert choose_reducers(10**12, 24, 10**8) == MOST_REDUCERS
+    fitting = 10**8 // 2 // merge_row_bytes(3)
+    assert [choose_reducers(3 * fitting + more, 24, 10**8) for more in (0, 1)] == [3, 4]
 
 
 def test_passes_grow_with_files():

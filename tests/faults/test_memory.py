@@ -15,7 +15,7 @@ import pytest
 ROWS, ODD_ROW = 4000, 1234
 
 SCRIPT = """
-import json, os, signal, sys, time, warnings
+import json, os, signal, sys, warnings
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -47,9 +47,8 @@ def kills(block):
         os.kill(os.getpid(), signal.SIGKILL)
     return block.id % 5 != 0
 
-def hungry(block):  # 520 kB for each row of the block, long enough for the other task to want as much
-    held = np.ones(len(block) * 65_000)
-    time.sleep(0.1)
+def hungry(block):  # a whole split wants more than the memory of any cluster here, 64 kB of it next to nothing
+    held = np.ones(100_000_000 if len(block) > 220 else len(block) * 10_000)
     return block.id >= held[0] - 1
 
 if __name__ == "__main__":
@@ -162,11 +161,11 @@ def test_a_row_that_kills_its_worker_is_found_and_set_aside(run, corpus, tmp_pat
 
 
 def test_the_smaller_block_is_remembered_for_later_ranges(run, corpus, tmp_path):
-    # Blocks of 100 kB are 290 rows, for which the step wants 150 MB: two of them at a time are more than there is.
+    # Blocks of 100 kB are 250 rows or more, for which the step wants 800 MB: more than memory= is. Blocks of 64 kB are fewer.
     receipt = run("hungry", BLOCK="400kB")
     assert ids(tmp_path / "out") == list(range(ROWS))
     assert "after input splits ran out of memory" in receipt["settings"]["blocks"]
-    # By itself each range would be halved twice, and often more.
+    # By itself each range would be halved three times.
     assert receipt["retries"]["memory"] < 2 * receipt["ranges"]
     assert receipt["rows_out_of_memory"] == 0
 

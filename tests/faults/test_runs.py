@@ -151,7 +151,7 @@ def test_two_runs_cannot_write_to_one_folder(start, script, corpus, tmp_path):
 
 
 def test_allocations_that_fail_halve_the_block_and_change_no_row(start, script, corpus, tmp_path):
-    # A block of 1.5 MB is a whole split of 250 rows, for which the step wants 130 MB: two at a time are more than there is.
+    # A block of 1.5 MB is a whole split of 250 rows, for which the step wants 800 MB, more than memory= is.
     receipt = finish(start(script, corpus, tmp_path / "out", step="hungry", BLOCK="1500kB"))
     assert receipt["retries"]["memory"] > 0
     assert receipt["measured_bytes"] < 600_000_000

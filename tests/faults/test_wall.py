@@ -74,7 +74,7 @@ def leaves_an_orphan(block):
 
 def shares_memory(block):
     from multiprocessing import shared_memory
-    memory = shared_memory.SharedMemory(create=True, size=600_000_000)
+    memory = shared_memory.SharedMemory(create=True, size=1_000_000_000)  # all of memory=
     try:
         for i in range(0, memory.size, 4096):
             memory.buf[i] = 1
@@ -88,9 +88,9 @@ def maps_memory(block):  # without Python, so that nothing is refused
     import ctypes
     call = ctypes.CDLL(None).mmap
     call.restype = ctypes.c_void_p
-    address = call(None, ctypes.c_size_t(600_000_000), 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0)
+    address = call(None, ctypes.c_size_t(1_000_000_000), 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0)
     step = 10_000_000
-    for start in range(0, 600_000_000, step):
+    for start in range(0, 1_000_000_000, step):
         ctypes.memset(address + start, 1, step)
         time.sleep(0.002)
     time.sleep(5)
@@ -199,7 +199,7 @@ def test_a_step_is_named_whose_processes_find_no_room_or_all_rows_are_there(ends
 
 @pytest.mark.slow
 def test_shared_memory_that_does_not_fit_is_refused(ends):
-    said = "StepMemoryError: step 'map_partitions(shares_memory)' shares memory and took 600 MB; "
+    said = "StepMemoryError: step 'map_partitions(shares_memory)' shares memory and took 1.00 GB; "
     assert ends["shares_memory"]["error"].startswith(said)
 
 

@@ -63,13 +63,19 @@ def test_of_eight_processes_that_start_together_one_compiles_and_a_later_one_loa
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-100], lambda data: b"", lambda data: data[:99] + b"x" + data[100:]]
 )
-def test_a_damaged_file_is_compiled_again(damage):
+def test_a_damaged_file_is_no_kernel(damage):
     data = bytes(range(256)) * 4
     path = path_of(KERNEL)
     assert write_kernel(path, data)
     assert read_kernel(path) == data
     path.write_bytes(damage(path.read_bytes()))
     assert read_kernel(path) is None
+
+
+def test_a_damaged_file_is_compiled_again():
+    path = path_of(KERNEL)
+    assert write_kernel(path, bytes(range(256)) * 4)
+    path.write_bytes(path.read_bytes()[:-100])
     assert used() == "[5, 5, 5] False\n".replace(
         "[5", f"LOG the compiled kernel {path} is damaged: it is compiled again\n[5"
     )

@@ -31,7 +31,7 @@ from curator_df.models.text_model import text_model
 folder, dtype, room, tokens = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 chosen = random.Random(1)
 words = "the river water is long and short in a country of all".split()
-texts = [" ".join(chosen.choices(words, k=chosen.choice([3, 10, 30, 60]))) for _ in range(1_000)]
+texts = [" ".join(chosen.choices(words, k=chosen.choice([3, 10, 30, 60]))) for _ in range(400)]
 texts = pa.chunked_array([pa.array(texts, pa.large_string())])
 
 

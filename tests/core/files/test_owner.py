@@ -201,24 +201,31 @@ def test_what_an_interrupt_left_in_this_process_keeps_nothing(folder):
 
 def test_of_many_that_come_together_at_most_one_has_the_folder(tmp_path):
     script = """
-import sys, time
+import sys
 from curator_df.core.files import owner
 from curator_df.core.files.storage import Folder
 from curator_df.errors import OutputExistsError
-time.sleep(max(0, float(sys.argv[2]) - time.time()))
+print("is there", flush=True)
+sys.stdin.readline()
 try:
     held = owner.Owner(Folder(sys.argv[1])).claim()
-    time.sleep(8)
+    print("has it", flush=True)
+    sys.stdin.readline()
     held.check()
     held.release()
-    print("has it")
 except OutputExistsError:
-    print("refused")
+    print("refused", flush=True)
 """
-    at = str(time.time() + 5)
-    command = [sys.executable, "-c", script, str(tmp_path / "out"), at]
-    together = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    said = [process.communicate(timeout=120)[0].strip() for process in together]
+    command = [sys.executable, "-c", script, str(tmp_path / "out")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    together = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    assert [process.stdout.readline() for process in together] == ["is there\n"] * 4
+    for process in together:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.stdout.readline().strip() for process in together]
+    for process in together:  # who has it has kept it until all others were refused
+        process.communicate("let go\n", timeout=120)
     assert sorted(said) == ["has it", "refused", "refused", "refused"]
     assert not list(Path(tmp_path / "out" / OWNERS_FOLDER).iterdir())
 

@@ -25,7 +25,7 @@ def test_workers_that_are_started_again_in_a_run_do_not_set_the_machine_up_again
         monkeypatch.setattr(run, name, value)
     docs = cdf.read_jsonl(tmp_path / "in.jsonl", blocksize="1kB")
     notes, left = tmp_path / "notes", set(Path(tempfile.gettempdir()).glob("curator-df-*.once"))
-    with cdf.start_cluster(memory="4GB", cpus=2, recycle_after=3):
+    with cdf.start_cluster(memory="4GB", cpus=2, recycle_after=6):
         receipt = cdf.write_parquet(docs.pipe(cdf.keep_where, Slowly(notes)), tmp_path / "out")
     assert receipt.rows_written == ROWS - 100
     assert len(processes(notes, "setup")) > 2

@@ -112,7 +112,7 @@ def test_rows_that_the_writer_cannot_hold_are_taken_in_smaller_units_down_to_one
         if attempt.piece.number or attempt.aside:
             return done(attempt)
         first = 0 if attempt.spans else 7
-        return out_of_memory(attempt, unit=Unit(first, 9, 1 if attempt.spans else 3, "write"))
+        return out_of_memory(attempt, unit=Unit(first, 9, 1 if attempt.spans else 2, "write"))
 
     ran = dispatch(script).run()
     last = ran.tries(0)[-1]
