@@ -167,8 +167,8 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        "rows_aside >= MOST_LOST_ROWS",
-        "rows_aside > MOST_LOST_ROWS",
+        "_aside(attempt, Cause.MEMORY) >= MOST_LOST_ROWS",
+        "_aside(attempt, Cause.MEMORY) > MOST_LOST_ROWS",
         f"{DISPATCH}::test_rows_are_set_aside_for_it_where_that_was_asked_for_and_only_a_few",
     ),
     Mutation(

@@ -223,7 +223,7 @@ def test_another_run_is_refused_with_what_differs(out, sink, other, said):
 
 def test_a_journal_of_another_format_is_refused():
     plan = {**json.loads(json.dumps(dataclasses.asdict(IDENTITY))), "format": 1}
-    assert difference(plan, IDENTITY) == "its journal has format 1, but this version writes 3"
+    assert difference(plan, IDENTITY) == "its journal has format 1, but this version writes 4"
     assert difference({**plan, "format": FORMAT}, IDENTITY) == ""
 
 
