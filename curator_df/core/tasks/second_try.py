@@ -59,6 +59,8 @@ FETCHES_WHEN_IDLE = 3
 """Number of attempts, while no task runs on the worker, after which the tasks that need the result fail."""
 ERROR_FIELDS = ("exception", "traceback", "exception_text", "traceback_text")
 """Fields of Dask's messages that describe an error."""
+REMEDY = "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with a larger memory="
+"""What to do about an operation that lacks memory, for messages."""
 SECONDS_TO_SPILL = 120.0
 """Maximum wait in seconds for the worker to write its results to disk."""
 
@@ -231,7 +233,11 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         if lacks_memory:
             names = ", ".join(sorted({str(key_split(key)) for key in keys}))
             said = error_message(
-                self._error(names, MemoryError(f"no memory for {show_size(event.total_nbytes)} of results"))
+                BudgetError(
+                    f"A worker could not fetch the results of the Dask operation {names!r} ({show_size(event.total_nbytes)}). It "
+                    f"may use {show_size(self._work_bytes)}, and had no memory for them, even after it had released everything "
+                    f"else. {REMEDY}. Cause: {event.exception_text[:200]}"
+                )
             )
             message = {name: said[name] for name in ERROR_FIELDS}
         tasks = self._worker.state.tasks
@@ -281,8 +287,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         said = str(cause).strip().split("\n", maxsplit=1)[0]
         return BudgetError(
             f"The Dask operation {operation!r} ran out of memory twice, the second time exclusively on its worker, which may use "
-            f"{show_size(self._work_bytes)}. Use smaller partitions (blocksize= of the reader), fewer columns or rows, or "
-            f"start the cluster with a larger memory=. Cause: {type(cause).__name__}{': ' * bool(said)}{said[:200]}"
+            f"{show_size(self._work_bytes)}. {REMEDY}. Cause: {type(cause).__name__}{': ' * bool(said)}{said[:200]}"
         )
 
 
