@@ -18,7 +18,7 @@ from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, OperatorError
 
 NO_CHILDREN = "daemonic processes are not allowed to have children"
-"""What multiprocessing says to a pool in a worker."""
+"""Text of the error that multiprocessing raises when a pool is started in a worker."""
 
 
 def may_be_users(step: Step) -> bool:
