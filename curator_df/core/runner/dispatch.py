@@ -325,7 +325,7 @@ class Dispatcher:
         )
 
     def _may_be_full(self, attempt: Attempt, manifest: Manifest) -> bool:
-        """Return whether a range may have failed because of what a step left behind, which no earlier task has shown."""
+        """Return whether a range may have failed because a step left memory behind, which no earlier task has shown."""
         is_known = attempt.piece.number in self._suspected or any(leak.step for leak in self.leaks)
         if is_known or not self._empties or not manifest.idle_bytes:
             return False
