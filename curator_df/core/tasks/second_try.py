@@ -60,7 +60,7 @@ FETCHES_WHEN_IDLE = 3
 ERROR_FIELDS = ("exception", "traceback", "exception_text", "traceback_text")
 """Fields of Dask's messages that describe an error."""
 REMEDY = "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with a larger memory="
-"""What to do about an operation that lacks memory, for messages."""
+"""Advice for an operation that lacks memory, for messages."""
 SECONDS_TO_SPILL = 120.0
 """Maximum wait in seconds for the worker to write its results to disk."""
 
