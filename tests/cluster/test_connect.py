@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from types import SimpleNamespace
 
 import dask
@@ -20,7 +21,7 @@ from curator_df.cluster.connect import verify_workers
 from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.results import reaches_workers
-from curator_df.core.runner.session import current_session
+from curator_df.core.runner.session import Patience, current_session
 
 MB = 1_000_000
 
@@ -212,3 +213,25 @@ def test_results_come_directly_from_workers_that_can_be_reached(monkeypatch):
         with monkeypatch.context() as silent:
             silent.setattr(client, "rpc", lambda address: SimpleNamespace(identity=nobody_answers))
             assert not reaches_workers(client)
+
+
+def test_a_computation_ends_if_no_worker_comes_back(monkeypatch):
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    table = pd.DataFrame({"n": range(10)})
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
+        Client(running) as client,
+        cdf.connect(client),
+    ):
+        session = current_session()
+        monkeypatch.setattr(session, "patience", Patience(watch_seconds=0.1))
+        monkeypatch.setattr(session, "workless_seconds", 0.5)
+        running.scale(0)
+        while client.nthreads():
+            time.sleep(0.05)
+        for waits in (dd.from_pandas(table, 2), dask.delayed(sum)([1, 2])):
+            with pytest.raises(errors.WorkerLostError, match="no worker came back within 0 s"):
+                waits.compute()
+        monkeypatch.setattr(session, "workless_seconds", 60.0)
+        running.scale(1)
+        assert dd.from_pandas(table, 2)["n"].sum().compute() == 45

@@ -27,7 +27,7 @@ from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
 from dask.dataframe.dask_expr.io import FromMap
 from dask.sizeof import sizeof
 from dask.utils import key_split
-from distributed import KilledWorker, as_completed
+from distributed import Future, KilledWorker, as_completed
 from distributed.utils import thread_state
 
 from curator_df.core.backend import is_on_device
@@ -40,7 +40,7 @@ from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.sizes import show_size
 from curator_df.core.tasks.second_try import RANGE_KEY
 from curator_df.core.user_frames import KEY, with_user_frames
-from curator_df.errors import BudgetError, CuratorError
+from curator_df.errors import BudgetError, CuratorError, WorkerLostError
 
 RESULT_FRACTION = 0.6
 """Fraction of the workers' memory that a result in the client may use, so that the tasks that compute it still have room."""
@@ -158,14 +158,12 @@ def parts_of(expression: Any) -> Iterator[Any]:
 
 @contextmanager
 def _workers_brought_back(session: Session) -> Iterator[None]:
-    """Replace workers while a computation waits and all workers are permanently gone, as a run does.
+    """Replace workers while a computation waits and all are permanently gone; end it if none comes back, as a run does.
 
-    A nanny does not restart a worker that dies before the nanny knows that it has started, and Dask would wait forever.
+    A nanny does not restart a worker that dies before the nanny knows that it has started, a cluster of Dask closes a nanny whose
+    worker was killed twice within 15 s, and Dask would wait forever.
     """
-    if session.revive is None:
-        yield
-        return
-    over = threading.Event()
+    over, given_up = threading.Event(), threading.Event()
 
     def watch() -> None:
         workless_seconds, patience = 0.0, session.patience
@@ -174,11 +172,23 @@ def _workers_brought_back(session: Session) -> Iterator[None]:
             if session.revive is not None and any(workless_seconds < due <= longer for due in patience.revive_seconds):
                 session.revive()
             workless_seconds = longer
+            if workless_seconds >= session.workless_seconds:
+                given_up.set()
+                waiting = [key for key, state in list(session.client.futures.items()) if state.status == "pending"]
+                session.client.cancel([Future(key, session.client) for key in waiting])
+                return
 
     watcher = threading.Thread(target=watch, name="curator_df-watch-workers", daemon=True)
     watcher.start()
     try:
         yield
+    except BaseException as exc:
+        if given_up.is_set() and not isinstance(exc, KeyboardInterrupt):
+            raise WorkerLostError(
+                f"no worker came back within {session.workless_seconds:.0f} s after the last one died. Check the last output of "
+                "the workers and whether the system killed them, start workers or a cluster again, and repeat the computation"
+            ) from None
+        raise
     finally:
         over.set()
         watcher.join(timeout=session.patience.watch_seconds)
