@@ -136,7 +136,7 @@ def test_a_saved_notebook_has_no_widget_as_text(cells):
 
 def test_persist_shows_the_passes_that_it_runs(cells):
     assert any(
-        "a look at drop_exact_duplicates" in output.data["text/plain"] for output in outputs_of(cells, "last = ")
+        "full pass for drop_exact_duplicates" in output.data["text/plain"] for output in outputs_of(cells, "last = ")
     )
 
 

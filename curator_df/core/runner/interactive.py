@@ -328,7 +328,7 @@ class Looks:
             live_panel(session),
             released_after(session, actions, functools.partial(forget_run, run.run_id)),
             released_after(session, actions, functools.partial(forget_run, look.run_id)),
-            run_events(session, RunStarted(f"a look at {names}", plan.input_bytes, plan.projected_bytes)),
+            run_events(session, RunStarted(f"full pass for {names}", plan.input_bytes, plan.projected_bytes)),
             passes_bar() as tell,
         ):
             try:
