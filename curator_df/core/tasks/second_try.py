@@ -51,7 +51,7 @@ SECONDS_BETWEEN_RELEASES = 0.2
 """Minimum time in seconds between two such attempts, since tables that Dask keeps on the worker stay."""
 SECONDS_TO_BE_ALONE = 30.0
 """Maximum wait in seconds for the other tasks of the worker: one of them may itself depend on a waiting task."""
-SECONDS_BETWEEN_PAUSED = 0.5
+SECONDS_BETWEEN_PAUSED = 0.1
 """Interval in seconds at which a worker is checked for whether it is paused, and its memory is released."""
 SECONDS_BETWEEN_FETCHES = 0.5
 """Time in seconds after which a result for which there was no memory is fetched again."""
