@@ -476,7 +476,7 @@ def _run(
                 table = dd.read_json(path, lines=True, blocksize=None if how.gzip else 2**23)
                 table = table.astype({"n": "Int64", "f": "Float64"})
                 return measure(table, calls, expected, characters, 0)
-            with cdf.connect(client):
+            with cdf.connect(client, workdir=f"{os.path.dirname(path)}/work"):
                 return measure(cdf.read_jsonl(path), calls, expected, characters, 0)
     with cdf.start_cluster(memory=allowed_bytes):
         return measure(cdf.read_jsonl(path), calls, expected, characters, allowed_bytes)
