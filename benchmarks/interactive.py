@@ -61,7 +61,7 @@ def write_rows(source: str, target: str) -> None:
 
 def operations(folder: str) -> dict[str, Callable[[Any], Any]]:
     """Return operations by name: functions of a Dask or a pandas table whose results can be compared."""
-    return {**of_columns(), **of_text(), **of_numbers(), **of_all_rows(folder)}
+    return {**of_columns(), **of_text(), **of_numbers(), **of_all_rows(folder), **of_shapes(folder)}
 
 
 def of_columns() -> dict[str, Callable[[Any], Any]]:
@@ -191,6 +191,36 @@ def of_all_rows(folder: str) -> dict[str, Callable[[Any], Any]]:
     }
 
 
+def of_shapes(folder: str) -> dict[str, Callable[[Any], Any]]:
+    """Return operations that give a table another form, look at neighboring rows, or write files."""
+    return {
+        "melt": lambda d: len(done(d[["id", "n", "f"]].melt(id_vars="id"))),
+        "loc of rows": lambda d: done(d.loc[d["n"] < 5, "id"]).tolist(),
+        "tail": lambda d: d.tail(2)["n"].tolist(),
+        "itertuples": lambda d: sum(1 for _ in d[["id", "text"]].itertuples()),
+        "rolling": lambda d: float(done(in_order(d)["m"].rolling(3).sum().max())),
+        "shift": lambda d: float(done(d["f"].shift(1).sum())),
+        "map_overlap": lambda d: float(done(differences(d))),
+        "set_index of sorted rows": lambda d: len(done(in_order(d))),
+        "merge_asof": merged_as_of,
+        "to_bag": lambda d: d["id"].to_bag().count().compute() if is_dask(d) else len(d),
+        "random_split": lambda d: sum(map(len, d[["n"]].random_split([0.5, 0.5], 1))) if is_dask(d) else len(d),
+        "nunique_approx": lambda d: near(done(d["group"].nunique_approx() if is_dask(d) else d["group"].nunique())),
+        "shares of values": lambda d: round(float(done(d["group"].value_counts(normalize=True)).max()), 6),
+        "text of groups": lambda d: int(done(d.groupby("group")["text"].first()).str.len().min()) > 0,
+        "groupby transform": lambda d: int(
+            done(d[["group", "n"]].groupby("group")["n"].transform("max", **meta_of(d, ("n", "Int64"))).min())
+        ),
+        "categorize": lambda d: len(
+            (d[["group"]].categorize() if is_dask(d) else d.astype("category"))["group"].cat.categories
+        ),
+        "sum of rows": lambda d: round(float(done(d[["n", "f"]].sum(axis=1).sum())), 2),
+        "str.findall": lambda d: int(done(d["text"].str.findall("[A-Z]").str.len().sum())),
+        "to_csv": lambda d: written(d[["id", "text"]].to_csv, folder, "csv"),
+        "to_json": lambda d: written(d.to_json, folder, "json", orient="records", lines=True),
+    }
+
+
 def curated() -> dict[str, Callable[[Any], Any]]:
     """Return looks at tables with pending drops; with pandas the same rows are made another way."""
     return {
@@ -249,6 +279,34 @@ def to_parquet(table: Any, folder: str) -> int:
         table.to_parquet(f"{folder}.parquet", index=False)
     rows = pd.read_parquet(folder if is_dask(table) else f"{folder}.parquet", columns=["id"])
     return len(rows)
+
+
+def differences(table: Any) -> Any:
+    numbers = table["n"].astype("float64")
+    change = lambda part: part - part.shift(1)  # noqa: E731 - as somebody types it
+    return (numbers.map_overlap(change, 1, 0, meta=("n", "f8")) if is_dask(table) else change(numbers)).sum()
+
+
+def in_order(table: Any) -> Any:
+    numbers = table[["n"]].assign(m=table["n"].astype("float64"))
+    return numbers.set_index("n", **({"sorted": True} if is_dask(table) else {}))
+
+
+def merged_as_of(table: Any) -> int:
+    """Dask (2026.7.1) merges by nullable numbers with an error that says that they contain nulls."""
+    marks = pd.DataFrame({"n": [0, 100, 1000], "mark": [1, 2, 3]})
+    merge = dd.merge_asof if is_dask(table) else pd.merge_asof
+    numbers = table[["n"]].astype("int64")
+    return int(done(merge(numbers, dd.from_pandas(marks, 1) if is_dask(table) else marks, on="n")["mark"].sum()))
+
+
+def written(write: Callable[..., Any], folder: str, kind: str, **options: Any) -> int:
+    where = f"{folder}/{kind}"
+    os.makedirs(where, exist_ok=True)
+    is_table_of_dask = is_dask(write.__self__)  # type: ignore[attr-defined]
+    write(f"{where}/part-*.{kind}" if is_table_of_dask else f"{where}/all.{kind}", **options)
+    size = sum(os.path.getsize(f"{where}/{name}") for name in os.listdir(where))
+    return near(size)
 
 
 def persisted(table: Any) -> int:
@@ -418,7 +476,7 @@ def _run(
                 table = dd.read_json(path, lines=True, blocksize=None if how.gzip else 2**23)
                 table = table.astype({"n": "Int64", "f": "Float64"})
                 return measure(table, calls, expected, characters, 0)
-            with cdf.connect(client):
+            with cdf.connect(client, workdir=f"{os.path.dirname(path)}/work"):
                 return measure(cdf.read_jsonl(path), calls, expected, characters, 0)
     with cdf.start_cluster(memory=allowed_bytes):
         return measure(cdf.read_jsonl(path), calls, expected, characters, allowed_bytes)

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import mmap
+import multiprocessing
 import os
 import resource
 import subprocess
@@ -27,15 +29,33 @@ import curator_df as cdf
 from curator_df.core.sizes import read_size
 
 ROWS = 60_000
+FROM_MANY_FILES = ("leaks", "leaks_much", "leaks_arrays", "leaks_in_c")
 PAGE_BYTES = mmap.PAGESIZE
 
 
 def functions(size_bytes: int) -> list[Callable[[Any], Any]]:
     """Return the functions, each of which takes so many bytes in its way."""
-    code = f"x = bytearray({size_bytes})\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(0.5)"
+    return [*processes(size_bytes), *shared(size_bytes), *private(size_bytes), *leaking()]
+
+
+def processes(size_bytes: int) -> list[Callable[[Any], Any]]:
+    """Return functions that start processes."""
+    code, half = (
+        f"x = bytearray({each})\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(0.5)"
+        for each in (size_bytes, size_bytes // 2)
+    )
 
     def starts_a_program(block: Any) -> Any:
         subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL)
+        return block
+
+    def starts_through_a_shell(block: Any) -> Any:
+        subprocess.run(["sh", "-c", f"{sys.executable} -c '{code}'; true"], check=True, stderr=subprocess.DEVNULL)
+        return block
+
+    def starts_a_pool(block: Any) -> Any:
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            pool.map(exec, [half] * 2)
         return block
 
     def forks(block: Any) -> Any:
@@ -46,6 +66,12 @@ def functions(size_bytes: int) -> list[Callable[[Any], Any]]:
             os._exit(0)
         os.waitpid(pid, 0)
         return block
+
+    return [starts_a_program, starts_through_a_shell, starts_a_pool, forks]
+
+
+def shared(size_bytes: int) -> list[Callable[[Any], Any]]:
+    """Return functions that take memory which other processes can have, too."""
 
     def shares_memory(block: Any) -> Any:
         from multiprocessing import shared_memory
@@ -65,11 +91,32 @@ def functions(size_bytes: int) -> list[Callable[[Any], Any]]:
             time.sleep(0.5)
         return block
 
+    return [shares_memory, maps_memory]
+
+
+def private(size_bytes: int) -> list[Callable[[Any], Any]]:
+    """Return functions that take private memory in ways that the limit of a worker does not expect."""
+
     def lifts_its_limit(block: Any) -> Any:
         resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         held = [np.ones(1_250_000) for _ in range(3 * size_bytes // 10_000_000)]
         time.sleep(0.5)
         return block if held else None
+
+    def leaves_a_thread(block: Any) -> Any:
+        def goes_on() -> None:
+            held = [bytearray(b"1") * 1_000_000 for _ in range(size_bytes // 1_000_000)]
+            time.sleep(0.5)
+            del held
+
+        threading.Thread(target=goes_on, daemon=True).start()
+        return block
+
+    return [lifts_its_limit, leaves_a_thread]
+
+
+def leaking() -> list[Callable[[Any], Any]]:
+    """Return functions that leave memory behind at each block."""
 
     def leaks(block: Any) -> Any:
         _leave(2_000_000)
@@ -79,12 +126,23 @@ def functions(size_bytes: int) -> list[Callable[[Any], Any]]:
         _leave(8_000_000)
         return block
 
+    def leaks_arrays(block: Any) -> Any:
+        sys.__dict__.setdefault("_left_arrays", []).append(np.ones(1_000_000))
+        return block
+
+    def leaks_in_c(block: Any) -> Any:
+        libc = ctypes.CDLL(None)
+        libc.malloc.restype = ctypes.c_void_p
+        place = libc.malloc(ctypes.c_size_t(8_000_000))
+        if place:
+            ctypes.memset(place, 1, 8_000_000)
+        return block
+
     def leaks_in_one_range(block: Any) -> Any:
         _leave(40_000_000)
         return block
 
-    started = [starts_a_program, forks, shares_memory, maps_memory, lifts_its_limit]
-    return [*started, leaks, leaks_much, leaks_in_one_range]
+    return [leaks, leaks_much, leaks_arrays, leaks_in_c, leaks_in_one_range]
 
 
 def _leave(size_bytes: int) -> None:
@@ -145,7 +203,7 @@ def main() -> None:
             if arguments.only and function.__name__ not in arguments.only:
                 continue
             in_range = {"blocksize": "1MB"} if function.__name__ == "leaks_in_one_range" else {}
-            docs = cdf.read_jsonl(many if function.__name__ in ("leaks", "leaks_much") else path, **in_range)
+            docs = cdf.read_jsonl(many if function.__name__ in FROM_MANY_FILES else path, **in_range)
             docs = docs.map_partitions(function, meta=docs._meta)
             peak, began = Peak(), time.monotonic()
             peak.start()

@@ -101,7 +101,7 @@ def notebook_lines(exc: BaseException) -> list[str]:
     list of str
         At most `MOST_LINES` lines.
     """
-    cause, message, tracebacks = exc.__cause__, f"{type(exc).__name__}: {exc}", [exc.__traceback__]
+    cause, message, tracebacks = exc.__cause__, f"{type(exc).__name__}: {exc}".removesuffix(": "), [exc.__traceback__]
     remarks = list(getattr(exc, "__notes__", ()))
     if cause is not None and str(exc).startswith(_NO_META):
         message, remarks = f"{type(cause).__name__}: {cause}", [_HOW_TO_GIVE_META]

@@ -136,7 +136,7 @@ def test_a_saved_notebook_has_no_widget_as_text(cells):
 
 def test_persist_shows_the_passes_that_it_runs(cells):
     assert any(
-        "a look at drop_exact_duplicates" in output.data["text/plain"] for output in outputs_of(cells, "last = ")
+        "full pass for drop_exact_duplicates" in output.data["text/plain"] for output in outputs_of(cells, "last = ")
     )
 
 
@@ -199,6 +199,8 @@ def test_an_interrupt_says_how_to_go_on(cells):
     assert [output.ename for output in outputs if output.output_type == "error"] == ["KeyboardInterrupt"]
     said = "".join(output.text for output in outputs if output.output_type == "stream")
     assert "on_existing='resume'" in said
+    first, last = "\n".join(outputs[-1].traceback).strip().split("\n")
+    assert (first, last) == ('----> 4 cdf.write_parquet(slow, "slow")', "KeyboardInterrupt")
 
 
 def test_no_other_cell_fails_or_writes_to_standard_error(cells):

@@ -37,7 +37,7 @@ def integrate(shell: Any = None) -> None:
         return
     _show_tables(shell.display_formatter.formatters)
     if not shell.custom_exceptions:  # there is one place for a handler, and that of the user stays
-        shell.set_custom_exc((Exception,), _show_error)
+        shell.set_custom_exc((Exception, KeyboardInterrupt), _show_error)
     if getattr(shell, "Completer", None) is not None and not any(
         getattr(one, "matcher_identifier", "") == MATCHER for one in shell.Completer.custom_matchers
     ):

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
 import json
+import os
+import signal
 import sys
+import tempfile
+import time
+from types import SimpleNamespace
 
 import dask
 import dask.dataframe as dd
@@ -14,7 +20,8 @@ from curator_df import errors
 from curator_df.cluster.connect import verify_workers
 from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
-from curator_df.core.runner.session import current_session
+from curator_df.core.runner.results import reaches_workers
+from curator_df.core.runner.session import Patience, current_session
 
 MB = 1_000_000
 
@@ -165,3 +172,67 @@ def test_on_a_cluster_of_others_a_task_alone_has_what_one_worker_has():
     assert "3 nodes x 2 worker processes" in layout.shape
     uneven = {"tcp://a:1": worker("a", 2000), "tcp://a:2": worker("a", 2000), "tcp://b:1": worker("b", 2000)}
     assert verify_workers(uneven, None).node_workers >= 2
+
+
+class EndsItsWorker:
+    """A result that ends its worker when it is to be sent, as a lack of memory does."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        with tempfile.NamedTemporaryFile(dir=self.folder, delete=False):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_result_whose_worker_is_lost_each_time_that_it_is_sent_is_an_error(tmp_path):
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
+        Client(running) as client,
+        cdf.connect(client),
+    ):
+        with pytest.raises(errors.BudgetError, match=r"was computed 4 times, and each time its worker was lost"):
+            dask.delayed(EndsItsWorker)(str(tmp_path)).compute()
+        # Each time directly, and once more through the scheduler where another worker was there in time.
+        assert 4 <= len(list(tmp_path.iterdir())) <= 8
+        assert dask.delayed(sum)([1, 2]).compute() == 3
+
+
+def test_results_come_directly_from_workers_that_can_be_reached(monkeypatch):
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running, Client(running) as client:
+        assert reaches_workers(client)
+        with cdf.connect(client):
+            monkeypatch.setattr(running.scheduler, "gather", None)
+            assert dask.delayed(sum)([1, 2]).compute() == 3
+
+        async def nobody_answers():
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr("curator_df.core.runner.results.SECONDS_TO_REACH", 0.1)
+        with monkeypatch.context() as silent:
+            silent.setattr(client, "rpc", lambda address: SimpleNamespace(identity=nobody_answers))
+            assert not reaches_workers(client)
+
+
+def test_a_computation_ends_if_no_worker_comes_back(monkeypatch):
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    table = pd.DataFrame({"n": range(10)})
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
+        Client(running) as client,
+        cdf.connect(client),
+    ):
+        session = current_session()
+        monkeypatch.setattr(session, "patience", Patience(watch_seconds=0.1))
+        monkeypatch.setattr(session, "workless_seconds", 0.5)
+        running.scale(0)
+        while client.nthreads():
+            time.sleep(0.05)
+        for waits in (dd.from_pandas(table, 2), dask.delayed(sum)([1, 2])):
+            with pytest.raises(errors.WorkerLostError, match="no worker came back within 0 s"):
+                waits.compute()
+        monkeypatch.setattr(session, "workless_seconds", 60.0)
+        running.scale(1)
+        assert dd.from_pandas(table, 2)["n"].sum().compute() == 45

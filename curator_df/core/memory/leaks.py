@@ -153,6 +153,11 @@ class LeakWatch:
         floors.clear()
         return None if minima[-1] < self._waits.get(worker, 0) else self._leak(worker, minima)
 
+    def hold(self, worker: str, held_bytes: int) -> bool:
+        """Note what a worker on which no task runs holds of earlier tasks; return whether that is much."""
+        self._held[worker] = collections.deque([held_bytes], maxlen=self._window)
+        return held_bytes > self._much
+
     def forget(self, worker: str) -> None:
         """Restart the observation of a restarted worker."""
         self._floors.pop(worker, None)
@@ -169,7 +174,7 @@ class LeakWatch:
         return self._full(found, held[found]) if found and held[found] >= self._least else None
 
     def _full(self, worker: str, held_bytes: int) -> Leak:
-        return Leak(worker, self._tasks[worker], held_bytes, held_bytes // self._tasks[worker], again=True)
+        return Leak(worker, self._tasks[worker], held_bytes, held_bytes // max(1, self._tasks[worker]), again=True)
 
     def wait(self, worker: str) -> None:
         """Check a reported worker again only when it has grown by much more: a cache is full before that."""

@@ -17,6 +17,9 @@ from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, OperatorError
 
+NO_CHILDREN = "daemonic processes are not allowed to have children"
+"""Text of the error that multiprocessing raises when a pool is started in a worker."""
+
 
 def may_be_users(step: Step) -> bool:
     """Return whether a step runs a function that the user wrote."""
@@ -28,6 +31,11 @@ def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str])
     raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
     started = started_processes(exc)
     fix = f"{started}. Start the cluster with more memory=, fix the function" if started else "Fix the function"
+    if NO_CHILDREN in str(exc):
+        fix = (
+            "Workers are daemonic processes, in which multiprocessing starts no others. In the function, use threads "
+            "(concurrent.futures.ThreadPoolExecutor) or subprocess, or remove the pool: blocks are processed concurrently anyway"
+        )
     remedy = getattr(exc, "remedy", fix)
     error = _operator_error(raised, remedy, block, files)
     error.may_be_memory = bool(started)
@@ -40,7 +48,10 @@ def _operator_error(raised: str, remedy: str, block: Any, files: Sequence[str]) 
     rows = f"of {show_count(len(block), 'row')}"
     if block.index.name == ADDRESS:  # a user's function may have changed the index
         first, last = int(block.index[0]), int(block.index[-1])
-        rows += f", from {_place(first, files)} to {_place(last, files)}"
+        end = _place(last, files)
+        if first >> OFFSET_BITS == last >> OFFSET_BITS:
+            end = end.removeprefix(f"{files[last >> OFFSET_BITS]} ")
+        rows += f", from {_place(first, files)} to {end}"
     return OperatorError(
         f"{raised} {rows}. {remedy}, or quarantine such rows with on_error='quarantine', which needs the index that the reader "
         "created"

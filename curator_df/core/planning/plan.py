@@ -342,15 +342,25 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
 
 def _assumed(steps: Sequence[Step], layout: Layout) -> Iterator[tuple[str, str]]:
     """Yield what the estimate cannot know: the memory of steps that are not operators of curator_df, and where it ends."""
-    names = dict.fromkeys(step.name for step in steps if isinstance(step.action, Graph) and not step.peak_is_measured)
-    if names:
-        most_bytes = layout.reserved_bytes + layout.node_workers * layout.work_bytes
+    if names := assumed_names(steps):
+        most_bytes = most_peak_bytes(layout)
         said = (
             f"{FOREIGN_PEAK_FACTOR} x block for {', '.join(names)}. A function that makes Python objects may need more, which "
             f"only running it shows. The peak is then above the estimate, up to {show_size(most_bytes)}, where allocations fail. "
             "profile_memory measures a function, and a BlockKernel states what it needs"
         )
         yield "assumed", said
+
+
+def assumed_names(steps: Sequence[Step]) -> list[str]:
+    """Return the names of steps that are not operators of curator_df and do not state what they need."""
+    named = (step.name for step in steps if isinstance(step.action, Graph) and not step.peak_is_measured)
+    return list(dict.fromkeys(named))
+
+
+def most_peak_bytes(layout: Layout) -> int:
+    """Return the bytes at which allocations of the workers of a node fail, whatever their steps need."""
+    return layout.reserved_bytes + layout.node_workers * layout.work_bytes
 
 
 def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:

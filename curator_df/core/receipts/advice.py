@@ -72,10 +72,16 @@ def _memory(receipt: Receipt) -> Iterator[str]:
         yield rows_out_of_memory(receipt)
     measured, projected, allowed = receipt.measured_bytes, receipt.projected_bytes, receipt.allowed_bytes
     if measured > projected > 0:
-        yield (
-            f"The actual peak was {show_size(measured)}, more than the estimated peak of {show_size(projected)}: a step needs "
-            "more memory than it states. Measure your own functions with profile_memory; explain shows which factors are assumed"
-        )
+        above = f"The actual peak was {show_size(measured)}, more than the estimated peak of {show_size(projected)}"
+        if assumed := receipt.settings.get("assumed"):
+            yield (
+                f"{above}, which assumes {assumed}. profile_memory measures what a function needs, and a BlockKernel states it"
+            )
+        else:
+            yield (
+                f"{above}: a step needs more memory than it states. Measure your own functions with profile_memory; explain "
+                "shows which factors are assumed"
+            )
     if 0 < measured < LITTLE_MEMORY * allowed and receipt.seconds > LEAST_SECONDS:
         yield (
             f"The run used {show_size(measured)} of its {show_size(allowed)} budget. Use memory={show_size(2 * measured)!r}, or "

@@ -8,7 +8,8 @@ import socket
 import sys
 
 from curator_df.core.planning.branches import Branch, Fork
-from curator_df.core.planning.plan import Plan
+from curator_df.core.planning.plan import Plan, assumed_names, most_peak_bytes
+from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.core.sizes import show_count, show_size
@@ -66,6 +67,10 @@ def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that per task: {named}",
         "cut": f"{show_count(receipt.ranges, 'split')} (depends only on the input, so the run can resume with other settings)",
     }
+    steps = [step for branch in joined.branches for step in branch.program.steps]
+    if names := assumed_names(steps):
+        bound = f"the peak may reach {show_size(most_peak_bytes(layout))}, where allocations fail"
+        said["assumed"] = f"{FOREIGN_PEAK_FACTOR} x block for {', '.join(names)}; {bound}"
     if layout.device_bytes:
         said["gpus"] = f"one for each worker process, with a budget of {show_size(layout.device_bytes)}"
     for (name, value), why in SAID_OF_CHOICES.items():

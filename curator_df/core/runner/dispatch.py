@@ -26,7 +26,7 @@ from typing import Any
 import cloudpickle
 from distributed import CancelledError, KilledWorker
 
-from curator_df.core.cluster_client import ClusterClient, SentTask
+from curator_df.core.cluster_client import ClusterClient, SentTask, address_of
 from curator_df.core.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
 from curator_df.core.memory.limits import more_than_limits, release_free_memory
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
@@ -36,11 +36,11 @@ from curator_df.core.ranges.out_of_memory import Cause, OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
-from curator_df.core.runner.retry_units import for_long_row, narrowed
+from curator_df.core.runner.retry_units import error_of_step, for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
-from curator_df.core.tasks.leak_probe import treat
+from curator_df.core.tasks.leak_probe import bytes_held, treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
 from curator_df.core.user_frames import with_user_frames
@@ -103,6 +103,8 @@ class Dispatcher:
         self._emptied_for: collections.Counter[tuple[int, bool]] = collections.Counter()
         self._empties = not self.session.layout.in_process
         self._again: list[Attempt] = []
+        self._suspects: list[tuple[Attempt, Manifest]] = []
+        self._suspected: set[int] = set()
         self._due: str | None = None
         self._stage_id = uuid.uuid4().hex
         layout = self.session.layout
@@ -122,8 +124,10 @@ class Dispatcher:
         try:
             with remembered_interrupts():
                 more = True
-                while more or self._again:
-                    if self._again:
+                while more or self._again or self._suspects:
+                    if self._suspects:
+                        self._examine()
+                    elif self._again:
                         self._empty_workers(self._again[0])
                     more = self._run_together(pieces)
                     if self._leak is not None:
@@ -152,7 +156,7 @@ class Dispatcher:
             retry = self._settle(*self._next_finished())
             if retry is not None:
                 self._submit(retry)
-            is_disturbed = self._leak is not None or self._due is not None or self._again
+            is_disturbed = self._leak is not None or self._due is not None or self._again or self._suspects
             if self.retries[Cause.WORKER_LOST] == lost_before and not is_disturbed:
                 # Otherwise that range is first tried exclusively: if it still crashes workers, no other task is lost with it.
                 # A worker that leaks, or is due, is restarted when no task runs, so that no work is lost.
@@ -291,7 +295,7 @@ class Dispatcher:
         What fails on an empty worker is charged to the range.
         """
         how = (attempt.piece.number, attempt.exclusive_bytes is None)
-        if held_before is None or not self._empties or self._emptied_for[how] >= MOST_EMPTIED:
+        if held_before is None or not self._empties or self._suspects or self._emptied_for[how] >= MOST_EMPTIED:
             return False
         self._emptied_for[how] += 1
         self._count(Cause.FULL_WORKER, attempt)
@@ -316,6 +320,33 @@ class Dispatcher:
             "Remove what the step keeps (a global, a cache), use a larger blocksize=, or start the cluster with more memory="
         )
 
+    def _may_be_full(self, attempt: Attempt, manifest: Manifest) -> bool:
+        """Return whether a range may have failed because a step left memory behind, which no earlier task has shown."""
+        is_known = attempt.piece.number in self._suspected or any(leak.step for leak in self.leaks)
+        if is_known or not self._empties or not manifest.idle_bytes:
+            return False
+        self._suspected.add(attempt.piece.number)
+        return manifest.floor_bytes - manifest.idle_bytes > MUCH_GROWTH_SHARE * self.session.layout.work_bytes
+
+    def _examine(self) -> None:
+        """Find the step that left memory behind where ranges ran out of it, and try these again; nothing is in flight."""
+        suspects, self._suspects = self._suspects, []
+        held = self._client.run(bytes_held, on_error="ignore")
+        for attempt, manifest in suspects:
+            address = address_of(self._client, manifest.worker)
+            held_bytes = held.get(address or "", 0) - manifest.idle_bytes
+            if self._leaks.hold(manifest.worker, held_bytes):
+                self._empty_workers(attempt)
+            again: Attempt | None = attempt
+            if not any(leak.step for leak in self.leaks):
+                again = self._with_smaller_blocks(attempt, manifest)
+            elif attempt.exclusive_bytes is not None and (leaking := self._left_too_much(manifest)) is not None:
+                raise leaking
+            else:
+                self._count(Cause.FULL_WORKER, attempt)
+            if again is not None:
+                (self._again if attempt.exclusive_bytes is None else self._alone).append(again)
+
     def _empty_workers(self, attempt: Attempt) -> None:
         """Start workers again that hold much of earlier tasks; nothing is in flight."""
         self._leak = None
@@ -326,19 +357,26 @@ class Dispatcher:
     def _after_memory_error(self, attempt: Attempt, manifest: Manifest, held_before: Leak | None) -> Attempt | None:
         if self._again_on_an_empty_worker(attempt, held_before):
             return None
-        error = manifest.error if manifest.error is not None else MemoryError(f"range {attempt.piece.number}")
-        named = error if isinstance(error, CuratorError) else _of_step(error, manifest.step)
         if self._on_oom == "raise":
-            raise named
+            raise error_of_step(manifest)
         if isinstance(manifest.error, StepMemoryError | OperatorError):
             return self._after_step_memory(attempt, manifest.unit, manifest.error)
+        if self._may_be_full(attempt, manifest):
+            self._suspects.append((attempt, manifest))
+            return None
         if (leaking := self._left_too_much(manifest)) is not None:
             # Smaller blocks would leave more behind.
-            if attempt.exclusive_bytes is not None:
+            layout = self.session.layout
+            if attempt.exclusive_bytes is not None or (
+                not self._flying and layout.exclusive_bytes <= layout.work_bytes
+            ):
                 raise leaking
             self._count(Cause.FULL_WORKER, attempt)
             self._alone.append(dataclasses.replace(attempt, tries=attempt.tries + 1))
             return None
+        return self._with_smaller_blocks(attempt, manifest)
+
+    def _with_smaller_blocks(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:
         self._count(Cause.MEMORY, attempt)
         self._remember(attempt)
         smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
@@ -350,9 +388,11 @@ class Dispatcher:
             return None
         if smaller == attempt.block_bytes and attempt.halves:
             if manifest.unit is None or manifest.unit.step != "write":
-                raise named  # a step's rows were halved already, and what else there is does not depend on rows
+                # A step's rows were halved already, and what else there is does not depend on rows.
+                raise error_of_step(manifest)
+            error = manifest.error
             reason = f"out of memory: writing this row exclusively raised {type(error).__name__}: {error}"
-            retry = narrowed(retry, manifest.unit, reason, named)
+            retry = narrowed(retry, manifest.unit, reason, error_of_step(manifest))
         return dataclasses.replace(retry, halves=smaller <= SMALLEST_BLOCK_BYTES)
 
     def _after_step_memory(self, attempt: Attempt, unit: Unit | None, error: CuratorError) -> Attempt | None:
@@ -527,15 +567,6 @@ def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
         return future.result(timeout=timeout_seconds) if future.status == "finished" else None
     except (TimeoutError, KilledWorker, CancelledError):  # the future's status tells which
         return None
-
-
-def _of_step(error: BaseException, step: str) -> StepMemoryError:
-    """Return the error of a run for an allocation that failed in a step, or in the work of a task without steps."""
-    named = StepMemoryError(
-        f"step {step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with more memory=, and resume"
-    )
-    named.__cause__ = error
-    return named
 
 
 def _scheduler_lost(client: ClusterClient) -> SchedulerLostError:

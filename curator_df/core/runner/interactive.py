@@ -321,7 +321,7 @@ class Looks:
         own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")
         look = PassRunner(session, plan.stages[0], own, partitions, "raise", "retry")
         names = ", ".join(step.name for step in begun.whole if step.is_pending)
-        with run.running(f"a look at {names}", plan, actions, look), passes_bar() as tell:
+        with run.running(f"full pass for {names}", plan, actions, look), passes_bar() as tell:
             try:
                 whole = here = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
                 if not np.array_equal(ranges.table, partitions.table):

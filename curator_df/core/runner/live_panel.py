@@ -46,7 +46,7 @@ class MemoryView:
         if not self.held_bytes:  # workers on other machines: their sum is not measured
             return f"{forecast} estimated peak, {allowed} budget"
         held, peak = show_size(self.held_bytes), show_size(self.peak_bytes)
-        return f"{held} of {allowed}, {peak} peak so far, {forecast} estimated peak"
+        return f"{held} of {allowed}, {peak} peak, {forecast} estimated peak"
 
 
 class RunView:

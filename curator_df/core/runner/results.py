@@ -10,10 +10,12 @@ Not covered: ``client.compute()`` and ``persist()``, whose results stay on worke
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import math
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +27,7 @@ from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
 from dask.dataframe.dask_expr.io import FromMap
 from dask.sizeof import sizeof
 from dask.utils import key_split
-from distributed import KilledWorker, as_completed
+from distributed import Future, KilledWorker, as_completed
 from distributed.utils import thread_state
 
 from curator_df.core.backend import is_on_device
@@ -36,8 +38,9 @@ from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.sizes import show_size
+from curator_df.core.tasks.second_try import RANGE_KEY
 from curator_df.core.user_frames import KEY, with_user_frames
-from curator_df.errors import BudgetError, CuratorError
+from curator_df.errors import BudgetError, CuratorError, WorkerLostError
 
 RESULT_FRACTION = 0.6
 """Fraction of the workers' memory that a result in the client may use, so that the tasks that compute it still have room."""
@@ -47,6 +50,10 @@ FORESEE_AFTER = 0.1
 """Fraction of the partitions from which the size of the result is foreseen (at least two partitions)."""
 STARTED_ELSEWHERE = ("compute", "persist")
 """Methods of a client that start work on tables without `Client.get`."""
+MOST_LOST = 3
+"""Number of times that the worker of a result may be lost before it has sent it; Dask alone computes it again for ever."""
+SECONDS_TO_REACH = 2.0
+"""Maximum wait in seconds for the answer of a worker that is asked directly."""
 LIMIT_STEP_BYTES = 16_000_000
 """Minimum change, in bytes, for which the workers' limits are adjusted while a result grows."""
 
@@ -57,7 +64,7 @@ def return_in_pieces(session: Session) -> None:
     dask_get = type(client).get
 
     def get(self: Any, dsk: Any, keys: Any, **options: Any) -> Any:
-        if not _is_plain(self, dsk, options):
+        if not _is_plain(self, options):
             return dask_get(self, dsk, keys, **options)
         failure: BaseException
         try:
@@ -74,13 +81,55 @@ def return_in_pieces(session: Session) -> None:
 
     # Bound to the client, as Dask recognizes its default client by ``client.get``.
     client.get = types.MethodType(get, client)
+    client._gather_remote = types.MethodType(_bounded(type(client)._gather_remote, reaches_workers(client)), client)
     for name in STARTED_ELSEWHERE:
         setattr(client, name, types.MethodType(_with_kernels(session, getattr(type(client), name)), client))
 
 
+def reaches_workers(client: Any) -> bool:
+    """Return whether all workers answer this process directly.
+
+    Results that pass through the scheduler are pickled with an older protocol, for which a worker makes several copies.
+    """
+    addresses = list(client.nthreads())
+
+    async def reach() -> bool:
+        asked = [client.rpc(address).identity() for address in addresses]
+        try:
+            await asyncio.wait_for(asyncio.gather(*asked), SECONDS_TO_REACH)
+        except (OSError, TimeoutError):
+            return False
+        return bool(asked)
+
+    return bool(client.direct_to_workers or client.sync(reach))
+
+
+def _bounded(dask_gather: Callable[..., Any], reaches: bool) -> Callable[..., Any]:
+    """Return a client's method that fetches results: directly where it can, and in vain only a few times."""
+    lost: collections.Counter[Any] = collections.Counter()
+
+    async def gather_remote(self: Any, direct: bool | None, local_worker: Any) -> Any:
+        response = await dask_gather(self, direct or reaches, local_worker)
+        if response["status"] == "OK":
+            for key in response["data"]:
+                lost.pop(key, None)
+            return response
+        for key in response["keys"]:
+            lost[key] += 1
+            if lost[key] > MOST_LOST and not str(key).startswith(RANGE_KEY):
+                del lost[key]
+                raise MemoryError(
+                    f"a result of {key_split(key)!r} was computed {MOST_LOST + 1} times, and each time its worker was "
+                    "lost before it had sent it"
+                )
+        return response
+
+    return gather_remote
+
+
 def return_as_dask_does(client: Any) -> None:
     """Undo `return_in_pieces`."""
-    for name in ("get", *STARTED_ELSEWHERE):
+    for name in ("get", "_gather_remote", *STARTED_ELSEWHERE):
         client.__dict__.pop(name, None)
 
 
@@ -109,14 +158,12 @@ def parts_of(expression: Any) -> Iterator[Any]:
 
 @contextmanager
 def _workers_brought_back(session: Session) -> Iterator[None]:
-    """Replace workers while a computation waits and all workers are permanently gone, as a run does.
+    """Replace workers while a computation waits and all are permanently gone; end it if none comes back, as a run does.
 
-    A nanny does not restart a worker that dies before the nanny knows that it has started, and Dask would wait forever.
+    A nanny does not restart a worker that dies before the nanny knows that it has started, a cluster of Dask closes a nanny whose
+    worker was killed twice within 15 s, and Dask would wait forever.
     """
-    if session.revive is None:
-        yield
-        return
-    over = threading.Event()
+    over, given_up = threading.Event(), threading.Event()
 
     def watch() -> None:
         workless_seconds, patience = 0.0, session.patience
@@ -125,29 +172,40 @@ def _workers_brought_back(session: Session) -> Iterator[None]:
             if session.revive is not None and any(workless_seconds < due <= longer for due in patience.revive_seconds):
                 session.revive()
             workless_seconds = longer
+            if workless_seconds >= session.workless_seconds:
+                given_up.set()
+                waiting = [key for key, state in list(session.client.futures.items()) if state.status == "pending"]
+                session.client.cancel([Future(key, session.client) for key in waiting])
+                return
 
     watcher = threading.Thread(target=watch, name="curator_df-watch-workers", daemon=True)
     watcher.start()
     try:
         yield
+    except BaseException as exc:
+        if given_up.is_set() and not isinstance(exc, KeyboardInterrupt):
+            raise WorkerLostError(
+                f"no worker came back within {session.workless_seconds:.0f} s after the last one died. Check the last output of "
+                "the workers and whether the system killed them, start workers or a cluster again, and repeat the computation"
+            ) from None
+        raise
     finally:
         over.set()
         watcher.join(timeout=session.patience.watch_seconds)
 
 
-def _is_plain(client: Any, dsk: Any, options: dict[str, Any]) -> bool:
+def _is_plain(client: Any, options: dict[str, Any]) -> bool:
     """Return whether a call of ``Client.get`` comes from ``dask.compute`` in the user's own process."""
     is_in_task = bool(getattr(thread_state, "key", False))
-    return isinstance(dsk, _ExprSequence) and options.get("sync", True) and not client.asynchronous and not is_in_task
+    return options.get("sync", True) and not client.asynchronous and not is_in_task
 
 
-def _computed(
-    session: Session, dask_get: Callable[..., Any], dsk: _ExprSequence, keys: Sequence[Any], options: dict[str, Any]
-) -> list[Any]:
-    tables = {number: one.frame for number, one in enumerate(dsk.operands) if _is_joined(one)}
+def _computed(session: Session, dask_get: Callable[..., Any], dsk: Any, keys: Any, options: dict[str, Any]) -> Any:
+    """Return what `Client.get` does, for an expression or, of delayed values, any graph."""
+    operands = dsk.operands if isinstance(dsk, _ExprSequence) else ()
+    tables = {number: one.frame for number, one in enumerate(operands) if _is_joined(one)}
     if not tables:
-        results: list[Any] = dask_get(session.client, dsk, keys, **options)
-        return results
+        return dask_get(session.client, dsk, keys, **options)
     parts = [tables.get(number, one) for number, one in enumerate(dsk.operands)]
     futures = dask_get(
         session.client, _ExprSequence(*parts), [list(one.__dask_keys__()) for one in parts], sync=False, **options
@@ -236,7 +294,7 @@ def _too_large(session: Session, needed_bytes: int, room_bytes: int) -> BudgetEr
     )
 
 
-def _told_where(exc: BaseException, dsk: _ExprSequence) -> BaseException:
+def _told_where(exc: BaseException, dsk: Any) -> BaseException:
     """Return an error of a task with the user's lines in its traceback, and the rows of its partition as a note."""
     key = vars(exc).get(KEY, "")
     if key and not isinstance(exc, CuratorError) and (place := _place_of(key, dsk)):
@@ -244,10 +302,11 @@ def _told_where(exc: BaseException, dsk: _ExprSequence) -> BaseException:
     return with_user_frames(exc, dsk)
 
 
-def _place_of(key: str, dsk: _ExprSequence) -> str:
+def _place_of(key: str, dsk: Any) -> str:
     """Return which rows the partition of a task has, in words; empty where it is not one partition of one reader."""
     name, _, number = key.strip("()").rpartition(", ")
-    node = next((one for one in dsk.walk() if one._name == name.strip("'\"")), None)
+    nodes = dsk.walk() if isinstance(dsk, Expr) else ()
+    node = next((one for one in nodes if one._name == name.strip("'\"")), None)
     if node is None or not number.isdecimal():
         return ""
     below = list(node.walk())

@@ -8,10 +8,11 @@ import dataclasses
 from curator_df.core.memory.budget import Layout, memory_for_alone
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
 from curator_df.core.planning.task_factor import task_bytes
+from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Cause, RowAside, Unit, smaller_units
 from curator_df.core.sizes import show_size
 from curator_df.core.tasks.task import Attempt
-from curator_df.errors import CuratorError, OversizePageError, OversizeRowError
+from curator_df.errors import CuratorError, OversizePageError, OversizeRowError, StepMemoryError
 
 MOST_UNITS = 100
 """Maximum number of times that the rows of one range are split into smaller units; more splits would not find the rows."""
@@ -65,3 +66,16 @@ def narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException, ca
     if unit.rows == 1:
         return dataclasses.replace(attempt, aside=(*attempt.aside, RowAside(unit.first, reason, cause)))
     return dataclasses.replace(attempt, spans=(*attempt.spans, smaller_units(unit)))
+
+
+def error_of_step(manifest: Manifest) -> CuratorError:
+    """Return the error of a run for an allocation that failed in a step, or in the work of a task without steps."""
+    error = manifest.error if manifest.error is not None else MemoryError(f"range {manifest.number}")
+    if isinstance(error, CuratorError):
+        return error
+    named = StepMemoryError(
+        f"step {manifest.step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with more memory=, "
+        "and resume"
+    )
+    named.__cause__ = error
+    return named

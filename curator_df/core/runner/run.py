@@ -466,5 +466,5 @@ class _Run:
         folders = ", ".join(target.receipt.output for target in self.targets)
         sys.stderr.write(
             f"interrupted: {done:,} of {len(self.ranges):,} input splits are finished and stay in {folders}. "
-            "To continue, repeat the call with on_existing='resume', with any memory=\n"
+            "To continue, repeat the call with on_existing='resume'. Its memory= may differ\n"
         )

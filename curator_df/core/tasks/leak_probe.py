@@ -77,6 +77,12 @@ def given_back() -> int:
     return max(before - status_bytes("RssAnon"), 0)
 
 
+def bytes_held() -> int:
+    """Return the private bytes of this worker after free pages were returned (runs on a worker on which no task runs)."""
+    release_free_memory()
+    return status_bytes("RssAnon")
+
+
 def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
     """Call each step of a job several times on one small block; return, by name, the bytes that a call leaves behind."""
     job = load_job(job_bytes, attempt.stage_id)

@@ -51,12 +51,16 @@ SECONDS_BETWEEN_RELEASES = 0.2
 """Minimum time in seconds between two such attempts, since tables that Dask keeps on the worker stay."""
 SECONDS_TO_BE_ALONE = 30.0
 """Maximum wait in seconds for the other tasks of the worker: one of them may itself depend on a waiting task."""
+SECONDS_BETWEEN_PAUSED = 0.1
+"""Interval in seconds at which a worker is checked for whether it is paused, and its memory is released."""
 SECONDS_BETWEEN_FETCHES = 0.5
 """Time in seconds after which a result for which there was no memory is fetched again."""
 FETCHES_WHEN_IDLE = 3
 """Number of attempts, while no task runs on the worker, after which the tasks that need the result fail."""
 ERROR_FIELDS = ("exception", "traceback", "exception_text", "traceback_text")
 """Fields of Dask's messages that describe an error."""
+REMEDY = "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with a larger memory="
+"""Advice for an operation that lacks memory, for messages."""
 SECONDS_TO_SPILL = 120.0
 """Maximum wait in seconds for the worker to write its results to disk."""
 
@@ -125,6 +129,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         self._gather_dep: Callable[..., Any]
         self._get_data: Callable[..., Any]
         self._next_release = 0.0
+        self._pauses: Future[None]
 
     def setup(self, worker: Any) -> None:
         """Take over the submission of tasks to the threads of a worker."""
@@ -136,9 +141,11 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         self._get_data, worker.handlers["get_data"] = worker.handlers["get_data"], self.get_data
         for handler in kept_logs(worker):
             handler.addFilter(without_frames)
+        self._pauses = asyncio.run_coroutine_threadsafe(self._release_while_paused(), worker.loop.asyncio_loop)
 
     def teardown(self, worker: Any) -> None:
         """Restore the original submission of tasks."""
+        self._pauses.cancel()
         worker.executors["default"].__dict__.pop("submit", None)
         vars(worker).pop("gather_dep", None)
         worker.handlers["get_data"] = self._get_data
@@ -201,6 +208,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         data = self._worker.data
         if self._refuses_transfers():
             return await self._get_data(comm, keys, who=who, serializers=serializers)
+        self._release_when_full()
         for attempt in range(1, FETCHES_WHEN_IDLE + 1):
             try:
                 for key in keys:
@@ -225,7 +233,11 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         if lacks_memory:
             names = ", ".join(sorted({str(key_split(key)) for key in keys}))
             said = error_message(
-                self._error(names, MemoryError(f"no memory for {show_size(event.total_nbytes)} of results"))
+                BudgetError(
+                    f"A worker could not fetch the results of the Dask operation {names!r} ({show_size(event.total_nbytes)}). It "
+                    f"may use {show_size(self._work_bytes)}, and had no memory for them, even after it had released everything "
+                    f"else. {REMEDY}. Cause: {event.exception_text[:200]}"
+                )
             )
             message = {name: said[name] for name in ERROR_FIELDS}
         tasks = self._worker.state.tasks
@@ -239,6 +251,17 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
                 **message,
             )
             self._worker.batched_send(told.to_dict())
+
+    async def _release_while_paused(self) -> None:
+        """Release memory while Dask has paused the worker, which it does on connected clusters.
+
+        Dask only collects garbage then. Pages that malloc and Arrow keep (556 MB were seen) would leave it paused for ever.
+        """
+        while True:
+            if self._worker.status == Status.paused:
+                await _spill_all(self._worker)
+                release_free_memory()
+            await asyncio.sleep(SECONDS_BETWEEN_PAUSED)
 
     def _release_when_full(self) -> None:
         now = time.monotonic()
@@ -264,8 +287,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         said = str(cause).strip().split("\n", maxsplit=1)[0]
         return BudgetError(
             f"The Dask operation {operation!r} ran out of memory twice, the second time exclusively on its worker, which may use "
-            f"{show_size(self._work_bytes)}. Use smaller partitions (blocksize= of the reader), fewer columns or rows, or "
-            f"start the cluster with a larger memory=. Cause: {type(cause).__name__}{': ' * bool(said)}{said[:200]}"
+            f"{show_size(self._work_bytes)}. {REMEDY}. Cause: {type(cause).__name__}{': ' * bool(said)}{said[:200]}"
         )
 
 

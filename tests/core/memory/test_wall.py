@@ -186,12 +186,12 @@ def test_a_fork_ends_where_the_step_does(said):
     assert said["forked"] == 1
 
 
-@pytest.mark.linux
 def test_a_function_that_calls_exit_fails_like_any_other():
     with pytest.raises(RuntimeError, match=r"called sys\.exit\(3\); raise an exception"), users_step("f"):
         sys.exit(3)
 
 
+@pytest.mark.linux
 def test_orphans_stay_below_the_worker(said):
     assert said["orphans"] == 1
 

@@ -2,6 +2,7 @@
 """A user's function that raises on some rows, on all, or on none alone: what is set aside, and what the error says."""
 
 import json
+import multiprocessing
 
 import pytest
 
@@ -65,6 +66,20 @@ def test_a_users_function_that_raises_on_rows_together_but_on_none_alone_is_name
     docs = cdf.read_jsonl(corpus).curate.keep_where(broken)
     with pytest.raises(errors.OperatorError, match=r"(?s)keep_where.*together.*part-\d\.jsonl"):
         cdf.write_parquet(docs, tmp_path / "out", on_error="quarantine")
+
+
+def test_a_pool_in_a_step_is_an_error_that_says_what_to_use(corpus, tmp_path, monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # as in a worker
+
+    def pooled(block):
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            return block[pool.map(bool, block.id)]
+
+    docs = cdf.read_jsonl(corpus)
+    with pytest.raises(
+        errors.OperatorError, match=r"step 'map_partitions\(pooled\)'.* use threads \(concurrent\.futures"
+    ):
+        cdf.write_parquet(docs.map_partitions(pooled, meta=docs._meta), tmp_path / "out")
 
 
 def test_rows_without_their_address_are_not_set_aside_under_another(corpus, tmp_path):

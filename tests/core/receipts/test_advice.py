@@ -48,6 +48,13 @@ def test_a_run_without_symptoms_gets_no_advice():
             "The actual peak was 900 MB, more than the estimated peak of 800 MB: a step needs more memory than it states",
         ),
         (
+            {
+                "measured_bytes": 900_000_000,
+                "settings": {"assumed": "1.5 x block for map_partitions(f); the peak may reach 970 MB"},
+            },
+            "than the estimated peak of 800 MB, which assumes 1.5 x block for map_partitions(f); the peak may reach 970 MB. ",
+        ),
+        (
             {"measured_bytes": 200_000_000},
             "The run used 200 MB of its 1.00 GB budget. Use memory='400 MB', or cpus= above",
         ),

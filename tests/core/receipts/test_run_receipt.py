@@ -68,6 +68,17 @@ def test_what_is_so_by_default_needs_no_reason_and_gpus_are_arguments_too(tmp_pa
     assert on_gpus.settings["gpus"] == "one for each worker process, with a budget of 8.00 GB"
 
 
+def test_what_is_assumed_of_a_function_and_where_the_peak_ends_stands_in_the_settings(tmp_path):
+    docs = cdf.read_jsonl(rows_in(tmp_path / "in.jsonl"))
+    docs = docs.map_partitions(lambda block: block, meta=docs._meta)
+    branch = Branch(lower(docs), FileSink(Folder(str(tmp_path / "out")), JsonlFormat("none"), 1), None)
+    planned = plan_fork(fork([branch]), choose_layout(4_000_000_000, cpus=2))
+    receipt = new_receipt(planned, fork([branch]), branch, 1, "raise", "retry")
+    assert receipt.settings["assumed"] == (
+        "1.5 x block for map_partitions(<lambda>); the peak may reach 3.88 GB, where allocations fail"
+    )
+
+
 def test_a_receipt_says_when_where_and_with_which_version(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     before = dt.datetime.now(dt.UTC).replace(microsecond=0, tzinfo=None).isoformat()

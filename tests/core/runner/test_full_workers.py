@@ -126,6 +126,51 @@ def test_a_range_that_fills_an_empty_worker_with_a_cache_gets_smaller_blocks(dis
     assert ran.tries(3)[-1].block_bytes == SMALLEST_BLOCK_BYTES
 
 
+def fills_its_first_worker(dispatch, *, held_bytes, left, helps=True):
+    """Run ranges of which the first ones run out of memory before any task has ended, and say what the worker holds then."""
+
+    def script(attempt):
+        if attempt.piece.number < 2 and not (helps and ran.client.restarted):
+            return out_of_memory(attempt, **WORK_HELD)
+        return done(attempt, **EMPTY)
+
+    ran = dispatch(script)
+    ran.client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": left})
+    ran.client.answers["bytes_held"] = EMPTY["idle_bytes"] + held_bytes
+    return ran
+
+
+def test_a_step_that_fills_a_worker_within_the_first_ranges_is_named_before_blocks_get_smaller(dispatch):
+    ran = fills_its_first_worker(dispatch, held_bytes=4 * 10**8, left={"parse": 8 * 10**6}).run()
+    assert sorted(ran.numbers) == list(range(RANGES))
+    assert {attempt.block_bytes for attempt in ran.client.attempts if attempt.stage_id} == {BLOCK_BYTES}
+    assert {leak.step for leak in ran.dispatcher.leaks} == {"parse"}
+    assert dict(ran.dispatcher.retries) == {"full worker": 2}
+    assert ran.client.flying_at_restart == []
+
+
+def test_a_range_that_fills_its_worker_again_with_what_a_named_step_leaves_ends_the_run(dispatch):
+    ran = fills_its_first_worker(dispatch, held_bytes=4 * 10**8, left={"parse": 8 * 10**6}, helps=False)
+    with pytest.raises(
+        StepMemoryError, match=r"'parse' leaves 8 MB behind at each block\. On input split \d, that was 400"
+    ):
+        ran.run()
+    assert {attempt.block_bytes for attempt in ran.client.attempts} == {BLOCK_BYTES}
+    assert len(ran.tries(0)) <= 4  # one of them is the probe
+
+
+def test_a_worker_that_holds_little_when_nothing_runs_is_not_started_again(dispatch):
+    def script(attempt):
+        return out_of_memory(attempt, **WORK_HELD) if attempt.block_bytes == BLOCK_BYTES else done(attempt, **EMPTY)
+
+    ran = dispatch(script)
+    ran.pieces = ran.pieces[:2]
+    ran.client.answers.update({"worker_name": "host:1", "bytes_held": EMPTY["idle_bytes"] + 10**7})
+    ran.run()
+    assert ran.client.restarted == []
+    assert [attempt.block_bytes for attempt in ran.tries(0)] == [BLOCK_BYTES, BLOCK_BYTES // 2]
+
+
 def test_a_full_worker_is_restarted_before_its_steps_are_tried(dispatch):
     ran = on_a_full_worker(dispatch, out_of_memory)
     submit, tried_after = ran.client.submit, []

@@ -72,7 +72,7 @@ def test_the_text_has_memory_forecast_and_the_funnel(clock):
     view(done(5))
     assert str(view).splitlines() == [
         "out",
-        "memory    ##########---------- 500 MB of 1.00 GB, 700 MB peak so far, 600 MB estimated peak",
+        "memory    ##########---------- 500 MB of 1.00 GB, 700 MB peak, 600 MB estimated peak",
         "progress  ##########---------- write: 1 of 2, 0 s, about 0 s left",
         "  read              #################### 10",
         "  normalize_unicode #################### 10",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import pickle
@@ -46,6 +47,10 @@ def loop():
     yield running
     running.call_soon_threadsafe(running.stop)
     thread.join()
+    for task in asyncio.all_tasks(running):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            running.run_until_complete(task)
     running.close()
 
 
@@ -130,17 +135,33 @@ def test_an_error_of_ours_is_not_tried_again(plugin):
     assert plugin.run(failing(1, error), "read")["actual_exception"] is error
 
 
-def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was(tmp_path):
+@pytest.mark.parametrize("status", [Status.paused, Status.running])
+def test_a_paused_worker_spills_its_results_and_returns_free_pages(plugin, monkeypatch, status):
+    released = threading.Event()
+    monkeypatch.setattr("curator_df.core.tasks.second_try.release_free_memory", released.set)
+    monkeypatch.setattr("curator_df.core.tasks.second_try.SECONDS_BETWEEN_PAUSED", 0.01)
+    plugin._worker.status = status
+    assert released.wait(10 if status == Status.paused else 0.7) == (status == Status.paused)
+    assert bool(plugin._worker.data.memory) == (status == Status.running)
+
+
+def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was(tmp_path, loop):
     executor = SimpleNamespace()
     executor.submit = submit = lambda call: call()
     worker = SimpleNamespace(
-        executors={"default": executor}, local_directory=str(tmp_path), handlers={"get_data": len}, gather_dep=None
+        executors={"default": executor},
+        local_directory=str(tmp_path),
+        handlers={"get_data": len},
+        gather_dep=None,
+        loop=SimpleNamespace(asyncio_loop=loop),
+        status=Status.running,
     )
     (tmp_path / "parts").mkdir()  # of compressed files
     plugin = SecondTry(WORK_BYTES)
     plugin.setup(worker)
     assert executor.submit != submit
     plugin.teardown(worker)
+    assert plugin._pauses.cancelled()
     assert not list(tmp_path.iterdir())
     assert "submit" not in vars(executor)
 
@@ -216,8 +237,12 @@ def test_tasks_whose_results_never_fit_fail_and_do_not_wait_for_ever(plugin, loo
     assert (message["op"], message["key"], message["run_id"]) == ("task-erred", "sum-1", 7)
     error = pickle.loads(message["exception"].data)
     assert isinstance(error, BudgetError)
-    assert "The Dask operation 'getitem' ran out of memory twice" in str(error)
-    assert str(error).endswith("no memory for 68 MB of results")
+    assert str(error).startswith(
+        "A worker could not fetch the results of the Dask operation 'getitem' (68 MB). It may use 500 MB, and had no memory for "
+        "them, even after it had released everything else. Use smaller partitions"
+    )
+    assert "twice" not in str(error)  # the operation ran once
+    assert str(error).endswith("Cause: MemoryError('Unable to allocate 66.0 MiB')")
 
 
 def test_tasks_of_a_worker_that_closes_are_left_to_the_scheduler(plugin, loop):
