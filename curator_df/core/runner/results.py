@@ -10,7 +10,6 @@ Not covered: ``client.compute()`` and ``persist()``, whose results stay on worke
 
 from __future__ import annotations
 
-import math
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,7 @@ from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.runner.session import Session, prepare_kernels
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_size, size_to_type
 from curator_df.core.user_frames import KEY, with_user_frames
 from curator_df.errors import BudgetError, CuratorError
 
@@ -226,7 +225,7 @@ def room_for_results(session: Session) -> int:
 def _too_large(session: Session, needed_bytes: int, room_bytes: int) -> BudgetError:
     layout = session.layout
     enough_bytes = layout.allowed_bytes + (needed_bytes - room_bytes) / RESULT_FRACTION / (1 - MARGIN_FRACTION)
-    enough = f"'{math.ceil(enough_bytes / 1e8 + 0.5) / 10}GB'"
+    enough = size_to_type(enough_bytes + 5e7)
     return BudgetError(
         f"The result needs about {show_size(needed_bytes)} in this process, but only {show_size(room_bytes)} are free for "
         f"results with memory={layout.memory_argument}.\n"
