@@ -157,7 +157,7 @@ def test_a_plan_says_that_it_cannot_know_what_a_function_of_the_user_needs_and_w
 def test_a_plan_asks_once_whether_the_passes_of_a_step_are_stored(plan, monkeypatch):
     """On an object store, each question is a request."""
     asked = []
-    monkeypatch.setattr(Pending, "is_stored", property(lambda pending: asked.append(pending)))
+    monkeypatch.setattr(Pending, "is_stored", property(asked.append))
     twice = plan(lambda docs: without_duplicates(docs.pipe(cdf.add_ids, into="number", dense=True)))
     assert len(twice.stages) == 3
     assert len(asked) == 2
