@@ -303,7 +303,7 @@ def _described(
     if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
     for path in files:
-        if path.suffix == ".json":
+        if path.suffix == ".json" and path.name not in ("config.json", "tokenizer_config.json"):  # read below
             require_both_ends(path)
     config = read_object(Path(folder, "config.json"))
     encoder = _encoder(config, base_revision)
