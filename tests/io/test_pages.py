@@ -19,6 +19,7 @@ from curator_df.core.sizes import read_size
 from curator_df.io.listing import list_files
 from curator_df.io.parquet import pages
 from curator_df.io.parquet.footers import column_chunks
+from curator_df.io.parquet.reader import COLUMN_BYTES
 
 MB = 1_000_000
 SLACK = 20 * MB
@@ -205,3 +206,18 @@ def test_what_is_written_has_small_pages(tmp_path, start):
     with start(800 * MB):
         cdf.write_parquet(cdf.read_jsonl(tmp_path / "in.jsonl"), tmp_path / "out")
     assert lower(cdf.read_parquet(tmp_path / "out")).source.reader_fixed_bytes == 0
+
+
+def test_a_plan_has_room_for_the_decoders_of_many_columns(tmp_path):
+    """Without it, 10,000 columns under 500 MB ended the process: memory ran out where Arrow cannot report it."""
+    pq.write_table(pa.table({f"c{number}": [number] for number in range(3_000)}), tmp_path / "wide.parquet")
+    wide = cdf.read_parquet(tmp_path / "wide.parquet")
+    few = lower(wide).source.reader_fixed_bytes
+    assert few == 2_000 * COLUMN_BYTES
+    assert lower(cdf.read_parquet(tmp_path / "wide.parquet", columns=["c1", "c7"])).source.reader_fixed_bytes == 0
+    with pytest.raises(
+        errors.BudgetError, match=r"pages of the input files \(24 MB; .*fewer columns.*Use memory='"
+    ) as refused:
+        cdf.explain(wide, memory="410MB", cpus=1)
+    enough = str(refused.value).rpartition("memory=")[2].strip("'")
+    assert cdf.explain(wide, memory=enough, cpus=1).projected_bytes <= read_size("memory", enough)

@@ -334,7 +334,12 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     )
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.action.remarks))
     if page_bytes := page_bytes_of(joined):
-        said += (("pages", f"{show_size(page_bytes)} of that in each task, because the files have large pages"),)
+        said += (
+            (
+                "pages",
+                f"{show_size(page_bytes)} of that in each task, because the files have large pages or many columns",
+            ),
+        )
     said += tuple(_assumed(steps, layout))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
@@ -411,7 +416,8 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", after {show_size(held_bytes)} for steps" if held_bytes else ""
         if page_bytes := page_bytes_of(joined):
-            held += f" and pages of the input files ({show_size(page_bytes)}; files with smaller pages need less)"
+            less = "files with smaller pages or fewer columns need less"
+            held += f" and pages of the input files ({show_size(page_bytes)}; {less})"
         if layout.client_bytes:
             held += f"; this process has used {show_size(layout.client_bytes)} since the cluster started"
         smaller = f"blocksize={size_to_type(fitting, up=False)} or " if fitting >= MIN_BLOCK_BYTES else ""
