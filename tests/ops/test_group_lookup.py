@@ -109,6 +109,10 @@ def _rewrite(path):
     path.write_text(path.read_text().replace("word1 ", "word2 "))
 
 
+def _append(path):
+    path.write_text(path.read_text() + "{}\n")
+
+
 def _touch(path):
     stamp = path.stat().st_mtime_ns + 1_000_000_000
     os.utime(path, ns=(stamp, stamp))
@@ -120,7 +124,7 @@ def _touch(path):
         (lambda folder: _rewrite(folder / "b.jsonl"), r"in/b\.jsonl' was modified since"),
         (lambda folder: _touch(folder / "b.jsonl"), r"in/b\.jsonl' was modified since"),
         (
-            lambda folder: (folder / "a.jsonl").open("a").write("{}\n"),
+            lambda folder: _append(folder / "a.jsonl"),
             r"in/a\.jsonl' had [\d,]+ bytes and now has [\d,]+ bytes",
         ),
         (lambda folder: (folder / "c.jsonl").write_text("{}\n"), r"in/c\.jsonl' was not among the files of that table"),
