@@ -54,7 +54,7 @@ def show_size(size_bytes: float) -> str:
 
 
 def rounded_up(size_bytes: float) -> int:
-    """Return the smallest size of at least so many bytes that can be typed with three digits.
+    """Return the smallest size not below a number of bytes that can be typed with three digits.
 
     Examples
     --------

@@ -91,10 +91,10 @@ class Weights:
 
     def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
         kind = transformers.AutoModel if adapted.layers is not None else transformers.AutoModelForCausalLM
-        made, loading = kind.from_pretrained(
+        made, report = kind.from_pretrained(
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
         )
-        self._require_all(sorted(loading["missing_keys"]))
+        self._require_all(sorted(report["missing_keys"]))
         between = local_folder(adapted.adapter)
         with loading(f"the adapter {adapted.adapter.name!r}", between, f"{ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}"):
             add_adapter(made.base_model, Path(between, ADAPTER_WEIGHTS), adapted.scale)
