@@ -232,10 +232,10 @@ class OversizePageError(OversizeRowError):
         error.column, error.page_bytes, error.needed_bytes = column, page_bytes, needed_bytes
         return error
 
-    def that_would_fit(self, had_bytes: int, memory: int) -> OversizePageError:
-        """Return a copy with the memory of a task that runs exclusively, and the budget that would suffice."""
+    def that_would_fit(self, had_bytes: int, memory: str) -> OversizePageError:
+        """Return a copy with the memory of a task that runs exclusively, and the budget that would suffice, as users type it."""
         error = OversizePageError(
-            f"{self}. A task that runs exclusively has {had_bytes:,} bytes for page and blocks. Use memory={memory:_} and "
+            f"{self}. A task that runs exclusively has {had_bytes:,} bytes for page and blocks. Use memory={memory} and "
             "resume, or write the file again with smaller pages (in pyarrow, write_batch_size=64)"
         )
         vars(error).update(vars(self))

@@ -19,7 +19,7 @@ from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
 from curator_df.core.arguments import absolute, path_of
 from curator_df.core.memory.budget import Layout, choose_layout, layout_of_workers, least_with_workers
-from curator_df.core.sizes import read_size, show_size
+from curator_df.core.sizes import read_size, show_size, size_to_type
 from curator_df.errors import BudgetError, ParameterError
 
 BatchSystem = Literal["slurm", "pbs", "lsf", "sge"]
@@ -202,7 +202,7 @@ def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
     if allowed_bytes < (least_bytes := least_with_workers()):
         raise BudgetError(
             f"memory={show_size(allowed_bytes)} of a job is below the minimum of {show_size(least_bytes)}: a nanny and one "
-            f"worker process with its smallest task. Use at least memory={least_bytes:_}"
+            f"worker process with its smallest task. Use at least memory={size_to_type(least_bytes)}"
         )
     one = choose_layout(allowed_bytes, cpus=cpus)
     return dataclasses.replace(one, workers=one.workers * most_jobs, nodes=most_jobs)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from curator_df.core.memory.budget import HELD_SLACK_BYTES, Baseline, Layout, le
 from curator_df.core.memory.peak import counted_bytes, tree_bytes
 from curator_df.core.memory.system import processes
 from curator_df.core.runner.session import has_session
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_size, size_to_type
 from curator_df.errors import BudgetError
 
 
@@ -88,7 +87,7 @@ def refuse_beside_another(layout: Layout) -> None:
         raise BudgetError(
             f"A cluster is already running in this process: {show_size(held_bytes)} are in use, and another one needs "
             f"{show_size(needed_bytes)} more, but the budget is {show_size(layout.allowed_bytes)}. "
-            f"{_what_to_free()}, or use about memory={held_bytes + needed_bytes + HELD_SLACK_BYTES:_}"
+            f"{_what_to_free()}, or use about memory={size_to_type(held_bytes + needed_bytes + HELD_SLACK_BYTES)}"
         )
 
 
@@ -105,7 +104,7 @@ def _no_room(layout: Layout, held: Held) -> BudgetError:
     return BudgetError(
         f"Before any work, this session holds {show_size(held.total_bytes)} (this process and its workers), so not even the "
         f"smallest layout fits into memory={show_size(layout.allowed_bytes)}. {_what_to_free()}, or use about "
-        f"memory='{math.ceil(enough_bytes / 1e6)}MB'"
+        f"memory={size_to_type(enough_bytes)}"
     )
 
 

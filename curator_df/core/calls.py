@@ -37,7 +37,7 @@ def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
         if not takes_any and not names >= kwargs.keys():
             raise TypeError(unknown_keyword(function, next(name for name in kwargs if name not in names)))
         if len(args) > most:
-            raise TypeError(_too_many(function, args, most))
+            raise TypeError(too_many(function, args, most))
         return function(*args, **kwargs)
 
     call.__module__ = module
@@ -124,8 +124,15 @@ def unknown_keyword(function: Callable[..., Any], name: str) -> str:
     return f"{function.__name__} has no parameter {name!r}.{hint}"
 
 
-def _too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> str:
-    """Return what to say of an argument by position that has to be named."""
+def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> str:
+    """Return what to say of an argument by position that has to be named.
+
+    Examples
+    --------
+    >>> from curator_df import write_parquet
+    >>> too_many(write_parquet, ("out", "zstd"), 1)
+    "write_parquet takes at most 1 positional argument, and 'zstd' is number 2. Pass it by name, such as compression='zstd'"
+    """
     value, hints = args[most], get_type_hints(function)
     names = [
         each.name

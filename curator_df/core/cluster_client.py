@@ -83,16 +83,24 @@ def restart(client: ClusterClient, address: str) -> bool:
     done = client.restart_workers([address], timeout=RESTART_SECONDS, raise_for_error=False)
     if done.get(address) != "OK":
         # On a busy machine the new process may take longer to appear, but the old one is gone.
-        return address not in client.nthreads()
+        return not _is_there(client, address, info)
     # Dask (distributed 2026.7.1) counts workers before its scheduler has noticed that the old one is gone, so that "OK" may come
     # before the new one: whatever is then sent to all workers, or submitted, goes to a process that has ended.
     left, back = time.monotonic() + LEAVE_SECONDS, time.monotonic() + RESTART_SECONDS
-    while address in (there := client.nthreads()) and time.monotonic() < left:
+    while _is_there(client, address, info) and time.monotonic() < left:
         time.sleep(0.05)
-    while len(there) < workers and time.monotonic() < back:
+    while len(client.nthreads()) < workers and time.monotonic() < back:
         time.sleep(0.05)
-        there = client.nthreads()
     return True
+
+
+def _is_there(client: ClusterClient, address: str, before: Mapping[str, Any]) -> bool:
+    """Return whether the scheduler still knows a worker process.
+
+    A worker with a fixed port has the address of the process before it. Each process makes a folder with a name of its own.
+    """
+    now = client.scheduler_info(n_workers=-1)["workers"].get(address)
+    return now is not None and now.get("local_directory") == before.get("local_directory")
 
 
 def worker_name() -> str:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+
 from dask.utils import parse_bytes
 
 from curator_df.errors import ParameterError
@@ -25,7 +28,11 @@ def read_size(parameter: str, value: str | int) -> int:
         raise refusal  # to Dask, '' is one byte, and 'MB' a million
     try:
         size_bytes = int(parse_bytes(value))
-    except (ValueError, TypeError, AttributeError, OverflowError) as exc:
+        if isinstance(value, str):  # Dask multiplies floats and truncates: '2.07MB' would be 2,069,999 bytes
+            text = value.replace(" ", "")
+            end = max(place for place, letter in enumerate(text) if letter.isdigit()) + 1
+            size_bytes = int(Decimal(text[:end]) * int(parse_bytes(f"1{text[end:]}")))
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as exc:
         raise refusal from exc
     if size_bytes < 1:
         raise ParameterError(f"{parameter}={value!r} must be more than zero bytes")
@@ -44,6 +51,44 @@ def show_size(size_bytes: float) -> str:
         if size_bytes >= scale:
             return f"{size_bytes / scale:,.{digits}f} {unit}"
     return f"{size_bytes:,.0f} B"
+
+
+def rounded_up(size_bytes: float) -> int:
+    """Return the smallest size not below a number of bytes that can be typed with three digits.
+
+    Examples
+    --------
+    >>> rounded_up(530_875_450), rounded_up(3_153_814_437), rounded_up(999_400_000)
+    (531000000, 3160000000, 1000000000)
+    """
+    return _rounded(math.ceil(size_bytes), up=True)
+
+
+def size_to_type(size_bytes: float, *, up: bool = True) -> str:
+    """Format a size that a message recommends, with three digits, as the user can type it.
+
+    By default it is rounded up, for memory that has to suffice; ``up=False`` rounds down, for blocks that have to fit.
+
+    Examples
+    --------
+    >>> size_to_type(530_875_450), size_to_type(3_153_814_437), size_to_type(48_260_869, up=False)
+    ("'531MB'", "'3.16GB'", "'48.2MB'")
+    """
+    rounded = _rounded(math.ceil(size_bytes) if up else math.floor(size_bytes), up=up)
+    unit, scale = _unit_of(rounded)
+    whole, part = divmod(rounded, scale)
+    fraction = f".{part * 1000 // scale:03d}".rstrip("0").rstrip(".")
+    return f"'{whole}{fraction}{unit}'"
+
+
+def _unit_of(size_bytes: int) -> tuple[str, int]:
+    units = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+    return next(((unit, scale) for unit, scale in units if size_bytes >= scale), ("B", 1))
+
+
+def _rounded(size_bytes: int, *, up: bool) -> int:
+    step: int = 10 ** max(len(str(size_bytes)) - 3, 0)
+    return -(-size_bytes // step) * step if up else size_bytes // step * step
 
 
 def show_count(count: int, noun: str) -> str:

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 from curator_df.core.arguments import did_you_mean_path, path_of
 from curator_df.core.extras import missing_extra
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.classifiers.custom_head import OwnLayers, own_layers
@@ -66,6 +68,7 @@ OFFSET_POSITIONS = frozenset(
 MOST_POSITIONS = 1 << 40
 MOST_TOKENS = 4096
 """Default maximum number of tokens of a text, for a model without a limit in its configuration or tokenizer."""
+_END_BYTES = 4096
 _HIDDEN = ("hidden_size", "dim", "d_model")
 _INNER = ("intermediate_size", "hidden_dim", "ffn_dim")
 _HEADS = ("num_attention_heads", "n_heads")
@@ -151,7 +154,8 @@ def find_adapted(
     base_name, scale = base_and_scale(operator, between.name, read_config(operator, between))
     base = find_model(operator, base_name, None if os.path.isdir(base_name) else base_revision)
     weights = sorted(Path(on_top.folder).glob(WEIGHTS))
-    shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
+    shapes = {key: shape for path in weights for key, shape in tensor_shapes(path).items()}
+    tensor_shapes(Path(between.folder, ADAPTER_WEIGHTS))
     require_layers(operator, on_top.name, shapes, base.hidden)
     pair = [Path(between.folder, file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
     return dataclasses.replace(
@@ -170,6 +174,7 @@ def find_answering(
     """Find the adapter of a generative classifier, and its language model; see `find_model` for errors."""
     place = _place(operator, adapter, revision)
     base_name, scale = base_and_scale(operator, place.name, read_config(operator, place))
+    tensor_shapes(Path(place.folder, ADAPTER_WEIGHTS))
     base = find_model(operator, base_name, None if os.path.isdir(base_name) else base_revision)
     config = read_object(Path(base.folder, "config.json"))
     lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
@@ -205,7 +210,7 @@ def _place(operator: str, name: str | os.PathLike[str], revision: str | None) ->
 
 
 def _names(folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({path.name for pattern in patterns for path in Path(folder).glob(pattern)}))
+    return tuple(sorted({path.name for pattern in patterns for path in Path(folder).glob(pattern) if path.is_file()}))
 
 
 def find_model(
@@ -297,12 +302,15 @@ def _described(
         )
     if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
+    for path in files:
+        if path.suffix == ".json" and path.name not in ("config.json", "tokenizer_config.json"):  # read below
+            require_both_ends(path)
     config = read_object(Path(folder, "config.json"))
     encoder = _encoder(config, base_revision)
     _require_number_type(operator, folder, config)
     _require_kind(operator, name, encoder)
     sizes: dict[str, Any] = _sizes(operator, name, encoder)
-    shapes = {key: shape for path in weights for key, shape in _shapes(path).items()}
+    shapes = {key: shape for path in weights for key, shape in tensor_shapes(path).items()}
     layers = None if encoder is config else own_layers(operator, name, json.dumps(encoder, sort_keys=True), shapes)
     return ModelFiles(
         name,
@@ -325,6 +333,11 @@ def _described(
 
 def _require_kind(operator: str, name: str, config: dict[str, Any]) -> None:
     kind, problem = config.get("model_type"), ""
+    if kind is not None and not isinstance(kind, str):
+        raise ParameterError(
+            f"{operator}: the configuration of {name!r} has model_type={kind!r}, which is not the name of a kind. Use a folder "
+            "that save_pretrained() of transformers wrote"
+        )
     experts = next((key for key in EXPERTS if isinstance(config.get(key), int) and config[key] > 1), None)
     if kind in UNSTEADY_KINDS:
         problem = "whose output for a text depends on the other texts of its batch"
@@ -369,8 +382,16 @@ def _longest(folder: str, config: dict[str, Any]) -> int:
         limits[0] -= _whole(folder, config, "pad_token_id", 1) + 1
     for file, key in (("tokenizer_config.json", "model_max_length"), ("sentence_bert_config.json", "max_seq_length")):
         path = Path(folder, file)
-        if path.is_file() and isinstance(found := read_object(path).get(key), int | float):
+        found = read_object(path).get(key) if path.is_file() else None
+        if found is not None:
+            if not isinstance(found, int | float) or isinstance(found, bool) or not found >= 1:
+                raise CorruptFileError(f"{path} has {key}={found!r}, which is not a number of tokens. {AGAIN}")
             limits.append(int(min(found, MOST_POSITIONS)))
+    if min(limits, default=1) < 1:
+        raise CorruptFileError(
+            f"{os.path.join(folder, 'config.json')} has max_position_embeddings={config.get('max_position_embeddings')!r}, which "
+            f"leaves no room for a token. {AGAIN}"
+        )
     return min(limits, default=MOST_TOKENS)
 
 
@@ -420,6 +441,41 @@ def read_object(path: Path) -> dict[str, Any]:
     return found
 
 
+def require_both_ends(path: Path) -> None:
+    """Raise `CorruptFileError` if a JSON file does not begin and end as an object or a list does; it is not read as a whole."""
+    with open(path, "rb") as file:
+        begin = file.read(_END_BYTES).removeprefix(BOM_UTF8).lstrip()
+        file.seek(max(path.stat().st_size - _END_BYTES, 0))
+        end = file.read().rstrip()
+    if (begin[:1], end[-1:]) not in ((b"{", b"}"), (b"[", b"]")):
+        problem = "is empty" if not begin else "is truncated" if begin[:1] in (b"{", b"[") else "is not JSON"
+        raise CorruptFileError(f"{path} {problem}. {AGAIN}")
+
+
+def require_whole(folder: str) -> None:
+    """Raise `CorruptFileError` for the first file of a model folder that cannot be read, for an error of another library."""
+    for path in sorted(Path(folder).iterdir()):
+        if path.is_file() and path.suffix == ".json":
+            read_json(path)
+        elif path.is_file() and path.match(WEIGHTS):
+            tensor_shapes(path)
+
+
+def require_tokenizer(path: Path) -> Any:
+    """Return the tokenizer in a ``tokenizer.json``; raise `CorruptFileError` if the package tokenizers cannot read it."""
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as exc:  # the package raises nothing more specific
+        if is_out_of_memory(exc):
+            raise
+        raise CorruptFileError(
+            f"the package tokenizers cannot read {path}: {str(exc).rstrip('. ')}. Copy or download the file again, or update the "
+            "package"
+        ) from exc
+
+
 def _require_number_type(operator: str, folder: str, config: dict[str, Any]) -> None:
     for key in ("dtype", "torch_dtype"):
         value = config.get(key)
@@ -447,7 +503,7 @@ def _require_shards(operator: str, folder: str, there: set[str]) -> None:
         )
 
 
-def _shapes(path: Path) -> dict[str, list[int]]:
+def tensor_shapes(path: Path) -> dict[str, list[int]]:
     """Return the shapes of the tensors in a safetensors file, from its header."""
     size = path.stat().st_size
     with open(path, "rb") as file:

@@ -30,9 +30,9 @@ from curator_df.models.batch_size_tuning import SizeTrial
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
 from curator_df.models.classifiers.answering import answered, prompt_tokens
 from curator_df.models.classifiers.custom_head import OwnLayers, load_own_layers
-from curator_df.models.classifiers.lora import ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
+from curator_df.models.classifiers.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.devices import computing_in, open_device, peaks
-from curator_df.models.files import WEIGHTS, local_folder
+from curator_df.models.files import WEIGHTS, ModelFiles, local_folder, require_tokenizer, require_whole
 from curator_df.models.text_model import TextModel
 
 
@@ -91,14 +91,18 @@ class Weights:
 
     def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
         kind = transformers.AutoModel if adapted.layers is not None else transformers.AutoModelForCausalLM
-        made, loading = kind.from_pretrained(
+        made, report = kind.from_pretrained(
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
         )
-        self._require_all(sorted(loading["missing_keys"]))
-        add_adapter(made.base_model, Path(local_folder(adapted.adapter), ADAPTER_WEIGHTS), adapted.scale)
+        self._require_all(sorted(report["missing_keys"]))
+        between = local_folder(adapted.adapter)
+        with loading(f"the adapter {adapted.adapter.name!r}", between, f"{ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}"):
+            add_adapter(made.base_model, Path(between, ADAPTER_WEIGHTS), adapted.scale)
         if adapted.layers is not None:
             made.config.use_cache = False
-            self.judge = load_layers(sorted(Path(local_folder(adapted.layers)).glob(WEIGHTS)), self._device)
+            on_top = local_folder(adapted.layers)
+            with loading(f"the layers {adapted.layers.name!r}", on_top, "the weights"):
+                self.judge = load_layers(sorted(Path(on_top).glob(WEIGHTS)), self._device)
         # A language model is called for each token: its weights are converted to bfloat16 once, not each time.
         return made.to(torch.bfloat16) if self._model.numbers == "bfloat16" else made
 
@@ -119,22 +123,42 @@ class Weights:
 
 
 @contextlib.contextmanager
-def loading(what: str, folder: str) -> Iterator[None]:
-    """Raise an error with the object and its folder if transformers or safetensors cannot read a file."""
+def loading(what: str, folder: str, files: str = "config.json and the weights") -> Iterator[None]:
+    """Raise an error with the file, or the folder, if transformers or safetensors cannot read a file of it."""
     try:
         yield
     except Exception as exc:
         if isinstance(exc, CuratorError) or is_out_of_memory(exc):
             raise
-        said = f"{what} in {folder!r} could not be loaded: {type(exc).__name__}: {exc}"
-        if type(exc).__name__ == "SafetensorError":
-            raise CorruptFileError(
-                f"{said}. A file of its weights is damaged. Copy or download the folder again"
-            ) from exc
+        try:
+            require_whole(folder)
+        except CorruptFileError as damage:
+            raise damage from exc
+        reason = str(exc).strip().split("\n", maxsplit=1)[0]
         raise InputError(
-            f"{said}. Check that the folder has all files that save_pretrained() of transformers writes, among them "
-            "tokenizer.json, and that they belong together"
+            f"{what} in {folder!r} could not be loaded: {type(exc).__name__}: {reason}. Check that {files} are those that "
+            "save_pretrained() of transformers wrote, or download the folder again"
         ) from exc
+
+
+def _tokenizer_of(transformers: Any, files: ModelFiles, folder: str) -> Any:
+    with loading(f"the tokenizer of the model {files.name!r}", folder, "tokenizer.json and tokenizer_config.json"):
+        try:
+            return transformers.AutoTokenizer.from_pretrained(
+                folder, use_fast=True, local_files_only=True, trust_remote_code=files.runs_code
+            )
+        except Exception as exc:  # transformers raises errors of many types
+            path = Path(folder, "tokenizer.json")
+            if is_out_of_memory(exc):
+                raise
+            if not path.is_file():
+                reason = str(exc).strip().split("\n", maxsplit=1)[0].rstrip(" :")
+                raise InputError(
+                    f"the model {files.name!r} has no {path}, and transformers could not make a tokenizer from its other files: "
+                    f"{type(exc).__name__}: {reason}. Copy or download tokenizer.json, too"
+                ) from exc
+            require_tokenizer(path)
+            raise
 
 
 @contextlib.contextmanager
@@ -192,10 +216,7 @@ class LoadedModel:
         with quiet(transformers), _threads(torch, 1):
             self._weights = held(model.weights, lambda: Weights(model))
             folder = model.files.local_folder()
-            with loading(f"the tokenizer of the model {model.files.name!r}", folder):
-                self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                    folder, use_fast=True, local_files_only=True, trust_remote_code=model.files.runs_code
-                )
+            self._tokenizer = _tokenizer_of(transformers, model.files, folder)
             self._padding = self._padding_token()
             if model.answers is None:
                 self._require_no_neighbours()

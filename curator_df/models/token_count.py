@@ -21,9 +21,9 @@ from curator_df.core.extras import missing_extra, require_package
 from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.errors import InputError, ParameterError
 from curator_df.kernels.text.buffers import TextSpan, text_chunks, text_spans
-from curator_df.models.files import HUB_NAME, digest_of, download
+from curator_df.models.files import HUB_NAME, digest_of, download, require_both_ends, require_tokenizer
 from curator_df.ops.host_only import require_host
 
 FILE = "tokenizer.json"
@@ -81,6 +81,8 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
         If the package tokenizers is not installed.
     InputError
         If the tokenizer does not exist.
+    CorruptFileError
+        If one of its files is empty, truncated or not JSON.
     ParameterError
         If a revision is given for local files.
     """
@@ -104,6 +106,9 @@ def _described(operator: str, name: str, path: Path, revision: str | None) -> To
     files = [path] if path.is_file() else sorted({file for kind in OTHER_FILES for file in path.glob(kind)})
     if not files:
         raise InputError(f"{operator}: {str(path)!r} has neither {FILE} nor other files of a tokenizer")
+    for file in files:
+        if file.suffix == ".json":
+            require_both_ends(file)
     return Tokenizer(name, str(path), revision, digest_of(files), sum(file.stat().st_size for file in files))
 
 
@@ -135,8 +140,6 @@ def loaded(tokenizer: Tokenizer) -> LoadedTokenizer:
 
 
 def _load(tokenizer: Tokenizer) -> Any:
-    import tokenizers
-
     path = Path(tokenizer.path)
     if not path.exists():
         raise InputError(
@@ -144,10 +147,7 @@ def _load(tokenizer: Tokenizer) -> Any:
         )
     if path.is_dir():
         return _converted(tokenizer)
-    try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as exc:  # the package raises nothing more specific
-        raise CorruptFileError(f"the package tokenizers cannot read {path}: {exc}") from exc
+    return require_tokenizer(path)
 
 
 def _converted(tokenizer: Tokenizer) -> Any:

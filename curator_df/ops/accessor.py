@@ -12,6 +12,7 @@ from typing import Any
 from dask.dataframe.extensions import register_dataframe_accessor
 
 from curator_df.core.arguments import did_you_mean
+from curator_df.core.calls import too_many
 
 NEARLY = 0.9
 """Similarity of a name to that of an operator from which on a table's missing attribute is taken for it."""
@@ -103,12 +104,17 @@ def _refuse_name(self: Any, name: str) -> Any:
 
 
 def _method(operator: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(operator)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return operator(self._df, *args, **kwargs)
-
     signature = inspect.signature(operator)
     _, *others = signature.parameters.values()
+    most = sum(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in others)
+    takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in others)
+
+    @functools.wraps(operator)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > most and not takes_any:
+            raise TypeError(too_many(operator, args, most))
+        return operator(self._df, *args, **kwargs)
+
     first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     method.__signature__ = signature.replace(parameters=[first, *others])  # type: ignore[attr-defined]
     return method

@@ -24,6 +24,7 @@ from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, reque
 from curator_df.core.memory.budget import choose_layout, least_with_workers
 from curator_df.core.runner.events import Note, TaskEnded
 from curator_df.core.runner.session import current_session, has_session
+from curator_df.core.sizes import size_to_type
 
 pytest.importorskip("dask_jobqueue", reason="needs the jobqueue extra")
 MB = 1_000_000
@@ -297,7 +298,7 @@ def test_a_job_has_memory_of_its_own():
     assert layout.shape.startswith("5 nodes x ")
     least = least_with_workers()
     assert job_layout(least, 1, 1).workers == 1
-    with pytest.raises(errors.BudgetError, match=f"Use at least memory={least:_}"):
+    with pytest.raises(errors.BudgetError, match=f"Use at least memory={size_to_type(least)}"):
         job_layout(least - 1, 1, 1)
 
 

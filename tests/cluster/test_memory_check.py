@@ -181,6 +181,5 @@ def test_where_each_process_holds_150_mb_more_a_run_keeps_the_budget_all_the_sam
 
 def test_where_each_process_holds_too_much_the_named_memory_is_enough(run):
     said = run("450MB", 2, 230)["refused"]
-    number, unit = re.findall(r"memory='?([\d_]+)(MB)?", said)[-1]
-    told = run(number.replace("_", "") + unit, 2, 230)
+    told = run(re.findall(r"memory='([\d.]+[MG]B)'", said)[-1], 2, 230)
     assert told.get("rows") == 2_000, (said, told)

@@ -34,7 +34,11 @@ DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
         (lambda: cdf.add_class(DOCS, "a", revision="b"), r"setting of a Model, which classifier= takes"),
         (lambda: cdf.best("a", quickly=True), r"no parameter 'quickly'\. Its parameters are: column, which"),
         (lambda: cdf.write_parquet(DOCS, "x", "gzip"), r"'gzip' is number 3\. .*such as compression='gzip'"),
-        (lambda: DOCS.curate.write_parquet("x", "gzip"), r"such as compression='gzip'"),
+        (
+            lambda: DOCS.curate.write_parquet("x", "gzip"),
+            r"^write_parquet takes at most 1 positional argument, and 'gzip' is number 2\. .*such as compression='gzip'",
+        ),
+        (lambda: DOCS.curate.checkpoint("x", DOCS), r"at most 1 positional argument, and the DataFrame is number 2"),
         (lambda: cdf.checkpoint(DOCS, "x", DOCS), r"at most 2 positional arguments, and the DataFrame is number 3"),
     ],
 )

@@ -149,10 +149,46 @@ def test_a_scheduler_that_is_killed_is_an_error_and_the_run_resumes_elsewhere(st
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode != 0
     assert "SchedulerLostError" in err
-    assert "CancelledError" not in err
+    first, *others = err.splitlines()
+    assert first == "Traceback (most recent call last):"  # no log message, of whatever library
+    assert [line for line in others if not line.startswith(" ")] == [others[-1]]  # one traceback, and the error
+    assert others[-1].startswith("curator_df.errors.SchedulerLostError: the connection to the scheduler at tcp://")
     assert "on_existing='resume'" in err
     finish(start(script, corpus, tmp_path / "out", on_existing="resume", SLEEP="0"))
     assert ids(tmp_path / "out") == EXPECTED
+
+
+COMPUTES = """
+import sys, time
+import curator_df as cdf
+
+def slow(block):
+    time.sleep(1)
+    return block
+
+if __name__ == "__main__":
+    with cdf.connect(sys.argv[1]):
+        rows = cdf.read_jsonl(sys.argv[2], blocksize="20kB").map_partitions(slow)
+        print("begins", flush=True)
+        rows.compute()
+"""
+
+
+def test_a_table_that_is_computed_while_the_scheduler_is_killed_is_the_same_error(corpus, tmp_path, running):
+    (tmp_path / "computes.py").write_text(COMPUTES)
+    command = [sys.executable, "computes.py", address(running), str(corpus)]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "begins\n"
+        time.sleep(3)
+        running.scheduler.send_signal(signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    others = err.splitlines()[1:]
+    assert [line for line in others if not line.startswith(" ")] == [others[-1]], err
+    assert others[-1].startswith("curator_df.errors.SchedulerLostError: the connection to the scheduler at tcp://"), err
+    assert others[-1].endswith("compute the table again")
 
 
 def test_workers_whose_address_space_is_limited_change_nothing(start, script, corpus, tmp_path, running):

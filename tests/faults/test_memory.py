@@ -12,6 +12,8 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+from curator_df.core.sizes import read_size
+
 ROWS, ODD_ROW = 4000, 1234
 
 SCRIPT = """
@@ -184,11 +186,16 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     corpus.write_text("".join(lines))
     said = run("fits", on_oom="raise")
     assert f"{corpus} line {ODD_ROW + 1:,} (byte " in said
-    named = re.search(r"Use memory=([0-9_]+) and resume", said)
+    named = re.search(r"Use memory='([0-9.]+[MG]B)' and resume", said)
     receipt = run("fits", on_oom="raise", MEMORY=named.group(1), EXISTING="resume")
     assert isinstance(receipt, dict), receipt
     assert ids(tmp_path / "out") == EXPECTED
-    assert receipt["measured_bytes"] <= receipt["projected_bytes"] <= receipt["allowed_bytes"] == int(named.group(1))
+    assert (
+        receipt["measured_bytes"]
+        <= receipt["projected_bytes"]
+        <= receipt["allowed_bytes"]
+        == read_size("memory", named.group(1))
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from curator_df.cluster import cuda
 from curator_df.core.memory import gpus
 from curator_df.core.memory.gpus import GpuReading
 from curator_df.core.memory.limits import usable_cpus
+from curator_df.core.sizes import read_size
 
 GB = 1_000_000_000
 
@@ -109,10 +110,10 @@ def test_a_worker_for_each_gpu_has_to_fit_into_the_hosts_memory():
     assert (layout.workers, layout.threads, layout.shares_work) == (8, 1, False)
     assert layout.reason == "one for each GPU"
     with pytest.raises(
-        errors.BudgetError, match=r"too little for 8 worker processes.*at least memory=([\d_]+)"
+        errors.BudgetError, match=r"too little for 8 worker processes.*at least memory='[\d.]+GB'"
     ) as refused:
         cuda.gpu_layout(GB, devices, 0)
-    least = int(str(refused.value).rpartition("memory=")[2].partition(",")[0])
+    least = read_size("memory", str(refused.value).rpartition("memory=")[2].partition(",")[0].strip("'"))
     assert cuda.gpu_layout(least, devices, 0).workers == 8
 
 

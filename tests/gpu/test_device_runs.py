@@ -148,7 +148,7 @@ def test_what_does_not_fit_or_has_no_way_is_refused(folder):
             ("SchemaError", r"the column 'tags' has the type .*list<.*Leave it out \(columns="),
             (
                 "BudgetError",
-                r"blocks of 1 MB do not fit on a GPU.*only 33 MB of each GPU may be used.*device_memory=34_700_000",
+                r"blocks of 1 MB do not fit on a GPU.*only 33 MB of each GPU may be used.*device_memory='34.7MB'",
             ),
             ("BudgetError", r"to_backend\(cudf\).*these workers have no GPU\. .*start_cluster\(gpus='auto'\)"),
         ],

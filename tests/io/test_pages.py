@@ -15,9 +15,11 @@ from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import lower
+from curator_df.core.sizes import read_size
 from curator_df.io.listing import list_files
 from curator_df.io.parquet import row_batches as pages
 from curator_df.io.parquet.footers import column_chunks
+from curator_df.io.parquet.reader import COLUMN_BYTES
 
 MB = 1_000_000
 SLACK = 20 * MB
@@ -134,7 +136,7 @@ def test_pages_that_do_not_fit_are_refused_before_anything_starts_and_what_is_na
     with start(600 * MB), pytest.raises(errors.BudgetError, match="pages of the input files") as refused:
         cdf.write_parquet(df, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    enough = int(str(refused.value).rpartition("memory=")[2]) + SLACK
+    enough = read_size("memory", str(refused.value).rpartition("memory=")[2].strip("'")) + SLACK
     with cdf.start_cluster(memory=enough, cpus=2, dashboard_port=None):
         plan = cdf.explain(df)
         receipt = cdf.write_parquet(df, tmp_path / "out")
@@ -174,7 +176,7 @@ def test_a_page_that_does_not_fit_alone_names_the_memory_with_which_the_run_goes
     assert error.page_bytes == pytest.approx(80 * MB, rel=0.01)
     assert "99.parquet', row group from row 1: a page of the column 'text' has 80," in str(error)
     assert "smaller pages (in pyarrow, write_batch_size=64)" in str(error)
-    enough = int(str(error).partition("memory=")[2].split()[0]) + SLACK
+    enough = read_size("memory", str(error).partition("memory=")[2].split()[0].strip("'")) + SLACK
     with cdf.start_cluster(memory=enough, cpus=2, dashboard_port=None):
         receipt = cdf.write_parquet(df, tmp_path / "out", on_existing="resume")
     assert receipt.rows_written == 16 * 200 + 3_200
@@ -204,3 +206,18 @@ def test_what_is_written_has_small_pages(tmp_path, start):
     with start(800 * MB):
         cdf.write_parquet(cdf.read_jsonl(tmp_path / "in.jsonl"), tmp_path / "out")
     assert lower(cdf.read_parquet(tmp_path / "out")).source.reader_fixed_bytes == 0
+
+
+def test_a_plan_has_room_for_the_decoders_of_many_columns(tmp_path):
+    """Without it, 10,000 columns under 500 MB ended the process: memory ran out where Arrow cannot report it."""
+    pq.write_table(pa.table({f"c{number}": [number] for number in range(3_000)}), tmp_path / "wide.parquet")
+    wide = cdf.read_parquet(tmp_path / "wide.parquet")
+    few = lower(wide).source.reader_fixed_bytes
+    assert few == 2_000 * COLUMN_BYTES
+    assert lower(cdf.read_parquet(tmp_path / "wide.parquet", columns=["c1", "c7"])).source.reader_fixed_bytes == 0
+    with pytest.raises(
+        errors.BudgetError, match=r"pages of the input files \(24 MB; .*fewer columns.*Use memory='"
+    ) as refused:
+        cdf.explain(wide, memory="410MB", cpus=1)
+    enough = str(refused.value).rpartition("memory=")[2].strip("'")
+    assert cdf.explain(wide, memory=enough, cpus=1).projected_bytes <= read_size("memory", enough)

@@ -434,5 +434,12 @@ def test_rows_quarantined_before_a_shuffle_are_in_its_receipt(cluster, tmp_path,
     assert cdf.read_receipt(home).rows_quarantined == 2
     assert len(list((home / "_quarantine").iterdir())) == 1
     assert receipt.rows_written == (4 if table else 2)
+    # As after a crash between the last pass and the remark.
+    journal = tmp_path / "out" / "_curator" / "receipt.json"
+    whole = json.loads(journal.read_text())
+    journal.write_text(json.dumps({**whole, "advice": whole["advice"][1:]}))
+    for _ in range(2):
+        (cdf.blend if table else cdf.shuffle_rows)(tables, tmp_path / "out", on_existing="resume", **epochs)
+        assert cdf.read_receipt(tmp_path / "out").advice == receipt.advice
     before = cdf.shuffle_rows(docs, tmp_path / "out") if not table else None  # is complete, and runs nothing
     assert before is None or len(before) == 2

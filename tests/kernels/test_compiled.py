@@ -144,3 +144,34 @@ def test_importing_kernels_does_not_import_numba():
 def test_a_cast_in_code_that_python_runs_is_a_number():
     assert types_of_kernels.int64(3) == 3
     assert types_of_kernels.uint8(np.int64(255)) == 255
+
+
+PICKLED = """
+import cloudpickle, pickle, sys
+sys.path.insert(0, {folder!r})
+import curator_df.kernels.text.murmur_hash as kernels
+from curator_df.kernels.compiling.compiled import LazyFunction
+names = [name for name, value in vars(kernels).items() if type(value) is LazyFunction and value.__module__ == kernels.__name__]
+for after in (False, True):
+    if after:
+        import numba
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        for name in names:
+            assert pickle.loads(dumps(getattr(kernels, name))) is getattr(kernels, name), name
+print(len(names))
+"""
+
+
+def test_kernels_are_pickled_by_name_whether_or_not_numba_is_imported(tmp_path):
+    found = subprocess.check_output([sys.executable, "-c", PICKLED.format(folder=str(tmp_path))], text=True)
+    assert int(found) >= 2
+
+
+@pytest.mark.parametrize("decorate", [helper, inlined])
+def test_arguments_can_be_passed_by_name(decorate):
+    @decorate
+    def ratio(first, second):
+        return first // second
+
+    assert ratio(second=2, first=9) == 4
+    assert ratio(9, second=2) == 4

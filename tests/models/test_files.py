@@ -204,12 +204,53 @@ def test_a_damaged_folder_is_an_error_that_names_the_file_and_what_to_do(tmp_pat
     assert any(word in str(caught.value) for word in ("again", "Convert", "Use a folder"))
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "special_tokens_map.json", "generation_config.json"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (b'{"version": "1.0", "added', "is truncated"), (b"<!DOCTYPE html>", "is not JSON")],
+)
+def test_a_damaged_json_file_of_a_model_is_named_before_the_run(tmp_path, name, content, said):
+    folder = write_model(tmp_path / "m")
+    find_model("add_x", folder)
+    (folder / name).write_bytes(content)
+    with pytest.raises(errors.CorruptFileError, match=rf"{name} {said}.*Copy or download the file again"):
+        find_model("add_x", folder)
+
+
+@pytest.mark.parametrize("position", range(1, 9))
+def test_weights_that_are_truncated_anywhere_are_named(tmp_path, position):
+    path = write_model(tmp_path / "m") / "model.safetensors"
+    cut(path, path.stat().st_size * position // 9 - 1)
+    with pytest.raises(errors.CorruptFileError, match=r"model\.safetensors .*truncated.*again"):
+        find_model("add_x", path.parent)
+
+
+def test_a_folder_in_place_of_the_weights_is_as_if_they_were_missing(tmp_path):
+    path = write_model(tmp_path / "m") / "model.safetensors"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(errors.ParameterError, match="no safetensors weights"):
+        find_model("add_x", path.parent)
+
+
+@pytest.mark.parametrize("most", [-1, 0, "many", [3], True])
+def test_a_tokenizer_with_a_wrong_length_is_named(tmp_path, most):
+    folder = write_model(tmp_path / "m")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": most}))
+    with pytest.raises(
+        errors.CorruptFileError, match=r"tokenizer_config\.json has model_max_length=.*not a number of tokens"
+    ):
+        find_model("add_x", folder)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"torch_dtype": "float12"}, "torch_dtype='float12'"),
         ({"dtype": 7}, "dtype=7"),
         ({"max_position_embeddings": "many"}, "max_position_embeddings='many'"),
+        ({"max_position_embeddings": -1}, "max_position_embeddings=-1"),
+        ({"model_type": [3]}, r"model_type=\[3\]"),
         ({"id2label": ["a", "b"]}, "id2label"),
         ({"id2label": {"a": "b"}}, "id2label"),
         ({"hidden_size": 0}, "hidden_size"),

@@ -14,7 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.models.classifiers.class_models import fasttext_labels
+from curator_df.ops.language.fasttext_file import fasttext_labels
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 
 TEXTS = [
@@ -79,12 +79,28 @@ def test_files_that_are_no_fasttext_models_are_refused(tmp_path):
     path = tmp_path / "model.bin"
     whole = Path(write_fasttext(path)).read_bytes()
     assert fasttext_labels("add_class", str(path)) == ("good", "bad")
-    for content in (b"not a model", b"x" * 500, whole[:120]):
+    for content in (b"", b"not a model", b"x" * 500):
         path.write_bytes(content)
-        with pytest.raises(errors.InputError, match="not a fastText model"):
+        with pytest.raises(errors.InputError, match=r"model\.bin' is not a fastText model"):
+            table().pipe(cdf.add_class, path)
+    for size in range(4, len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(errors.CorruptFileError, match=r"model\.bin' .* is truncated"):
             table().pipe(cdf.add_class, path)
     with pytest.raises(errors.InputError, match="there is no fastText model"):
         table().pipe(cdf.add_class, tmp_path / "other.ftz")
+
+
+def test_a_worker_with_another_copy_of_a_fasttext_model_does_not_use_it(tmp_path):
+    pytest.importorskip("fasttext", reason="needs the language extra (fasttext-predict is not installed)")
+    path = Path(write_fasttext(tmp_path / "model.bin"))
+    made = table().pipe(cdf.add_class, path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(errors.CorruptFileError, match=r"model\.bin' has 272 bytes on this machine, but had 277 bytes"):
+        computed(made)
+    path.unlink()
+    with pytest.raises(errors.InputError, match=r"model\.bin' is not on this machine"):
+        computed(made)
 
 
 @pytest.fixture
@@ -206,3 +222,13 @@ def test_settings_of_other_models_are_refused(fitted):
         table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], thresholds={"a": 0.5, "b": 0})
     with pytest.raises(errors.ParameterError, match="pooling='cls' applies only to"):
         table().pipe(cdf.add_embedding, function, dimensions=2, pooling="cls")
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.7, 0.99])
+def test_a_truncated_file_of_skops_is_named(fitted, tmp_path, share):
+    skops = pytest.importorskip("skops.io", reason="needs the models extra (skops is not installed)")
+    path = tmp_path / "model.skops"
+    skops.dump(fitted, path)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    with pytest.raises(errors.CorruptFileError, match=r"model\.skops' .*(truncated|cannot be loaded).*skops\.io\.dump"):
+        table().pipe(cdf.add_class, path)

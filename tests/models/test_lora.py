@@ -148,6 +148,29 @@ def test_other_adapters_layers_and_models_are_refused(guard, base, tmp_path):
     refused("nor the ID of a model", layers="not/a/model", kind=errors.InputError)
 
 
+@pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.999])
+def test_damaged_files_of_an_adapter_and_its_layers_are_named(guard, base, tmp_path, share):
+    adapter, layers = write_adapter(tmp_path / "adapter", base), write_layers(tmp_path / "layers", WIDTHS)
+    entry = Classifier("x", str(layers), "here", 64, thresholds=guard.thresholds, adapter=str(adapter))
+    for path in (adapter / "adapter_model.safetensors", *layers.glob("*.safetensors")):
+        scored, content = table().pipe(cdf.add_class, entry), path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
+        with pytest.raises(errors.CorruptFileError, match=rf"{path.name} .*truncated.*again"):
+            scored.compute(scheduler="synchronous")
+        with pytest.raises(errors.CorruptFileError, match=rf"{path.name} .*truncated.*again"):
+            find_adapted("add_class", layers, adapter)
+        path.write_bytes(content)
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA"')
+    with pytest.raises(errors.CorruptFileError, match=r"adapter_config\.json is not JSON.*again"):
+        find_adapted("add_class", layers, adapter)
+    write_adapter(tmp_path / "odd", base, lora_alpha=[3])
+    with pytest.raises(errors.CorruptFileError, match=r"lora_alpha=\[3\], which is not a number"):
+        find_adapted("add_class", layers, tmp_path / "odd")
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(errors.InputError, match=r"has no adapter_model\.safetensors\. Copy or download it"):
+        find_adapted("add_class", layers, adapter)
+
+
 def test_an_adapter_that_does_not_fit_the_model_is_refused(guard, base, tmp_path):
     from safetensors.torch import load_file, save_file
 

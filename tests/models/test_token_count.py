@@ -189,6 +189,10 @@ def test_what_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
     arguments = {"text": "text", "tokenizer": found, "into": "n", "ratio": None, "special_tokens": False}
     with pytest.raises(CorruptFileError, match="the package tokenizers cannot read"):
         add_token_count_block(pd.DataFrame({"text": ["a"]}), **arguments)
+    for content in ("", '{"version": "1.0", "trunc', "<!DOCTYPE html>"):
+        broken.write_text(content)
+        with pytest.raises(CorruptFileError, match=r"tokenizer\.json is (empty|truncated|not JSON)\. Copy or download"):
+            cdf.add_token_count(table(TEXTS), tokenizer=broken)
     broken.unlink()
     with pytest.raises(InputError, match="is not on this machine"):
         add_token_count_block(pd.DataFrame({"text": ["a"]}), **arguments)

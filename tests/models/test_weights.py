@@ -183,27 +183,54 @@ def test_trust_has_no_meaning_where_nothing_comes_with_code():
 
 
 @pytest.mark.parametrize(
-    ("gone", "said"),
+    ("content", "kind", "said"),
     [
-        ("tokenizer.json", "(?s)the tokenizer of the model .* could not be loaded.*tokenizer.json"),
-        ("broken", "could not be loaded"),
+        (
+            None,
+            errors.InputError,
+            r"has no .*tokenizer\.json, and .* could not make .*Copy or download tokenizer\.json, too",
+        ),
+        ("{}", errors.CorruptFileError, r"cannot read .*tokenizer\.json.*Copy or download the file again"),
+        (
+            '{"added_tokens": [',
+            errors.CorruptFileError,
+            r"cannot read .*tokenizer\.json.*Copy or download the file again",
+        ),
+        ("", errors.CorruptFileError, r"cannot read .*tokenizer\.json.*Copy or download the file again"),
     ],
 )
-def test_a_folder_that_cannot_be_loaded_is_an_error_that_names_it(tmp_path, gone, said):
+def test_a_tokenizer_that_cannot_be_loaded_is_an_error_that_names_the_file(tmp_path, content, kind, said):
     folder = write_bert(tmp_path / "bert")
-    if gone == "broken":
-        (folder / "tokenizer.json").write_text("{}")
-    else:
-        (folder / gone).unlink()
-    with pytest.raises(errors.InputError, match=said) as caught:
-        table().pipe(cdf.add_embedding, folder).compute(scheduler="synchronous")
+    embed = table().pipe(cdf.add_embedding, folder)
+    path = folder / "tokenizer.json"
+    path.unlink() if content is None else path.write_text(content)
+    # With a file of the same name in the list of the model's files, a missing one is an error already.
+    if content is None:
+        with pytest.raises(errors.InputError, match=r"'tokenizer\.json' of the model folder .* is not on this machine"):
+            embed.compute(scheduler="synchronous")
+        embed = table().pipe(cdf.add_embedding, folder)
+    with pytest.raises(kind, match=said) as caught:
+        embed.compute(scheduler="synchronous")
     assert str(folder) in str(caught.value)
 
 
-def test_weights_that_were_cut_after_the_plan_are_an_error_that_names_the_folder(tmp_path):
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize("share", [0, 0.001, 0.5, 0.999])
+def test_files_that_were_truncated_after_the_plan_are_an_error_that_names_them(tmp_path, name, share):
     folder = write_bert(tmp_path / "bert")
     embed = table().pipe(cdf.add_embedding, folder)
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(errors.CorruptFileError, match=r"could not be loaded: SafetensorError.*again"):
+    path = folder / name
+    content = path.read_bytes().rstrip()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(errors.CorruptFileError, match=rf"{name} (is|should).*again"):
         embed.compute(scheduler="synchronous")
+
+
+def test_a_value_that_transformers_refuses_names_the_file_to_look_at(tmp_path):
+    folder = write_bert(tmp_path / "bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "zzz"}))
+    with pytest.raises(
+        errors.InputError, match=r"could not be loaded: KeyError: 'zzz'\. Check that config\.json and the weights"
+    ):
+        table().pipe(cdf.add_embedding, folder).compute(scheduler="synchronous")

@@ -15,6 +15,7 @@ from curator_df import errors
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
+from curator_df.core.sizes import read_size
 from curator_df.io.benchmarks import find_benchmarks, item_texts
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
@@ -177,7 +178,7 @@ def test_the_plan_counts_the_table_or_refuses_it(benchmark, tmp_path):
     large = plain.pipe(cdf.drop_contaminated, tmp_path / "large.txt")
     with pytest.raises(errors.BudgetError, match=r"after 25 MB for steps") as refused:
         planned(large, choose_layout(410_000_000, cpus=1))
-    enough = int(str(refused.value).split("memory=")[1].replace("_", ""))
+    enough = read_size("memory", str(refused.value).split("memory=")[1].strip("'"))
     assert planned(large, choose_layout(enough, cpus=1)).projected_bytes <= enough
     assert "fixed" in str(planned(large, layout))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 
 import pandas as pd
@@ -93,8 +94,53 @@ def test_groups_of_another_table_are_an_error(docs, session, tmp_path):
     groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
     write_texts(tmp_path / "other")
     other = cdf.read_jsonl(str(tmp_path / "other"))
+    with pytest.raises(
+        errors.ParameterError, match=r"found in another table: .*other/a\.jsonl' was not among the files"
+    ):
+        cdf.split_rows(other, PARTS, groups=groups)
+    # Groups of a release that did not keep the list of files.
+    for path in (tmp_path / "work").rglob("searched.json.z"):
+        path.unlink()
     with pytest.raises(errors.OperatorError, match=r"found in another table: it has rows of .*a\.jsonl"):
         ids_of(cdf.split_rows(other, PARTS, groups=groups))
+
+
+def _rewrite(path):
+    path.write_text(path.read_text().replace("word1 ", "word2 "))
+
+
+def _append(path):
+    path.write_text(path.read_text() + "{}\n")
+
+
+def _touch(path):
+    stamp = path.stat().st_mtime_ns + 1_000_000_000
+    os.utime(path, ns=(stamp, stamp))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: _rewrite(folder / "b.jsonl"), r"in/b\.jsonl' was modified since"),
+        (lambda folder: _touch(folder / "b.jsonl"), r"in/b\.jsonl' was modified since"),
+        (
+            lambda folder: _append(folder / "a.jsonl"),
+            r"in/a\.jsonl' had [\d,]+ bytes and now has [\d,]+ bytes",
+        ),
+        (lambda folder: (folder / "c.jsonl").write_text("{}\n"), r"in/c\.jsonl' was not among the files of that table"),
+        (lambda folder: (folder / "a.jsonl").unlink(), r"in/a\.jsonl' of that table is missing in this one"),
+    ],
+    ids=["rewritten", "touched", "appended", "added", "removed"],
+)
+def test_groups_of_files_that_have_changed_are_an_error_that_names_the_file(docs, session, tmp_path, change, said):
+    groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
+    cdf.split_rows(cdf.read_jsonl(str(tmp_path / "in")), PARTS, groups=groups)
+    change(tmp_path / "in")
+    changed = cdf.read_jsonl(str(tmp_path / "in"))
+    with pytest.raises(
+        errors.ParameterError, match=rf"groups= were found in another table: .*{said}\. Find them again"
+    ):
+        cdf.split_rows(changed, PARTS, groups=groups)
 
 
 @pytest.mark.parametrize(

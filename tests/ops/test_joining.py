@@ -241,9 +241,9 @@ def test_what_follows_has_room_for_a_long_document(tmp_path):
 @pytest.mark.parametrize(("memory", "cpus"), [("480MB", "cpus=1 or "), ("510MB", "")])
 def test_what_would_fit_is_more_memory_or_fewer_cpus(tmp_path, memory, cpus):
     docs = write_rows(tmp_path / "in", segments_of(["a"])).pipe(cdf.join_documents)
-    with pytest.raises(errors.BudgetError, match=rf"budget, .* Use {cpus}memory=[0-9_]+$") as refused:
+    with pytest.raises(errors.BudgetError, match=rf"budget, .* Use {cpus}memory='[0-9.]+MB'$") as refused:
         cdf.explain(docs, memory=memory, cpus=2)
-    enough = int(str(refused.value).rpartition("memory=")[2])
+    enough = read_size("memory", str(refused.value).rpartition("memory=")[2].strip("'"))
     assert read_size("memory", memory) < enough == cdf.explain(docs, memory=enough, cpus=2).layout.allowed_bytes
     if cpus:
         assert cdf.explain(docs, memory=memory, cpus=1).projected_bytes <= read_size("memory", memory)

@@ -107,6 +107,20 @@ def test_a_model_in_a_file_is_the_same_wherever_it_lies(tmp_path):
     assert find_model("add_language", copy).digest == ours.digest
 
 
+@needs_model
+@pytest.mark.parametrize("share", [0.00001, 0.3, 0.9, 0.999999])
+def test_a_truncated_model_is_an_error_that_names_it(tmp_path, share):
+    """fastText itself crashes, or returns wrong labels; the model is a quantized one."""
+    whole = Path(find_model("add_language", None).path).read_bytes()
+    part = tmp_path / "part.ftz"
+    part.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(errors.CorruptFileError, match=r"part\.ftz' .*is truncated\. Copy or download the file again"):
+        cdf.add_language(table(TEXTS), model=part)
+    part.write_bytes(b"<html>")
+    with pytest.raises(errors.InputError, match=r"part\.ftz' is not a fastText model"):
+        cdf.add_language(table(TEXTS), model=part)
+
+
 def test_a_model_that_is_not_there_is_an_error(tmp_path):
     with (
         mock.patch.object(importlib.util, "find_spec", lambda name: name),

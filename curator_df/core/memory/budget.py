@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from curator_df.core.memory.limits import machine_bytes, usable_cpus
 from curator_df.core.memory.resources import Capacity
-from curator_df.core.sizes import read_size, show_size
+from curator_df.core.sizes import read_size, rounded_up, show_size, size_to_type
 from curator_df.errors import BudgetError, ParameterError
 
 MB = 1_000_000
@@ -255,7 +255,7 @@ def choose_layout(
     raise BudgetError(
         f"memory={show_size(allowed_bytes)} is below the minimum of {show_size(floor_bytes)}: {held}"
         f"{show_size(there.baseline.single_bytes)} for Python, Dask, pandas, pyarrow and numba, {show_size(MIN_THREAD_BYTES)} "
-        f"for the smallest task, and a safety margin. Use at least memory={floor_bytes:_}"
+        f"for the smallest task, and a safety margin. Use at least memory={size_to_type(floor_bytes)}"
     )
 
 
@@ -279,14 +279,14 @@ def layout_of_workers(
     enough = least_allowed(there.baseline, workers, held_bytes)
     raise BudgetError(
         f"memory={show_size(allowed_bytes)} is too little for {workers} worker processes ({reason}): each needs "
-        f"{show_size(there.baseline.worker_bytes)} before any work. Use at least memory={enough:_}, or fewer workers"
+        f"{show_size(there.baseline.worker_bytes)} before any work. Use at least memory={size_to_type(enough)}, or fewer workers"
     )
 
 
 def least_memory(
     thread_bytes: int, *, cpus: int, above_bytes: int = 0, held_bytes: int = 0, baseline: Baseline | None = None
 ) -> int:
-    """Return the smallest budget above ``above_bytes`` whose layout gives each task ``thread_bytes``.
+    """Return the smallest budget above ``above_bytes``, to three digits, whose layout gives each task ``thread_bytes``.
 
     A little more memory may mean more processes or threads and less for each, so the layouts are tried one by one.
     ``held_bytes`` and ``baseline`` are those of `choose_layout`.
@@ -295,8 +295,10 @@ def least_memory(
     there = baseline or assumed_baseline()
     shapes = [(workers, threads) for workers in (0, 1) for threads in range(1, cpus + 1)]
     shapes += [(workers, cpus // workers) for workers in _divisors(cpus)]
-    found = {_allowed_for(thread_bytes * threads, workers, there, held_bytes) for workers, threads in shapes}
-    found.add(least_allowed(there, held_bytes=held_bytes))
+    found = {
+        rounded_up(_allowed_for(thread_bytes * threads, workers, there, held_bytes)) for workers, threads in shapes
+    }
+    found.add(rounded_up(least_allowed(there, held_bytes=held_bytes)))
     layouts = (
         choose_layout(allowed, cpus=cpus, held_bytes=held_bytes, baseline=baseline)
         for allowed in sorted(found)
@@ -401,7 +403,7 @@ def memory_for_alone(needed_bytes: int, layout: Layout) -> int:
     # A little more memory may mean more processes, and less for a task that runs exclusively.
     while layout.exclusive_bytes < needed_bytes:
         short = needed_bytes - layout.exclusive_bytes
-        allowed_bytes += math.ceil(short / (1 - MARGIN_FRACTION)) + 1
+        allowed_bytes = rounded_up(allowed_bytes + short / (1 - MARGIN_FRACTION) + 1)
         layout = choose_layout(allowed_bytes, cpus=layout.cpus, held_bytes=held_bytes, baseline=layout.baseline)
     return allowed_bytes
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.dask_steps import shared_addresses
-from curator_df.core.planning.program import Program, Step
+from curator_df.core.planning.program import Pending, Program, Step
 from curator_df.core.ranges.journal import Identity
 from curator_df.core.ranges.parameter_digests import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
@@ -55,6 +56,12 @@ class Fork:
     def own_steps(self, branch: Branch) -> tuple[Step, ...]:
         """Return the steps after the shared ones."""
         return branch.program.steps[self.shared :]
+
+    @cached_property
+    def waiting(self) -> tuple[tuple[Step, Pending], ...]:
+        """Deferred steps whose passes have yet to run, of all branches. On an object store, each question is a request."""
+        steps = [(step, step.pending) for branch in self.branches for step in branch.program.steps]
+        return tuple((step, pending) for step, pending in steps if pending is not None and not pending.is_stored)
 
     @property
     def explicit_block_bytes(self) -> int | None:

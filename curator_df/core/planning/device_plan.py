@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from curator_df.core.memory.resources import DEVICE_PARTS, Capacity
 from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import Step
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_size, size_to_type
 from curator_df.errors import BudgetError
 
 DEVICE_SLACK_FACTOR = 0.5
@@ -72,13 +72,15 @@ class DeviceNeed:
         """
         asked = least if explicit is None else explicit
         if asked > self.largest_block:
-            smaller = f"blocksize={self.largest_block:_} or " if self.largest_block >= least else ""
+            smaller = (
+                f"blocksize={size_to_type(self.largest_block, up=False)} or " if self.largest_block >= least else ""
+            )
             models = f", in addition to {show_size(self.held_bytes)} for models" if self.held_bytes else ""
             raise BudgetError(
                 f"blocks of {show_size(asked)} do not fit on a GPU: each of the {self.tasks} concurrent tasks needs "
                 f"{self.factor:.1f} x the block size + {show_size(self.fixed_bytes)}{models}, but only "
                 f"{show_size(self.allowed_bytes)} of each GPU may be used. Use {smaller}"
-                f"start_cluster(device_memory={self.bytes_of(asked):_})"
+                f"start_cluster(device_memory={size_to_type(self.bytes_of(asked))})"
             )
         return block_bytes if explicit is not None else min(block_bytes, self.largest_block)
 

@@ -29,7 +29,7 @@ from curator_df.core.planning.task_factor import (
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
-from curator_df.core.sizes import show_count, show_size
+from curator_df.core.sizes import show_count, show_size, size_to_type
 from curator_df.errors import BudgetError
 
 KERNEL_FIXED_BYTES = 20_000_000
@@ -295,6 +295,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     BudgetError
         The message names the block size or the memory that would fit. Nothing has been started.
     """
+    joined = dataclasses.replace(joined)  # what is stored may have changed since an earlier plan
     factor = max(task_factor(joined), others_factor(joined))
     steps = steps_of(joined)
     if any(step.on_device for step in steps):  # more concurrent blocks would need more GPU memory
@@ -333,7 +334,12 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     )
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.action.remarks))
     if page_bytes := page_bytes_of(joined):
-        said += (("pages", f"{show_size(page_bytes)} of that in each task, because the files have large pages"),)
+        said += (
+            (
+                "pages",
+                f"{show_size(page_bytes)} of that in each task, because the files have large pages or many columns",
+            ),
+        )
     said += tuple(_assumed(steps, layout))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
@@ -386,10 +392,11 @@ def _free(joined: Fork, layout: Layout, kept_bytes: int, beside: int) -> tuple[i
 
 def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
     """Yield a pass for each deferred step. Its tasks need no more than those of the last pass, and get the same blocks."""
+    waiting = {id(step) for step, _ in joined.waiting}
     for number, branch in enumerate(joined.branches):
         steps = branch.program.steps
         for place, step in enumerate(steps):
-            if step.pending is None or step.pending.is_stored or (number > 0 and place < joined.shared):
+            if step.pending is None or id(step) not in waiting or (number > 0 and place < joined.shared):
                 continue
             before = (_read_line(joined.source), *_step_lines(steps[:place]))
             for one in step.pending.passes(step.name):
@@ -404,10 +411,8 @@ def _key_stages(joined: Fork, whole: StagePlan) -> Iterator[StagePlan]:
 def _require_pending_room(joined: Fork, layout: Layout) -> None:
     """Refuse pending steps that are known not to fit; the others do so when they have counted their rows."""
     rows = joined.source.about_rows()
-    for branch in joined.branches:
-        for step in branch.program.steps:
-            if step.pending is not None and not step.pending.is_stored:
-                step.pending.require_room(step.name, rows, layout)
+    for step, pending in joined.waiting:
+        pending.require_room(step.name, rows, layout)
 
 
 def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
@@ -421,17 +426,18 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
         cpus, enough = most_cpus(needed + held_bytes, layout), larger_memory(needed + held_bytes, layout)
         held = f", after {show_size(held_bytes)} for steps" if held_bytes else ""
         if page_bytes := page_bytes_of(joined):
-            held += f" and pages of the input files ({show_size(page_bytes)}; files with smaller pages need less)"
+            less = "files with smaller pages or fewer columns need less"
+            held += f" and pages of the input files ({show_size(page_bytes)}; {less})"
         if layout.client_bytes:
             held += f"; this process has used {show_size(layout.client_bytes)} since the cluster started"
-        smaller = f"blocksize={fitting:_} or " if fitting >= MIN_BLOCK_BYTES else ""
+        smaller = f"blocksize={size_to_type(fitting, up=False)} or " if fitting >= MIN_BLOCK_BYTES else ""
         smaller += f"cpus={cpus} or " if cpus else ""
         outputs = len(joined.branches)
         fewer = f", or write fewer than {outputs} outputs in one run" if outputs > 1 else ""
         raise BudgetError(
             f"blocks of {show_size(asked)} do not fit: each of the {layout.workers * layout.threads} concurrent tasks needs "
             f"{show_size(needed)} ({factor:.1f} x the block size + a fixed part), but has {show_size(layout.thread_bytes)} of "
-            f"the {show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={enough:_}{fewer}"
+            f"the {show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={size_to_type(enough)}{fewer}"
         )
     return min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit
 

@@ -49,9 +49,7 @@ def task_factor(joined: Fork) -> float:
 
 def passes_over_others(joined: Fork) -> list[tuple[Program, float]]:
     """Return the programs of the other tables whose rows pending steps have yet to read, with the factor of the writer."""
-    steps = [step for branch in joined.branches for step in branch.program.steps]
-    waiting = [(step.name, step.pending) for step in steps if step.pending is not None and not step.pending.is_stored]
-    every = [one for name, pending in waiting for one in pending.passes(name)]
+    every = [one for step, pending in joined.waiting for one in pending.passes(step.name)]
     return [(one.of_other, one.writer_factor) for one in every if one.of_other is not None]
 
 

@@ -9,7 +9,7 @@ from curator_df.core.ranges.out_of_memory import Cause
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.receipts.receipt import Receipt
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_size, size_to_type
 
 LEAST_SECONDS = 10.0
 """Minimum duration of a run for advice about time, in seconds: shorter runs are dominated by their start."""
@@ -84,7 +84,7 @@ def _memory(receipt: Receipt) -> Iterator[str]:
             )
     if 0 < measured < LITTLE_MEMORY * allowed and receipt.seconds > LEAST_SECONDS:
         yield (
-            f"The run used {show_size(measured)} of its {show_size(allowed)} budget. Use memory={show_size(2 * measured)!r}, or "
+            f"The run used {show_size(measured)} of its {show_size(allowed)} budget. Use memory={size_to_type(2 * measured)}, or "
             f"cpus= above {receipt.arguments.get('cpus', receipt.tasks_at_a_time)} if the machine has them"
         )
 

@@ -11,15 +11,12 @@ failure is the error.
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import dataclasses
 import logging
 import queue
 import time
-import traceback
 import uuid
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,6 +33,7 @@ from curator_df.core.ranges.out_of_memory import Cause, OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
+from curator_df.core.runner.lost_scheduler import expect_loss, scheduler_lost
 from curator_df.core.runner.retry_units import error_of_step, for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_count, show_size
@@ -44,7 +42,7 @@ from curator_df.core.tasks.leak_probe import bytes_held, treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
 from curator_df.core.user_frames import with_user_frames
-from curator_df.errors import CuratorError, OperatorError, SchedulerLostError, StepMemoryError, WorkerLostError
+from curator_df.errors import CuratorError, OperatorError, StepMemoryError, WorkerLostError
 
 SMALLEST_BLOCK_BYTES = 64_000
 """Minimum block size in bytes. Beyond it, the rows of a block are halved: `core.tasks.step_runner`."""
@@ -61,6 +59,7 @@ WALL_SECONDS = 0.2
 """Seconds between two checks of a run whether one of its workers was ended for memory that a step took."""
 STOP_POLL_SECONDS = 0.02
 """Interval in seconds at which a run that stops early checks whether its tasks have ended."""
+AGAIN = "Finished files stay. Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
 LOG = logging.getLogger("curator_df.core")
 
 
@@ -119,6 +118,7 @@ class Dispatcher:
 
     def run(self, pieces: Iterator[Range]) -> None:
         """Run all ranges; raise the first error that no retry can resolve."""
+        expect_loss(self._client)
         if self.session.wall is not None:
             self.session.wall.skip_ended()
         try:
@@ -235,7 +235,7 @@ class Dispatcher:
     def _watch(self, workless_seconds: float) -> float:
         """Replace workers that are permanently gone; return for how many seconds there was none."""
         if self._client.status != "running":
-            raise _scheduler_lost(self._client)
+            raise scheduler_lost(self._client, AGAIN)
         if self._client.nthreads():
             return 0.0
         # A nanny does not restart a worker that dies before the nanny knows that it has started.
@@ -455,7 +455,7 @@ class Dispatcher:
 
     def _after_lost_worker(self, future: SentTask, attempt: Attempt) -> Attempt | None:
         if future.status == "cancelled":  # during a run, only a client that lost its scheduler cancels tasks
-            raise _scheduler_lost(self._client)
+            raise scheduler_lost(self._client, AGAIN)
         exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"input split {number} did not run: {exc}") from exc
@@ -567,29 +567,3 @@ def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
         return future.result(timeout=timeout_seconds) if future.status == "finished" else None
     except (TimeoutError, KilledWorker, CancelledError):  # the future's status tells which
         return None
-
-
-def _scheduler_lost(client: ClusterClient) -> SchedulerLostError:
-    logging.getLogger("distributed.client").addFilter(_NotOfLost(client))
-    address = getattr(client.scheduler, "address", "its address")
-    return SchedulerLostError(
-        f"the connection to the scheduler at {address} was lost, so nothing can run on it any more. Finished files stay. "
-        "Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
-    )
-
-
-class _NotOfLost(logging.Filter):
-    """Filter for Dask's log messages of a client that lost its scheduler: closing it cancels its attempt to reconnect."""
-
-    def __init__(self, client: Any) -> None:
-        super().__init__()
-        self._client = weakref.ref(client)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is about something else."""
-        exc = record.exc_info[1] if record.exc_info else None
-        if not isinstance(exc, asyncio.CancelledError):
-            return True
-        frames = [frame for frame, _ in traceback.walk_tb(exc.__traceback__)]
-        reconnects = (frame for frame in frames if frame.f_code.co_name == "_reconnect")
-        return not any(frame.f_locals.get("self") is self._client() for frame in reconnects)

@@ -17,7 +17,7 @@ from dask.utils import parse_timedelta
 
 from curator_df.core.cluster_client import ClusterClient, address_of, restart
 from curator_df.core.memory.budget import Layout, least_with_workers
-from curator_df.core.sizes import read_size, show_count, show_size
+from curator_df.core.sizes import read_size, show_count, show_size, size_to_type
 from curator_df.errors import ParameterError
 
 Unit = Literal["bytes", "seconds", "tasks"]
@@ -85,7 +85,8 @@ def require_processes(after: RecycleAfter | None, layout: Layout, held_bytes: in
     if after is not None and layout.in_process:
         raise ParameterError(
             f"start_cluster: recycle_after={after} needs worker processes, but memory={show_size(layout.allowed_bytes)} is only "
-            f"enough for threads of this process. Use memory={least_with_workers(held_bytes):_}, or remove recycle_after="
+            f"enough for threads of this process. Use memory={size_to_type(least_with_workers(held_bytes))}, or remove "
+            "recycle_after="
         )
 
 

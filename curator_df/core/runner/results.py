@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import math
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -27,7 +26,8 @@ from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
 from dask.dataframe.dask_expr.io import FromMap
 from dask.sizeof import sizeof
 from dask.utils import key_split
-from distributed import Future, KilledWorker, as_completed
+from distributed import CancelledError, Future, KilledWorker, as_completed
+from distributed.comm.core import CommClosedError
 from distributed.utils import thread_state
 
 from curator_df.core.backend import is_on_device
@@ -36,11 +36,12 @@ from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.core.runner.lost_scheduler import expect_loss, scheduler_lost
 from curator_df.core.runner.session import Session, prepare_kernels
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_size, size_to_type
 from curator_df.core.tasks.second_try import RANGE_KEY
 from curator_df.core.user_frames import KEY, with_user_frames
-from curator_df.errors import BudgetError, CuratorError, WorkerLostError
+from curator_df.errors import BudgetError, CuratorError, SchedulerLostError, WorkerLostError
 
 RESULT_FRACTION = 0.6
 """Fraction of the workers' memory that a result in the client may use, so that the tasks that compute it still have room."""
@@ -69,12 +70,13 @@ def return_in_pieces(session: Session) -> None:
         failure: BaseException
         try:
             with _workers_brought_back(session):
+                expect_loss(session.client)
                 session.weigh_client()
                 prepare_kernels(session, parts_of(dsk))
                 return _computed(session, dask_get, dsk, keys, options)
         except Exception as exc:  # noqa: BLE001 - each is raised again below
             # The original refers to frames, and these to the futures, whose results would stay on the workers.
-            error = None if isinstance(exc, CuratorError) else _lack_of_memory(session, exc)
+            error = None if isinstance(exc, CuratorError) else _lost(session, exc) or _lack_of_memory(session, exc)
             failure = _told_where(exc.with_traceback(None), dsk) if error is None else error
         release_free_memory()
         raise failure from failure.__cause__
@@ -125,6 +127,13 @@ def _bounded(dask_gather: Callable[..., Any], reaches: bool) -> Callable[..., An
         return response
 
     return gather_remote
+
+
+def _lost(session: Session, exc: BaseException) -> SchedulerLostError | None:
+    """Return the error of a computation whose scheduler is gone; None for any other error."""
+    if session.client.status == "running" or not isinstance(exc, (CancelledError, CommClosedError, TimeoutError)):
+        return None
+    return scheduler_lost(session.client, "Start a cluster (or connect to one) again, and compute the table again")
 
 
 def return_as_dask_does(client: Any) -> None:
@@ -284,7 +293,7 @@ def room_for_results(session: Session) -> int:
 def _too_large(session: Session, needed_bytes: int, room_bytes: int) -> BudgetError:
     layout = session.layout
     enough_bytes = layout.allowed_bytes + (needed_bytes - room_bytes) / RESULT_FRACTION / (1 - MARGIN_FRACTION)
-    enough = f"'{math.ceil(enough_bytes / 1e8 + 0.5) / 10}GB'"
+    enough = size_to_type(enough_bytes + 5e7)
     return BudgetError(
         f"The result needs about {show_size(needed_bytes)} in this process, but only {show_size(room_bytes)} are free for "
         f"results with memory={layout.memory_argument}.\n"

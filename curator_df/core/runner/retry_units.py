@@ -10,7 +10,7 @@ from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
 from curator_df.core.planning.task_factor import task_bytes
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Cause, RowAside, Unit, smaller_units
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_size, size_to_type
 from curator_df.core.tasks.task import Attempt
 from curator_df.errors import CuratorError, OversizePageError, OversizeRowError, StepMemoryError
 
@@ -47,14 +47,14 @@ def for_long_row(
     if isinstance(row, OversizePageError):
         if attempt.exclusive_bytes is not None:
             needed = task_bytes(small + row.row_bytes, stage.task_factor)
-            raise row.that_would_fit(attempt.exclusive_bytes, memory_for_alone(needed, layout)) from row
+            raise row.that_would_fit(attempt.exclusive_bytes, size_to_type(memory_for_alone(needed, layout))) from row
     elif row.row_bytes > stage.exclusive_row_bytes and not sets_aside:
         needed = task_bytes(row.row_bytes, stage.task_factor)
         raise OversizeRowError(
             f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
             f"{show_size(needed)} of working memory ({stage.task_factor:.1f} x its size); a task that runs exclusively has only "
             f"{show_size(layout.exclusive_bytes)}. Use "
-            f"memory={memory_for_alone(needed, layout):_} and resume"
+            f"memory={size_to_type(memory_for_alone(needed, layout))} and resume"
         ) from row
     return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=stage.exclusive_row_bytes)
 

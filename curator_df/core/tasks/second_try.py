@@ -330,7 +330,12 @@ def without_frames(record: logging.LogRecord) -> bool:
         record.exc_text = record.exc_text or _FORMATTER.formatException(record.exc_info)
         record.exc_info = None
     if record.args:
-        record.msg, record.args = record.getMessage(), None
+        try:
+            record.msg = record.getMessage()
+        except Exception as exc:  # noqa: BLE001 - of any type: the message is another library's, and the work must go on
+            known = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+            record.msg = f"{known} (a log message that cannot be formatted: {type(exc).__name__})"
+        record.args = None
     return True
 
 

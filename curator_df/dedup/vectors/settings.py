@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.budget import Layout, memory_for_alone
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_size, size_to_type
 from curator_df.dedup.vectors.vector_math import vector_words
 from curator_df.errors import BudgetError
 from curator_df.exchange.exchange import Keep
@@ -182,8 +182,8 @@ def require_room(name: str, pending: VectorSettings, clusters: int, layout: Layo
     if needed > layout.exclusive_bytes:
         raise BudgetError(
             f"{name}: k-means with {clusters:,} clusters of {pending.width:,} numbers needs {show_size(needed)} in one task, "
-            f"but has only {show_size(layout.exclusive_bytes)}. Use memory={memory_for_alone(needed, layout):_} or fewer "
-            "clusters (num_clusters=)"
+            f"but has only {show_size(layout.exclusive_bytes)}. Use memory={size_to_type(memory_for_alone(needed, layout))} or "
+            "fewer clusters (num_clusters=)"
         )
     if not pending.fits_on_device:
         return

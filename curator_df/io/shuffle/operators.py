@@ -406,40 +406,50 @@ def _shuffled(
         if shares is not None:
             chains = _to_shares(chains, shares, folder, policies)
             source = replace(_planned(operator, chains), identity=source.identity, asked=source.asked)
-        stored, remarks = [], []
+        stored = []
         for home, (df, taken) in zip(homes, chains, strict=True):
             first = ShuffleSink(folder.below(home), taken, source.bits)
             done = run(df, first, on_existing="resume", on_error=policies.on_error, on_oom=policies.on_oom)
             stored.append(Stored(first.folder, _files_of(first.folder, done.ranges)))
-            if done.rows_quarantined:
-                remarks.append(_quarantined(operator, taken, done))
-        written = run(
+        run(
             _as_table(replace(source, stored=tuple(stored))),
             sink,
             on_existing="resume",
             on_error=policies.on_error,
             on_oom=policies.on_oom,
         )
-        _add_remarks(folder, written, remarks)
+    firsts = [(taken.table, folder.below(home)) for home, (_, taken) in zip(homes, chains, strict=True)]
+    _add_remarks(folder, operator, firsts)
     for home in homes:
         folder.delete_tree(f"{home}/{ROWS}")
     return read_parquet(path, storage_options=storage_options)
 
 
-def _quarantined(operator: str, taken: Taken, done: Receipt) -> str:
+def _quarantined(operator: str, name: str, done: Receipt) -> str:
     """Return the remark that rows were quarantined in the first pass, whose receipt alone counts them."""
-    of = f" of the table {taken.table!r}" if taken.table else ""
+    of = f" of the table {name!r}" if name else ""
     return (
         f"{operator} quarantined {show_count(done.rows_quarantined, 'row')}{of} in its first pass: {done.quarantine_folder} has "
         f"the file, offset and reason of each. read_receipt({done.output!r}) returns the receipt of that pass"
     )
 
 
-def _add_remarks(folder: Folder, receipt: Receipt, remarks: list[str]) -> None:
-    """Add remarks on rows that the output does not have to its receipt, which counts only the rows of the last pass."""
-    if remarks:
+def _add_remarks(folder: Folder, operator: str, firsts: Sequence[tuple[str, Folder]]) -> None:
+    """Add remarks on rows that the output does not have to its receipt, which counts only the rows of the last pass.
+
+    They follow from the receipts of the first passes, so a run that was interrupted before them gets them when it resumes.
+    """
+    done = [(name, _receipt_in(first)) for name, first in firsts]
+    remarks = [_quarantined(operator, name, each) for name, each in done if each is not None and each.rows_quarantined]
+    written = _receipt_in(folder) if remarks else None
+    if written is not None and (new := [remark for remark in remarks if remark not in written.advice]):
         with Journal(folder) as journal:
-            journal.finish(replace(receipt, advice=[*remarks, *receipt.advice]).to_json())
+            journal.finish(replace(written, advice=[*new, *written.advice]).to_json())
+
+
+def _receipt_in(folder: Folder) -> Receipt | None:
+    name = f"{JOURNAL_FOLDER}/receipt.json"
+    return Receipt.from_json(json.loads(folder.read(name))) if folder.exists(name) else None
 
 
 def _explain_passes(chains: list[tuple[Any, Taken]], folder: Folder, bits: int, last: Plan, layout: Layout) -> None:

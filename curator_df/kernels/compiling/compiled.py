@@ -65,9 +65,16 @@ class LazyFunction:
         known = import_module("numba.core.typing.templates").builtin_registry.globals
         return next(kind for value, kind in reversed(known) if value is self.made)  # an intrinsic
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Call numba's function."""
-        return self.made(*arguments)
+        return self.made(*arguments, **named)
+
+    def __reduce_ex__(self, protocol: Any) -> str:
+        """Return the name under which the module has it: with numba in use, a pickle would ask numba's class otherwise."""
+        return self.__reduce__()
+
+    def __reduce__(self) -> str:
+        return str(self.py_func.__qualname__)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

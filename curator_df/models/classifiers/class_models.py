@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import importlib.util
-import mmap
 import os
-import struct
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +25,8 @@ from curator_df.core.columns import require_text
 from curator_df.core.extras import require_package
 from curator_df.core.memory.process_cache import held
 from curator_df.core.memory.resources import NO_LIMITS, Resources
-from curator_df.errors import InputError, OperatorError, ParameterError, outside_level
+from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.errors import CorruptFileError, InputError, OperatorError, ParameterError, outside_level
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
 from curator_df.models.callables import UserModel
 from curator_df.models.classifiers.catalogue import Classifier
@@ -36,6 +35,7 @@ from curator_df.models.embeddings.k_means import LIBRARY_BYTES, require_sklearn
 from curator_df.models.model import Model
 from curator_df.models.text_model import TextModel, refuse_settings, text_model, user_model
 from curator_df.ops.host_only import require_host
+from curator_df.ops.language.fasttext_file import fasttext_labels
 from curator_df.ops.language.language_blocks import LanguageModel, find_model, loaded
 from curator_df.ops.language.language_labels import LABEL
 
@@ -45,9 +45,6 @@ ROWS = 64
 """Number of texts passed to a pipeline in each call."""
 PIPELINE_CALL_BYTES = 64_000_000
 """Bytes of a call of a pipeline: texts, their tokens, and a row of features for each; assumed."""
-FASTTEXT_MAGIC = 793712314
-_HEAD = struct.Struct("<ii12id")
-_DICTIONARY = struct.Struct("<iiiqq")
 PICKLES = (".pkl", ".pickle", ".joblib")
 
 
@@ -173,30 +170,11 @@ def fasttext_classifier(operator: str, path: str | os.PathLike[str], max_chars: 
         If fastText is not installed.
     InputError
         If the file does not exist, or is not a model with labels.
+    CorruptFileError
+        If the file is truncated.
     """
     file = find_model(operator, path)
     return FastTextClassifier(file, fasttext_labels(operator, file.path), max_chars or MAX_CHARS)
-
-
-def fasttext_labels(operator: str, path: str) -> tuple[str, ...]:
-    """Return the labels of a fastText model from the dictionary in its file."""
-    refused = InputError(f"{operator}: {path!r} is not a fastText model with labels")
-    with open(path, "rb") as file, contextlib.closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as content:
-        start = _HEAD.size
-        if len(content) < start + _DICTIONARY.size or _HEAD.unpack_from(content)[0] != FASTTEXT_MAGIC:
-            raise refused
-        entries, _, labels, _, _ = _DICTIONARY.unpack_from(content, start)
-        at, found = start + _DICTIONARY.size, []
-        for _ in range(entries):
-            end = content.find(b"\0", at)
-            if end < 0 or end + 10 > len(content):
-                raise refused
-            if content[end + 9]:  # 0 for a word, 1 for a label
-                found.append(content[at:end].decode("utf-8", "replace").removeprefix(LABEL))
-            at = end + 10
-    if len(found) != labels or not found:
-        raise refused
-    return tuple(found)
 
 
 def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
@@ -241,11 +219,23 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
 def _load(path: str) -> Any:
     require_package(f"the pipeline {path!r}", "skops", "models")
     skops: Any = importlib.import_module("skops.io")
+    if not zipfile.is_zipfile(path):
+        raise CorruptFileError(
+            f"the pipeline {path!r} is not a skops file, or is truncated. Copy the file again, or save the pipeline again with "
+            "skops.io.dump"
+        )
     try:
         return skops.load(path)
     except TypeError as exc:  # skops raises it for unknown types
         raise InputError(
             f"{path!r} was not loaded: {exc}. If you trust it, load it yourself and pass the object"
+        ) from exc
+    except Exception as exc:  # of a damaged file, skops raises errors of many types
+        if is_out_of_memory(exc):
+            raise
+        raise CorruptFileError(
+            f"the pipeline {path!r} cannot be loaded by this release of skops and scikit-learn: {type(exc).__name__}: {exc}. "
+            "Copy the file again, or save the pipeline again with skops.io.dump"
         ) from exc
 
 

@@ -74,8 +74,14 @@ def base_and_scale(operator: str, name: str, config: Mapping[str, Any]) -> tuple
     base, rank = config.get("base_model_name_or_path"), config.get("r")
     if not isinstance(base, str) or not isinstance(rank, int) or rank < 1:
         raise InputError(f"{operator}: {ADAPTER_CONFIG} of {name!r} lacks the language model or the rank")
+    alpha = config.get("lora_alpha", rank)
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool):
+        raise CorruptFileError(
+            f"{operator}: {ADAPTER_CONFIG} of {name!r} has lora_alpha={alpha!r}, which is not a number. Copy or download the "
+            "file again"
+        )
     divisor = math.sqrt(rank) if config.get("use_rslora") else rank
-    return base, float(config.get("lora_alpha", rank)) / divisor
+    return base, float(alpha) / divisor
 
 
 def require_layers(operator: str, name: str, shapes: Mapping[str, Sequence[int]], hidden: int) -> None:
@@ -138,8 +144,12 @@ def load_layers(files: Iterable[Path], device: str) -> Callable[[Any], Any]:
 def read_config(operator: str, place: Place) -> dict[str, Any]:
     """Return the configuration of an adapter."""
     path = Path(place.folder, ADAPTER_CONFIG)
-    if not path.is_file() or not Path(place.folder, ADAPTER_WEIGHTS).is_file():
-        raise InputError(f"{operator}: {place.folder!r} has no {ADAPTER_CONFIG} with {ADAPTER_WEIGHTS}")
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+        if not Path(place.folder, name).is_file():
+            raise InputError(
+                f"{operator}: the adapter folder {place.folder!r} has no {name}. Copy or download it, or save the adapter with "
+                "save_pretrained() of peft"
+            )
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as exc:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
 from curator_df.models.classifiers.catalogue import DEBERTA_REVISION
-from curator_df.models.files import ModelFiles
+from curator_df.models.files import ModelFiles, read_object
 from curator_df.models.inference import run_model
 from curator_df.models.model import Model
 from curator_df.models.text_model import TextModel, price_of, text_model
@@ -69,8 +68,9 @@ class PromptTasks:
     @classmethod
     def of(cls, operator: str, files: ModelFiles) -> PromptTasks:
         """Read the interpretation from the configuration of a model; raise `ParameterError` for another kind of model."""
-        config: dict[str, Any] = json.loads(Path(files.local_folder(), "config.json").read_bytes())
-        maps = [config.get(name) or {} for name in ("task_type_map", "weights_map", "divisor_map")]
+        config = read_object(Path(files.local_folder(), "config.json"))
+        given = [config.get(name) for name in ("task_type_map", "weights_map", "divisor_map")]
+        maps: list[dict[str, Any]] = [each if isinstance(each, dict) else {} for each in given]
         lacking = [name for name in SCORES if name not in maps[1] or name not in maps[2]]
         widths = (len(maps[0]), *(len(maps[1].get(name, ())) for name in SCORES))
         if files.layers is None or lacking or files.layers.widths != widths or files.layers.pooling != "mean":

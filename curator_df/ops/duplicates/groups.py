@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import warnings
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.columns import choose, is_text, require_columns
-from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import named_steps
 from curator_df.core.planning.lowering import lower
@@ -50,6 +51,8 @@ from curator_df.ops.duplicates.group_table import GroupTable, TableJob, run_tabl
 
 DROPS_FOLDER = f"{JOURNAL_FOLDER}/drops"
 PARAMETERS = f"{JOURNAL_FOLDER}/parameters.json"
+SEARCHED = f"{JOURNAL_FOLDER}/searched.json.z"
+"""Input files of the search, with size and stamp, as compressed JSON."""
 KINDS = {"scheme": "near_duplicates", "embedding": "semantic_duplicates", "normalize": "exact_duplicates"}
 """Kind of the search, by a parameter that only this search has."""
 
@@ -101,6 +104,7 @@ def find_groups(
         else:
             ranges = program.source.cut(range_bytes(program.source))
             home.write(PARAMETERS, json.dumps(dict(parameters)).encode())
+            write_searched_files(home, program.source)
             journal.start(identity, ranges)
         if journal.receipt is None:
             plan = plan_stream(program, sink, None, session.weigh_client())
@@ -153,6 +157,42 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
             f"find_{operator.partition('_')[2]}"
         )
     return folder.below(DROPS_FOLDER), parameters
+
+
+def write_searched_files(home: Folder, source: Any) -> None:
+    """Write paths, sizes and stamps (modification time or ETag) of the input files next to the groups that are found in them."""
+    listing = source.listing
+    files = [listing.paths, listing.sizes.tolist(), listing.stamps.tolist()]
+    home.write(SEARCHED, zlib.compress(json.dumps(files).encode()))
+
+
+def require_searched_files(home: Folder, source: Any, operator: str) -> None:
+    """Raise `ParameterError` if the input of a table is not the one in which groups were found, with the first file that differs.
+
+    Groups of a release that did not keep the list of files are compared by the names of files only, when they are read.
+    """
+    listing = getattr(source, "listing", None)
+    if listing is None or not home.exists(SEARCHED):
+        return
+    kept = json.loads(zlib.decompress(home.read(SEARCHED)))
+    was = dict(zip(kept[0], zip(*kept[1:], strict=True), strict=True))
+    problem = ""
+    for path, size, stamp in zip(listing.paths, listing.sizes.tolist(), listing.stamps.tolist(), strict=True):
+        then = was.pop(path, None)
+        if then is None:
+            problem = f"{shown_path(path)!r} was not among the files of that table"
+        elif then[0] != size:
+            problem = f"{shown_path(path)!r} had {then[0]:,} bytes and now has {size:,} bytes"
+        elif then[1] != stamp:
+            problem = f"{shown_path(path)!r} was modified since"
+        if problem:
+            break
+    if not problem and was:
+        problem = f"{shown_path(next(iter(was)))!r} of that table is missing in this one"
+    if problem:
+        raise ParameterError(
+            f"{operator}: groups= were found in another table: {problem}. Find them again for this table"
+        )
 
 
 def require_same_parameters(operator: str, found: Mapping[str, Any], given: Mapping[str, Any]) -> None:

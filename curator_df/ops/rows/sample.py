@@ -36,6 +36,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
+from curator_df.ops.duplicates.groups import require_searched_files
 from curator_df.ops.rows.ids import IdentityKind
 
 ROW_BYTES = 48
@@ -105,7 +106,7 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
     InputError
         If no ``find_`` operator wrote the table of groups.
     ParameterError
-        If it is neither a Dask DataFrame nor a path.
+        If it is neither a Dask DataFrame nor a path, or an input file has changed since the groups were found.
     """
     if isinstance(groups, FrameBase):
         folder = folder_of(groups)
@@ -123,7 +124,9 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
             "find_near_duplicates returned"
         )
     asked, plan, receipt = (folder.read(name) for name in names)
-    files = "\0".join(shown_path(path) for path in lower(df).source.files)
+    source = lower(df).source
+    require_searched_files(folder, source, operator)
+    files = "\0".join(shown_path(path) for path in source.files)
     digest = fingerprint(asked.decode(), json.loads(plan)["program"], json.loads(plan)["input"])
     return GroupLookup(folder, digest, json.loads(receipt)["rows_written"], zlib.compress(files.encode()))
 

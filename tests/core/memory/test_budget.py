@@ -24,6 +24,7 @@ from curator_df.core.memory.budget import (
     worker_reserved_bytes,
 )
 from curator_df.core.memory.limits import machine_bytes
+from curator_df.core.sizes import read_size, size_to_type
 from curator_df.errors import BudgetError, ParameterError
 
 pytestmark = pytest.mark.quick
@@ -54,7 +55,7 @@ def test_layout_follows_from_the_number(allowed_mb, in_process, workers, threads
 def test_under_the_floor_is_refused_with_the_floor():
     with pytest.raises(BudgetError, match="below the minimum") as refused:
         choose_layout(100 * MB, cpus=2)
-    floor = int(str(refused.value).rsplit("memory=", 1)[1].replace("_", ""))
+    floor = read_size("memory", str(refused.value).rsplit("memory=", 1)[1].strip("'"))
     assert choose_layout(floor, cpus=2).thread_bytes >= MIN_THREAD_BYTES
     assert floor == least_memory(0, cpus=2) == least_memory(MIN_THREAD_BYTES, cpus=16)
     with pytest.raises(BudgetError):
@@ -96,7 +97,7 @@ def test_workers_whose_number_is_given_have_less_room_for_libraries_before_they_
     least = least_allowed(assumed_baseline(), workers)
     layout = layout_of_workers(least, workers, reason="asked for")
     assert (layout.workers, layout.work_bytes >= MIN_THREAD_BYTES, layout.library_bytes < MB) == (workers, True, True)
-    with pytest.raises(BudgetError, match=f"Use at least memory={least:_}, or fewer"):
+    with pytest.raises(BudgetError, match=f"Use at least memory={size_to_type(least)}, or fewer"):
         layout_of_workers(int(least * 0.99), workers, reason="asked for")
 
 

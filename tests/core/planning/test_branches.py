@@ -12,6 +12,7 @@ from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_fork, plan_stream
 from curator_df.core.planning.task_factor import task_factor
+from curator_df.core.sizes import read_size
 from curator_df.errors import BudgetError, ExpressionError
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
@@ -125,6 +126,6 @@ def test_many_outputs_that_do_not_fit_are_refused_with_what_would(docs):
     many = joined(*[docs.curate.keep_where(f"id > {number}") for number in range(60)])
     with pytest.raises(BudgetError, match=r"or write fewer than 60 outputs in one run") as refused:
         plan_fork(many, choose_layout(450_000_000, cpus=1))
-    enough = int(str(refused.value).split("memory=")[1].split(",")[0].replace("_", ""))
+    enough = read_size("memory", str(refused.value).split("memory=")[1].split(",")[0].strip("'"))
     plan = plan_fork(many, choose_layout(enough, cpus=1))
     assert plan.projected_bytes <= enough

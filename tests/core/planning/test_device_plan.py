@@ -119,7 +119,7 @@ def test_blocks_are_as_large_as_fit_and_what_does_not_fit_is_refused_with_what_w
     assert small.fitting(16 * MB, None, MB) == 3_200_000
     assert small.fitting(2 * MB, None, MB) == 2 * MB
     assert small.fitting(3 * MB, 3 * MB, MB) == 3 * MB
-    said = r"blocks of 4 MB do not fit on a GPU: .* the 2 concurrent tasks .* blocksize=3_200_000 or .*device_memory=84_000_000\)"
+    said = r"blocks of 4 MB do not fit on a GPU: .* the 2 concurrent tasks .* blocksize='3.2MB' or .*device_memory='84MB'\)"
     with pytest.raises(BudgetError, match=said):
         small.fitting(16 * MB, 4 * MB, MB)
     assert DeviceNeed(2.5, 32 * MB, 0, 2, 84 * MB).fitting(16 * MB, 4 * MB, MB) == 16 * MB

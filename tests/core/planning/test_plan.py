@@ -12,7 +12,9 @@ from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
+from curator_df.core.planning.program import Pending
 from curator_df.core.planning.task_factor import largest_block, task_bytes
+from curator_df.core.sizes import read_size
 from curator_df.errors import BudgetError
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
@@ -82,11 +84,11 @@ def test_a_plan_that_does_not_fit_is_refused_with_block_and_memory_that_do(plan)
     with pytest.raises(BudgetError, match=r"blocks of 1\.00 GB do not fit") as refused:
         plan(as_it_is, blocksize="1GB")
     said = str(refused.value)
-    fits = int(said.split("blocksize=")[1].split(" ", maxsplit=1)[0].replace("_", ""))
+    fits = read_size("blocksize", said.split("blocksize=")[1].split(" ", maxsplit=1)[0].strip("'"))
     assert plan(as_it_is, blocksize=fits).projected_bytes <= LAYOUT.allowed_bytes
     with pytest.raises(BudgetError):
-        plan(as_it_is, blocksize=int(fits * 1.001) + 1)
-    memory = int(said.split("memory=")[1].split(" ", maxsplit=1)[0].replace("_", ""))
+        plan(as_it_is, blocksize=int(fits * 1.01))  # the message has three digits
+    memory = read_size("memory", said.split("memory=")[1].split(" ", maxsplit=1)[0].strip("'"))
     assert plan(as_it_is, blocksize="1GB", layout=choose_layout(memory, cpus=2)).projected_bytes <= memory
     with pytest.raises(BudgetError):
         plan(as_it_is, blocksize="1GB", layout=choose_layout(int(memory * 0.98), cpus=2))
@@ -150,3 +152,12 @@ def test_a_plan_says_that_it_cannot_know_what_a_function_of_the_user_needs_and_w
         "1.5 x block for map_partitions(<lambda>). A function that makes Python objects may need more"
     )
     assert "up to 1.94 GB, where allocations fail" in said
+
+
+def test_a_plan_asks_once_whether_the_passes_of_a_step_are_stored(plan, monkeypatch):
+    """On an object store, each question is a request."""
+    asked = []
+    monkeypatch.setattr(Pending, "is_stored", property(asked.append))
+    twice = plan(lambda docs: without_duplicates(docs.pipe(cdf.add_ids, into="number", dense=True)))
+    assert len(twice.stages) == 3
+    assert len(asked) == 2

@@ -329,7 +329,7 @@ def test_a_row_that_is_too_long_even_alone_is_set_aside_or_refused_with_the_memo
 
     assert sorted(dispatch(script).run().numbers) == list(range(RANGES))
     with pytest.raises(
-        OversizeRowError, match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Use memory=[\d_]+"
+        OversizeRowError, match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Use memory='[\d.]+GB' and resume"
     ):
         dispatch(script, on_oom="raise").run()
 

@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 
-from curator_df.core.runner.dispatch import _NotOfLost
+import pytest
+
+from curator_df.core.runner.lost_scheduler import LOGGER, NotOfLost, expect_loss
 
 
 class Client:
+    def __init__(self, status="running"):
+        self.status = status
+
     async def _reconnect(self):
         raise asyncio.CancelledError
 
@@ -17,19 +23,47 @@ class Client:
         raise asyncio.CancelledError
 
 
+def record(message="", exc_info=None):
+    return logging.LogRecord(LOGGER, logging.ERROR, "", 0, message, (), exc_info)
+
+
 def record_of(task):
     try:
         asyncio.run(task)
     except asyncio.CancelledError as exc:
-        return logging.LogRecord(
-            "distributed.client", logging.ERROR, "", 0, "", (), (type(exc), exc, exc.__traceback__)
-        )
+        return record(exc_info=(type(exc), exc, exc.__traceback__))
 
 
 def test_only_the_reconnection_of_the_lost_client_is_left_out():
     lost, other = Client(), Client()
-    wanted = _NotOfLost(lost)
+    wanted = NotOfLost(lost)
     assert not wanted.filter(record_of(lost._reconnect()))
     assert wanted.filter(record_of(other._reconnect()))
     assert wanted.filter(record_of(lost.gather()))
-    assert wanted.filter(logging.LogRecord("distributed.client", logging.ERROR, "", 0, "else", (), None))
+    assert wanted.filter(record("else"))
+
+
+@pytest.mark.parametrize("status", ["connecting", "closing", "closed"])
+def test_once_it_is_lost_what_the_client_still_says_of_it_is_left_out(status):
+    lost, other = Client(), Client()
+    wanted, gave_up = NotOfLost(lost), record("Failed to reconnect to scheduler after 30.00 seconds, closing client")
+    assert wanted.filter(gave_up)
+    lost.status = status
+    assert not wanted.filter(gave_up)
+    assert not wanted.filter(record_of(lost.gather()))
+    assert wanted.filter(record_of(other.gather()))
+    assert wanted.filter(record("else"))
+    assert wanted.filter(record("malformed", exc_info=True))
+
+
+def test_each_client_has_one_filter_and_none_when_it_is_gone():
+    logger = logging.getLogger(LOGGER)
+    before, client = list(logger.filters), Client()
+    for _ in range(3):
+        expect_loss(client)
+    assert len(logger.filters) == len(before) + 1
+    del client
+    gc.collect()
+    other = Client()
+    expect_loss(other)
+    assert len(logger.filters) <= len(before) + 1

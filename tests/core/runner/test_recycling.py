@@ -10,6 +10,7 @@ from curator_df import errors
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.runner import recycling
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
+from curator_df.core.sizes import read_size
 
 MB = 1_000_000
 
@@ -68,8 +69,8 @@ def test_while_one_is_away_no_other_goes():
 
 def test_threads_of_the_client_cannot_be_started_again():
     layout = choose_layout(410 * MB, cpus=1)
-    with pytest.raises(errors.ParameterError, match=r"needs worker processes.*Use memory=([0-9_]+)") as refused:
+    with pytest.raises(errors.ParameterError, match=r"needs worker processes.*Use memory='[0-9.]+MB'") as refused:
         require_processes(RecycleAfter(10, "tasks"), layout, 0)
-    named = int(re.search(r"Use memory=([0-9_]+)", str(refused.value)).group(1))
+    named = read_size("memory", re.search(r"Use memory='([0-9.]+MB)'", str(refused.value)).group(1))
     assert choose_layout(named * 99 // 100, cpus=1).in_process
     assert not choose_layout(named, cpus=1).in_process

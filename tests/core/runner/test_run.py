@@ -19,6 +19,7 @@ from curator_df.core.runner import passes as stages
 from curator_df.core.runner import run
 from curator_df.core.runner import session as sessions
 from curator_df.core.runner.dispatch import Dispatcher
+from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Job
 from tests.core.runner.fake_client import inline_cluster
 
@@ -222,7 +223,7 @@ def test_large_files_are_finished_at_the_target_size(corpus, tmp_path):
 
 def test_a_block_size_that_cannot_fit_is_refused_before_the_first_task(corpus, tmp_path):
     docs = cdf.read_jsonl(corpus, blocksize="1GB")
-    with pytest.raises(errors.BudgetError, match=r"blocksize=[\d_]+ or memory=[\d_]+"):
+    with pytest.raises(errors.BudgetError, match=r"blocksize='[\d.]+[kMG]B' or memory='[\d.]+[MG]B'"):
         cdf.write_parquet(docs, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -233,15 +234,15 @@ def test_the_refusal_is_exact_at_the_limit(corpus, cluster, monkeypatch):
     monkeypatch.setattr(sessions.Session, "weigh_client", lambda session: layout)
     with pytest.raises(errors.BudgetError) as refused:
         cdf.explain(cdf.read_jsonl(corpus, blocksize="1GB"))
-    fits = int(str(refused.value).split("blocksize=")[1].split(" ")[0].replace("_", ""))
+    fits = read_size("blocksize", str(refused.value).split("blocksize=")[1].split(" ")[0].strip("'"))
     cdf.explain(cdf.read_jsonl(corpus, blocksize=fits))
     with pytest.raises(errors.BudgetError):
         cdf.explain(cdf.read_jsonl(corpus, blocksize=int(fits * 1.01)))
-    memory = int(str(refused.value).split("memory=")[1].replace("_", ""))
+    memory = read_size("memory", str(refused.value).split("memory=")[1].strip("'"))
     cdf.explain(cdf.read_jsonl(corpus, blocksize="1GB"), memory=memory, cpus=2)
     # What this process held when the cluster started is in that number, and a plan for another process does not count it.
     held_bytes = cluster.layout.reserved_bytes - choose_layout(cluster.layout.allowed_bytes, cpus=2).reserved_bytes
-    least = (memory - held_bytes / (1 - MARGIN_FRACTION)) * 0.99
+    least = (memory - held_bytes / (1 - MARGIN_FRACTION)) / 1.01 * 0.99  # the message has three digits
     with pytest.raises(errors.BudgetError):
         cdf.explain(cdf.read_jsonl(corpus, blocksize="1GB"), memory=int(least), cpus=2)
 

@@ -20,7 +20,7 @@ from distributed.core import Status
 from distributed.utils import DequeHandler
 from distributed.worker_state_machine import GatherDepFailureEvent
 
-from curator_df.core.tasks.second_try import Gate, SecondTry
+from curator_df.core.tasks.second_try import Gate, SecondTry, without_frames
 from curator_df.errors import BudgetError
 
 WORK_BYTES = 500_000_000
@@ -328,3 +328,29 @@ def test_a_log_message_keeps_the_text_of_an_error_and_not_the_blocks_of_its_fram
     worker.local_directory = "nowhere"
     plugin.teardown(worker)
     assert not worker._deque_handler.filters
+
+
+class Unprintable:
+    """An object of another library that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("cannot be shown")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "kept"),
+    [
+        ("%d rows", ("many",), "%d rows (a log message that cannot be formatted: TypeError)"),
+        ("%s and %s", ("one",), "%s and %s (a log message that cannot be formatted: TypeError)"),
+        ("%(a)s", ({"b": 1},), "%(a)s (a log message that cannot be formatted: KeyError)"),
+        ("all %s", (Unprintable(),), "all %s (a log message that cannot be formatted: RuntimeError)"),
+        (Unprintable(), (1,), "Unprintable (a log message that cannot be formatted: RuntimeError)"),
+        ("%d rows", (3,), "3 rows"),
+    ],
+)
+def test_a_malformed_log_message_of_another_library_does_not_raise(message, arguments, kept):
+    record = logging.LogRecord("other", logging.INFO, "other.py", 1, message, arguments, None)
+    assert without_frames(record)
+    assert record.getMessage() == kept
