@@ -29,6 +29,7 @@ import curator_df as cdf
 from curator_df.core.arguments import absolute
 from curator_df.errors import UNEXPECTED, CuratorError, DiskFullError, ParameterError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
+from curator_df.suggestions import did_you_mean
 
 STANDARD_ERROR = 2
 VERBOSE = "CURATOR_DF_VERBOSE"
@@ -451,7 +452,8 @@ def _served(cluster: Any, metrics: bool) -> Iterator[None]:
 
 def _writer(file_format: str) -> Any:
     if file_format not in ("parquet", "jsonl"):
-        raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'")
+        hint = did_you_mean(file_format, ("parquet", "jsonl"))
+        raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'{'.' * bool(hint)}{hint}")
     return cdf.write_parquet if file_format == "parquet" else cdf.write_jsonl
 
 

@@ -89,6 +89,7 @@ from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recyc
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
+from curator_df.suggestions import suggests_names
 
 CLIENT_THREADS = 8
 """Number of threads in process for whose stacks (address space, hardly touched) the limit leaves space."""
@@ -98,6 +99,7 @@ MOST_STARTS = 4
 """Maximum number of times that workers are started, each time in a smaller layout, until their memory fits."""
 
 
+@suggests_names
 class Cluster:
     """Cluster on this machine that keeps a budget. Use it in a ``with`` statement, or call `close`."""
 

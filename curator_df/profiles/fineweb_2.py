@@ -18,6 +18,7 @@ from curator_df.kernels.metrics.catalog import Words
 from curator_df.ops.filters.rules import Profile, Rule
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
+from curator_df.suggestions import did_you_mean
 
 _PIPELINE = "huggingface/fineweb-2, fineweb-2-pipeline.py"
 _PLAIN = {
@@ -114,7 +115,8 @@ def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[
         held = _held()
         if language not in held:
             raise ParameterError(
-                f"fineweb_2: no values of {language!r} are included. Pass config=, or use one of: {', '.join(held)}"
+                f"fineweb_2: no thresholds of {language!r} are included.{did_you_mean(str(language), held)} Use one of: "
+                f"{', '.join(held)}; or pass the file of another language with config="
             )
         return held[language], f"huggingface/fineweb-2, configs/{language}.yml, commit {held[language]['commit']}"
     import yaml

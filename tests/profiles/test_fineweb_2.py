@@ -80,7 +80,7 @@ def test_every_language_here_is_a_profile_with_a_source(language):
 def test_a_language_that_is_not_here_comes_from_a_file(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"no values of 'swh_Latn' are included\. Pass config=, or use one of: arb",
+        match=r"no thresholds of 'swh_Latn' are included\..* Use one of: arb",
     ):
         fineweb_2("swh_Latn")
     config = tmp_path / "fra_Latn.yml"

@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
+from curator_df.suggestions import suggests_names
 
 DEVICE_PARTS = 1_000_000
 """Number of parts into which a GPU is divided: sums of whole numbers are exact."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Resources:
     """Resources that one call needs, as returned by `resources`. No field changes the results."""

@@ -31,6 +31,7 @@ from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
 from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import BudgetError
+from curator_df.suggestions import suggests_names
 
 KERNEL_FIXED_BYTES = 20_000_000
 """Part of `TASK_FIXED_BYTES` that a step may use whatever its block, in bytes; a plan adds memory for larger needs."""
@@ -113,6 +114,7 @@ class StagePlan:
     """Extra tasks of each worker, beyond those of its threads, that fit: for steps whose work is done elsewhere."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Plan:
     """Everything `explain` shows."""

@@ -21,6 +21,7 @@ from curator_df.core.receipts.earlier import EarlierRun, read_earlier
 from curator_df.core.receipts.model_figures import model_figures, plain_counters
 from curator_df.core.sizes import show_count, show_float, show_size
 from curator_df.errors import ParameterError
+from curator_df.suggestions import suggests_names
 
 SHOWN_FOLDERS = 5
 """Number of folders of a partitioned output that the head of a receipt names; ``rows_by_folder`` has all."""
@@ -111,6 +112,7 @@ class ExchangeReceipt:
         return said
 
 
+@suggests_names
 @dataclass
 class Receipt:
     """Record of a finished run."""

@@ -36,12 +36,14 @@ from curator_df.ops.duplicates.groups import (
     require_same_parameters,
     require_same_table,
 )
+from curator_df.suggestions import suggests_names
 
 Survivor = Literal["first", "last", "longest"]
 REASON = "exact_duplicate"
 ALL_ROWS = "which rows go is known only when all have been seen"
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Best:
     """Keep the row with the largest or smallest value of a column (see `best`)."""

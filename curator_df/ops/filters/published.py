@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from curator_df.core.arguments import did_you_mean
 from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.ops.filters.rules import Profile, ProfileName
+from curator_df.suggestions import did_you_mean
 
 Published = TypeVar("Published", Profile, Scheme)
 

@@ -25,6 +25,7 @@ from curator_df.kernels.metrics.catalog import (
 )
 from curator_df.kernels.metrics.counts import STOP_WORDS
 from curator_df.ops.filters.user_metrics import UserMetric
+from curator_df.suggestions import did_you_mean, suggests_names
 
 Keep = Literal[">=", "<=", ">", "<"]
 ProfileName = Literal[
@@ -52,6 +53,7 @@ MISSING_TEXT = "missing_text"
 """Reason of the rows whose text is null."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Rule:
     """Keep a text if ``metric keep threshold`` is true; otherwise drop it for ``reason``.
@@ -97,6 +99,7 @@ class Rule:
         return ~kept
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Profile:
     """Rules in the order in which they are applied; a text is dropped by the first rule that it breaks.
@@ -252,7 +255,8 @@ class Profile:
             raise ParameterError(
                 f"profile {self.name!r} has several rules on {name!r}; name one of: {', '.join(reasons)}"
             )
+        hint = did_you_mean(name, [rule.reason for rule in self.rules])
         raise ParameterError(
-            f"profile {self.name!r} has no rule {name!r}; it has: "
+            f"profile {self.name!r} has no rule {name!r}.{hint} Its rules are: "
             + ", ".join(f"{rule.reason} ({rule})" for rule in self.rules)
         )

@@ -92,9 +92,9 @@ def require_labels(operator: str, model: str, wanted: Iterable[str], labels: tup
     said = []
     for name in missing:
         near = " or ".join(map(repr, nearest(name, labels)))
-        said.append(f"{model} has no language {name!r}" + (f"; did you mean {near}?" if near else ""))
+        said.append(f"{model} has no language {name!r}." + (f" Did you mean {near}?" if near else ""))
     some = ", ".join(map(repr, sorted(labels)[:SHOWN]))
-    raise ParameterError(f"{operator}: {' '.join(said)} (it has {len(labels)} labels, such as {some})")
+    raise ParameterError(f"{operator}: {' '.join(said)} The model has {len(labels)} labels, such as {some}")
 
 
 def nearest(name: str, labels: Iterable[str]) -> list[str]:
