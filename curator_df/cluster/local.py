@@ -193,7 +193,9 @@ class Cluster:
             os.environ.pop(name, None)  # nannies leave that of an earlier cluster in this process
         self._cgroup = self._cgroup or MemoryCgroup.make(layout.allowed_bytes)
         if self._cgroup is not None:
-            self._wall.says = f"the kernel, in the cgroup {self._cgroup.path}, and a guard that says what was ended"
+            self._wall.says = (
+                f"the kernel, in the cgroup {self._cgroup.path}, and a guard process that reports what was killed"
+            )
             environment[CGROUP_VARIABLE] = f"{layout.exclusive_bytes + worker_rss_bytes()} {self._cgroup.path}"
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]

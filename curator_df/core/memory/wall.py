@@ -243,7 +243,7 @@ class Wall:
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, NUMBER).write_text(memory_argument)
         self.folder, self.memory_argument = folder, memory_argument
-        self.says = "a process of curator_df's own (the guard) ends what passes the number"
+        self.says = "a separate process, the guard, kills processes that would exceed the budget"
         """Description of how it holds, for people."""
         self._place = 0
         _walls.append(self)
