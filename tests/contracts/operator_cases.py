@@ -368,6 +368,12 @@ ALL_CASES = (
     Case("keep_profile", {"profile": REPEATED_ICU}, "words by ICU", costly={"profile": EVERYTHING_ICU}),
     Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}, backends=BOTH),
     Case("keep_language", {"languages": "en", "min_score": 0.3}, costly={"min_score": 0.0}),
+    Case(
+        "keep_language",
+        {"languages": {"en": 0.3, "de": 0.9}},
+        "a score for each language",
+        costly={"languages": {"en": 0.0, "de": 0.9}},
+    ),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=BOTH),
     Case(
         "keep_where",

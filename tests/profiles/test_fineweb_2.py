@@ -144,3 +144,10 @@ def test_words_by_icu_say_what_they_need(monkeypatch):
         docs.pipe(cdf.keep_profile, fineweb_2("tha_Thai"))
     with pytest.raises(MissingExtraError, match="add_metrics with words='icu' needs"):
         docs.pipe(cdf.add_metrics, ["word_count"], words="icu")
+
+
+def test_a_code_means_the_included_language():
+    assert fineweb_2("de") == fineweb_2("DEU") == fineweb_2("deu_Latn")
+    assert fineweb_2("zh") == fineweb_2("cmn_Hani")
+    with pytest.raises(ParameterError, match="no thresholds of 'xx' are included"):
+        fineweb_2("xx")
