@@ -218,6 +218,12 @@ def with_vectors(block: pd.DataFrame) -> pd.DataFrame:
     return block.assign(**made)
 
 
+def with_extensions(block: pd.DataFrame) -> pd.DataFrame:
+    """Add a column of file extensions, most of them of languages that are scanned."""
+    names = (["c", ".CPP", "go", "js", "zig", None] * (len(block) // 6 + 1))[: len(block)]
+    return block.assign(extension=pd.Series(pd.array(names, "string[pyarrow]"), index=block.index))
+
+
 # Passages of some of `ROWS`; and of most that the memory of operators is measured on.
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
@@ -268,6 +274,13 @@ ALL_CASES = (
     ),
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
+    Case(
+        "add_comment_ratio",
+        {"language": "extension", "max_file_size": "20kB"},
+        "by a column",
+        adds=("extension", "comment_ratio"),
+        before=with_extensions,
+    ),
     Case(
         "add_embedding", {"model": cdf.model(length_vectors, max_chars=1_000), "dimensions": 384}, adds=("embedding",)
     ),
@@ -330,6 +343,13 @@ ALL_CASES = (
     ),
     Case(
         "add_profile",
+        {"profile": {5: OURS, None: REPEATED}, "by": "score", "add_metrics": False},
+        "by a column",
+        adds=("reason",),
+        costly={"profile": {5: LOOSE, None: EVERYTHING}, "by": "id"},
+    ),
+    Case(
+        "add_profile",
         {"profile": REPEATED_TOKENS, "add_metrics": False},
         "tokens",
         adds=("reason",),
@@ -361,6 +381,19 @@ ALL_CASES = (
         adds=("word_count", "hash_ratio"),
         costly={"profile": LOOSE},
         backends=BOTH,
+    ),
+    Case(
+        "keep_profile",
+        {"profile": {5: OURS, 3: REPEATED, None: OURS.replace(too_short=1)}, "by": "score"},
+        "by a column",
+        costly={"profile": {5: LOOSE, None: EVERYTHING}, "by": "id"},
+    ),
+    Case(
+        "keep_profile",
+        {"profile": {5: OURS, None: OURS.replace(too_short=1)}, "by": "score", "add_metrics": True},
+        "by a column, metrics",
+        adds=("word_count", "hash_ratio"),
+        costly={"profile": {5: LOOSE, None: LOOSE.replace(hash_ratio=0.9)}, "by": "id"},
     ),
     Case("keep_profile", {"profile": MINE}, "yours", costly={"profile": MINE.replace(few_spaces=0, empty=0)}),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}, backends=BOTH),

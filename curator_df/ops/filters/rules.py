@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,8 @@ ProfileName = Literal[
 """Names of the profiles of `curator_df.profiles`."""
 """Comparisons of a metric with a threshold."""
 
+NO_PROFILE = "no_profile"
+"""Reason for a row whose value has no profile, where profiles are chosen by a column."""
 MISSING_TEXT = "missing_text"
 """Reason of the rows whose text is null."""
 
@@ -260,3 +262,32 @@ class Profile:
             f"profile {self.name!r} has no rule {name!r}.{hint} Its rules are: "
             + ", ".join(f"{rule.reason} ({rule})" for rule in self.rules)
         )
+
+
+@dataclass(frozen=True)
+class ProfilesByValue:
+    """Profiles for the values of a column; its rules are those of all profiles, one profile after the other."""
+
+    column: str
+    """Column that chooses the profile of a row."""
+    profiles: tuple[Profile, ...]
+    """Different profiles."""
+    chosen: tuple[tuple[Any, int], ...]
+    """Values of the column, each with the position of its profile."""
+    other: int
+    """Position of the profile for all other values and null; -1 if rows with these are dropped."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Rules of all profiles."""
+        return tuple(rule for profile in self.profiles for rule in profile.rules)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reason of each rule; profiles may share reasons."""
+        return tuple(rule.reason for rule in self.rules)
+
+    @property
+    def made_metrics(self) -> tuple[str, ...]:
+        """Metrics of all profiles that are counted, each once."""
+        return tuple(dict.fromkeys(name for profile in self.profiles for name in profile.made_metrics))
