@@ -218,12 +218,6 @@ def with_vectors(block: pd.DataFrame) -> pd.DataFrame:
     return block.assign(**made)
 
 
-def with_extensions(block: pd.DataFrame) -> pd.DataFrame:
-    """Add a column of file extensions, most of them of languages that are scanned."""
-    names = (["c", ".CPP", "go", "js", "zig", None] * (len(block) // 6 + 1))[: len(block)]
-    return block.assign(extension=pd.Series(pd.array(names, "string[pyarrow]"), index=block.index))
-
-
 # Passages of some of `ROWS`; and of most that the memory of operators is measured on.
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
@@ -276,10 +270,9 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case(
         "add_comment_ratio",
-        {"language": "extension", "max_file_size": "20kB"},
+        {"language": "title", "max_file_size": "20kB"},
         "by a column",
-        adds=("extension", "comment_ratio"),
-        before=with_extensions,
+        adds=("comment_ratio",),
     ),
     Case(
         "add_embedding", {"model": cdf.model(length_vectors, max_chars=1_000), "dimensions": 384}, adds=("embedding",)

@@ -28,7 +28,7 @@ class Verdicts:
     """Verdicts on all rows of a block."""
 
     codes: npt.NDArray[np.int16]
-    """`PASSES`, or the position in `every_reason`: of the first rule that the row breaks, or of what it lacks."""
+    """`PASSES`, or a position in `every_reason`: the first rule that the row breaks, no text, or no profile."""
     metrics: dict[str, npt.NDArray[Any]]
     """Metric by name, one value a row; empty unless asked for."""
     absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
