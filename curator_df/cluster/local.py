@@ -477,7 +477,9 @@ def _spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str
     """Return the directory below which workers spill, and the bytes that all of them together may write there."""
     parent = os.fspath(spill_directory) if spill_directory is not None else temporary_directory()
     if not os.path.isdir(parent):
-        raise ParameterError(f"spill_directory={parent!r} is not a directory")
+        raise ParameterError(
+            f"spill_directory={parent!r} is not an existing directory. Create it, or name a local directory with free space"
+        )
     free_bytes = shutil.disk_usage(parent).free
     spill_bytes = (
         int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)

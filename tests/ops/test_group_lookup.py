@@ -93,7 +93,7 @@ def test_groups_of_another_table_are_an_error(docs, session, tmp_path):
     groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
     write_texts(tmp_path / "other")
     other = cdf.read_jsonl(str(tmp_path / "other"))
-    with pytest.raises(errors.OperatorError, match=r"found in another table: it has rows of .*a\.jsonl"):
+    with pytest.raises(errors.OperatorError, match=r"belong to another table: they name rows of .*a\.jsonl"):
         ids_of(cdf.split_rows(other, PARTS, groups=groups))
 
 

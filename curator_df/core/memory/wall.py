@@ -222,7 +222,9 @@ class WorkerSide:
             if new_bytes > max(free, LEAST_CHILD_BYTES):
                 step = self._steps.get(threading.get_ident())
                 if step is None:
-                    raise MemoryError(f"{show_size(new_bytes)} were to be mapped, and {show_size(free)} are free")
+                    raise MemoryError(
+                        f"{show_size(new_bytes)} of memory were requested, but the budget has {show_size(free)} free"
+                    )
                 raise step_memory_error(repr(step), SHARED, new_bytes, free, self._number, "it was refused")
             if new_bytes > LEAST_CHILD_BYTES:
                 self._promised.append((time.monotonic() + PROMISED_SECONDS, new_bytes, free))
