@@ -35,7 +35,7 @@ from curator_df.cluster.memory_check import (
     Held,
     fits,
     measure_held,
-    refuse_beside_another,
+    refuse_second_cluster,
     require_room,
     smaller_layout,
 )
@@ -428,7 +428,7 @@ def start_cluster(
         importlib.import_module("cudf")  # dask-cuda will import it; its memory in this process is measured now
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
-    if not has_session():  # for a second cluster see `refuse_beside_another`
+    if not has_session():  # for a second cluster see `refuse_second_cluster`
         held_bytes += children_bytes(os.getpid())
     allowed_bytes, recycle = parse_memory(memory), read_recycle_after("start_cluster", recycle_after)
 
@@ -443,7 +443,7 @@ def start_cluster(
         return layout
 
     layout = choose(None)
-    refuse_beside_another(layout)
+    refuse_second_cluster(layout)
     if not layout.in_process:
         require_importable_program()
     parent, spill_bytes = _spill_room(spill_directory, spill_limit)

@@ -27,7 +27,7 @@ from curator_df.errors import BadRowError, OversizeRowError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.device_transfer import require_gpu
-from curator_df.io.folder_columns import beside_files
+from curator_df.io.folder_columns import split_folder_columns
 from curator_df.io.formats import MOST_LEVELS, levels_of_fields, why_no_row, wide_encoding
 from curator_df.io.frames import (
     check_address_space,
@@ -377,7 +377,7 @@ def read_jsonl(
         quarantines=on_bad_rows == "quarantine",
     )
     selects = columns is not None
-    columns, in_folders = beside_files(listing, schema.names, columns)
+    columns, in_folders = split_folder_columns(listing, schema.names, columns)
     later = ". Set the type of a column that occurs later with dtype="
     if not schema.names and columns:
         later = f": {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"

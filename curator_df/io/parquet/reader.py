@@ -27,7 +27,7 @@ from curator_df.errors import OversizeRowError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, has_text, without_bad_texts
 from curator_df.io.device_transfer import require_gpu
-from curator_df.io.folder_columns import beside_files
+from curator_df.io.folder_columns import split_folder_columns
 from curator_df.io.frames import (
     LARGEST_OFFSET,
     are_among,
@@ -488,7 +488,7 @@ def read_parquet(
     wanted = None if columns is None else frozenset([columns] if isinstance(columns, str) else columns)
     schema, origins = find_schema(listing, given, wanted)
     selects = columns is not None
-    columns, in_folders = beside_files(listing, schema.names, columns)
+    columns, in_folders = split_folder_columns(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_parquet")
     schema = pa.schema([schema.field(name) for name in chosen])
     quarantines = on_bad_rows == "quarantine"
