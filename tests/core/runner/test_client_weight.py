@@ -102,5 +102,7 @@ def test_a_process_without_workers_may_grow_into_what_is_reserved_for_it(tmp_pat
     told = json.loads(said.splitlines()[-1])
     assert told["in_process"]
     assert told["plans"][:2] == [0, 0]
-    assert -15_000_000 < told["free"] < 55_000_000  # what it has held for a moment while the cluster started is counted, too
+    assert (
+        -15_000_000 < told["free"] < 55_000_000
+    )  # what it has held for a moment while the cluster started is counted, too
     assert told["plans"][3] - told["plans"][2] == pytest.approx(20_000_000, abs=3_000_000)
