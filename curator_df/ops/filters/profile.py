@@ -113,7 +113,7 @@ def keep_profile(
     ``add_metrics=True`` 2.1 x block for up to 10 metrics; at least 4.2 x block with rules on repeated lines or n-grams,
     on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block, with those of DCLM
     (``docs/profiles.md#parity-with-dclm``) 16.2 x block; with two user-defined metrics 5.4 x block, plus the memory of
-    their functions. Computes: no.
+    their functions; with ``by`` and ``add_metrics=True`` 3.9 x block. Computes: no.
 
     With ``by`` the peak is at least 3.0 x block, and 1.2 x more than that of the most costly profile: the rows of each
     profile are measured together. A metric is null in rows whose profile does not use it.
@@ -207,7 +207,8 @@ def add_profile(
     Rows: same. Columns: plus ``reason`` and, unless ``add_metrics=False``, a column for each metric of the profile.
     Backends: pandas; cudf where every metric has a GPU kernel (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.0 x
     block for up to 10 metrics, with ``add_metrics=False`` 0.2 x block; at least 4.2 x block with rules on repeated
-    lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block. Computes: no.
+    lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block; with ``by`` and rules
+    on repeated lines 5.4 x block. Computes: no.
 
     With ``by`` the peak is at least 3.0 x block, as in `keep_profile`. With ``from_metrics`` the reason takes 0.6 x.
     Every 10 further metrics take another 0.9 x. Each user-defined metric (`UserMetric`) takes another 0.2 x plus the
