@@ -29,6 +29,7 @@ import curator_df as cdf
 from curator_df.core.arguments import absolute
 from curator_df.errors import UNEXPECTED, CuratorError, DiskFullError, ParameterError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
+from curator_df.suggestions import did_you_mean
 
 STANDARD_ERROR = 2
 VERBOSE = "CURATOR_DF_VERBOSE"
@@ -70,7 +71,7 @@ app = typer.Typer(
     cls=Commands,
     add_completion=False,
     no_args_is_help=True,
-    help="Curate text for training language models, under a memory budget.",
+    help="Curate text for training language models within a memory budget.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
@@ -166,7 +167,7 @@ def _options(
 @app.command(short_help="Normalize and filter text, and write it.")
 def curate(
     source: Input,
-    output: Annotated[str, typer.Argument(help="Folder or URL for the curated files.")],
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder or URL for the curated files.")],
     memory: Memory = None,
     cpus: Cpus = None,
     text: Text = "text",
@@ -187,7 +188,7 @@ def curate(
     _console().print(_for_terminal(receipt))
 
 
-@app.command(short_help="Show the plan of `curate` and its memory.")
+@app.command(short_help="Show what `curate` would do, and whether it fits into memory.")
 def explain(
     source: Input,
     memory: Memory = None,
@@ -235,7 +236,7 @@ def recommend(
 @app.command(short_help="Remove near-duplicate or exact duplicate rows.")
 def dedup(
     source: Input,
-    output: Annotated[str, typer.Argument(help="Folder or URL for the files without duplicates.")],
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Folder or URL for the files without duplicates.")],
     exact: Annotated[
         bool, typer.Option("--exact", help="Remove exact duplicates only. Otherwise near-duplicates are removed too.")
     ] = False,
@@ -451,7 +452,8 @@ def _served(cluster: Any, metrics: bool) -> Iterator[None]:
 
 def _writer(file_format: str) -> Any:
     if file_format not in ("parquet", "jsonl"):
-        raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'")
+        hint = did_you_mean(file_format, ("parquet", "jsonl"))
+        raise ParameterError(f"--format {file_format!r} is not one of 'parquet', 'jsonl'{'.' * bool(hint)}{hint}")
     return cdf.write_parquet if file_format == "parquet" else cdf.write_jsonl
 
 

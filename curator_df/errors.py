@@ -45,7 +45,9 @@ import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+from curator_df.suggestions import no_such_name
 
 MOST_LINES = 10
 """Lines of an error in a notebook."""
@@ -408,3 +410,9 @@ def exit_code(exc: BaseException) -> int:
             is_path = kind is OSError and isinstance(exc, OSError) and exc.errno in _PERMANENT_ERRNOS
             return PERMANENT if is_path else EXIT_CODES[kind]
     return UNEXPECTED
+
+
+if not TYPE_CHECKING:  # with it, a type checker would take any name for a public one
+    __getattr__ = no_such_name(
+        __name__, ["exit_code", *(one.__name__ for one in EXIT_CODES if one.__module__ == __name__)]
+    )

@@ -418,7 +418,7 @@ def test_kernels_are_compiled_before_the_first_run(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("*/*.nbc"))) == 2
     ended = CliRunner().invoke(cli.app, ["warm", "sort"])
     assert ended.exit_code == 2
-    assert "'sort' has no kernels. The operators that have are add_comment_ratio," in " ".join(ended.output.split())
+    assert "'sort' has no kernels. The operators with kernels are add_comment_ratio," in " ".join(ended.output.split())
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("explain", "IN", "--memory", "500MB")])
@@ -507,3 +507,16 @@ def test_names_that_are_not_utf8_are_read_and_written(tmp_path, encoding):
     assert b"6 read, 2 written, 2 dropped, 2" in done.stdout
     found = pq.read_table(io.BytesIO(next(Path(rejects).glob("*.parquet")).read_bytes()))["reject_file"].to_pylist()
     assert sorted(name.rpartition("/")[2] for name in found) == ["caf\\xe9.jsonl", "é.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["curat", "a", "b"], "Did you mean 'curate'?"),
+        (["curate", "a", "b", "--memry", "4GB"], "--memory"),
+        (["warm", "drop_near_duplicate"], "Did you mean 'drop_near_duplicates'?"),
+        (["monitor", "upp"], "Did you mean 'up'?"),
+    ],
+)
+def test_misspelled_commands_and_options_suggest_the_right_one(arguments, said):
+    assert said in " ".join(CliRunner().invoke(cli.app, arguments).output.split())

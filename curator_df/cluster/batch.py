@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import dask
 
@@ -18,6 +18,7 @@ from curator_df.cluster.cuda import gpu_options
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
 from curator_df.core.arguments import absolute, path_of
+from curator_df.core.columns import choose
 from curator_df.core.memory.budget import Layout, choose_layout, layout_of_workers, least_with_workers
 from curator_df.core.sizes import read_size, show_size, size_to_type
 from curator_df.errors import BudgetError, ParameterError
@@ -326,8 +327,7 @@ def request_jobs(
     **names: str | None,
 ) -> JobRequest:
     """Check the user's request, and compute everything that follows; ``names`` are queue, account and interface."""
-    if system not in get_args(BatchSystem):
-        raise ParameterError(f"system={system!r} must be one of {', '.join(map(repr, get_args(BatchSystem)))}")
+    choose("job_cluster", "system", system, BatchSystem)
     if isinstance(cpus, bool) or not isinstance(cpus, int) or cpus < 1:
         raise ParameterError(f"cpus={cpus!r} must be the number of CPUs of each job, 1 or more")
     directives, prologue = _lines("directives", directives), _lines("prologue", prologue)

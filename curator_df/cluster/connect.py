@@ -26,8 +26,10 @@ from curator_df.core.sizes import read_size, show_size
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 from curator_df.io.output.spool import spool_on
+from curator_df.suggestions import suggests_names
 
 
+@suggests_names
 class Connection:
     """A connection to a running cluster that keeps the budget. Use it in a ``with`` statement, or call `close`."""
 

@@ -58,7 +58,10 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
             return None
         raise ParameterError(f"gpus={gpus}: {why}. Use gpus='auto' to use the CPU if there is no GPU, or gpus=0")
     if gpus != "auto" and gpus > len(names):
-        raise ParameterError(f"gpus={gpus}, but only {len(names)} are visible ({', '.join(names)})")
+        raise ParameterError(
+            f"gpus={gpus}, but only {len(names)} are visible ({', '.join(names)}). Use gpus={len(names)} or gpus='auto', or "
+            "make more GPUs visible with CUDA_VISIBLE_DEVICES"
+        )
     chosen = names if gpus == "auto" else names[:gpus]
     if device_memory is None and (slices := [name for name in chosen if name.startswith(SLICE)]):
         raise ParameterError(

@@ -43,6 +43,7 @@ from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.io.output.spool import spool_on
+from curator_df.suggestions import suggests_names
 
 CLUSTERS = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
 """Classes of dask-jobqueue by batch system."""
@@ -105,6 +106,7 @@ def withdrawing(job_class: Any) -> Any:
 POLL_SECONDS = 0.2
 
 
+@suggests_names
 class JobCluster:
     """Cluster whose workers are jobs of a batch system. Call `start` or use a ``with`` statement; `close` ends its jobs."""
 

@@ -35,7 +35,7 @@ from curator_df.cluster.memory_check import (
     Held,
     fits,
     measure_held,
-    refuse_beside_another,
+    refuse_second_cluster,
     require_room,
     smaller_layout,
 )
@@ -89,6 +89,7 @@ from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recyc
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
+from curator_df.suggestions import suggests_names
 
 CLIENT_THREADS = 8
 """Number of threads in process for whose stacks (address space, hardly touched) the limit leaves space."""
@@ -98,6 +99,7 @@ MOST_STARTS = 4
 """Maximum number of times that workers are started, each time in a smaller layout, until their memory fits."""
 
 
+@suggests_names
 class Cluster:
     """Cluster on this machine that keeps a budget. Use it in a ``with`` statement, or call `close`."""
 
@@ -191,7 +193,9 @@ class Cluster:
             os.environ.pop(name, None)  # nannies leave that of an earlier cluster in this process
         self._cgroup = self._cgroup or MemoryCgroup.make(layout.allowed_bytes)
         if self._cgroup is not None:
-            self._wall.says = f"the kernel, in the cgroup {self._cgroup.path}, and a guard that says what was ended"
+            self._wall.says = (
+                f"the kernel, in the cgroup {self._cgroup.path}, and a guard process that reports what was killed"
+            )
             environment[CGROUP_VARIABLE] = f"{layout.exclusive_bytes + worker_rss_bytes()} {self._cgroup.path}"
         if self._devices is not None:
             del environment[WORK_BYTES_VARIABLE]
@@ -424,7 +428,7 @@ def start_cluster(
         importlib.import_module("cudf")  # dask-cuda will import it; its memory in this process is measured now
     release_free_memory()
     held_bytes = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
-    if not has_session():  # for a second cluster see `refuse_beside_another`
+    if not has_session():  # for a second cluster see `refuse_second_cluster`
         held_bytes += children_bytes(os.getpid())
     allowed_bytes, recycle = parse_memory(memory), read_recycle_after("start_cluster", recycle_after)
 
@@ -439,7 +443,7 @@ def start_cluster(
         return layout
 
     layout = choose(None)
-    refuse_beside_another(layout)
+    refuse_second_cluster(layout)
     if not layout.in_process:
         require_importable_program()
     parent, spill_bytes = _spill_room(spill_directory, spill_limit)
@@ -473,7 +477,9 @@ def _spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str
     """Return the directory below which workers spill, and the bytes that all of them together may write there."""
     parent = os.fspath(spill_directory) if spill_directory is not None else temporary_directory()
     if not os.path.isdir(parent):
-        raise ParameterError(f"spill_directory={parent!r} is not a directory")
+        raise ParameterError(
+            f"spill_directory={parent!r} is not an existing directory. Create it, or name a local directory with free space"
+        )
     free_bytes = shutil.disk_usage(parent).free
     spill_bytes = (
         int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)

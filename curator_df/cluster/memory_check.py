@@ -77,7 +77,7 @@ def smaller_layout(layout: Layout, held: Held, choose: Callable[[Baseline], Layo
     return dataclasses.replace(smaller, reason=why)
 
 
-def refuse_beside_another(layout: Layout) -> None:
+def refuse_second_cluster(layout: Layout) -> None:
     """Raise `BudgetError`, before anything starts, if an open cluster leaves no room for another one."""
     if not has_session():
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 from distributed.security import Security
 
+from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
 from curator_df.core.memory.budget import Layout
 from curator_df.core.sizes import show_size
@@ -29,8 +30,7 @@ def protocol_arguments(protocol: str, security: Security | None) -> dict[str, An
     MissingExtraError
         If the package of the protocol is not installed.
     """
-    if protocol not in PROTOCOLS:
-        raise ParameterError(f"protocol={protocol!r} must be one of {', '.join(map(repr, PROTOCOLS))}")
+    choose("cluster", "protocol", protocol, PROTOCOLS)
     if protocol == "tcp":
         return {"security": security}
     if security is not None:

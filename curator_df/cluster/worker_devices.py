@@ -131,8 +131,8 @@ def verify_devices(
     limits = [device.limit_bytes or 0 for device in devices]
     spilling = "cuDF spills" if all(device.cudf_spills for device in devices) else "cuDF does not spill"
     smallest = min(device.total_bytes for device in devices)
-    beside = collections.Counter(hosts[address] for address in found)
-    cpus = min((d.cpus // beside[hosts[address]] for address, d in found.items() if d is not None), default=1)
+    workers_of_host = collections.Counter(hosts[address] for address in found)
+    cpus = min((d.cpus // workers_of_host[hosts[address]] for address, d in found.items() if d is not None), default=1)
     said = f"a GPU for each worker: {show_size(min(limits))} of {show_size(smallest)}; {spilling}"
     return FoundDevices(min(limits), said, max(cpus, 1))
 

@@ -6,22 +6,15 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from numbers import Integral, Real
 from typing import Any
 
 from curator_df.errors import ParameterError
+from curator_df.suggestions import SIMILAR
 
-SURE = 0.8
-"""Similarity of two names from which on the most similar one alone is suggested."""
-SIMILAR = 0.65
-"""Least similarity of a suggested name."""
 MOST_COMPARED = 5_000
 """Number of names of a folder that are compared with a missing one."""
-MOST_SUGGESTED = 3
-"""Names that are suggested at most, where several are equally similar."""
-_WORD = re.compile("[a-z0-9]+")
 
 
 def require_number(operator: str, parameter: str, value: Any) -> None:
@@ -96,32 +89,6 @@ def require_mapping(operator: str, parameter: str, value: Any) -> None:
         raise ParameterError(f"{operator}: {parameter}={value!r} must be a dict, not {type(value).__name__}")
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return a sentence, after a space, that suggests the most similar of some names; empty if none is similar.
-
-    Words of a name, between underscores, are compared too.
-
-    Examples
-    --------
-    >>> did_you_mean("FineWeb", ["nemo", "fineweb"])
-    " Did you mean 'fineweb'?"
-    >>> did_you_mean("gofer", ["c4", "dolma_gopher_v1", "dolma_gopher_v2"])
-    " Did you mean 'dolma_gopher_v1' or 'dolma_gopher_v2'?"
-    >>> did_you_mean("x", ["nemo"])
-    ''
-    """
-    by_lower_case = {one.lower(): one for one in names}
-    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=SURE)
-    if not close:
-        scores = {one: _likeness(name.lower(), one) for one in by_lower_case}
-        best = max(scores.values(), default=0.0)
-        close = [one for one, score in scores.items() if score == best >= SIMILAR][:MOST_SUGGESTED]
-    close = close or [one for one in by_lower_case if len(name) > 2 and name.lower() in one][:1]
-    quoted = [repr(by_lower_case[one]) for one in close]
-    shown = ", ".join(quoted[:-1]) + (" or " if len(quoted) > 1 else "") + "".join(quoted[-1:])
-    return f" Did you mean {shown}?" if close else ""
-
-
 def did_you_mean_path(path: str) -> str:
     """Return a sentence, after a period, that suggests a path with its first missing part corrected; empty if none is alike."""
     rest: list[str] = []
@@ -141,11 +108,3 @@ def did_you_mean_path(path: str) -> str:
         return ""
     found = "/".join([*([parent] if parent or path.startswith("/") else []), close[0], *rest[1:]])
     return f". Did you mean {found!r}?"
-
-
-def _likeness(name: str, other: str) -> float:
-    """Return how similar two names are, from 0 to 1: as a whole, or each word of the first to one of the second."""
-    whole = difflib.SequenceMatcher(None, name, other).ratio()
-    words, others = _WORD.findall(name), _WORD.findall(other)
-    best = [max((difflib.SequenceMatcher(None, word, each).ratio() for each in others), default=0.0) for word in words]
-    return max(whole, sum(best) / len(best) if best else 0.0)

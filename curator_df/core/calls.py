@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from curator_df.core.arguments import did_you_mean
+from curator_df.suggestions import did_you_mean
 
 _NAME = re.compile(r"""(?P<quoted>'[^']*'|"[^"]*")|(?<![\w.])[A-Za-z_]\w*(?!\w*\.)""")
 """Name in an annotation, or a string in it."""
@@ -145,13 +145,3 @@ def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> 
         f"{function.__name__} takes at most {most} positional {'argument' if most == 1 else 'arguments'}, and {shown} is "
         f"number {most + 1}. Pass it by name{hint}"
     )
-
-
-def no_such_name(module: str, names: list[str]) -> Callable[[str], Any]:
-    """Return a function ``__getattr__`` for a module, which suggests the most similar public name."""
-
-    def refuse(name: str) -> Any:
-        hint = "" if name.startswith("__") else did_you_mean(name, names)
-        raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}", name=name)
-
-    return refuse

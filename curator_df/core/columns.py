@@ -12,6 +12,7 @@ import pyarrow as pa
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.errors import ColumnError, ExpressionError, ParameterError, SchemaError
+from curator_df.suggestions import did_you_mean
 
 MOST_LISTED = 20
 """Maximum number of columns that an error lists."""
@@ -80,6 +81,7 @@ def require_names(columns: list[Any], operator: str, *names: str) -> None:
         wanted = "columns" if len(missing) > 1 else "column"
         raise ColumnError(
             f"{operator} needs the {wanted} {listed(missing)}; the table has: {listed(_nearest_first(missing, columns))}"
+            + did_you_mean_column(missing, columns)
         )
     for name in names:
         if columns.count(name) > 1:
@@ -132,7 +134,12 @@ def choose(operator: str, parameter: str, value: Any, choices: Any) -> None:
     """Raise `ParameterError` unless ``value`` is one of a Literal's values, and list them."""
     allowed = get_args(choices) or tuple(choices)
     if not isinstance(value, Hashable) or value not in allowed:
-        raise ParameterError(f"{operator}: {parameter}={value!r} is not one of {', '.join(map(repr, allowed))}")
+        hint = (
+            did_you_mean(value, (each for each in allowed if isinstance(each, str))) if isinstance(value, str) else ""
+        )
+        raise ParameterError(
+            f"{operator}: {parameter}={value!r} is not one of {', '.join(map(repr, allowed))}{'.' * bool(hint)}{hint}"
+        )
 
 
 def is_text(dtype: Any) -> bool:
@@ -147,6 +154,19 @@ def listed(names: Iterable[Any]) -> str:
     every = list(names)
     more = f" and {len(every) - MOST_LISTED:,} more" if len(every) > MOST_LISTED else ""
     return (", ".join(map(repr, every[:MOST_LISTED])) or "no columns") + more
+
+
+def did_you_mean_column(missing: Iterable[Any], columns: Iterable[Any]) -> str:
+    """Return a period and a sentence that suggests the column most similar to a missing one; empty if none is similar.
+
+    Examples
+    --------
+    >>> did_you_mean_column(["txt"], ["url", "text"])
+    ". Did you mean 'text'?"
+    """
+    names = [column for column in columns if isinstance(column, str)]
+    hints = (did_you_mean(name, names) for name in missing if isinstance(name, str))
+    return next((f".{hint}" for hint in hints if hint), "")
 
 
 def _nearest_first(missing: Iterable[Any], columns: list[Any]) -> list[Any]:

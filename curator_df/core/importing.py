@@ -15,7 +15,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from curator_df.core.calls import no_such_name, public
+from curator_df.core.calls import public
+from curator_df.suggestions import no_such_name
 
 
 def lazy_names(package: str, places: Mapping[str, str], namespace: MutableMapping[str, Any]) -> Callable[[str], Any]:

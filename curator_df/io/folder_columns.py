@@ -33,17 +33,17 @@ def folder_columns(listing: Listing, in_files: Collection[str]) -> tuple[str, ..
         found = names if found is None else {name: None for name in found if name in names}
         if not found:
             return ()
-    beside = tuple(name for name in found or () if name not in in_files)
-    clashing = next((name for name in beside if name in SOURCE_COLUMNS), None)
+    in_folders = tuple(name for name in found or () if name not in in_files)
+    clashing = next((name for name in in_folders if name in SOURCE_COLUMNS), None)
     if clashing is not None:
         raise ColumnError(
             f"the folder names of {listing.paths[0]!r} have a column {clashing!r}, which add_source=True also adds. Rename the "
             "folders, or pass the files one by one"
         )
-    return beside
+    return in_folders
 
 
-def beside_files(listing: Listing, in_files: Collection[str], columns: Any) -> tuple[Any, tuple[str, ...]]:
+def split_folder_columns(listing: Listing, in_files: Collection[str], columns: Any) -> tuple[Any, tuple[str, ...]]:
     """Return the user's ``columns`` without those in folder names, and the latter; all of them for None."""
     found = folder_columns(listing, in_files)
     if columns is None or not found:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.columns import did_you_mean_column
 from curator_df.core.files.storage import shown_path
 from curator_df.core.host_blocks import empty_pandas_block, pandas_block
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
@@ -140,8 +141,9 @@ def chosen_columns(
     missing = [name for name in chosen if name not in names]
     if missing:
         listed = ", ".join(repr(name) for name in schema.names) or "no columns"
+        hint = did_you_mean_column(missing[:1], schema.names)
         raise ColumnError(
-            f"{reader}: columns= has {missing[0]!r}, which is not in the files. They have: {listed}{way_out}"
+            f"{reader}: columns= has {missing[0]!r}, which is not in the files{hint or '.'} They have: {listed}{way_out}"
         )
     if len(chosen) > MOST_COLUMNS:
         raise SchemaError(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend
+from curator_df.core.columns import choose
 from curator_df.core.files.storage import shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
@@ -325,8 +326,7 @@ def read_text_files(
     ['one', 'two']
     """
     require_gpu("read_text_files", backend)
-    if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_text_files: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
+    choose("read_text_files", "on_bad_rows", on_bad_rows, OnBadRows)
     wanted = [suffixes] if isinstance(suffixes, str) else list(suffixes)
     packed = [suffix.lower() + packing for suffix in wanted if suffix for packing in COMPRESSED_SUFFIXES]
     every = () if "" in wanted else (*(suffix.lower() for suffix in wanted), *packed)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from curator_df.core.arguments import did_you_mean, require_string
+from curator_df.core.arguments import require_string
 from curator_df.core.columns import choose
 from curator_df.core.memory.resources import Resources
 from curator_df.errors import ParameterError
 from curator_df.models.classifiers.catalogue import Classifier
 from curator_df.models.devices import Dtype
+from curator_df.suggestions import did_you_mean, suggests_names
 
 BatchRows = int | Literal["auto"]
 """Maximum number of documents of a batch; ``"auto"``: as many as its padded tokens allow, of which the best number is measured
@@ -22,6 +23,7 @@ COUNTS = ("max_tokens", "max_chars", "max_batch_tokens")
 """Settings that are numbers of 1 or more."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Model:
     """A model and how it runs, as returned by `model`. Operators take it in place of a name, path or function."""

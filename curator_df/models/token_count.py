@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.compute as pc
 
-from curator_df.core.arguments import path_of
+from curator_df.core.arguments import did_you_mean_path, path_of
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.extras import missing_extra, require_package
 from curator_df.core.memory.process_cache import held
@@ -95,7 +95,10 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
             )
         return _described(operator, text, Path(text).absolute(), None)
     if not HUB_NAME.fullmatch(text):
-        raise InputError(f"{operator}: {text!r} is neither an existing file or folder nor the ID of a model")
+        raise InputError(
+            f"{operator}: {text!r} is neither an existing file or folder nor the ID of a model"
+            + did_you_mean_path(text)
+        )
     folder = Path(download(text, revision, OTHER_FILES, ignore_patterns=["*/*"]))
     return _described(operator, text, folder, folder.name)
 

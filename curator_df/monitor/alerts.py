@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from curator_df.core.sizes import show_size
+from curator_df.suggestions import suggests_names
 
 LOG = logging.getLogger("curator_df.monitor")
 
@@ -18,6 +19,7 @@ BUDGET_SHARE, WORKER_SHARE, GPU_SHARE = "budget share", "worker share", "GPU sha
 """Names of the rules for a share of a limit, which a plot can draw."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Alert:
     """Violation of a rule, from its beginning."""
@@ -39,6 +41,7 @@ class Alert:
         return f"{self.seconds:,.1f} s: {self.text}"
 
 
+@suggests_names
 @dataclass(frozen=True)
 class AlertRule:
     """Measure by subject, and its threshold."""

@@ -24,6 +24,7 @@ from curator_df.errors import NoClusterError, ParameterError
 from curator_df.monitor.alerts import DEFAULT_RULES, LOG, Alert, AlertBook, AlertRule
 from curator_df.monitor.processes import ProcessMemory, ProcessReader
 from curator_df.monitor.workers import ProcessReading, WorkerReading, read_process, read_worker
+from curator_df.suggestions import suggests_names
 
 ANSWER_SECONDS = 5.0
 """Seconds to wait for the first answers; later answers are used when they arrive."""
@@ -166,6 +167,7 @@ MOST_ROWS = 200_000
 """Maximum number of rows kept (60 MB); beyond it, every second sample is dropped and the interval doubles."""
 
 
+@suggests_names
 class MemoryMonitor:
     """Thread that samples a cluster during a ``with`` block. Created by `monitor_memory`."""
 

@@ -20,6 +20,7 @@ from curator_df.errors import OperatorError, ParameterError
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 from curator_df.monitor.profile_process import ProfileJob
+from curator_df.suggestions import suggests_names
 
 ALLOWANCE_BYTES = 1_000_000
 """Bytes that a call may hold beyond its declared memory: pages that the system adds in batches, and small buffers."""
@@ -60,6 +61,7 @@ class StepMemory:
         return within and self.peak_factor is not None and self.peak_factor <= self.stated_factor
 
 
+@suggests_names
 @dataclass(frozen=True)
 class MemoryProfile:
     """Memory of the steps of an operator, measured on a sample."""

@@ -45,6 +45,7 @@ from curator_df.monitor.targets import (
     write_targets,
 )
 from curator_df.monitor.workers import WorkerReading, read_worker
+from curator_df.suggestions import suggests_names
 
 OUTCOMES = ("finished", "failed", "interrupted")
 STEP_COUNTERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "seconds")
@@ -241,6 +242,7 @@ ANSWER_SECONDS = 0.2
 """Seconds allowed for an answer to a scrape that is still being sent by a background thread."""
 
 
+@suggests_names
 class MetricsServer:
     """Metrics server during a ``with`` block. Created by `serve_metrics`."""
 

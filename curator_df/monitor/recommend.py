@@ -40,6 +40,7 @@ from curator_df.ops.cleaning.unicode import normalize_unicode
 from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates
 from curator_df.ops.duplicates.near_scheme import MANY_ROWS
 from curator_df.profiles.minhash import DEFAULT
+from curator_df.suggestions import suggests_names
 
 MINILM = ModelFiles(
     name="sentence-transformers/all-MiniLM-L6-v2",
@@ -145,6 +146,7 @@ STEP_OF_FRACTION = 0.01
 """Granularity of recommended fractions."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Recommendation:
     """Recommended settings for an input, with reasons."""

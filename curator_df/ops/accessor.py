@@ -11,8 +11,8 @@ from typing import Any
 
 from dask.dataframe.extensions import register_dataframe_accessor
 
-from curator_df.core.arguments import did_you_mean
 from curator_df.core.calls import too_many
+from curator_df.suggestions import did_you_mean
 
 NEARLY = 0.9
 """Similarity of a name to that of an operator from which on a table's missing attribute is taken for it."""

@@ -152,7 +152,9 @@ def _of_call(
     name = getattr(run, "__name__", type(run).__name__)
     if name not in RUNS or not str(inspect.unwrap(run).__module__).startswith("curator_df."):
         operator = " Apply an operator to the table first: explain(df.pipe(operator, ...))" if callable(run) else ""
-        raise ParameterError(f"explain: run={name} does not run anything. Use one of: {', '.join(RUNS)}.{operator}")
+        raise ParameterError(
+            f"explain: run={name} is not a function that writes or searches. Use one of: {', '.join(RUNS)}.{operator}"
+        )
     nowhere = os.path.join(tempfile.gettempdir(), "explained-by-curator-df")
     folder = {"path": nowhere} if "path" in inspect.signature(run).parameters else {}
     try:

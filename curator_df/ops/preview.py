@@ -25,6 +25,7 @@ from curator_df.core.runner.session import current_session
 from curator_df.core.sizes import show_count
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.io.output.write import write_parquet
+from curator_df.suggestions import suggests_names
 
 PREVIEW_FOLDER = "previews"
 """Folder below the working folder of the cluster."""
@@ -40,6 +41,7 @@ SHOWN_ROWS = 5
 """Number of kept rows that a preview displays."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Preview:
     """Result of a chain on a few rows of its input; it displays itself in terminals and notebooks."""

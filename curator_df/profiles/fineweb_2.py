@@ -16,8 +16,10 @@ from typing import Any
 from curator_df.errors import InputError, ParameterError
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.ops.filters.rules import Profile, Rule
+from curator_df.ops.language.language_labels import label_for
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
+from curator_df.suggestions import did_you_mean
 
 _PIPELINE = "huggingface/fineweb-2, fineweb-2-pipeline.py"
 _PLAIN = {
@@ -43,7 +45,7 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
     Parameters
     ----------
     language : str
-        Language and script as named by FineWeb-2, such as ``"fra_Latn"``.
+        Language and script as named by FineWeb-2, such as ``"fra_Latn"``, or a code of an included language: ``"fr"``.
     config : path, optional
         A FineWeb-2 configuration, such as ``configs/swh_Latn.yml``, for a language that is not included here.
     words : {"icu", "whitespace"}, default "icu"
@@ -80,6 +82,8 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
     >>> str(profile.rules[0]), profile.stop_words[:3]
     ('duplicate_line_ratio <= 0.264', ('de', 'la', 'le'))
     """
+    if config is None:
+        language = label_for(language, _held()) or language
     values, source = _values(language, config)
     try:
         thresholds = {reason: float(values[key]) for key, reason in _PLAIN.items()}
@@ -114,7 +118,8 @@ def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[
         held = _held()
         if language not in held:
             raise ParameterError(
-                f"fineweb_2: no values of {language!r} are included. Pass config=, or use one of: {', '.join(held)}"
+                f"fineweb_2: no thresholds of {language!r} are included.{did_you_mean(str(language), held)} Use one of: "
+                f"{', '.join(held)}; or pass the file of another language with config="
             )
         return held[language], f"huggingface/fineweb-2, configs/{language}.yml, commit {held[language]['commit']}"
     import yaml

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from curator_df.core.calls import no_such_name
 from curator_df.kernels.minhash.scheme import Scheme, candidate_probability, steepest_jaccard
+from curator_df.suggestions import no_such_name
 
 __all__ = [
     "DATA_JUICER",

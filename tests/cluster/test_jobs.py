@@ -312,7 +312,7 @@ def test_what_is_asked_for_is_checked():
         "job_directory": "x",
     }
     asked |= dict.fromkeys(("python", "queue", "account", "interface")) | {"directives": (), "prologue": ()}
-    with pytest.raises(errors.ParameterError, match="system='cron' must be one of 'slurm', 'pbs', 'lsf', 'sge'"):
+    with pytest.raises(errors.ParameterError, match="system='cron' is not one of 'slurm', 'pbs', 'lsf', 'sge'"):
         request_jobs("cron", **asked)
     with pytest.raises(errors.ParameterError, match="SGE has no standard name"):
         request_jobs("sge", **asked)

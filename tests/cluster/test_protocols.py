@@ -49,7 +49,7 @@ def test_what_is_not_there_is_said_before_anything_starts(installed):
     installed(None)
     with pytest.raises(MissingExtraError, match=r"pip install .*\[ucx\]"):
         cdf.start_cluster(memory="2GB", protocol="ucx")
-    with pytest.raises(errors.ParameterError, match="protocol='infiniband' must be one of 'tcp', 'ucx'"):
+    with pytest.raises(errors.ParameterError, match="protocol='infiniband' is not one of 'tcp', 'ucx'"):
         cdf.start_cluster(memory="2GB", protocol="infiniband")
 
 

@@ -269,6 +269,12 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "c"}, adds=("comment_ratio",)),
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case(
+        "add_comment_ratio",
+        {"language": "title", "max_file_size": "20kB"},
+        "by a column",
+        adds=("comment_ratio",),
+    ),
+    Case(
         "add_embedding", {"model": cdf.model(length_vectors, max_chars=1_000), "dimensions": 384}, adds=("embedding",)
     ),
     Case("add_html_text_ratio", {"min_chars": 5}, adds=("html_text_ratio",)),
@@ -330,6 +336,13 @@ ALL_CASES = (
     ),
     Case(
         "add_profile",
+        {"profile": {5: OURS, None: REPEATED}, "by": "score", "add_metrics": False},
+        "by a column",
+        adds=("reason",),
+        costly={"profile": {5: LOOSE, None: EVERYTHING}, "by": "id"},
+    ),
+    Case(
+        "add_profile",
         {"profile": REPEATED_TOKENS, "add_metrics": False},
         "tokens",
         adds=("reason",),
@@ -362,12 +375,31 @@ ALL_CASES = (
         costly={"profile": LOOSE},
         backends=BOTH,
     ),
+    Case(
+        "keep_profile",
+        {"profile": {5: OURS, 3: REPEATED, None: OURS.replace(too_short=1)}, "by": "score"},
+        "by a column",
+        costly={"profile": {5: LOOSE, None: EVERYTHING}, "by": "id"},
+    ),
+    Case(
+        "keep_profile",
+        {"profile": {5: OURS, None: OURS.replace(too_short=1)}, "by": "score", "add_metrics": True},
+        "by a column, metrics",
+        adds=("word_count", "hash_ratio"),
+        costly={"profile": {5: LOOSE, None: LOOSE.replace(hash_ratio=0.9)}, "by": "id"},
+    ),
     Case("keep_profile", {"profile": MINE}, "yours", costly={"profile": MINE.replace(few_spaces=0, empty=0)}),
     Case("keep_profile", {"profile": REPEATED}, "repetition", costly={"profile": EVERYTHING}, backends=BOTH),
     Case("keep_profile", {"profile": REPEATED_TOKENS}, "tokens", costly={"profile": EVERYTHING_TOKENS}),
     Case("keep_profile", {"profile": REPEATED_ICU}, "words by ICU", costly={"profile": EVERYTHING_ICU}),
     Case("keep_profile", {"profile": DCLM_REPETITION}, "unicode words", costly={"profile": DCLM}, backends=BOTH),
     Case("keep_language", {"languages": "en", "min_score": 0.3}, costly={"min_score": 0.0}),
+    Case(
+        "keep_language",
+        {"languages": {"en": 0.3, "de": 0.9}},
+        "a score for each language",
+        costly={"languages": {"en": 0.0, "de": 0.9}},
+    ),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=BOTH),
     Case(
         "keep_where",

@@ -174,6 +174,7 @@ TESTED_ELSEWHERE = {
     ("drop_semantic_duplicates", "k_means"),
     *(("join_documents", parameter) for parameter in ("text", "id", "segment_id")),
     ("keep_language", "model"),
+    *((name, "by") for name in ("add_profile", "keep_profile")),
     *((name, "thresholds") for name in ("add_class", "keep_class")),
 }
 """Parameters whose values need another table than `ROWS`, a model or tokenizer as files, or a GPU."""

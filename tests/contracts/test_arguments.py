@@ -3,14 +3,16 @@
 
 import inspect
 import re
+from typing import get_type_hints
 
 import dask.dataframe as dd
 import pandas as pd
 import pytest
 
 import curator_df as cdf
+from curator_df.core.calls import choices
 from curator_df.errors import CuratorError, ExpressionError
-from tests.contracts.operator_cases import CASES, OPERATORS, OURS, table
+from tests.contracts.operator_cases import CASES, OPERATORS, OURS, VECTORS, WITHOUT_EXTRA, table, with_vectors
 
 NO_TABLES = {
     "pandas": pd.DataFrame({"text": ["a"]}),
@@ -90,7 +92,7 @@ def widest():
     [
         (
             lambda df: cdf.normalize_newlines(df, text="text_01"),
-            r"the table has: 'text_2901', .* and 2,980 more$",
+            r"the table has: 'text_2901', .* and 2,980 more\. Did you mean 'text_2901'\?$",
         ),
         (lambda df: cdf.add_ids(df, into="text_0001"), "choose another name with into=, or drop or rename that column"),
         (lambda df: cdf.add_ids(df, into=5), "add_ids: into= must be a str, not 5"),
@@ -112,3 +114,70 @@ def test_what_was_wrong_is_said(widest, call, said):
 def test_columns_of_one_name_are_refused():
     with pytest.raises(CuratorError, match="cannot distinguish the 2 columns named 'text'"):
         cdf.normalize_newlines(wide("text", "text"))
+
+
+LEAST_LETTERS = 3
+"""Letters of a choice of which a near miss is still recognized."""
+OTHER_CALLS = {
+    "best": lambda **given: cdf.best("score", **given),
+    "describe_drops": lambda **given: cdf.describe_drops(table(), **{"profile": OURS, **given}),
+    "job_cluster": lambda **given: cdf.job_cluster(**{"system": "slurm", "memory": "2GB", "cpus": 1, **given}),
+    "model": lambda **given: cdf.model("some/model", **given),
+    "start_cluster": lambda **given: cdf.start_cluster(memory="2GB", cpus=1, **given),
+    "find_semantic_duplicates": lambda **given: cdf.find_semantic_duplicates(
+        table().map_partitions(with_vectors), embedding=VECTORS[0], **given
+    ),
+    "write_many": lambda **given: cdf.write_many({"out": table()}, **given),
+    "blend": lambda **given: cdf.blend({"a": table()}, path="out", epochs={"a": 1}, **given),
+    **{
+        name: lambda name=name, **given: getattr(cdf, name)("no-such-folder/", **given)
+        for name in ("read_jsonl", "read_parquet", "read_text_files", "read_warc")
+    },
+}
+"""Calls of functions of which the first argument is not a table."""
+LITERALS = [
+    (name, parameter, choice)
+    for name in cdf.__all__
+    if inspect.isfunction(function := getattr(cdf, name))
+    and name.replace("find_semantic", "drop_semantic") not in WITHOUT_EXTRA
+    for parameter, kind in get_type_hints(inspect.unwrap(function)).items()
+    if parameter != "return"
+    for choice in choices(kind)
+    if isinstance(choice, str) and len(choice) >= LEAST_LETTERS
+]
+
+
+def called(name, **given):
+    if name in OTHER_CALLS:
+        return OTHER_CALLS[name](**given)
+    case = next((case for case in CASES if case.operator == name), None)
+    if case is not None:
+        return case(table(), **given)
+    arguments = dict(TAKES_A_TABLE)[name]
+    return getattr(cdf, name)(table(), **{**arguments, **given})
+
+
+@pytest.mark.parametrize(("name", "parameter"), sorted({(name, parameter) for name, parameter, _ in LITERALS}))
+def test_a_misspelled_choice_names_the_right_one(name, parameter):
+    unclear = []
+    is_alone = sum((function, each) == (name, parameter) for function, each, _ in LITERALS) == 1
+    for choice in [one for function, each, one in LITERALS if (function, each) == (name, parameter)]:
+        misspelled = choice[:1] + choice[2] + choice[1] + choice[3:] if choice[1] != choice[2] else choice[:-1]
+        try:
+            called(name, **{parameter: misspelled})
+        except CuratorError as exc:
+            meant = re.escape(repr(choice))
+            if not re.search(meant if is_alone else rf"Did you mean .*{meant}.*\?", str(exc)):
+                unclear.append(f"{misspelled!r}: {exc}")
+        else:
+            unclear.append(f"{misspelled!r}: no error")
+    assert not unclear, "\n".join(unclear)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_misspelled_text_column_names_the_right_one(operator):
+    case = next(case for case in CASES if case.operator == operator)
+    if "text" not in inspect.signature(getattr(cdf, operator)).parameters:
+        pytest.skip("it has no parameter text")
+    with pytest.raises(CuratorError, match=r"needs the column 'txet'.* Did you mean 'text'"):
+        case(table(), text="txet")

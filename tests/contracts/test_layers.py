@@ -12,6 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "curator_df"
 LAYERS = (
+    "suggestions",
     "errors",
     "core",
     "kernels",

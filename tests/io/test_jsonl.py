@@ -261,7 +261,7 @@ def test_urls(tmp_path):
         ({"blocksize": "many"}, "blocksize='many' is not a number of bytes"),
         ({"blocksize": 0}, "blocksize=0 must be more than zero bytes"),
         ({"files_per_partition": 0}, "files_per_partition=0 must be a whole number of 1 or more"),
-        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' must be one of 'raise', 'quarantine'"),
+        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not one of 'raise', 'quarantine'"),
         ({"dtype": {"x": "texty"}}, r"dtype={'x': 'texty'} is not a type"),
         ({"columns": ["t", "t"]}, "has a column twice"),
     ],

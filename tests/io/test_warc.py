@@ -261,7 +261,7 @@ def test_directories_are_searched_for_their_suffixes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [
-        ({"on_bad_rows": "skip"}, errors.ParameterError, "must be one of 'raise', 'quarantine'"),
+        ({"on_bad_rows": "skip"}, errors.ParameterError, "is not one of 'raise', 'quarantine'"),
         ({"columns": ["html"]}, errors.ColumnError, r"has 'html', which is not in the files. They have: 'url', 'date'"),
     ],
 )

@@ -163,7 +163,7 @@ def test_no_more_requests_are_in_flight_than_allowed(server, tmp_path):
 
 def test_a_large_answer_is_refused(server, tmp_path, monkeypatch):
     monkeypatch.setattr(completion_calls, "MOST_ANSWER_BYTES", 1_000)
-    with pytest.raises(NoAnswerError, match="more than 1,000 bytes"):
+    with pytest.raises(NoAnswerError, match="more than 1 kB, which is not read"):
         answers(ask(server, tmp_path, ["x" * 2_000]))
 
 

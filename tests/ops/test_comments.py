@@ -106,3 +106,34 @@ def test_what_cannot_be_asked_for():
         cdf.add_comment_ratio(table(["a"]), language="perl")
     with pytest.raises(ParameterError, match="max_file_size=0 must be more than zero"):
         cdf.add_comment_ratio(table(["a"]), language="python", max_file_size=0)
+
+
+def by_extension(*rows, npartitions=1):
+    made = pd.DataFrame(rows, columns=["ext", "text"]).astype("string[pyarrow]")
+    return dd.from_pandas(made, npartitions=npartitions)
+
+
+@pytest.mark.parametrize("npartitions", [1, 3])
+def test_the_language_of_each_text_may_come_from_a_column(npartitions):
+    rows = [("py", "x = 1  # one"), (".C", "// a"), ("zig", "// a"), (None, "// a"), ("Python", "# b"), ("cpp", None)]
+    added = computed(cdf.add_comment_ratio(by_extension(*rows, npartitions=npartitions), language="ext"))
+    alone = [
+        computed(cdf.add_comment_ratio(by_extension(rows[number]), language=language))["comment_ratio"].iloc[0]
+        for number, language in ((0, "python"), (1, "c"), (4, "python"))
+    ]
+    assert added["comment_ratio"].iloc[[0, 1, 4]].tolist() == alone
+    assert added["comment_ratio"].isna().tolist() == [False, False, True, True, False, True]
+
+
+def test_texts_in_other_languages_are_counted():
+    df = by_extension(("py", "("), ("zig", "// a"), (None, "// a"))
+    [kernel] = kernels_of(cdf.add_comment_ratio(df, language="ext", max_file_size="1MB"))
+    outcome = kernel.run(computed(df))
+    assert outcome.counters == {"texts_not_parsed": 1, "texts_in_other_languages": 2}
+    assert kernel.fixed_bytes == PARSED_FACTOR * 1_000_000
+    assert kernel.compiled == kernel_sets.COMMENTS
+
+
+def test_a_name_that_is_neither_a_language_nor_a_column_is_refused():
+    with pytest.raises(ParameterError, match=r"language='pyton' is not one of .* Did you mean 'python'"):
+        cdf.add_comment_ratio(by_extension(("py", "a")), language="pyton")

@@ -206,8 +206,13 @@ def test_what_dask_computes_first_is_no_obstacle_to_the_plan_of_a_call(docs):
 @pytest.mark.parametrize(
     ("run", "options", "error", "said"),
     [
-        (cdf.keep_language, {}, ParameterError, r"run=keep_language does not run anything.*explain\(df\.pipe\("),
-        ("write_parquet", {}, ParameterError, "run=str does not run anything"),
+        (
+            cdf.keep_language,
+            {},
+            ParameterError,
+            r"run=keep_language is not a function that writes or searches.*explain\(df\.pipe\(",
+        ),
+        ("write_parquet", {}, ParameterError, "run=str is not a function that writes or searches"),
         (cdf.write_parquet, {"overwrite": True}, TypeError, "Did you mean on_existing='overwrite'"),
         (cdf.write_parquet, {"partition_on": "none"}, ColumnError, "needs the column 'none'"),
         (None, {"memroy": "1GB"}, TypeError, "Did you mean 'memory'"),

@@ -95,13 +95,13 @@ def test_groups_of_another_table_are_an_error(docs, session, tmp_path):
     write_texts(tmp_path / "other")
     other = cdf.read_jsonl(str(tmp_path / "other"))
     with pytest.raises(
-        errors.ParameterError, match=r"found in another table: .*other/a\.jsonl' was not among the files"
+        errors.ParameterError, match=r"belong to another table: .*other/a\.jsonl' was not among the files"
     ):
         cdf.split_rows(other, PARTS, groups=groups)
     # Groups of a release that did not keep the list of files.
     for path in (tmp_path / "work").rglob("searched.json.z"):
         path.unlink()
-    with pytest.raises(errors.OperatorError, match=r"found in another table: it has rows of .*a\.jsonl"):
+    with pytest.raises(errors.OperatorError, match=r"belong to another table: they name rows of .*a\.jsonl"):
         ids_of(cdf.split_rows(other, PARTS, groups=groups))
 
 
@@ -138,7 +138,7 @@ def test_groups_of_files_that_have_changed_are_an_error_that_names_the_file(docs
     change(tmp_path / "in")
     changed = cdf.read_jsonl(str(tmp_path / "in"))
     with pytest.raises(
-        errors.ParameterError, match=rf"groups= were found in another table: .*{said}\. Find them again"
+        errors.ParameterError, match=rf"groups= belong to another table: .*{said}\. Find the groups of this table"
     ):
         cdf.split_rows(changed, PARTS, groups=groups)
 

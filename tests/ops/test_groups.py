@@ -99,7 +99,7 @@ def test_the_policy_comes_with_the_groups(docs, tmp_path):
 
 def test_groups_of_another_table_are_refused(docs, folder, tmp_path):
     groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
-    with pytest.raises(errors.ParameterError, match="found for another table: the steps changed from none to "):
+    with pytest.raises(errors.ParameterError, match="belong to another table: the steps changed from none to "):
         cdf.drop_exact_duplicates(docs.curate.keep_where("id > 3"), groups=groups)
     with pytest.raises(errors.InputError, match="no find_ operator"):
         cdf.drop_exact_duplicates(docs, groups=docs)
@@ -109,7 +109,9 @@ def test_groups_of_another_table_are_refused(docs, folder, tmp_path):
         cdf.drop_exact_duplicates(docs, groups=groups.compute())
     with open(f"{folder}/0.jsonl", "a") as file:
         file.write('{"id": 99, "text": "new", "score": 1}\n')
-    with pytest.raises(errors.ParameterError, match="read from other files, or these have changed"):
+    with pytest.raises(
+        errors.ParameterError, match="the input files of this table are different, or were changed since"
+    ):
         cdf.drop_exact_duplicates(cdf.read_jsonl(folder), groups=groups)
 
 

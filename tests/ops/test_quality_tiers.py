@@ -77,7 +77,7 @@ def test_quantiles_make_scores_comparable():
         ({"scores": "edu"}, errors.ParameterError, "list of columns"),
         ({"scores": ["other"]}, errors.ColumnError, "other"),
         ({"scores": ["name"]}, errors.SchemaError, "needs numbers"),
-        ({"scores": {"edu": -1}, "how": "weighted"}, errors.ParameterError, "positive"),
+        ({"scores": {"edu": -1}, "how": "weighted"}, errors.ParameterError, "must have weights above 0"),
         ({"scores": {"edu": 2}}, errors.ParameterError, "weighted"),
         ({"thresholds": {"a": 1, "b": 1}}, errors.ParameterError, "none twice"),
         ({"thresholds": {}}, errors.ParameterError, "none twice"),

@@ -31,7 +31,7 @@ def test_breaks_is_the_opposite_of_keep(keep, broken):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("words", ">=", 1, "x"), "unknown metric 'words'; the nearest names are word_count"),
+        (("words", ">=", 1, "x"), "unknown metric 'words'. Did you mean 'word_count'"),
         (("word_count", "=>", 1, "x"), "keep='=>' is not one of '>=', '<=', '>', '<'"),
         (("word_count", ">=", float("nan"), "x"), "threshold=nan is not a finite number"),
         (("word_count", ">=", 1, ""), "reason='' is empty or reserved"),
@@ -61,7 +61,7 @@ def test_replace_by_reason_or_metric_and_none_takes_out():
 
 def test_replace_lists_the_names_there_are():
     with pytest.raises(
-        ParameterError, match=r"'ours' has no rule 'x'; it has: too_short \(word_count >= 3\), too_long"
+        ParameterError, match=r"'ours' has no rule 'x'\. Its rules are: too_short \(word_count >= 3\), too_long"
     ):
         OURS.replace(x=1)
     with pytest.raises(ParameterError, match="several rules on 'word_count'; name one of: too_short, too_long"):

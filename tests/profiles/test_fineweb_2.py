@@ -80,7 +80,7 @@ def test_every_language_here_is_a_profile_with_a_source(language):
 def test_a_language_that_is_not_here_comes_from_a_file(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"no values of 'swh_Latn' are included\. Pass config=, or use one of: arb",
+        match=r"no thresholds of 'swh_Latn' are included\..* Use one of: arb",
     ):
         fineweb_2("swh_Latn")
     config = tmp_path / "fra_Latn.yml"
@@ -144,3 +144,10 @@ def test_words_by_icu_say_what_they_need(monkeypatch):
         docs.pipe(cdf.keep_profile, fineweb_2("tha_Thai"))
     with pytest.raises(MissingExtraError, match="add_metrics with words='icu' needs"):
         docs.pipe(cdf.add_metrics, ["word_count"], words="icu")
+
+
+def test_a_code_means_the_included_language():
+    assert fineweb_2("de") == fineweb_2("DEU") == fineweb_2("deu_Latn")
+    assert fineweb_2("zh") == fineweb_2("cmn_Hani")
+    with pytest.raises(ParameterError, match="no thresholds of 'xx' are included"):
+        fineweb_2("xx")

@@ -158,13 +158,13 @@ class Layout:
         """Working memory in bytes of a task that runs exclusively."""
         return self.work_bytes * (self.node_workers if self.shares_work else 1)
 
-    def beside(self, client_bytes: int) -> Layout:
+    def with_client_bytes(self, client_bytes: int) -> Layout:
         """Return the layout with less working memory if the client has used more since the cluster started.
 
         Examples
         --------
         >>> layout = choose_layout(4_000_000_000, cpus=2)
-        >>> less = layout.beside(300_000_000)
+        >>> less = layout.with_client_bytes(300_000_000)
         >>> less.reserved_bytes - layout.reserved_bytes, layout.work_bytes - less.work_bytes
         (300000000, 150000000)
         """

@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 
 from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
+from curator_df.suggestions import suggests_names
 
 DEVICE_PARTS = 1_000_000
 """Number of parts into which a GPU is divided: sums of whole numbers are exact."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Resources:
     """Resources that one call needs, as returned by `resources`. No field changes the results."""
@@ -87,8 +89,8 @@ class Capacity:
         """Return the parts of the GPU that a call needs in addition to permanent objects, at most all of them."""
         parts = int((resources.gpus or 0) * DEVICE_PARTS)
         if resources.gpu_memory_bytes is not None:
-            beside_weights = max(resources.gpu_memory_bytes - resources.weight_bytes, 0)
-            parts = -(-beside_weights * DEVICE_PARTS // max(self.free_of_models(resources), 1))
+            other_bytes = max(resources.gpu_memory_bytes - resources.weight_bytes, 0)
+            parts = -(-other_bytes * DEVICE_PARTS // max(self.free_of_models(resources), 1))
         return min(parts, DEVICE_PARTS)
 
     def taken(self, resources: Resources) -> tuple[int, int]:
@@ -136,14 +138,14 @@ class Capacity:
             raise BudgetError(self._too_little(operator, resources))
 
     def _too_little(self, operator: str, resources: Resources) -> str:
-        others, beside, more = max(self.device_held_bytes - resources.weight_bytes, 0), "", ""
+        others, used, more = max(self.device_held_bytes - resources.weight_bytes, 0), "", ""
         if others:
-            beside += f", of which the models and objects of other steps use {show_size(others)}"
+            used += f", of which the models and objects of other steps use {show_size(others)}"
         if self.device_block_bytes:
-            beside += f", {'and' if others else 'of which'} blocks use {show_size(self.device_block_bytes)}"
-        if beside:
+            used += f", {'and' if others else 'of which'} blocks use {show_size(self.device_block_bytes)}"
+        if used:
             more = ", or run the steps one after the other, with checkpoint between them"
-        share = f"{show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{beside}"
+        share = f"{show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{used}"
         if resources.least_device_bytes == resources.gpu_memory_bytes:
             return (
                 f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but only {share} remain for it. Set a larger "

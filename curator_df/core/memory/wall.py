@@ -222,7 +222,9 @@ class WorkerSide:
             if new_bytes > max(free, LEAST_CHILD_BYTES):
                 step = self._steps.get(threading.get_ident())
                 if step is None:
-                    raise MemoryError(f"{show_size(new_bytes)} were to be mapped, and {show_size(free)} are free")
+                    raise MemoryError(
+                        f"{show_size(new_bytes)} of memory were requested, but the budget has {show_size(free)} free"
+                    )
                 raise step_memory_error(repr(step), SHARED, new_bytes, free, self._number, "it was refused")
             if new_bytes > LEAST_CHILD_BYTES:
                 self._promised.append((time.monotonic() + PROMISED_SECONDS, new_bytes, free))
@@ -243,7 +245,7 @@ class Wall:
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, NUMBER).write_text(memory_argument)
         self.folder, self.memory_argument = folder, memory_argument
-        self.says = "a guard process ends processes with which all together would exceed the budget"
+        self.says = "a separate process, the guard, kills processes that would exceed the budget"
         """Description of how it holds, for people."""
         self._place = 0
         _walls.append(self)

@@ -31,6 +31,7 @@ from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
 from curator_df.core.sizes import show_count, show_size, size_to_type
 from curator_df.errors import BudgetError
+from curator_df.suggestions import suggests_names
 
 KERNEL_FIXED_BYTES = 20_000_000
 """Part of `TASK_FIXED_BYTES` that a step may use whatever its block, in bytes; a plan adds memory for larger needs."""
@@ -83,7 +84,7 @@ MAX_DEFAULT_BLOCK_BYTES = 16_000_000
 """Maximum default block size in bytes. Larger blocks were not faster and need more memory: 1.9, 1.8, 1.8 and 2.0 s for 100 MB
 through the Gopher chain in one thread, with blocks of 4, 16, 32 and 64 MB. ``blocksize=`` may set more.
 """
-ANSWERS = ("compile", "reused", "working files")
+ANSWERS = ("compile", "reused", "working files", "then")
 """Labels of remarks that are shown before the layout: what happens before the run, or does not have to."""
 
 
@@ -113,6 +114,7 @@ class StagePlan:
     """Extra tasks of each worker, beyond those of its threads, that fit: for steps whose work is done elsewhere."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Plan:
     """Everything `explain` shows."""
@@ -165,7 +167,7 @@ class Plan:
         return max(self.projected_bytes, layout.reserved_bytes + min(max(together, alone), at_most))
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the content of the plan, as (label, value): first whether it fits, at last the passes and the steps."""
+        """Return the content of the plan, as (label, value): whether it fits, what the run does, then the memory in detail."""
         layout, stage = self.layout, self.stages[-1]
         passes = sum(each.of_input for each in self.stages)
         read = f", read {passes} times" if passes > 1 else ""
@@ -176,6 +178,8 @@ class Plan:
             ),
             ("input", f"{show_count(self.input_files, 'file')}, {show_size(self.input_bytes)}{read}"),
             *(remark for remark in self.remarks if remark[0] in ANSWERS),
+            *_under("passes", self._passes()),
+            *_under("steps", self._steps()),
             (
                 "layout",
                 f"{layout.shape}, {show_size(layout.thread_bytes)} of working memory for each thread ({layout.reason})",
@@ -193,8 +197,7 @@ class Plan:
             whose = f"of that for packages of earlier runs ({names}), which restarted workers do not have"
             said.append(("", f"{show_size(kept_bytes)} {whose}"))
         said += self._tasks()
-        said += (remark for remark in self.remarks if remark[0] not in ANSWERS)
-        return [*said, *_under("passes", self._passes()), *_under("steps", self._steps())]
+        return [*said, *(remark for remark in self.remarks if remark[0] not in ANSWERS)]
 
     def _tasks(self) -> Iterator[tuple[str, str]]:
         """Yield what limits the number of concurrent tasks."""
@@ -218,8 +221,8 @@ class Plan:
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
             yield (
-                f"With checkpoint(df, path) before the first drop, {', '.join(names)} would run once instead of {passes} times; "
-                "the result would be written, and read instead of the input"
+                f"With checkpoint(df, path) before the first drop, {', '.join(names)} would run once instead of {passes} times. "
+                "The passes would then read the checkpoint instead of the input"
             )
 
     def _steps(self) -> Iterator[str]:
@@ -243,7 +246,8 @@ class Plan:
         return grid
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<8} {value}" for name, value in self.lines())
+        width = max(len(name) for name, _ in self.lines())
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in self.lines())
 
     __repr__ = __str__
 
@@ -258,9 +262,9 @@ class Plan:
 
 def _blocks(stage: StagePlan) -> str:
     """Describe the blocks of a pass, the memory of its tasks, and the longest rows."""
-    task = f"a task needs {stage.task_factor:.1f} x that and a fixed part, {show_size(stage.task_bytes)}"
-    alone = show_size(stage.exclusive_row_bytes)
-    return f"{show_size(stage.block_bytes)}; {task}; rows up to {show_size(stage.largest_row_bytes)}, exclusively up to {alone}"
+    task = f"a task needs {show_size(stage.task_bytes)} ({stage.task_factor:.1f} x the block + a fixed part)"
+    longest = f"{show_size(stage.largest_row_bytes)}, or {show_size(stage.exclusive_row_bytes)} in a task that runs exclusively"
+    return f"{show_size(stage.block_bytes)}; {task}; the longest row may have {longest}"
 
 
 def _factor(name: str, factor: float, measured: bool) -> str:

@@ -9,7 +9,7 @@ from curator_df.core.ranges.out_of_memory import Cause
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.receipts.receipt import Receipt
-from curator_df.core.sizes import show_size, size_to_type
+from curator_df.core.sizes import show_count, show_size, size_to_type
 
 LEAST_SECONDS = 10.0
 """Minimum duration of a run for advice about time, in seconds: shorter runs are dominated by their start."""
@@ -162,8 +162,8 @@ def _time(receipt: Receipt) -> Iterator[str]:
         yield (
             f"Threads were busy {in_steps / threads_seconds:.0%} of the time. "
             + (
-                f"{receipt.ranges:,} input splits are too few for {receipt.tasks_at_a_time} threads. More and smaller files, or "
-                "uncompressed files, allow more splits"
+                f"{show_count(receipt.ranges, 'input split')} cannot keep {receipt.tasks_at_a_time} threads busy. More and "
+                "smaller files, or uncompressed files, allow more splits"
                 if few
                 else "Tasks waited for one that ran exclusively, for the disk, or for the client; see the retries"
             )

@@ -20,8 +20,9 @@ from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipts.earlier import EarlierRun, read_earlier
 from curator_df.core.receipts.model_figures import model_figures, plain_counters
-from curator_df.core.sizes import show_count, show_float, show_size
+from curator_df.core.sizes import show_count, show_duration, show_float, show_size
 from curator_df.errors import ParameterError
+from curator_df.suggestions import suggests_names
 
 SHOWN_FOLDERS = 5
 """Number of folders of a partitioned output that the head of a receipt names; ``rows_by_folder`` has all."""
@@ -124,6 +125,7 @@ class ExchangeReceipt:
         return said
 
 
+@suggests_names
 @dataclass
 class Receipt:
     """Record of a finished run."""
@@ -403,15 +405,15 @@ class Receipt:
         memory = f" ({self.rows_out_of_memory:,} out of memory)" if self.rows_out_of_memory else ""
         bad = f", {self.rows_quarantined:,} quarantined{memory}" if self.rows_quarantined else ""
         resumed = f" ({self.ranges_resumed:,} done by an earlier run)" if self.ranges_resumed else ""
-        speed = f", {self.input_bytes / max(self.seconds, 1e-9) / 1e6:.0f} MB/s" if not self.ranges_resumed else ""
+        speed = f", {show_size(self.input_bytes / max(self.seconds, 1e-9))}/s" if not self.ranges_resumed else ""
         measured = f"{show_size(self.measured_bytes)} actual peak, {show_size(self.projected_bytes)} estimated peak"
         sizes = f"{show_count(self.files, 'file')}, {show_size(self.output_bytes)} from {show_size(self.input_bytes)}"
         lines = [
             ("rows", f"{self.rows_read:,} read, {self.rows_written:,} written, {self.rows_dropped:,} dropped{bad}"),
             ("memory", f"{measured}, {show_size(self.allowed_bytes)} budget"),
-            ("time", f"{self.seconds:,.1f} s{speed}"),
+            ("time", f"{show_duration(self.seconds)}{speed}"),
             ("output", f"{self.output}: {sizes}"),
-            ("ranges", f"{show_count(self.ranges, 'input split')}{resumed}"),
+            ("input", f"{show_count(self.ranges, 'split')}{resumed}"),
         ]
         lines[1:1] = [("earlier", _said_of_earlier(run)) for run in self.earlier]
         if made := self.made():

@@ -12,7 +12,7 @@ from curator_df.core.planning.plan import Plan, assumed_names, most_peak_bytes
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
-from curator_df.core.sizes import show_count, show_size
+from curator_df.core.sizes import show_size
 from curator_df.core.tasks.task import OnError, OnOom
 
 SAID_OF_CHOICES = {
@@ -65,7 +65,7 @@ def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
     said = {
         "layout": f"{layout.shape}: {layout.reason}",
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that per task: {named}",
-        "cut": f"{show_count(receipt.ranges, 'split')} (depends only on the input, so the run can resume with other settings)",
+        "resume": "possible with other memory and CPUs: the input splits depend only on the input",
     }
     steps = [step for branch in joined.branches for step in branch.program.steps]
     if names := assumed_names(steps):

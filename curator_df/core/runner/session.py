@@ -200,7 +200,7 @@ class Session:
                 own += sum(kept_bytes for _, kept_bytes in layout.kept)
             if status_bytes("RssAnon") > own:
                 release_free_memory()
-            self.layout = layout.beside(max(0, status_bytes("RssAnon") - own))
+            self.layout = layout.with_client_bytes(max(0, status_bytes("RssAnon") - own))
             self.lower_limits(0)
         return self.layout
 

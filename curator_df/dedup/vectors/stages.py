@@ -35,7 +35,7 @@ from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD, ClusterRows, member_words
 from curator_df.dedup.vectors.settings import (
@@ -386,7 +386,10 @@ class VectorStages:
         }
         wanted = self.pending.clusters(vectors)
         if self.pending.num_clusters is not None and wanted > vectors > 0:
-            raise ParameterError(f"{self.step.name}: num_clusters={wanted:,}, but only {vectors:,} rows have a vector")
+            raise ParameterError(
+                f"{self.step.name}: num_clusters={wanted}, but only {show_count(vectors, 'row')} of the table have a vector. "
+                f"Use num_clusters={vectors} or less"
+            )
         done: list[TaskRecord] = []
         if vectors:
             require_room(self.step.name, self.pending, wanted, self.layout)

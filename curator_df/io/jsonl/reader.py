@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import dask.dataframe as dd
 import numpy as np
@@ -19,14 +19,15 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend
+from curator_df.core.columns import choose
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges
 from curator_df.core.sizes import show_count
-from curator_df.errors import BadRowError, OversizeRowError, ParameterError, SchemaError
+from curator_df.errors import BadRowError, OversizeRowError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.device_transfer import require_gpu
-from curator_df.io.folder_columns import beside_files
+from curator_df.io.folder_columns import split_folder_columns
 from curator_df.io.formats import MOST_LEVELS, levels_of_fields, why_no_row, wide_encoding
 from curator_df.io.frames import (
     check_address_space,
@@ -364,8 +365,7 @@ def read_jsonl(
     25       2  two
     """
     require_gpu("read_jsonl", backend)
-    if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_jsonl: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
+    choose("read_jsonl", "on_bad_rows", on_bad_rows, OnBadRows)
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_jsonl", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_jsonl")
@@ -377,7 +377,7 @@ def read_jsonl(
         quarantines=on_bad_rows == "quarantine",
     )
     selects = columns is not None
-    columns, in_folders = beside_files(listing, schema.names, columns)
+    columns, in_folders = split_folder_columns(listing, schema.names, columns)
     later = ". Set the type of a column that occurs later with dtype="
     if not schema.names and columns:
         later = f": {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"

@@ -26,11 +26,13 @@ from curator_df.io.folder_columns import HIVE_NULL
 from curator_df.io.output.files import arrow_schema
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetCompression, folder_at, write_parquet
 from curator_df.io.parquet.reader import read_parquet
+from curator_df.suggestions import suggests_names
 
 CONSTANT_PEAK_FACTOR = 1.0
 """Memory multiplier of restoring the column, assumed: 16 bytes a row and the value, for rows of 50 bytes and values of 30."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class TablesByValue(Mapping[Any, Any]):
     """Tables by value of a column: a mapping that reads a table back when it is accessed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.core.backend import Backend
+from curator_df.core.columns import choose
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
-from curator_df.errors import OversizeRowError, ParameterError, SchemaError
+from curator_df.errors import OversizeRowError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, has_text, without_bad_texts
 from curator_df.io.device_transfer import require_gpu
-from curator_df.io.folder_columns import beside_files
+from curator_df.io.folder_columns import split_folder_columns
 from curator_df.io.frames import (
     LARGEST_OFFSET,
     are_among,
@@ -497,8 +498,7 @@ def read_parquet(
     1        two
     """
     require_gpu("read_parquet", backend)
-    if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_parquet: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
+    choose("read_parquet", "on_bad_rows", on_bad_rows, OnBadRows)
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
     block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
     check_address_space(listing, "read_parquet")
@@ -506,7 +506,7 @@ def read_parquet(
     wanted = None if columns is None else frozenset([columns] if isinstance(columns, str) else columns)
     schema, origins = find_schema(listing, given, wanted)
     selects = columns is not None
-    columns, in_folders = beside_files(listing, schema.names, columns)
+    columns, in_folders = split_folder_columns(listing, schema.names, columns)
     chosen = chosen_columns(schema, columns, "read_parquet")
     schema = pa.schema([schema.field(name) for name in chosen])
     quarantines = on_bad_rows == "quarantine"

@@ -18,7 +18,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
-from curator_df.core.columns import MOST_LISTED, is_text, listed, refuse_columns, require_columns, require_table
+from curator_df.core.columns import MOST_LISTED, choose, is_text, listed, refuse_columns, require_columns, require_table
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.budget import Layout
@@ -388,6 +388,9 @@ def _shuffled(
     shares: Shares | None = None,
 ) -> Any:
     """Run the passes; return the table that is then in the folder."""
+    choose(operator, "on_existing", policies.on_existing, OnExisting)
+    choose(operator, "on_error", policies.on_error, OnError)
+    choose(operator, "on_oom", policies.on_oom, OnOom)
     for df, _ in chains:
         require_storable(df, operator)
     folder, session = folder_at(path, storage_options), current_session()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
@@ -18,11 +18,12 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import Backend
+from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
-from curator_df.errors import BadRowError, CorruptFileError, CuratorError, OversizeRowError, ParameterError
+from curator_df.errors import BadRowError, CorruptFileError, CuratorError, OversizeRowError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.device_transfer import require_gpu, to_backend
@@ -487,8 +488,7 @@ def read_warc(
     0        http://a.b/  A page
     """
     require_gpu("read_warc", backend)
-    if on_bad_rows not in get_args(OnBadRows):
-        raise ParameterError(f"read_warc: on_bad_rows={on_bad_rows!r} must be one of 'raise', 'quarantine'")
+    choose("read_warc", "on_bad_rows", on_bad_rows, OnBadRows)
     for package in ("brotli", "webencodings"):
         require_package("read_warc", package, "warc")
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from curator_df.errors import ParameterError
+from curator_df.suggestions import did_you_mean
 
 START_SECONDS = 3.0
 """Seconds of CPU until a process that compiles has imported numba and compiled its first lines."""
@@ -189,7 +190,10 @@ def kernels_to_warm(operators: Sequence[str], *, is_all: bool) -> tuple[str, ...
         return tuple(COMPILE_SECONDS)
     for name in operators:
         if name not in OPERATORS:
-            raise ParameterError(f"warm: {name!r} has no kernels. The operators that have are {', '.join(OPERATORS)}")
+            hint = did_you_mean(name, OPERATORS)
+            raise ParameterError(
+                f"warm: {name!r} has no kernels.{hint} The operators with kernels are {', '.join(OPERATORS)}"
+            )
     chosen = [kernel for name in operators for kernel in OPERATORS[name]] or [*JSON_LINES, *UNICODE, *WORDS, *TOKENS]
     return tuple(dict.fromkeys([*EVERY_RUN, *chosen]))
 

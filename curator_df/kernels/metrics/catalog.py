@@ -7,7 +7,6 @@ divides existing counts is one entry; a new count is a name in `counts` and a co
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -39,6 +38,7 @@ from curator_df.kernels.metrics.nemo.nemo_metrics import NEMO_METRICS
 from curator_df.kernels.metrics.ngrams.repetition_metrics import REPETITION_METRICS
 from curator_df.kernels.metrics.source.source_metrics import SOURCE_METRICS
 from curator_df.kernels.metrics.words.word_metrics import WORD_METRICS
+from curator_df.suggestions import did_you_mean
 
 _FILTERS = "nemo_curator 0.9.0, filters"
 _OPERATOR = "add_token_count"
@@ -180,7 +180,6 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: m
 """Metrics by name, including those that other operators add as columns: a rule reads them there."""
 
 
-NEAR = 0.5
 """Minimum similarity, by `difflib`, at which an unknown name is answered with a suggestion."""
 
 
@@ -211,11 +210,9 @@ def require_metrics(names: Iterable[str]) -> None:
 def _require_known(names: Iterable[str], metrics: Mapping[str, Metric], where: str) -> None:
     unknown = [name for name in names if name not in metrics]
     if unknown:
-        matches = [difflib.get_close_matches(str(name), metrics, cutoff=NEAR) for name in unknown]
-        nearest = ", ".join(dict.fromkeys(match for found in matches for match in found))
         raise ParameterError(
-            f"unknown metric {', '.join(map(repr, unknown))}; {f'the nearest names are {nearest}; ' if nearest else ''}"
-            f"docs/profiles.md and curator_df.kernels.metrics.catalog.{where} list all {len(metrics)}"
+            f"unknown metric {', '.join(map(repr, unknown))}.{did_you_mean(str(unknown[0]), metrics)} "
+            f"docs/profiles.md and curator_df.kernels.metrics.catalog.{where} list all {len(metrics)} metrics"
         )
 
 

@@ -14,11 +14,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.arguments import did_you_mean
+from curator_df.core.columns import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.minhash.shingle_hashes import CHARACTERS, NORMALIZED_CHARACTERS, NORMALIZED_WORDS, WORDS
 from curator_df.kernels.rows.content_hash import Normalize
 from curator_df.kernels.text.lower_case import SPACE_BYTE, lower_bytes, lower_steps
+from curator_df.suggestions import did_you_mean, suggests_names
 
 Ngrams = Literal["characters", "words"]
 """Units of shingles: Unicode code points, or words between white space."""
@@ -34,6 +35,7 @@ BITS_VERSION = 1
 """Version of the hashes; signatures and band hashes of different versions cannot be compared."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Scheme:
     """A scheme for signatures. Two signatures are comparable if their schemes are equal in all but name and source."""
@@ -60,10 +62,8 @@ class Scheme:
 
     def __post_init__(self) -> None:
         """Raise for values that cannot be computed."""
-        if self.ngrams not in get_args(Ngrams):
-            raise ParameterError(f"ngrams={self.ngrams!r} is not one of {', '.join(map(repr, get_args(Ngrams)))}")
-        if self.normalize not in (None, *get_args(Normalize)):
-            raise ParameterError(f"normalize={self.normalize!r} is not None or one of {get_args(Normalize)}")
+        choose("Scheme", "ngrams", self.ngrams, Ngrams)
+        choose("Scheme", "normalize", self.normalize, (None, *get_args(Normalize)))
         for name in ("ngram_size", "num_bands", "minhashes_per_band", "seed"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral):

@@ -110,8 +110,8 @@ def read_values(values: npt.NDArray[np.uint8], scheme: Scheme, where: str) -> St
         first = int(others.argmax())
         if ids[first] in [np.uint64(sketch_id(scheme, version)) for version in range(1, VALUE_VERSION)]:
             raise SchemaError(
-                f"{where} has signatures of an earlier version of curator_df, from row {first:,} of a block on. Make "
-                "them again with add_minhash"
+                f"{where} has signatures that an earlier version of curator_df computed (the first is in row {first:,} of a "
+                "block). Compute them again with add_minhash"
             )
         raise SchemaError(
             f"{where} has signatures that were made with other parameters than requested, from row {first:,} of a "

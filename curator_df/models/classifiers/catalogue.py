@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from curator_df.core.calls import no_such_name
 from curator_df.models.classifiers.generative_classifier import Answers, aegis
+from curator_df.suggestions import no_such_name, suggests_names
 
 __all__ = [
     "AEGIS_DEFENSIVE",
@@ -81,6 +81,7 @@ _LLAMA_GUARD_REVISION = "dfcfa3409b9994a4722d44e05f82e81ea73c5106"
 _DEFENSIVE_REVISION = "f54cb2302ee876705dc0f7df2288f442c034b2f3"
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Classifier:
     """Model that classifies texts, and its use."""

@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.process_cache import is_outside_of_runs
+from curator_df.core.sizes import show_size
 from curator_df.errors import OperatorError, ParameterError
 
 HIDDEN = "***"
@@ -399,7 +400,8 @@ class Caller:
                 content += piece
                 if len(content) > MOST_ANSWER_BYTES:
                     raise NoAnswerError(
-                        f"{self.server.base_url} sent an answer of more than {MOST_ANSWER_BYTES:,} bytes"
+                        f"{self.server.base_url} sent an answer of more than {show_size(MOST_ANSWER_BYTES)}, which is not read. "
+                        "Lower max_tokens=, or check that base_url= is the server of a model"
                     )
             return response.status_code, response.headers, bytes(content)
 

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.core.arguments import absolute, strings_of
+from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.entities.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer
 from curator_df.models.files import digest_of
 from curator_df.models.text_model import RUNTIME_BYTES
+from curator_df.suggestions import suggests_names
 
 LIBRARY_BYTES = 100_000_000
 """Bytes of presidio and spaCy: 98 MB were measured after importing both into an empty process, 57 MB into one with
@@ -53,6 +55,7 @@ class SpacyPipeline:
         return PIPELINE_BYTES + int(PIPELINE_FACTOR * self.size_bytes)
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Presidio:
     """Entities that presidio finds for `redact_pii`; created by `presidio`."""
@@ -155,8 +158,7 @@ def presidio(
     if not asked:
         raise ParameterError("presidio: entities is empty. Use at least one, such as 'PERSON'")
     for name in asked:
-        if name not in ENTITIES:
-            raise ParameterError(f"presidio: entities={name!r} is not one of {', '.join(map(repr, ENTITIES))}")
+        choose("presidio", "entities", name, ENTITIES)
     if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 <= min_score <= 1:
         raise ParameterError(f"presidio: min_score={min_score!r} must be from 0 to 1")
     versions = tuple(importlib.metadata.version(package) for package in ("presidio-analyzer", "spacy"))

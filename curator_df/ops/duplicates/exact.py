@@ -36,12 +36,14 @@ from curator_df.ops.duplicates.groups import (
     require_same_parameters,
     require_same_table,
 )
+from curator_df.suggestions import suggests_names
 
 Survivor = Literal["first", "last", "longest"]
 REASON = "exact_duplicate"
-ALL_ROWS = "which rows go is known only when all have been seen"
+ALL_ROWS = "which rows it drops is known only when all rows have been read"
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Best:
     """Keep the row with the largest or smallest value of a column (see `best`)."""
@@ -279,9 +281,9 @@ def _as_json(subset: str | Sequence[str], normalize: Normalize | None, keep: Sur
 def refuse_block(block: Any, *, operator: str, waits_for: str = ALL_ROWS) -> NoReturn:  # noqa: ARG001 - a kernel's face
     """Refuse to run block by block."""
     raise PendingError(
-        f"{operator} is pending: {waits_for}. Looking at its result with head(), len() or compute() needs a running cluster "
-        "(curator_df.start_cluster) and a table that begins with a reader of curator_df. Writing it needs the same: "
-        "checkpoint(df, path), write_parquet or write_jsonl"
+        f"{operator} needs a full pass over the rows: {waits_for}. head(), len() and compute() run this pass only in a cluster "
+        "of curator_df, and on a table that begins with a reader of curator_df. Start a cluster with start_cluster(), then write "
+        "the result with write_parquet() or write_jsonl(), or keep it with checkpoint(df, path)"
     )
 
 

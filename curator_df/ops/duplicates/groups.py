@@ -191,7 +191,7 @@ def require_searched_files(home: Folder, source: Any, operator: str) -> None:
         problem = f"{shown_path(next(iter(was)))!r} of that table is missing in this one"
     if problem:
         raise ParameterError(
-            f"{operator}: groups= were found in another table: {problem}. Find them again for this table"
+            f"{operator}: groups= belong to another table: {problem}. Find the groups of this table and pass those"
         )
 
 
@@ -219,11 +219,13 @@ def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
     now = stage_identity(before, program.steps[-1])
     if kept["input"] != now.input:
         raise ParameterError(
-            f"{operator}: groups= were found for another table: it was read from other files, or these have changed since "
-            "(another list, size or modification time). Find them again for this one"
+            f"{operator}: groups= belong to another table: the input files of this table are different, or were changed "
+            "since (their list, a size or a modification time). Find the groups of this table and pass those"
         )
     if found := difference(kept, now):
-        raise ParameterError(f"{operator}: groups= were found for another table: {found}. Find them again for this one")
+        raise ParameterError(
+            f"{operator}: groups= belong to another table: {found}. Find the groups of this table and pass those"
+        )
 
 
 def _write_table(

@@ -22,10 +22,12 @@ from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.ops.duplicates.groups import found_drops
 from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates
 from curator_df.ops.rows.row_lookup import rows_at
+from curator_df.suggestions import suggests_names
 
 OPERATOR = "describe_near_duplicates"
 
 
+@suggests_names
 @dataclass(frozen=True, repr=False)
 class NearDuplicateReport:
     """The report of `describe_near_duplicates`. It displays itself in terminals and notebooks."""

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import dask.dataframe as dd
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.columns import choose, refuse_columns, require_text
@@ -13,29 +15,47 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.sizes import read_size
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.metrics.source.comments import PARSED_FACTOR, Language, comment_ratios
+from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.ops.host_only import require_host
 
 PEAK_FACTOR = 0.4
 """A number and its mask of 9 bytes for each row, made twice, of rows of 100 bytes."""
+BY_PEAK_FACTOR = 2.0
+"""With languages from a column: the texts of one language, and a code and a mask of each row."""
+EXTENSIONS: dict[str, Language] = {
+    **dict.fromkeys(("c", "h"), "c"),
+    **dict.fromkeys(("c++", "cc", "cpp", "cxx", "hh", "hpp", "hxx"), "c++"),
+    **dict.fromkeys(("c#", "c-sharp", "cs", "csharp"), "c#"),
+    **dict.fromkeys(("go", "golang"), "go"),
+    **dict.fromkeys(("htm", "html", "xhtml"), "html"),
+    "java": "java",
+    **dict.fromkeys(("cjs", "javascript", "js", "jsx", "mjs"), "javascript"),
+    **dict.fromkeys(("py", "pyi", "python"), "python"),
+    **dict.fromkeys(("rb", "ruby"), "ruby"),
+    **dict.fromkeys(("bash", "sh", "shell", "zsh"), "shell"),
+    "xml": "xml",
+}
+"""Languages by extension or name in lower case, for languages from a column."""
 
 
 def add_comment_ratio(
     df: dd.DataFrame,
-    language: Language,
+    language: Language | str,
     *,
     max_file_size: int | str = "100kB",
     into: str = "comment_ratio",
     text: str = "text",
 ) -> dd.DataFrame:
-    """Add the share of each text that consists of comments, for source code in one language.
+    """Add the share of each text that consists of comments, for source code.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    language : {"c", "c++", "c#", "go", "html", "java", "javascript", "python", "ruby", "shell", "xml"}
-        Programming language of the texts. In Python, docstrings and the comment markers count too. In the other
-        languages, only what is between the markers counts, plus a space between two comments.
+    language : {"c", "c++", "c#", "go", "html", "java", "javascript", "python", "ruby", "shell", "xml"}, or a column
+        Programming language of the texts; or the name of a column with the language or file extension of each text, such
+        as ``"python"``, ``"C++"``, ``".py"`` or ``"cpp"``, in any case. In Python, docstrings and the comment markers
+        count too. In the other languages, only what is between the markers counts, plus a space between two comments.
     max_file_size : int or str, default "100kB"
         Python only: longer texts are not parsed. Parsing takes up to 700 times the bytes of a text; the plan reserves
         memory for this.
@@ -47,14 +67,15 @@ def add_comment_ratio(
     Returns
     -------
     dask.dataframe.DataFrame
-        The same rows with a column ``Float64``, 0 for an empty text and null where the text is null. Python code that
+        The same rows with a column ``Float64``, 0 for an empty text and null where the text is null, or the column has
+        another language or null. Python code that
         cannot be parsed gets 0. A text in another language with an unterminated comment gets 9999. Both are as in NeMo
         Curator, so limits at both ends drop such rows.
 
     Raises
     ------
     ParameterError
-        If the language is not one of these, or ``max_file_size`` is not a valid size.
+        If the language is neither one of these nor a column, or ``max_file_size`` is not a valid size.
     ColumnError
         If the text column is missing, or ``into`` already exists.
     UnsupportedBackendError
@@ -63,10 +84,11 @@ def add_comment_ratio(
     Notes
     -----
     Rows: same. Columns: plus ``comment_ratio``. Backends: pandas. Peak extra memory: 0.4 x block; of Python a parsed file
-    too, 70 MB for the default of 100 kB. Computes: no.
+    too, 70 MB for the default of 100 kB; with a column of languages 2.0 x block. Computes: no.
 
     Python code is parsed by the running Python, one text after the other, while holding the GIL: use worker processes rather
-    than threads. Other languages are scanned by a compiled kernel. The receipt counts ``texts_not_parsed``.
+    than threads. Other languages are scanned by a compiled kernel. The receipt counts ``texts_not_parsed``, and with a column
+    ``texts_in_other_languages``. A name that is both a language and a column is the language: rename the column.
 
     References
     ----------
@@ -83,18 +105,22 @@ def add_comment_ratio(
     operator = "add_comment_ratio"
     require_text(df, operator, text)
     require_host(df._meta, operator)
-    choose(operator, "language", language, Language)
+    is_column = isinstance(language, str) and language not in get_args(Language) and language in df.columns
+    if is_column:
+        require_text(df, operator, language, parameter="language")
+    else:
+        choose(operator, "language", language, Language)
     refuse_columns(df, operator, into)
     max_file_bytes = read_size("max_file_size", max_file_size)
-    is_python = language == "python"
+    by = {"by": language} if is_column else {"language": language}
     kernel = BlockKernel(
         operator,
-        add_comment_ratio_block,
-        {"text": text, "language": language, "max_file_bytes": max_file_bytes, "into": into},
-        PEAK_FACTOR,
-        fixed_bytes=PARSED_FACTOR * max_file_bytes if is_python else 0,
+        comment_ratio_by_column if is_column else add_comment_ratio_block,
+        {"text": text, **by, "max_file_bytes": max_file_bytes, "into": into},
+        BY_PEAK_FACTOR if is_column else PEAK_FACTOR,
+        fixed_bytes=PARSED_FACTOR * max_file_bytes if is_column or language == "python" else 0,
         peak_is_measured=True,
-        compiled=() if is_python else kernel_sets.COMMENTS,
+        compiled=() if language == "python" else kernel_sets.COMMENTS,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))
 
@@ -103,6 +129,28 @@ def add_comment_ratio_block(block: Any, *, text: str, language: Language, max_fi
     """Kernel of `add_comment_ratio`."""
     require_host(block, "add_comment_ratio")
     ratios, failed = comment_ratios(block[text], language, max_file_bytes)
-    column = pd.arrays.FloatingArray(ratios, block[text].isna().to_numpy(dtype=bool))
-    added = block.assign(**{into: pd.Series(column, index=block.index, copy=False)})
+    added = _with_ratios(block, into, ratios, block[text].isna().to_numpy(dtype=bool))
     return Outcome(added, counters={"texts_not_parsed": failed})
+
+
+def comment_ratio_by_column(block: Any, *, text: str, by: str, max_file_bytes: int, into: str) -> Outcome:
+    """Kernel of `add_comment_ratio` with languages from a column: the texts of one language after those of another."""
+    require_host(block, "add_comment_ratio")
+    numbers, values = pd.factorize(block[by])
+    named = [EXTENSIONS.get(str(value).strip().lower().removeprefix(".")) for value in values]
+    ratios, missing, failed = np.zeros(len(block)), np.ones(len(block), dtype=bool), 0
+    for language in dict.fromkeys(name for name in named if name is not None):
+        # The code of null is -1, which leads to the last place.
+        rows = np.array([*(name == language for name in named), False])[numbers]
+        part = keep_rows(block[[text]], rows)[text]
+        ratios[rows], failures = comment_ratios(part, language, max_file_bytes)
+        missing[rows] = part.isna().to_numpy(dtype=bool)
+        failed += failures
+    others = int(np.array([*(name is None for name in named), True])[numbers].sum())
+    counters = {"texts_not_parsed": failed, "texts_in_other_languages": others}
+    return Outcome(_with_ratios(block, into, ratios, missing), counters=counters)
+
+
+def _with_ratios(block: Any, into: str, ratios: npt.NDArray[np.float64], missing: npt.NDArray[np.bool_]) -> Any:
+    column = pd.arrays.FloatingArray(ratios, missing)
+    return block.assign(**{into: pd.Series(column, index=block.index, copy=False)})

@@ -6,6 +6,8 @@ Every metric that the profile needs is counted while a text is read once.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import dask.dataframe as dd
@@ -15,7 +17,7 @@ import pandas as pd
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import refuse_columns
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.errors import ParameterError
+from curator_df.errors import ParameterError, UnsupportedBackendError
 from curator_df.kernels.metrics.catalog import Words, work_factor
 from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.kernels.rows.keep_rows import keep_rows
@@ -27,9 +29,9 @@ from curator_df.ops.filters.device_blocks import (
     require_device_profile,
     with_text_column,
 )
-from curator_df.ops.filters.published import profile_of
-from curator_df.ops.filters.reject_reasons import PASSES, reasons_of
-from curator_df.ops.filters.rules import MISSING_TEXT, Profile, ProfileName
+from curator_df.ops.filters.published import profiles_of
+from curator_df.ops.filters.reject_reasons import PASSES, every_reason, reasons_of
+from curator_df.ops.filters.rules import Profile, ProfileName, ProfilesByValue
 from curator_df.ops.filters.user_metrics import slow_path, user_factor
 from curator_df.ops.filters.verdicts import judge, metrics_meta, require_measurable, with_metrics
 
@@ -42,14 +44,19 @@ METRICS_PEAK_FACTOR = 0.9
 ADD_PEAK_FACTOR = 0.1
 STORED_ADD_PEAK_FACTOR = 0.6
 """`add_profile` on stored metrics, where rows may hold nine numbers and nothing else: 0.51 measured (`keep_profile`: 1.13)."""
+BY_PEAK_FACTOR = 3.0
+"""Minimum with profiles by a column: the rows of one profile, and codes and masks of all rows."""
+PART_PEAK_FACTOR = 1.2
+"""For the rows of one profile, which are copied, at most all of them."""
 WORK_PEAK_FACTOR = 0.2
 """Beside what the pass holds of the longest text (`work_factor`). Its tables are gone before rows are copied."""
 
 
 def keep_profile(
     df: dd.DataFrame,
-    profile: Profile | ProfileName,
+    profile: Profile | ProfileName | Mapping[Any, Profile | ProfileName],
     *,
+    by: str | None = None,
     words: Words | None = None,
     text: str = "text",
     add_metrics: bool = False,
@@ -61,8 +68,12 @@ def keep_profile(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    profile : Profile or str
-        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
+    profile : Profile, str, or mapping
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own. With
+        ``by`` a mapping of a column's values to profiles, such as ``{"de": fineweb_2("de"), "fr": fineweb_2("fr")}``;
+        a profile under ``None`` is for all other values and null.
+    by : str, optional
+        Column that chooses the profile of each row. A row whose value has no profile is dropped as ``no_profile``.
     words : {"whitespace", "datatrove", "icu"}, optional
         How to split texts into words, if not as the profile specifies. The profiles of datatrove and FineWeb have
         datatrove's words, and its verdicts; ``"whitespace"`` is 3 to 10 times as fast (``docs/profiles.md#words``).
@@ -89,10 +100,11 @@ def keep_profile(
     OperatorError
         When computing, if a user-defined metric returns anything but numbers.
     ParameterError
-        If ``profile`` is not a profile, or ``add_metrics`` and ``from_metrics`` are both given.
+        If ``profile`` is not a profile, or ``add_metrics`` and ``from_metrics`` are both given; if ``profile`` is a mapping
+        without ``by``, or ``by`` is given without a mapping.
     UnsupportedBackendError
         If the blocks are cuDF blocks and a metric of the profile, or its words, have no GPU kernel (docs/gpu.md), or
-        with ``from_metrics``.
+        with ``from_metrics`` or ``by``.
 
     Notes
     -----
@@ -101,7 +113,10 @@ def keep_profile(
     ``add_metrics=True`` 2.1 x block for up to 10 metrics; at least 4.2 x block with rules on repeated lines or n-grams,
     on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block, with those of DCLM
     (``docs/profiles.md#parity-with-dclm``) 16.2 x block; with two user-defined metrics 5.4 x block, plus the memory of
-    their functions. Computes: no.
+    their functions; with ``by`` and ``add_metrics=True`` 3.9 x block. Computes: no.
+
+    With ``by`` the peak is at least 3.0 x block, and 1.2 x more than that of the most costly profile: the rows of each
+    profile are measured together. A metric is null in rows whose profile does not use it.
 
     With ``add_metrics`` every 10 further metrics take another 0.9 x. With C4 sentences by datatrove's words the peak is
     at least 10.2 x. Each user-defined metric (`UserMetric`) takes another 0.2 x, and the peak is at least 5.2 x if one
@@ -122,27 +137,24 @@ def keep_profile(
                      text  word_count
     0  to be or not to be           6
     """
-    profile = profile_of("keep_profile", profile, words, from_metrics=from_metrics)
-    require_measurable(df, "keep_profile", profile, text, from_metrics=from_metrics)
-    if backend_of(df._meta) == "cudf":
-        require_device_profile("keep_profile", profile, from_metrics=from_metrics)
+    rules = profiles_of(df, "keep_profile", profile, by, words, from_metrics=from_metrics)
+    _require_ready(df, "keep_profile", rules, text, from_metrics=from_metrics)
     if add_metrics:
         if from_metrics:
             raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
-        refuse_columns(df, "keep_profile", *profile.made_metrics, parameter=None)
-    parameters = {"profile": profile, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
-    factor = _peak_factor(KEEP_PEAK_FACTOR, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    prices = device_prices(profile.text_metrics, profile.stop_words, KEEP_PEAK_FACTOR)
-    kernel = BlockKernel(
-        "keep_profile", keep_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
-    )
-    return map_blocks(df, kernel, meta=metrics_meta(df._meta, profile.made_metrics) if add_metrics else df._meta)
+        refuse_columns(df, "keep_profile", *rules.made_metrics, parameter=None)
+    parameters = {"profile": rules, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
+    factor = _peak_factor(KEEP_PEAK_FACTOR, rules, add_metrics=add_metrics, from_metrics=from_metrics)
+    about = _about(rules, from_metrics, KEEP_PEAK_FACTOR)
+    kernel = BlockKernel("keep_profile", keep_profile_block, parameters, factor, **about)
+    return map_blocks(df, kernel, meta=metrics_meta(df._meta, rules.made_metrics) if add_metrics else df._meta)
 
 
 def add_profile(
     df: dd.DataFrame,
-    profile: Profile | ProfileName,
+    profile: Profile | ProfileName | Mapping[Any, Profile | ProfileName],
     *,
+    by: str | None = None,
     words: Words | None = None,
     text: str = "text",
     into: str = "reason",
@@ -155,8 +167,12 @@ def add_profile(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    profile : Profile or str
-        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own.
+    profile : Profile, str, or mapping
+        The rules: one of `curator_df.profiles` or its name, such as ``"datatrove_gopher_quality"``, or your own. With
+        ``by`` a mapping of a column's values to profiles, such as ``{"de": fineweb_2("de"), "fr": fineweb_2("fr")}``;
+        a profile under ``None`` is for all other values and null.
+    by : str, optional
+        Column that chooses the profile of each row. A row whose value has no profile is dropped as ``no_profile``.
     words : {"whitespace", "datatrove", "icu"}, optional
         How to split texts into words, if not as the profile specifies. The profiles of datatrove and FineWeb have
         datatrove's words, and its verdicts; ``"whitespace"`` is 3 to 10 times as fast (``docs/profiles.md#words``).
@@ -191,11 +207,12 @@ def add_profile(
     Rows: same. Columns: plus ``reason`` and, unless ``add_metrics=False``, a column for each metric of the profile.
     Backends: pandas; cudf where every metric has a GPU kernel (``docs/gpu.md#cudf-blocks``). Peak extra memory: 1.0 x
     block for up to 10 metrics, with ``add_metrics=False`` 0.2 x block; at least 4.2 x block with rules on repeated
-    lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block. Computes: no.
+    lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block; with ``by`` and rules
+    on repeated lines 5.4 x block. Computes: no.
 
-    With ``from_metrics`` the reason takes 0.6 x. Every 10 further metrics take another 0.9 x. Each user-defined metric
-    (`UserMetric`) takes another 0.2 x plus the memory of its function, and the peak is at least 5.2 x if one is
-    computed from a document.
+    With ``by`` the peak is at least 3.0 x block, as in `keep_profile`. With ``from_metrics`` the reason takes 0.6 x.
+    Every 10 further metrics take another 0.9 x. Each user-defined metric (`UserMetric`) takes another 0.2 x plus the
+    memory of its function, and the peak is at least 5.2 x if one is computed from a document.
 
     Examples
     --------
@@ -209,84 +226,127 @@ def add_profile(
     0  to be or not to be       <NA>           6
     1                  no  too_short           1
     """
-    profile = profile_of("add_profile", profile, words, from_metrics=from_metrics)
-    require_measurable(df, "add_profile", profile, text, from_metrics=from_metrics)
-    if backend_of(df._meta) == "cudf":
-        require_device_profile("add_profile", profile, from_metrics=from_metrics)
+    rules = profiles_of(df, "add_profile", profile, by, words, from_metrics=from_metrics)
+    _require_ready(df, "add_profile", rules, text, from_metrics=from_metrics)
     add_metrics = add_metrics and not from_metrics
-    metrics = profile.made_metrics if add_metrics else ()
+    metrics = rules.made_metrics if add_metrics else ()
     if into in metrics:
-        raise ParameterError(f"add_profile: into={into!r} is the name of a metric of {profile.name!r}")
+        raise ParameterError(f"add_profile: into={into!r} is the name of a metric that the profile uses")
     refuse_columns(df, "add_profile", into)
     refuse_columns(df, "add_profile", *metrics, parameter=None)
     parameters = {
-        "profile": profile,
+        "profile": rules,
         "text": text,
         "reason": into,
         "add_metrics": add_metrics,
         "from_metrics": from_metrics,
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
-    factor = _peak_factor(rows_factor, profile, add_metrics=add_metrics, from_metrics=from_metrics)
-    prices = device_prices(profile.text_metrics, profile.stop_words, ADD_PEAK_FACTOR)
+    factor = _peak_factor(rows_factor, rules, add_metrics=add_metrics, from_metrics=from_metrics)
     kernel = BlockKernel(
-        "add_profile", add_profile_block, parameters, factor, **prices, **_about(profile, from_metrics)
+        "add_profile", add_profile_block, parameters, factor, **_about(rules, from_metrics, ADD_PEAK_FACTOR)
     )
     meta = with_text_column(df._meta, into)
     return map_blocks(df, kernel, meta=metrics_meta(meta, metrics) if add_metrics else meta)
 
 
 def keep_profile_block(
-    block: Any, *, profile: Profile, text: str, add_metrics: bool, from_metrics: bool = False
+    block: Any, *, profile: Profile | ProfilesByValue, text: str, add_metrics: bool, from_metrics: bool = False
 ) -> Outcome:
     """Kernel of `keep_profile`."""
     if backend_of(block) == "cudf":
-        return kept_on_device(block, text, profile, add_metrics=add_metrics)
+        return kept_on_device(block, text, _one(profile), add_metrics=add_metrics)
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     passes = verdicts.codes == PASSES
     kept = keep_rows(block, passes)
     if add_metrics:
-        missing = verdicts.codes == len(profile.rules)
-        kept = with_metrics(kept, verdicts.metrics, profile.made_metrics, missing, passes)
-    counted = np.bincount(verdicts.codes[~passes], minlength=len(profile.rules) + 1)
-    reasons = (*profile.reasons, MISSING_TEXT)
-    dropped = {reason: int(count) for reason, count in zip(reasons, counted, strict=True) if count}
-    return Outcome(kept, dropped, rejects=lambda: _rejects(keep_rows(block, ~passes), text, profile, from_metrics))
+        missing = verdicts.codes >= len(profile.rules)
+        kept = with_metrics(kept, verdicts.metrics, profile.made_metrics, missing, passes, verdicts.absent)
+    reasons = every_reason(profile)
+    counted = np.bincount(verdicts.codes[~passes], minlength=len(reasons))
+    dropped: Counter[str] = Counter()
+    for reason, count in zip(reasons, counted, strict=True):
+        dropped.update({reason: int(count)} if count else {})
+    return Outcome(
+        kept, dict(dropped), rejects=lambda: _rejects(keep_rows(block, ~passes), text, profile, from_metrics)
+    )
 
 
 def add_profile_block(
-    block: Any, *, profile: Profile, text: str, reason: str, add_metrics: bool, from_metrics: bool = False
+    block: Any,
+    *,
+    profile: Profile | ProfilesByValue,
+    text: str,
+    reason: str,
+    add_metrics: bool,
+    from_metrics: bool = False,
 ) -> Any:
     """Kernel of `add_profile`."""
     if backend_of(block) == "cudf":
-        return judged_on_device(block, text, profile, reason=reason, add_metrics=add_metrics)
+        return judged_on_device(block, text, _one(profile), reason=reason, add_metrics=add_metrics)
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
-    added = block.assign(**{reason: repeated_texts([*profile.reasons, MISSING_TEXT], verdicts.codes)})
-    missing = verdicts.codes == len(profile.rules)
-    return with_metrics(added, verdicts.metrics, profile.made_metrics if add_metrics else (), missing)
+    added = block.assign(**{reason: repeated_texts(every_reason(profile), verdicts.codes)})
+    missing, metrics = verdicts.codes >= len(profile.rules), profile.made_metrics if add_metrics else ()
+    return with_metrics(added, verdicts.metrics, metrics, missing, absent=verdicts.absent)
 
 
 def _rejects(
-    rows: pd.DataFrame, text: str, profile: Profile, from_metrics: bool
+    rows: pd.DataFrame, text: str, profile: Profile | ProfilesByValue, from_metrics: bool
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Measure the removed rows once more: nothing is kept for a run that does not ask for rejects."""
     verdicts = judge(rows, profile, text, from_metrics=from_metrics, with_metrics=True)
     return rows, reasons_of(verdicts.codes, verdicts.metrics, profile)
 
 
-def _about(profile: Profile, from_metrics: bool) -> dict[str, Any]:
+def _one(profile: Profile | ProfilesByValue) -> Profile:
+    """Return the only profile, which `_require_ready` has checked for blocks on a GPU."""
+    if isinstance(profile, ProfilesByValue):
+        raise UnsupportedBackendError("keep_profile: by= needs pandas blocks. Use to_backend(df, 'pandas') before it")
+    return profile
+
+
+def _profiles(profile: Profile | ProfilesByValue) -> tuple[Profile, ...]:
+    return profile.profiles if isinstance(profile, ProfilesByValue) else (profile,)
+
+
+def _require_ready(
+    df: Any, operator: str, profile: Profile | ProfilesByValue, text: str, *, from_metrics: bool
+) -> None:
+    """Raise unless the table has what each profile needs, and each can judge its kind of blocks."""
+    for one in _profiles(profile):
+        require_measurable(df, operator, one, text, from_metrics=from_metrics)
+    if backend_of(df._meta) == "cudf":
+        require_device_profile(operator, _one(profile), from_metrics=from_metrics)
+
+
+def _about(profile: Profile | ProfilesByValue, from_metrics: bool, rows: float) -> dict[str, Any]:
     """Return what a kernel declares in addition to its factor."""
+    profiles = _profiles(profile)
+    prices = {} if len(profiles) > 1 or not isinstance(profile, Profile) else _prices(profile, rows)
     if from_metrics:
-        return {"peak_is_measured": True}
+        return {**prices, "peak_is_measured": True}
+    metrics = tuple(dict.fromkeys(metric for one in profiles for metric in one.user_metrics))
+    compiled = (name for one in profiles for name in metric_kernels(one.text_metrics, one.words, one.stop_words))
     return {
+        **prices,
         "peak_is_measured": True,
-        "is_users": bool(profile.user_metrics),
-        "slow_path": slow_path(profile.user_metrics),
-        "compiled": metric_kernels(profile.text_metrics, profile.words, profile.stop_words),
+        "is_users": bool(metrics),
+        "slow_path": slow_path(metrics),
+        "compiled": tuple(dict.fromkeys(compiled)),
     }
 
 
-def _peak_factor(rows: float, profile: Profile, *, add_metrics: bool, from_metrics: bool) -> float:
+def _prices(profile: Profile, rows: float) -> dict[str, Any]:
+    return device_prices(profile.text_metrics, profile.stop_words, rows)
+
+
+def _peak_factor(rows: float, profile: Profile | ProfilesByValue, *, add_metrics: bool, from_metrics: bool) -> float:
     columns = METRICS_PEAK_FACTOR * -(-len(profile.made_metrics) // 10) if add_metrics else 0
-    work = 0.0 if from_metrics else work_factor(profile.text_metrics, profile.words) + WORK_PEAK_FACTOR
-    return user_factor(max(rows + columns, work), () if from_metrics else profile.user_metrics)
+    profiles = _profiles(profile)
+    work = max(0.0 if from_metrics else work_factor(one.text_metrics, one.words) + WORK_PEAK_FACTOR for one in profiles)
+    if isinstance(profile, ProfilesByValue):  # columns are held while the rows of another profile are measured
+        rows, work = max(rows, BY_PEAK_FACTOR) + columns, work + PART_PEAK_FACTOR + columns
+    else:
+        rows += columns
+    metrics = dict.fromkeys(metric for one in profiles for metric in one.user_metrics)
+    return user_factor(max(rows, work), () if from_metrics else tuple(metrics))

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from curator_df.core.arguments import did_you_mean
-from curator_df.core.columns import choose
+from curator_df.core.columns import choose, is_text, require_columns
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.minhash.scheme import Scheme
-from curator_df.ops.filters.rules import Profile, ProfileName
+from curator_df.ops.filters.rules import Profile, ProfileName, ProfilesByValue
+from curator_df.suggestions import did_you_mean
 
 Published = TypeVar("Published", Profile, Scheme)
 
@@ -41,6 +41,50 @@ def profile_of(
             "Pass words= to add_metrics"
         )
     return profile.replace(words=words)
+
+
+def profiles_of(
+    df: Any,
+    operator: str,
+    profile: Profile | ProfileName | Mapping[Any, Profile | ProfileName],
+    by: str | None,
+    words: Words | None,
+    *,
+    from_metrics: bool,
+) -> Profile | ProfilesByValue:
+    """Return a profile, or the profiles for the values of a column.
+
+    Raises
+    ------
+    ParameterError
+        If only one of a mapping and a column is given, a key cannot be a value of the column, or as `profile_of`.
+    """
+    if by is None and not isinstance(profile, Mapping):
+        return profile_of(operator, profile, words, from_metrics=from_metrics)
+    if by is None:
+        raise ParameterError(
+            f"{operator}: profile= is a dict of profiles, and by= does not name the column that chooses one for each row. "
+            "Use by='language', for example"
+        )
+    if not isinstance(profile, Mapping):
+        raise ParameterError(
+            f"{operator}: by={by!r} needs a dict of a profile for each value of the column, such as "
+            "profile={'de': fineweb_2('de'), 'fr': fineweb_2('fr')}"
+        )
+    require_columns(df, operator, by)
+    if not profile:
+        raise ParameterError(f"{operator}: the dict of profiles is empty")
+    for value in profile:
+        if value is not None and isinstance(value, str) != is_text(df.dtypes[by]):
+            raise ParameterError(
+                f"{operator}: the key {value!r} of the profiles is of the type {type(value).__name__}, but the column {by!r} "
+                f"holds {df.dtypes[by]}"
+            )
+    found = {value: profile_of(operator, one, words, from_metrics=from_metrics) for value, one in profile.items()}
+    different = list(dict.fromkeys(found.values()))
+    places = {value: different.index(one) for value, one in found.items()}
+    chosen = tuple((value, place) for value, place in places.items() if value is not None)
+    return ProfilesByValue(by, tuple(different), chosen, places.get(None, -1))
 
 
 def scheme_of(operator: str, scheme: Scheme | str) -> Scheme:

@@ -114,7 +114,8 @@ def add_quality_tier(
     weights = tuple(float(scores[name]) if isinstance(scores, Mapping) else 1.0 for name in columns)
     if min(weights) <= 0 or (isinstance(scores, Mapping) and how != "weighted"):
         raise ParameterError(
-            f"{operator}: scores={dict(zip(columns, weights, strict=True))}: weights are positive, and for how='weighted'"
+            f"{operator}: scores={dict(zip(columns, weights, strict=True))} must have weights above 0, and weights are used "
+            f"only with how='weighted'; how={how!r} was given. Pass a list of columns for the other ways"
         )
     names, bounds = ascending_tiers(operator, thresholds)
     parameters = {

@@ -10,13 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.kernels.text.buffers import repeated_texts
-from curator_df.ops.filters.rules import MISSING_TEXT, Profile
+from curator_df.ops.filters.rules import MISSING_TEXT, NO_PROFILE, Profile, ProfilesByValue
 
 PASSES = -1
-"""Code of a row that no rule drops. Other codes are positions in the profile's rules; missing text is one past them."""
+"""Code of a row that no rule drops. Other codes are positions in `every_reason`."""
 
 
-def reasons_of(codes: npt.NDArray[np.int16], metrics: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+def every_reason(profile: Profile | ProfilesByValue) -> tuple[str, ...]:
+    """Return the reasons of a profile's rules, and after them those of a row without text and of one without a profile."""
+    return (*profile.reasons, MISSING_TEXT, NO_PROFILE)
+
+
+def reasons_of(
+    codes: npt.NDArray[np.int16], metrics: Mapping[str, Any], profile: Profile | ProfilesByValue
+) -> dict[str, Any]:
     """Return what `Outcome.rejects` says of removed rows.
 
     Parameters
@@ -25,7 +32,7 @@ def reasons_of(codes: npt.NDArray[np.int16], metrics: Mapping[str, Any], profile
         Of the removed rows.
     metrics : mapping of str to ndarray, shape (rows,)
         Metric by name, of each rule that one of them breaks.
-    profile : Profile
+    profile : Profile or ProfilesByValue
         The rules.
     """
     value = np.full(len(codes), np.nan)
@@ -33,10 +40,10 @@ def reasons_of(codes: npt.NDArray[np.int16], metrics: Mapping[str, Any], profile
         broken = codes == position
         if broken.any():
             value[broken] = metrics[rule.column][broken]
-    thresholds = np.array([*(rule.threshold for rule in profile.rules), np.nan], dtype=np.float64)
-    no_rule = codes == len(profile.rules)
+    thresholds = np.array([*(rule.threshold for rule in profile.rules), np.nan, np.nan], dtype=np.float64)
+    no_rule = codes >= len(profile.rules)
     return {
-        "reason": repeated_texts([*profile.reasons, MISSING_TEXT], codes),
+        "reason": repeated_texts(every_reason(profile), codes),
         "rule": repeated_texts([*map(str, profile.rules), ""], np.where(no_rule, -1, codes)),
         "value": value,
         "threshold": thresholds[codes],

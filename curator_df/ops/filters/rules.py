@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from curator_df.kernels.metrics.catalog import (
 )
 from curator_df.kernels.metrics.counts import STOP_WORDS
 from curator_df.ops.filters.user_metrics import UserMetric
+from curator_df.suggestions import did_you_mean, suggests_names
 
 Keep = Literal[">=", "<=", ">", "<"]
 ProfileName = Literal[
@@ -48,10 +49,13 @@ ProfileName = Literal[
 """Names of the profiles of `curator_df.profiles`."""
 """Comparisons of a metric with a threshold."""
 
+NO_PROFILE = "no_profile"
+"""Reason for a row whose value has no profile, where profiles are chosen by a column."""
 MISSING_TEXT = "missing_text"
 """Reason of the rows whose text is null."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Rule:
     """Keep a text if ``metric keep threshold`` is true; otherwise drop it for ``reason``.
@@ -97,6 +101,7 @@ class Rule:
         return ~kept
 
 
+@suggests_names
 @dataclass(frozen=True)
 class Profile:
     """Rules in the order in which they are applied; a text is dropped by the first rule that it breaks.
@@ -252,7 +257,37 @@ class Profile:
             raise ParameterError(
                 f"profile {self.name!r} has several rules on {name!r}; name one of: {', '.join(reasons)}"
             )
+        hint = did_you_mean(name, [rule.reason for rule in self.rules])
         raise ParameterError(
-            f"profile {self.name!r} has no rule {name!r}; it has: "
+            f"profile {self.name!r} has no rule {name!r}.{hint} Its rules are: "
             + ", ".join(f"{rule.reason} ({rule})" for rule in self.rules)
         )
+
+
+@dataclass(frozen=True)
+class ProfilesByValue:
+    """Profiles for the values of a column; its rules are those of all profiles, one profile after the other."""
+
+    column: str
+    """Column that chooses the profile of a row."""
+    profiles: tuple[Profile, ...]
+    """Different profiles."""
+    chosen: tuple[tuple[Any, int], ...]
+    """Values of the column, each with the position of its profile."""
+    other: int
+    """Position of the profile for all other values and null; -1 if rows with these are dropped."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Rules of all profiles."""
+        return tuple(rule for profile in self.profiles for rule in profile.rules)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reason of each rule; profiles may share reasons."""
+        return tuple(rule.reason for rule in self.rules)
+
+    @property
+    def made_metrics(self) -> tuple[str, ...]:
+        """Metrics of all profiles that are counted, each once."""
+        return tuple(dict.fromkeys(name for profile in self.profiles for name in profile.made_metrics))

@@ -27,6 +27,7 @@ from curator_df.kernels.metrics.catalog import METRICS
 from curator_df.ops.filters.published import profile_of
 from curator_df.ops.filters.rules import Keep, Profile, ProfileName, Rule
 from curator_df.ops.host_only import require_host
+from curator_df.suggestions import suggests_names
 
 COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}
 MISSING = np.iinfo(np.int64).max
@@ -39,6 +40,7 @@ addresses, 1.5 x one of Int64, 0.4 x four of Float64."""
 SPLIT_EVERY = 16
 
 
+@suggests_names
 @dataclass(frozen=True, repr=False)
 class ThresholdExplorer:
     """Shows how many rows thresholds on metrics keep. Returned by `explore_thresholds`.

@@ -20,6 +20,7 @@ from curator_df.errors import OperatorError, ParameterError
 from curator_df.kernels.metrics.catalog import CATALOGUE
 from curator_df.kernels.text.buffers import text_spans
 from curator_df.ops.rows.row_values import require_row_values
+from curator_df.suggestions import suggests_names
 
 Of = Literal["document", "block"]
 """Argument of the function."""
@@ -31,6 +32,7 @@ TEXT_PEAK_FACTOR = 5.0
 both, where an emoji stands at the end of a text of ASCII. Measured: 5.00; 1.00 of ASCII and 0.67 of Chinese."""
 
 
+@suggests_names
 @dataclass(frozen=True)
 class UserMetric:
     """A metric of each text, computed by your function.

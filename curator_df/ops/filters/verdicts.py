@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from curator_df.core.columns import require_columns, require_text
 from curator_df.errors import SchemaError
 from curator_df.kernels.metrics.catalog import CATALOGUE, require_words_package
 from curator_df.kernels.metrics.measure import MEASURED_ROWS, Measured, measure
+from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.ops.filters.device_blocks import device_meta
 from curator_df.ops.filters.reject_reasons import PASSES
-from curator_df.ops.filters.rules import Profile
+from curator_df.ops.filters.rules import Profile, ProfilesByValue
 from curator_df.ops.filters.user_metrics import user_values
 
 
@@ -27,9 +28,11 @@ class Verdicts:
     """Verdicts on all rows of a block."""
 
     codes: npt.NDArray[np.int16]
-    """`PASSES`, the position of the first rule that the row breaks, or the number of rules if its text is null."""
+    """`PASSES`, or a position in `every_reason`: the first rule that the row breaks, no text, or no profile."""
     metrics: dict[str, npt.NDArray[Any]]
     """Metric by name, one value a row; empty unless asked for."""
+    absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """Rows without a metric, because their profile does not use it; a metric that is not listed is of all rows."""
 
 
 def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[Measured]:
@@ -60,8 +63,12 @@ def dtype_of(metric: str) -> str:
     return CATALOGUE[metric].dtype if metric in CATALOGUE else "Float64"
 
 
-def judge(block: Any, profile: Profile, text: str, *, from_metrics: bool, with_metrics: bool) -> Verdicts:
+def judge(
+    block: Any, profile: Profile | ProfilesByValue, text: str, *, from_metrics: bool, with_metrics: bool
+) -> Verdicts:
     """Return the verdicts on a block and, if asked for, the metrics."""
+    if isinstance(profile, ProfilesByValue):
+        return _judge_by_value(block, profile, text, from_metrics=from_metrics, with_metrics=with_metrics)
     codes = np.full(len(block), PASSES, dtype=np.int16)
     dtypes = {name: dtype_of(name).lower() for name in profile.metrics} if with_metrics else {}
     metrics = {name: np.zeros(len(block), dtype=dtype) for name, dtype in dtypes.items()}
@@ -71,6 +78,46 @@ def judge(block: Any, profile: Profile, text: str, *, from_metrics: bool, with_m
         for name, values in metrics.items():
             values[rows] = measured.values[name]
     return Verdicts(codes, metrics)
+
+
+def _judge_by_value(
+    block: Any, profile: ProfilesByValue, text: str, *, from_metrics: bool, with_metrics: bool
+) -> Verdicts:
+    """Return the verdicts of each row's profile; the rows of one profile after those of another."""
+    rules = len(profile.rules)
+    codes = np.full(len(block), rules + 1, dtype=np.int16)
+    metrics: dict[str, npt.NDArray[Any]] = {}
+    absent: dict[str, npt.NDArray[np.bool_]] = {}
+    positions, first_rule = _profile_of_rows(block[profile.column], profile), 0
+    for position, one in enumerate(profile.profiles):
+        rows = positions == position
+        if rows.any():
+            needed = [*one.metrics] if from_metrics else [text, *one.column_metrics]
+            part = keep_rows(block if one.user_metrics and not from_metrics else block[needed], rows)
+            verdicts = judge(part, one, text, from_metrics=from_metrics, with_metrics=with_metrics)
+            found = verdicts.codes + np.int16(first_rule)
+            found[verdicts.codes == PASSES] = PASSES
+            found[verdicts.codes == len(one.rules)] = rules
+            codes[rows] = found
+            for name, values in verdicts.metrics.items():
+                if name not in metrics:
+                    metrics[name] = np.zeros(len(block), dtype=values.dtype)
+                    absent[name] = np.ones(len(block), dtype=bool)
+                metrics[name][rows], absent[name][rows] = values, False
+        first_rule += len(one.rules)
+    if with_metrics:  # of profiles that no row has
+        for name in {name for one in profile.profiles for name in one.metrics} - metrics.keys():
+            metrics[name] = np.zeros(len(block), dtype=dtype_of(name).lower())
+            absent[name] = np.ones(len(block), dtype=bool)
+    return Verdicts(codes, metrics, absent)
+
+
+def _profile_of_rows(column: pd.Series, profile: ProfilesByValue) -> npt.NDArray[np.int16]:
+    """Return the position of each row's profile, -1 for none."""
+    numbers, values = pd.factorize(column)
+    chosen = dict(profile.chosen)
+    # The code of null is -1, which leads to the last place.
+    return np.array([*(chosen.get(value, profile.other) for value in values), profile.other], dtype=np.int16)[numbers]
 
 
 def first_broken(measured: Measured, profile: Profile) -> npt.NDArray[np.int16]:
@@ -90,6 +137,7 @@ def with_metrics(
     names: Sequence[str],
     missing: npt.NDArray[np.bool_],
     rows: Any = slice(None),
+    absent: Mapping[str, npt.NDArray[np.bool_]] | None = None,
 ) -> Any:
     """Return a block with the columns of metrics at its end, those of the given rows of ``metrics`` and ``missing``.
 
@@ -101,6 +149,8 @@ def with_metrics(
         values, mask = metrics.pop(name)[rows], missing[rows].copy()
         if name not in CATALOGUE:
             mask |= np.isnan(values)
+        if absent and name in absent:
+            mask |= absent[name][rows]
         column = masked[dtype_of(name)](values, mask)
         block = block.assign(**{name: column})
     return block

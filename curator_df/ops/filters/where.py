@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from curator_df.core.arguments import require_string
 from curator_df.core.backend import backend_of
-from curator_df.core.columns import require_table
+from curator_df.core.columns import did_you_mean_column, require_table
 from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.memory.torch_memory import torch_peaks
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
@@ -160,5 +161,6 @@ def _check_expression(meta: Any, expression: str) -> None:
     except Exception as exc:
         if type(exc).__name__ == "UndefinedVariableError":
             columns = ", ".join(map(repr, meta.columns))
-            raise ColumnError(f"keep_where: {exc} in {expression!r}; the table has: {columns}") from exc
+            hint = did_you_mean_column(re.findall("'(.+?)'", str(exc)), meta.columns)
+            raise ColumnError(f"keep_where: {exc} in {expression!r}; the table has: {columns}{hint}") from exc
         raise ParameterError(f"keep_where cannot evaluate {expression!r}: {exc}") from exc

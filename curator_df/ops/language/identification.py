@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from curator_df.errors import ParameterError
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language.language_blocks import (
     TOP,
+    LanguageModel,
     LanguageSettings,
     Unit,
     add_language_block,
     find_model,
     keep_language_block,
 )
-from curator_df.ops.language.language_labels import labels_of, require_labels
+from curator_df.ops.language.language_labels import labels_for, labels_of
 
 ADD_FACTOR = 3.0
 """Measured of rows of 16 bytes: at most 0.8 with one language of a text."""
@@ -33,6 +34,7 @@ TOP_FACTOR = 4.0
 KEEP_FACTOR = 2.0
 """The rows that stay, and while they are chosen a number and a score of each row."""
 MAX_CHARS = 10_000
+MIN_SCORE = 0.65
 MOST_CHARS = 1_000_000
 """Maximum number of characters of a text that are held as a Python text for detection: about 20 MB of such texts."""
 
@@ -129,9 +131,9 @@ def add_language(
 
 def keep_language(
     df: dd.DataFrame,
-    languages: str | Sequence[str],
+    languages: str | Sequence[str] | Mapping[str, float],
     *,
-    min_score: float = 0.65,
+    min_score: float = MIN_SCORE,
     unit: Unit = "text",
     model: str | os.PathLike[str] | None = None,
     max_chars: int = MAX_CHARS,
@@ -143,10 +145,13 @@ def keep_language(
     ----------
     df : dask.dataframe.DataFrame
         The table.
-    languages : str or list of str
-        Labels of the model, such as ``["en", "de"]``.
+    languages : str, list of str, or mapping of str to float
+        Languages to keep, such as ``["en", "de"]``, or the minimum score of each, such as ``{"en": 0.65, "de": 0.8}``.
+        Labels of the model, or codes that mean one of them: ``"EN"``, ``"eng"`` and ``"eng_Latn"`` are ``"en"`` of
+        lid.176, whose labels have no script, and ``"de"`` is ``"deu_Latn"`` of GlotLID.
     min_score : float, default 0.65
-        Lowest score, 0 to 1. The default is FineWeb's, for whole pages [1]_; scores of line votes are lower.
+        Minimum score of every language, 0 to 1, if ``languages`` is not a mapping. The default is FineWeb's, for whole
+        pages [1]_; scores of line votes are lower.
     unit, model, max_chars, text
         As in `add_language`.
 
@@ -163,7 +168,8 @@ def keep_language(
     InputError
         If the file ``model`` does not exist.
     ParameterError
-        If ``languages`` is empty or has one that the model does not know, or ``min_score`` is not from 0 to 1.
+        If ``languages`` is empty, or has a code for which the model has no label or several; if a score is not from 0 to
+        1; if ``min_score`` is given together with a mapping.
     ColumnError
         If the text column is missing.
     UnsupportedBackendError
@@ -184,22 +190,44 @@ def keep_language(
     Examples
     --------
     >>> docs.pipe(cdf.keep_language, ["en", "de"], min_score=0.5)  # doctest: +SKIP
+    >>> docs.pipe(cdf.keep_language, {"en": 0.65, "de": 0.8, "ja": 0.6})  # doctest: +SKIP
     """
     settings = _settings(df, "keep_language", unit, model, max_chars, text)
-    wanted = strings_of("keep_language", "languages", languages)
-    if not wanted:
-        raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
-    found = settings.model
-    require_labels("keep_language", Path(found.path).stem, wanted, labels_of(found.path, found.digest))
-    require_number("keep_language", "min_score", min_score)
-    if not 0 <= min_score <= 1:
-        raise ParameterError(f"keep_language: min_score={min_score!r} is not from 0 to 1")
-    parameters = {"text": text, "settings": settings, "languages": wanted, "min_score": float(min_score)}
+    limits = _min_scores(settings.model, languages, min_score)
+    parameters = {"text": text, "settings": settings, "languages": tuple(limits), "min_scores": tuple(limits.values())}
     held_bytes = settings.model.held_bytes
     kernel = BlockKernel(
         "keep_language", keep_language_block, parameters, KEEP_FACTOR, held_bytes=held_bytes, peak_is_measured=True
     )
     return map_blocks(df, kernel, meta=df._meta)
+
+
+def _min_scores(
+    model: LanguageModel, languages: str | Sequence[str] | Mapping[str, float], min_score: float
+) -> dict[str, float]:
+    """Return the minimum score of each label of the model that is kept."""
+    asked: dict[str, Any]
+    if isinstance(languages, Mapping):
+        if min_score != MIN_SCORE:
+            raise ParameterError(
+                f"keep_language: min_score={min_score!r} is not used if languages= has a score for each language. Leave it out"
+            )
+        strings_of("keep_language", "languages", list(languages))
+        asked = dict(languages)
+    else:
+        asked = dict.fromkeys(strings_of("keep_language", "languages", languages), min_score)
+    if not asked:
+        raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
+    labels = labels_for("keep_language", Path(model.path).stem, list(asked), labels_of(model.path, model.digest))
+    limits: dict[str, float] = {}
+    for name, label, score in zip(asked, labels, asked.values(), strict=True):
+        said = f"languages[{name!r}]" if isinstance(languages, Mapping) else "min_score"
+        require_number("keep_language", said, score)
+        if not 0 <= score <= 1:
+            raise ParameterError(f"keep_language: {said}={score!r} is not from 0 to 1")
+        if limits.setdefault(label, float(score)) != score:
+            raise ParameterError(f"keep_language: languages= has two scores of {label!r}, {limits[label]} and {score}")
+    return limits
 
 
 def _settings(

@@ -179,14 +179,18 @@ def add_language_block(
 
 
 def keep_language_block(
-    block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], min_score: float
+    block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], min_scores: Sequence[float]
 ) -> Outcome:
     """Kernel of `keep_language`."""
     require_host(block, "keep_language")
     names, codes, scores, _ = best_languages(block[text], settings)
     # One more at the end, where the code of a text without a language leads.
-    wanted = np.array([name in languages for name in names] + [False])[codes]
-    keep = wanted & (scores >= min_score)
+    limits = dict(zip(languages, min_scores, strict=True))
+    wanted = np.array([name in limits for name in names] + [False])[codes]
+    # Another language has no limit of its own: the rejects state the one that all languages share, if they do.
+    shared = min_scores[0] if len(set(min_scores)) == 1 else np.nan
+    needed = np.array([limits.get(name, shared) for name in names] + [shared])[codes]
+    keep = wanted & (scores >= needed)
     if keep.all():
         return Outcome(block)
     gone, low = int((~keep).sum()), int((wanted & ~keep).sum())
@@ -195,7 +199,7 @@ def keep_language_block(
     def rejects() -> tuple[Any, dict[str, Any]]:
         found = [names[code] if code >= 0 else None for code in codes[~keep].tolist()]
         reasons = [LOW if is_low else OTHER for is_low in wanted[~keep].tolist()]
-        said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": [min_score] * gone}
+        said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": needed[~keep]}
         return keep_rows(block, ~keep), said
 
     return Outcome(keep_rows(block, keep), {name: rows for name, rows in counts.items() if rows}, rejects=rejects)

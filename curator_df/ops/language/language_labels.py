@@ -12,7 +12,7 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from curator_df.errors import ParameterError
 
@@ -84,17 +84,58 @@ def labels_of(path: str, digest: str) -> tuple[str, ...]:  # noqa: ARG001 - the 
     return tuple(found)
 
 
-def require_labels(operator: str, model: str, wanted: Iterable[str], labels: tuple[str, ...]) -> None:
-    """Raise `ParameterError` unless a model has all these labels, and say which are nearest."""
-    missing = [name for name in wanted if name not in labels]
-    if not missing or not labels:
-        return
+def labels_for(operator: str, model: str, wanted: Sequence[str], labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the label of a model for each of these language codes, such as ``en`` for ``EN``, ``eng`` or ``eng_Latn``.
+
+    Raises
+    ------
+    ParameterError
+        If the model has no label for a code, or several; the message names the most similar labels.
+    """
+    if not labels:  # the file is of another kind, and its labels are not known
+        return tuple(wanted)
+    found = [label_for(name, labels) for name in wanted]
+    missing = [name for name, label in zip(wanted, found, strict=True) if label is None]
+    if not missing:
+        return tuple(label for label in found if label is not None)
     said = []
     for name in missing:
         near = " or ".join(map(repr, nearest(name, labels)))
-        said.append(f"{model} has no language {name!r}" + (f"; did you mean {near}?" if near else ""))
+        said.append(f"{model} has no language {name!r}." + (f" Did you mean {near}?" if near else ""))
     some = ", ".join(map(repr, sorted(labels)[:SHOWN]))
-    raise ParameterError(f"{operator}: {' '.join(said)} (it has {len(labels)} labels, such as {some})")
+    raise ParameterError(f"{operator}: {' '.join(said)} The model has {len(labels)} labels, such as {some}")
+
+
+def label_for(name: str, labels: Collection[str]) -> str | None:
+    """Return the one label that a code of two or three letters means, with or without a script; None if it is not one label.
+
+    Examples
+    --------
+    >>> label_for("EN", ["de", "en"]), label_for("eng_Latn", ["de", "en"]), label_for("de", ["eng_Latn", "deu_Latn"])
+    ('en', 'en', 'deu_Latn')
+    >>> label_for("als_Latn", ["als", "sq"]), label_for("zh", ["cmn_Hans", "cmn_Hant"])
+    ('sq', None)
+    """
+    if name in labels:
+        return name
+    asked = name.strip().lower().replace("-", "_")
+    code, _, script = asked.partition("_")
+    same = [label for label in labels if label.lower().replace("-", "_") == asked]
+    if same or not re.fullmatch("[a-z]{2,3}", code):
+        return same[0] if len(same) == 1 else None
+    codes = {code}
+    for line in NAMES.split(";"):
+        short, long, _ = line.split(maxsplit=2)
+        # A code with a script has three letters of ISO 639-3, where "als" is Albanian; for lid.176 it is Alemannic.
+        if code == long or (code == short and not script):
+            codes |= {short, long}
+            codes -= {code} if script and short != code and code in labels else set()
+    meant = []
+    for label in labels:
+        stem, _, label_script = label.lower().replace("-", "_").partition("_")
+        if stem in codes and (not script or not label_script or script == label_script):
+            meant.append(label)
+    return meant[0] if len(meant) == 1 else None
 
 
 def nearest(name: str, labels: Iterable[str]) -> list[str]:

@@ -135,7 +135,7 @@ def add_ids(
 def _dense(df: Any, into: str, identity: IdentityKind, start: int) -> Any:
     if identity != "address":
         raise ParameterError(
-            "add_ids: dense=True numbers rows by their place, so identity='content' has no meaning with it"
+            "add_ids: identity='content' cannot be combined with dense=True, which numbers rows in input order. Leave out one"
         )
     if start < 0:
         raise ParameterError(f"add_ids: start={start} is negative")

@@ -402,7 +402,7 @@ def _check_columns(df: Any, text: str, document: str, segment_id: str) -> None:
 def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
     """Refuse to run block by block."""
     raise PendingError(
-        f"{OPERATOR} is pending: a document may go on in the next block. Looking at its result with head(), len() or "
-        "compute() needs a running cluster (curator_df.start_cluster) and a table that begins with a reader of curator_df. "
-        "Writing it needs the same: checkpoint(df, path), write_parquet or write_jsonl"
+        f"{OPERATOR} needs a full pass over the rows: a document may continue in the next block. head(), len() and compute() "
+        "run this pass only in a cluster of curator_df, and on a table that begins with a reader of curator_df. Start a cluster "
+        "with start_cluster(), then write the result with write_parquet() or write_jsonl(), or keep it with checkpoint(df, path)"
     )

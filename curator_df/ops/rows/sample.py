@@ -86,8 +86,8 @@ class GroupLookup:
                     if places.null_count:
                         other = table["file"].filter(pc.is_null(places))[0].as_py()
                         raise OperatorError(
-                            f"split_rows: groups= were found in another table: it has rows of {other!r}, which is not among "
-                            "the files of this one. Find them again for this table"
+                            f"split_rows: groups= belong to another table: they name rows of {other!r}, which is not an input "
+                            "file of this table. Find the groups of this table and pass those"
                         )
                     stop = start + len(table)
                     offsets = table["offset"].to_numpy().astype(np.int64)

@@ -149,5 +149,5 @@ def test_a_chain_runs_and_the_guard_alone_holds_the_budget(tmp_path):
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout.splitlines()[-1])
     assert said["portable"] and said["rows"] == 50 and said["limited"] == []
-    assert "a guard process ends processes with which" in said["wall"]
+    assert "the guard, kills processes that would exceed the budget" in said["wall"]
     assert "'map_partitions(starts)' starts processes that took" in said["error"]

@@ -160,7 +160,7 @@ def test_a_mapping_counts_before_its_pages_are_there(said):
 
 
 def test_outside_of_a_step_it_is_a_lack_of_memory(said):
-    assert said["outside"].startswith("MemoryError: 200 MB were to be mapped")
+    assert said["outside"].startswith("MemoryError: 200 MB of memory were requested")
 
 
 @pytest.mark.parametrize("how", ["caught", "raised"])

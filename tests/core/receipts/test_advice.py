@@ -70,7 +70,10 @@ def test_a_run_without_symptoms_gets_no_advice():
         ({"steps": steps(profile=30.0)}, "keep_profile took 81% of the time (30 s)"),
         ({"steps": steps(read=20.0, write=12.0)}, "Reading and writing took 76% of the time"),
         ({"seconds": 60.0}, "Threads were busy 28% of the time. Tasks waited for one that ran exclusively"),
-        ({"seconds": 60.0, "ranges": 3}, "Threads were busy 28% of the time. 3 input splits are too few for 2 threads"),
+        (
+            {"seconds": 60.0, "ranges": 3},
+            "Threads were busy 28% of the time. 3 input splits cannot keep 2 threads busy",
+        ),
         ({"gpu_use": {"GPU 0": 0.12, "GPU 1": 0.9}}, "GPUs were mostly idle (GPU 0 12%)"),
         (
             {"steps": model_steps(documents=150)},

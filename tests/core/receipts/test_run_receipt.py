@@ -60,7 +60,7 @@ def test_what_is_so_by_default_needs_no_reason_and_gpus_are_arguments_too(tmp_pa
     branch = Branch(lower(docs), FileSink(Folder(str(tmp_path / "out")), JsonlFormat("none"), 1), None)
     layout = choose_layout(4_000_000_000, cpus=2)
     plain = new_receipt(plan_fork(fork([branch]), layout), fork([branch]), branch, 1, "raise", "retry")
-    assert list(plain.settings) == ["layout", "blocks", "cut"]
+    assert list(plain.settings) == ["layout", "blocks", "resume"]
     assert list(plain.arguments) == ["memory", "cpus", "blocksize", "on_error", "on_oom"]
     layout = dataclasses.replace(layout, device_bytes=8_000_000_000)
     on_gpus = new_receipt(plan_fork(fork([branch]), layout), fork([branch]), branch, 1, "raise", "retry")

@@ -141,5 +141,5 @@ def test_its_pass_is_resumed_and_its_parameters_are_part_of_the_run(docs, tmp_pa
 def test_it_can_be_looked_at_and_refuses_to_run_block_by_block(docs):
     left = docs.pipe(drop_rare_domains, least=8)
     assert len(left.compute()) == 70
-    with pytest.raises(PendingError, match="is pending"):
+    with pytest.raises(PendingError, match="needs a full pass over the rows"):
         refuse_block(docs._meta, operator="drop_rare_domains")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suggestions for misspelled names: one rule for modules, attributes, parameters, choices, columns and commands.
+
+See also `core.calls` for parameters of functions, and `core.columns` for columns and closed choices.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+SURE = 0.8
+"""Similarity of two names from which on the most similar one alone is suggested."""
+SIMILAR = 0.65
+"""Least similarity of a suggested name."""
+MOST_SUGGESTED = 3
+"""Names that are suggested at most, where several are equally similar."""
+_WORD = re.compile("[a-z0-9]+")
+Kind = TypeVar("Kind", bound=type)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a sentence, after a space, that suggests the most similar of some names; empty if none is similar.
+
+    Words of a name, between underscores, are compared too.
+
+    Examples
+    --------
+    >>> did_you_mean("FineWeb", ["nemo", "fineweb"])
+    " Did you mean 'fineweb'?"
+    >>> did_you_mean("gofer", ["c4", "dolma_gopher_v1", "dolma_gopher_v2"])
+    " Did you mean 'dolma_gopher_v1' or 'dolma_gopher_v2'?"
+    >>> did_you_mean("x", ["nemo"])
+    ''
+    """
+    by_lower_case = {one.lower(): one for one in names}
+    letters = sorted(name.lower())
+    close = [one for one in by_lower_case if sorted(one) == letters][:1]  # two letters are swapped
+    close = close or difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=SURE)
+    if not close:
+        scores = {one: _likeness(name.lower(), one) for one in by_lower_case}
+        best = max(scores.values(), default=0.0)
+        close = [one for one, score in scores.items() if score == best >= SIMILAR][:MOST_SUGGESTED]
+    close = close or [one for one in by_lower_case if len(name) > 2 and name.lower() in one][:1]
+    quoted = [repr(by_lower_case[one]) for one in close]
+    shown = ", ".join(quoted[:-1]) + (" or " if len(quoted) > 1 else "") + "".join(quoted[-1:])
+    return f" Did you mean {shown}?" if close else ""
+
+
+def no_such_name(module: str, names: list[str]) -> Callable[[str], Any]:
+    """Return a function ``__getattr__`` for a module, which suggests the most similar public name."""
+
+    def refuse(name: str) -> Any:
+        hint = "" if name.startswith("__") else did_you_mean(name, names)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}", name=name)
+
+    return refuse
+
+
+def suggests_names(kind: Kind) -> Kind:
+    """Decorate a class so that a misspelled attribute, or argument of its constructor, is an error that suggests the right name.
+
+    Examples
+    --------
+    >>> @suggests_names
+    ... class Counts:
+    ...     rows_read = 3
+    >>> Counts().row_read
+    Traceback (most recent call last):
+    ...
+    AttributeError: 'Counts' object has no attribute 'row_read'. Did you mean 'rows_read'?
+    """
+    make: Callable[..., None] = kind.__init__  # type: ignore[misc]
+    parameters = list(inspect.signature(make).parameters.values())[1:]
+    names = [each.name for each in parameters]
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not takes_any and (unknown := [name for name in kwargs if name not in names]):
+            hint = did_you_mean(unknown[0], names) or f" Its parameters are: {', '.join(names)}"
+            raise TypeError(f"{kind.__name__} has no parameter {unknown[0]!r}.{hint}")
+        make(self, *args, **kwargs)
+
+    kind.__init__ = init  # type: ignore[misc]
+    kind.__getattr__ = _refuse_attribute  # type: ignore[attr-defined]
+    return kind
+
+
+def _refuse_attribute(self: Any, name: str) -> Any:
+    """Raise the error of a missing attribute with the most similar public one; called only where there is none."""
+    try:
+        return object.__getattribute__(self, name)  # raises again, with the reason where a property failed
+    except AttributeError as exc:
+        if name.startswith("_") or exc.name != name or exc.obj is not self or hasattr(type(self), name):
+            raise
+        names = {*dir(type(self)), *vars(self), *getattr(type(self), "__dataclass_fields__", ())}
+        hint = did_you_mean(name, sorted(one for one in names if not one.startswith("_")))
+        raise AttributeError(f"{str(exc).rstrip('.')}.{hint}", name=name) from None
+
+
+def _likeness(name: str, other: str) -> float:
+    """Return how similar two names are, from 0 to 1: as a whole, or each word of the first to one of the second."""
+    whole = difflib.SequenceMatcher(None, name, other).ratio()
+    words, others = _WORD.findall(name), _WORD.findall(other)
+    best = [max((difflib.SequenceMatcher(None, word, each).ratio() for each in others), default=0.0) for word in words]
+    return max(whole, sum(best) / len(best) if best else 0.0)

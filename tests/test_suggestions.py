@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Misspelled names of modules, attributes, constructors and expressions are errors that suggest the right name."""
+
+import copy
+import inspect
+import pickle
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.errors import CuratorError
+from curator_df.suggestions import did_you_mean, suggests_names
+
+CLASSES = [kind for name in cdf.__all__ if inspect.isclass(kind := getattr(cdf, name))]
+
+
+@pytest.mark.parametrize(
+    ("look", "meant"),
+    [
+        (lambda: cdf.errors.Budgeterror, "BudgetError"),
+        (lambda: cdf.errors.exit_cod, "exit_code"),
+        (lambda: cdf.profiles.GOPHER_QUALTY, "DATATROVE_GOPHER_QUALITY"),
+        (lambda: cdf.minhash.FINWEB, "FINEWEB"),
+        (lambda: cdf.classifiers.FINEWEB_ED, "FINEWEB_EDU"),
+        (lambda: cdf.write_parqet, "write_parquet"),
+        (lambda: cdf.minhash.FINEWEB.num_band, "num_bands"),
+        (lambda: cdf.profiles.FINEWEB_C4.ruls, "rules"),
+    ],
+)
+def test_a_misspelled_name_suggests_the_right_one(look, meant):
+    with pytest.raises(AttributeError, match=rf"Did you mean '{meant}'\?"):
+        look()
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_objects_of_every_public_class_suggest_their_attributes(kind):
+    made = object.__new__(kind)
+    names = [name for name in (*dir(kind), *getattr(kind, "__dataclass_fields__", ())) if not name.startswith("_")]
+    name = max(names, key=len)
+    with pytest.raises(AttributeError, match=rf"'{kind.__name__}' object has no attribute .* Did you mean .*'{name}'"):
+        getattr(made, name + "x")
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_constructors_of_every_public_class_suggest_their_parameters(kind):
+    first = next(iter(inspect.signature(kind).parameters))
+    with pytest.raises(TypeError, match=rf"{kind.__name__} has no parameter '{first}x'. Did you mean .*'{first}'"):
+        kind(**{f"{first}x": 1})
+
+
+def test_the_error_of_a_property_is_not_replaced():
+    @suggests_names
+    class Table:
+        @property
+        def rows(self):
+            return None.count
+
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'count'"):
+        _ = Table().rows
+
+
+def test_values_are_copied_and_pickled():
+    profile = cdf.profiles.FINEWEB_C4
+    assert pickle.loads(pickle.dumps(profile)) == profile == copy.deepcopy(profile)
+    assert not hasattr(profile, "_repr_mimebundle_")
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda df: cdf.keep_where(df, "txt == 'a'"), "text"),
+        (lambda df: cdf.drop_exact_duplicates(df, subset=["url", "titel"]), "title"),
+        (lambda df: cdf.drop_exact_duplicates(df, keep=cdf.best("titel")), "title"),
+        (lambda df: cdf.add_metrics(df, ["word_cont"]), "word_count"),
+        (lambda df: cdf.Rule("word_cont", ">", 3, "short"), "word_count"),
+        (lambda df: cdf.profiles.DATATROVE_GOPHER_QUALITY.replace(gopher_shrt_doc=1), "gopher_short_doc"),
+        (lambda df: cdf.profiles.fineweb_2("deu_Latin"), "deu_Latn"),
+        (lambda df: cdf.Scheme("word", 5, num_bands=2, minhashes_per_band=2), "words"),
+    ],
+)
+def test_a_misspelled_value_suggests_the_right_one(call, meant):
+    df = dd.from_pandas(pd.DataFrame({"text": ["a"], "url": ["b"], "title": ["c"]}), npartitions=1)
+    with pytest.raises(CuratorError, match=rf"Did you mean '{meant}'"):
+        call(df)
+
+
+def test_nothing_is_suggested_for_what_is_not_similar():
+    assert did_you_mean("zebra", ["first", "last"]) == ""
