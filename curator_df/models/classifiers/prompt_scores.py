@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ class PromptTasks:
         """Read the interpretation from the configuration of a model; raise `ParameterError` for another kind of model."""
         config = read_object(Path(files.local_folder(), "config.json"))
         given = [config.get(name) for name in ("task_type_map", "weights_map", "divisor_map")]
-        maps: list[dict[str, Any]] = [each if isinstance(each, dict) else {} for each in given]
+        maps: list[Mapping[str, Any]] = [each if isinstance(each, dict) else {} for each in given]
         lacking = [name for name in SCORES if name not in maps[1] or name not in maps[2]]
         widths = (len(maps[0]), *(len(maps[1].get(name, ())) for name in SCORES))
         if files.layers is None or lacking or files.layers.widths != widths or files.layers.pooling != "mean":

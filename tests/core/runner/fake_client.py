@@ -233,7 +233,12 @@ class FakeClient:
         return {address: threads for address, threads in self.workers.items() if address not in ended}
 
     def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
-        return {"workers": {address: {"nanny": f"{address}-nanny"} for address in self.workers}}
+        return {
+            "workers": {
+                address: {"nanny": f"{address}-nanny", "local_directory": f"{address}-{self.restarted.count(address)}"}
+                for address in self.workers
+            }
+        }
 
     def restart_workers(self, workers: Any, timeout: float, *, raise_for_error: bool) -> dict[str, str]:
         self.restarted += workers

@@ -5,6 +5,7 @@ In a process of its own, for that of the tests holds much.
 """
 
 import json
+import re
 import subprocess
 import sys
 
@@ -87,7 +88,7 @@ def test_what_is_loaded_after_the_start_goes_from_the_memory_for_work(tmp_path):
     before, taken, after = told["taken"]
     assert abs(taken - TAKEN_BYTES) < 20_000_000 > max(before, after)
     assert told["work"][1] == told["work"][0] - (taken - before)
-    assert f"client   {taken / 1e6:.0f} MB used by this process since the cluster started" in told["said"]
+    assert re.search(rf"\nclient +{taken / 1e6:.0f} MB used by this process since the cluster started\n", told["said"])
     measured, projected, allowed = told["bytes"]
     assert TAKEN_BYTES < measured <= projected <= allowed
     assert "; this process has used " in told["refused"]
