@@ -24,7 +24,7 @@ import pandas as pd
 from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.memory.limits import give_back_large_buffers, release_free_memory
 from curator_df.core.memory.system import reset_peak, status_bytes
-from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
+from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.runner.passes import skew
 from curator_df.exchange.drops import DropReader, collect_drops
 from curator_df.exchange.exchange import Exchange, KeyWriter

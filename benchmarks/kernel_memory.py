@@ -33,6 +33,7 @@ from curator_df.cluster.preload import prepare_process
 from curator_df.core.memory.limits import peak_of_call
 from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.ranges.blocks import BlockKernel
+from curator_df.core.ranges.price import Price
 from curator_df.models.batches import BatchCounts
 from curator_df.models.classifiers import prompt_scores
 from curator_df.models.classifiers.prompt_scores import SCORES, PromptTasks
@@ -123,7 +124,7 @@ PROMPT_SCORES = BlockKernel(
     "add_prompt_scores",
     prompt_scores.add_prompt_scores_block,
     {"text": "text", "prefix": "", "model": NoPrompts(), "tasks": TASKS, "resources": NO_LIMITS},
-    prompt_scores.PEAK_FACTOR,
+    price=Price(prompt_scores.PEAK_FACTOR),
 )
 """The kernel without a model: what that costs is planned beside it."""
 
@@ -158,7 +159,7 @@ def measure_one(kernel: BlockKernel, shape: str) -> float:
     block = make_block(shape, BLOCK_BYTES)
     held_bytes = int(block.memory_usage(index=False).sum())
     extra_bytes, _ = peak_of_call(lambda: kernel.run(block))
-    return max(extra_bytes - kernel.fixed_bytes, 0) / held_bytes
+    return max(extra_bytes - kernel.price.fixed_bytes, 0) / held_bytes
 
 
 def measure_in_forks(name: str, shapes: list[str]) -> None:

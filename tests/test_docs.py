@@ -25,7 +25,7 @@ import curator_df as cdf
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.memory.process_cache import release_held
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES
-from curator_df.core.planning.task_factor import largest_block
+from curator_df.core.planning.price import largest_block
 from curator_df.core.sizes import read_size
 from curator_df.io import text_files
 from curator_df.io.jsonl import reader as jsonl
@@ -182,7 +182,7 @@ def test_the_peaks_of_operators_are_those_of_their_kernels():
     tables += [(name, getattr(cdf, name)(table())) for name in OPERATORS if name not in with_case]
     stated: dict[str, set[float]] = {}
     for name, docs in tables:
-        stated.setdefault(name, set()).update(kernel.peak_factor for kernel in kernels_of(docs))
+        stated.setdefault(name, set()).update(kernel.price.peak_factor for kernel in kernels_of(docs))
     assert stated == {name: peaks for name, peaks in documented_peaks().items() if name in OPERATORS}
 
 
@@ -293,7 +293,7 @@ def test_the_object_of_the_operators_page_works(tmp_path, monkeypatch):
     source, _ = code_blocks(page("docs/operators.md"), "python")
     exec(compile(source, "operators.md", "exec"), namespace := {"cdf": cdf, "docs": docs})
     (kernel,) = kernels_of(namespace["known"])
-    assert kernel.held_bytes == 200_000_000
+    assert kernel.price.held_bytes == 200_000_000
     assert namespace["known"].compute(scheduler="synchronous")["url"].tolist() == ["https://b"]
     release_held()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from curator_df.core.files.row_sort import merge_row_bytes
 from curator_df.core.files.slice_file import ENTRY, rows_in_page
 from curator_df.core.files.storage import Folder
-from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
+from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError, DiskFullError
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Keep, key_words

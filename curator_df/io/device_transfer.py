@@ -20,6 +20,7 @@ from curator_df.core.memory.device_peak import counting_resource, measured_by
 from curator_df.core.memory.gpus import read_gpus, visible_gpus
 from curator_df.core.planning.device_steps import TO_HOST
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import SchemaError, UnsupportedBackendError
 
 TO_DEVICE_FACTOR = 1.0
@@ -104,7 +105,7 @@ def device_block(block: Any) -> Any:
 
 
 TO_DEVICE = BlockKernel(
-    "to_backend(cudf)", device_block, peak_factor=TO_DEVICE_FACTOR, device_peak_factor=DEVICE_FACTOR
+    "to_backend(cudf)", device_block, price=Price(TO_DEVICE_FACTOR, device_peak_factor=DEVICE_FACTOR)
 )
 """Kernel that copies a block to a GPU."""
 

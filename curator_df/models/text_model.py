@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
@@ -287,8 +288,8 @@ def refuse_settings(operator: str, model: Model) -> None:
             raise ParameterError(f"{operator}: {name}={value!r} applies only to transformers models")
 
 
-def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
-    """Return the costs of a model that a kernel declares: its bytes, and the resources of a call.
+def price_of(operator: str, model: Any, resources: Resources, price: Price) -> Price:
+    """Return the price of a kernel with the costs of the model that it calls: its bytes, and the resources of a call.
 
     Raises
     ------
@@ -296,7 +297,6 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
         If a GPU is requested for a model that runs only on CPUs, or resources have another type.
     """
     require_resources(operator, resources)
-    price: dict[str, Any] = {"resources": resources}
     if isinstance(model, UserModel):
         held_bytes = 0
         if isinstance(model.function, SetUp):
@@ -304,16 +304,20 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
             held_bytes, resources = model.function.held_bytes, model.function.taking(resources)
         elif resources.gpu_memory_bytes is not None:
             resources = dataclasses.replace(resources, least_device_bytes=resources.gpu_memory_bytes)
-        return price | {"is_users": True, "held_bytes": held_bytes, "resources": resources}
+        return dataclasses.replace(price, held_bytes=held_bytes, resources=resources)
     on_gpu = isinstance(model, TextModel) and model.device == "cuda"
     if resources.of_gpu and not on_gpu:
         raise ParameterError(
             f"{operator}: this model runs on CPUs, so only cpus= applies. gpus= and gpu_memory= are for transformers "
             "models, and for a function that uses a GPU itself"
         )
-    price |= {"held_bytes": model.held_bytes, "libraries": getattr(model, "libraries", {})}
-    if isinstance(model, TextModel):
-        price |= {"computes": model.computes, "shared": model.shared}
+    price = dataclasses.replace(
+        price,
+        resources=resources,
+        held_bytes=model.held_bytes,
+        libraries=getattr(model, "libraries", {}),
+        shared=model.shared if isinstance(model, TextModel) else {},
+    )
     if on_gpu:
         needed = dataclasses.replace(
             resources,
@@ -321,7 +325,15 @@ def price_of(operator: str, model: Any, resources: Resources) -> dict[str, Any]:
             weights=" ".join(model.weights),
             weight_bytes=model.weight_bytes,
         )
-        return price | {"resources": needed, "fixed_bytes": CALL_BYTES}
+        return dataclasses.replace(price, resources=needed, fixed_bytes=CALL_BYTES)
     if isinstance(model, TextModel) and resources.cpus is not None:
-        return price | {"fixed_bytes": CALL_BYTES, "resource_bytes": model.batch_bytes}
-    return price | {"fixed_bytes": model.call_bytes}
+        return dataclasses.replace(price, fixed_bytes=CALL_BYTES, resource_bytes=model.batch_bytes)
+    return dataclasses.replace(price, fixed_bytes=model.call_bytes)
+
+
+def facts_of(model: Any) -> dict[str, Any]:
+    """Return what a kernel declares of its model in addition to the price: whether it is the user's, and how it computes."""
+    return {
+        "is_users": isinstance(model, UserModel),
+        "computes": model.computes if isinstance(model, TextModel) else "",
+    }

@@ -21,6 +21,7 @@ from curator_df.core.extras import missing_extra, require_package
 from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
+from curator_df.core.ranges.price import Price
 from curator_df.errors import InputError, ParameterError
 from curator_df.kernels.text.buffers import TextSpan, text_chunks, text_spans
 from curator_df.models.files import HUB_NAME, digest_of, download, require_both_ends, require_tokenizer
@@ -306,11 +307,13 @@ def add_token_count(
         operator,
         add_token_count_block,
         parameters,
-        PEAK_FACTOR,
-        fixed_bytes=CALL_BYTES,
-        held_bytes=found.held_bytes,
-        libraries={"tokenizers": LIBRARY_BYTES},
-        peak_is_measured=True,
+        price=Price(
+            PEAK_FACTOR,
+            fixed_bytes=CALL_BYTES,
+            held_bytes=found.held_bytes,
+            libraries={"tokenizers": LIBRARY_BYTES},
+            is_measured=True,
+        ),
     )
     new = {into: pd.Series(dtype="Int64"), **({ratio: pd.Series(dtype="Float64")} if ratio else {})}
     return map_blocks(df, kernel, meta=df._meta.assign(**new))

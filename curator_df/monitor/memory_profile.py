@@ -178,14 +178,14 @@ def _measured(job: ProfileJob) -> list[dict[str, Any]]:
 
 
 def _step_memory(step: Any, lines: list[dict[str, Any]]) -> StepMemory:
-    stated = (step.name, step.peak_factor, step.peak_is_measured)
+    stated = (step.name, step.price.peak_factor, step.price.is_measured)
     sizes = {line["block_bytes"]: line["extra_bytes"] for line in lines if "block_bytes" in line}
     if not sizes:
         return StepMemory(*stated, None, None, None)
     factor, fixed_bytes = fit(sizes)
     held = max(line["held_bytes"] for line in lines if "held_bytes" in line)
     allocations = tuple((line, size) for found in lines for line, size in found.get("allocations", ()))
-    return StepMemory(*stated, factor, fixed_bytes, held, step.action.fixed_bytes, sizes, allocations)
+    return StepMemory(*stated, factor, fixed_bytes, held, step.price.fixed_bytes, sizes, allocations)
 
 
 def fit(sizes: dict[int, int]) -> tuple[float, int]:

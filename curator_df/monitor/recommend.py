@@ -21,6 +21,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import Plan, plan_stream
 from curator_df.core.planning.row_estimate import estimate_rows
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.sizes import read_size, show_count, show_duration, show_size
 from curator_df.dedup.near.stages import default_bands_per_iteration, project_bands
@@ -137,7 +138,7 @@ def _with_model(docs: Any, model: TextModel) -> Any:
     """Return the table with a step that costs the same as `add_embedding`; it is planned and never run."""
     factor = round(1.0 + 4 * model.files.hidden / ROW_BYTES, 1)
     kernel = BlockKernel(
-        "model", add_embedding_block, {}, factor, held_bytes=model.held_bytes, fixed_bytes=model.call_bytes
+        "model", add_embedding_block, {}, price=Price(factor, held_bytes=model.held_bytes, fixed_bytes=model.call_bytes)
     )
     return map_blocks(docs, kernel, meta=docs._meta)
 

@@ -177,7 +177,9 @@ def measure(case: Case, name: str) -> Iterator[Measured]:
     block_bytes = made.nbytes + int(block[list(added)].memory_usage(index=False).sum())
     for kernel in kernels:
         extra_bytes, outcome = peak_of_call(functools.partial(run_kernel, kernel, block))
-        yield Measured(str(case), name, kernel.name, kernel.peak_factor, kernel.fixed_bytes, block_bytes, extra_bytes)
+        yield Measured(
+            str(case), name, kernel.name, kernel.price.peak_factor, kernel.price.fixed_bytes, block_bytes, extra_bytes
+        )
         block = outcome.block
 
 

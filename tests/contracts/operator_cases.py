@@ -489,6 +489,4 @@ def kernels_of(df: Any) -> list[BlockKernel]:
 
 def fingerprints_of(df: Any) -> list[str]:
     """Return the fingerprints of a lazy table's kernels, as a run compares them when it resumes."""
-    return [
-        Step(kernel.name, kernel, kernel.peak_factor, kernel.peak_is_measured).fingerprint for kernel in kernels_of(df)
-    ]
+    return [Step(kernel.name, kernel, kernel.price).fingerprint for kernel in kernels_of(df)]

@@ -226,7 +226,7 @@ MUTATIONS = (
         f"{PLAN}::test_blocks_are_as_large_as_fits_and_not_larger_than_is_of_use",
     ),
     Mutation(
-        "core/planning/task_factor.py",
+        "core/planning/price.py",
         "kept += 1.0 + (1.0 if",
         "kept = 1.0 + (1.0 if",
         "core/planning/test_branches.py::test_all_writers_wait_at_once_and_the_shared_block_stays",

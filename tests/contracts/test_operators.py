@@ -110,7 +110,7 @@ def test_operators_are_made_of_kernels_with_a_measured_price():
     for case in CASES:
         kernels = kernels_of(case(table()))
         assert (str(case), {kernel.name for kernel in kernels}) == (str(case), {case.operator})
-        measured = {kernel.peak_is_measured for kernel in kernels}
+        measured = {kernel.price.is_measured for kernel in kernels}
         assert (str(case), measured) == (str(case), {case.operator not in BOUNDED})
 
 

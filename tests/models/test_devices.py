@@ -125,7 +125,7 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
     assert device.device_bytes == 8_000_000_000  # gpus=1: all that may be used
     assert "gpu      8.00 GB estimated peak on each (assumed: 8.00 GB for models), 8.00 GB budget" in str(device)
     (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
-    assert (kernel.fixed_bytes, kernel.resource_bytes) == (CALL_BYTES, 0)  # batches are there
+    assert (kernel.price.fixed_bytes, kernel.price.resource_bytes) == (CALL_BYTES, 0)  # batches are there
     assert device.held_bytes > plain.held_bytes + 0.9 * (
         DEVICE_RUNTIME_BYTES - RUNTIME_BYTES
     )  # batches are not on the host
@@ -153,7 +153,7 @@ def test_a_batch_fills_the_part_of_a_gpu_that_a_call_may_use(model):
     assert dataclasses.replace(found, batch_tokens=tokens + 1).call_bytes > room
     assert found.device_tokens(0) == found.batch_tokens == 2_048
     # Half of what the weights leave, and they.
-    assert Capacity(1, 1_000_000_000).device_share(kernel.resources) == (1_000_000_000 + found.weight_bytes) // 2
+    assert Capacity(1, 1_000_000_000).device_share(kernel.price.resources) == (1_000_000_000 + found.weight_bytes) // 2
     named = table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU, max_batch_tokens=100))
     (kernel,) = kernels_of(named)
     assert kernel.parameters["model"].device_tokens(500_000_000) == 100

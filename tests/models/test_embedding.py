@@ -219,7 +219,7 @@ def test_the_plan_has_room_for_the_model_or_is_refused(model, corpus):
     embedded = docs.pipe(cdf.add_embedding, model)
     (kernel,) = kernels_of(embedded)
     more = plan_of(embedded, 4_000_000_000)
-    assert more.held_bytes >= kernel.held_bytes > 330_000_000
+    assert more.price.held_bytes >= kernel.price.held_bytes > 330_000_000
     with pytest.raises(errors.BudgetError, match="for steps"):
         plan_of(embedded, 700_000_000)
     assert plan_of(docs, 700_000_000).held_bytes == 0
@@ -230,7 +230,7 @@ def test_packages_that_stay_in_workers_are_in_later_plans_once(model, corpus):
     session = Session(None, choose_layout(4_000_000_000, cpus=2, held_bytes=0), limits_data=False)
     before = session.layout
     (kernel,) = kernels_of(docs.pipe(cdf.add_embedding, model))
-    session.keep(kernel.libraries)
+    session.keep(kernel.price.libraries)
     session.keep({})
     assert dict(session.layout.kept) == {"torch": RUNTIME_BYTES}
     later, plain = (plan_with(docs, layout) for layout in (session.layout, before))

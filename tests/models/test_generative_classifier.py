@@ -174,7 +174,7 @@ def test_the_plan_counts_the_adapter_and_what_is_kept_of_each_token(guard):
     (kernel,) = kernels_of(table().pipe(cdf.add_class, guard))
     model = kernel.parameters["model"]
     assert model.row_tokens > ASKED.new_tokens
-    assert kernel.fixed_bytes == model.call_bytes
+    assert kernel.price.fixed_bytes == model.call_bytes
 
 
 @pytest.mark.parametrize("length", [20, 200, 990])

@@ -56,7 +56,7 @@ def test_a_fasttext_file_gives_what_fasttext_gives(tmp_path):
     path = write_fasttext(tmp_path / "quality.bin")
     made = table(3).pipe(cdf.add_class, path, into="quality", score_of="good")
     (kernel,) = kernels_of(made)
-    assert kernel.held_bytes > 50_000_000
+    assert kernel.price.held_bytes > 50_000_000
     found = computed(made)
     model = fasttext.load_model(path)
     for text, label, score in zip(found["text"], found["quality"], found["quality_score"], strict=True):
@@ -119,7 +119,7 @@ def fitted():
 def test_a_pipeline_gives_what_scikit_learn_gives(fitted):
     made = table(3).pipe(cdf.add_class, fitted)
     (kernel,) = kernels_of(made)
-    assert kernel.held_bytes > 60_000_000
+    assert kernel.price.held_bytes > 60_000_000
     found = computed(made)
     texts = found["text"].dropna().tolist()
     assert found["label"].dropna().tolist() == fitted.predict(texts).tolist()

@@ -214,10 +214,10 @@ def test_the_plan_knows_what_the_pipeline_takes(folder):
     found = cdf.presidio(model=folder)
     (kernel,) = kernels_of(cdf.redact_pii(table([LETTER]), presidio=found))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    assert kernel.held_bytes == found.held_bytes > 100_000_000 + size
-    assert kernel.fixed_bytes > found.call_bytes == 60_000_000
-    assert set(kernel.shared.values()) == {found.pipeline.held_bytes}
-    assert kernel.peak_factor > kernels_of(cdf.redact_pii(table([LETTER])))[0].peak_factor
+    assert kernel.price.held_bytes == found.held_bytes > 100_000_000 + size
+    assert kernel.price.fixed_bytes > found.call_bytes == 60_000_000
+    assert set(kernel.price.shared.values()) == {found.pipeline.held_bytes}
+    assert kernel.price.peak_factor > kernels_of(cdf.redact_pii(table([LETTER])))[0].peak_factor
 
 
 def test_another_place_is_the_same_program_and_another_pipeline_is_not(folder, trained, tmp_path):

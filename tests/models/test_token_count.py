@@ -160,8 +160,8 @@ def test_the_plan_knows_what_a_tokenizer_takes(tokenizer):
     [kernel] = kernels_of(cdf.add_token_count(table(TEXTS), tokenizer=folder))
     size = (folder / "tokenizer.json").stat().st_size
     assert isinstance(kernel, BlockKernel)
-    assert kernel.held_bytes > size
-    assert kernel.fixed_bytes == CALL_BYTES
+    assert kernel.price.held_bytes > size
+    assert kernel.price.fixed_bytes == CALL_BYTES
 
 
 def test_another_place_is_the_same_program_and_another_tokenizer_is_not(tokenizer, tmp_path_factory):

@@ -88,11 +88,11 @@ def test_the_plan_counts_weights_and_packages_once(model, tmp_path):
 
     plain = docs.pipe(cdf.add_embedding, model, into="a")
     (kernel,) = kernels_of(plain)
-    assert kernel.held_bytes == RUNTIME_BYTES + sum(kernel.shared.values())
+    assert kernel.price.held_bytes == RUNTIME_BYTES + sum(kernel.price.shared.values())
     again = plain.pipe(cdf.add_embedding, model, into="b", pooling="cls")
     assert held_bytes(again) == held_bytes(plain)
     other = plain.pipe(cdf.add_class, model)
-    assert held_bytes(other) == held_bytes(plain) + sum(kernel.shared.values())
+    assert held_bytes(other) == held_bytes(plain) + sum(kernel.price.shared.values())
 
 
 CONFIGURATION = """

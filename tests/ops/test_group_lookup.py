@@ -86,7 +86,7 @@ def test_groups_are_part_of_the_program_and_of_the_plan(docs, session, tmp_path)
     programs = [fingerprints_of(cdf.split_rows(docs, PARTS, groups=groups)["train"]) for groups in (None, near, exact)]
     assert len({tuple(program) for program in programs}) == 3
     (kernel,) = kernels_of(cdf.split_rows(docs, PARTS, groups=exact)["test"])
-    assert kernel.held_bytes > 48 * 100
+    assert kernel.price.held_bytes > 48 * 100
     assert kernel.uses_addresses
 
 

@@ -62,7 +62,7 @@ def test_the_profile_judges_by_the_column():
 
 def test_a_plan_has_room_for_a_page():
     [kernel] = kernels_of(cdf.add_html_text_ratio(table(), max_page_size="1MB"))
-    assert kernel.fixed_bytes == PARSED_FACTOR * 1_000_000
+    assert kernel.price.fixed_bytes == PARSED_FACTOR * 1_000_000
 
 
 def test_what_is_wrong_is_said_at_the_door():

@@ -95,7 +95,7 @@ def test_keeping_a_language_says_why_others_went():
     removed, said = outcome.rejects()
     assert removed["text"].tolist()[0] == GERMAN
     assert (said["reason"][0], said["rule"][:2], said["threshold"][0]) == ("other_language", ["de", None], 0.9)
-    assert kernel.held_bytes == find_model("", None).held_bytes > 3_000_000
+    assert kernel.price.held_bytes == find_model("", None).held_bytes > 3_000_000
 
 
 @needs_model

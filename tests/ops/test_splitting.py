@@ -185,7 +185,7 @@ def test_a_run_has_room_for_the_block_that_is_taken_apart(tmp_path):
 
 def test_memory_that_runs_out_before_the_first_part_halves_the_block_and_later_stops(monkeypatch):
     (kernel,) = kernels_of(table().pipe(cdf.split_documents, separator=" "))
-    step = Step(kernel.name, kernel, kernel.peak_factor, kernel.peak_is_measured)
+    step = Step(kernel.name, kernel, kernel.price)
     sizes, aside = [], []
 
     def room_for_one_row(block, **_):

@@ -28,7 +28,7 @@ FEWEST_TASKS = 3
 
 def is_offloaded(step: Step) -> bool:
     """Return whether a GPU or a server does a step's work, so that its thread uses no CPU in the meantime."""
-    return step.action.resources.of_gpu or step.action.is_offloaded
+    return step.price.resources.of_gpu or step.action.is_offloaded
 
 
 @dataclass

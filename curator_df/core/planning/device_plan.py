@@ -107,7 +107,7 @@ def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | No
     on_device = [step for step in steps if step.on_device]
     models_bytes = _model_bytes(steps, capacity, tasks)
     if not on_device:
-        on_gpu = any(step.action.resources.of_gpu for step in steps)
+        on_gpu = any(step.price.resources.of_gpu for step in steps)
         return DeviceNeed(0.0, 0, models_bytes, tasks, capacity.device_bytes) if on_gpu else None
     if not capacity.device_bytes:
         raise BudgetError(
@@ -129,7 +129,7 @@ def beside_blocks(joined: Fork, capacity: Capacity, tasks: int, block_bytes: int
         If too little remains for a call.
     """
     steps = _own_steps(joined)
-    on_device, of_gpu = ([s for s in steps if s.on_device], [s for s in steps if s.action.resources.of_gpu])
+    on_device, of_gpu = ([s for s in steps if s.on_device], [s for s in steps if s.price.resources.of_gpu])
     if not on_device or not of_gpu:
         return capacity
     need = DeviceNeed(device_factor(joined), _fixed_bytes(on_device), 0, tasks, capacity.device_bytes)
@@ -138,7 +138,7 @@ def beside_blocks(joined: Fork, capacity: Capacity, tasks: int, block_bytes: int
         needed = min(needed, int(BLOCKS_SHARE * capacity.free_of_models()))
     capacity = dataclasses.replace(capacity, device_block_bytes=needed)
     for step in of_gpu:
-        capacity.require(step.name, step.action.resources)
+        capacity.require(step.name, step.price.resources)
     return capacity
 
 
@@ -172,8 +172,8 @@ def _model_bytes(steps: Sequence[Step], capacity: Capacity, tasks: int) -> int:
     """Return the GPU memory of models in bytes, with all concurrent calls."""
     parts = 0
     for step in steps:
-        if step.action.resources.of_gpu:
-            parts += capacity.at_once(step.action.resources, tasks) * capacity.device_parts(step.action.resources)
+        if step.price.resources.of_gpu:
+            parts += capacity.at_once(step.price.resources, tasks) * capacity.device_parts(step.price.resources)
     # Calls of different steps wait for each other: together they never use more than the GPU has.
     calls = capacity.free_of_models() * min(parts, DEVICE_PARTS) // DEVICE_PARTS
     return capacity.device_held_bytes + calls

@@ -10,6 +10,7 @@ from curator_df.core.backend import is_on_device
 from curator_df.core.host_blocks import host_block
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import BlockKernel
+from curator_df.core.ranges.price import Price
 
 TO_HOST_FACTOR = 2.0
 """Peak factor on the host (an assumption): the transferred data, and another copy of texts and numbers in pandas' form
@@ -18,7 +19,7 @@ TO_HOST_FACTOR = 2.0
 DEVICE_TO_HOST_FACTOR = 0.5
 """Peak factor on the GPU (an assumption): truth values and offsets that are packed again before the transfer."""
 TO_HOST = BlockKernel(
-    "to_backend(pandas)", host_block, peak_factor=TO_HOST_FACTOR, device_peak_factor=DEVICE_TO_HOST_FACTOR
+    "to_backend(pandas)", host_block, price=Price(TO_HOST_FACTOR, device_peak_factor=DEVICE_TO_HOST_FACTOR)
 )
 """Kernel that copies a block to the host."""
 
@@ -27,6 +28,6 @@ def for_sink(program: Program) -> Program:
     """Return a program whose final blocks are on the host: one that leaves them on a GPU gets an additional step."""
     if not is_on_device(program.meta):
         return program
-    step = Step(TO_HOST.name, TO_HOST, TO_HOST.peak_factor, TO_HOST.peak_is_measured, takes_device=True)
+    step = Step(TO_HOST.name, TO_HOST, TO_HOST.price, takes_device=True)
     meta: Any = host_block(program.meta)
     return dataclasses.replace(program, steps=(*program.steps, step), meta=meta)

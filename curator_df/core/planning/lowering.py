@@ -9,7 +9,7 @@ block-by-block Dask operation (``df[df.n > 3]``, ``assign``, ``map_partitions``)
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import dask
@@ -40,6 +40,7 @@ from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.deferred_step import kept_deferred
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.ranges.stream_parts import Parts, PartSource
@@ -310,8 +311,9 @@ def _step(before: Expr, after: Expr) -> Step:
     if isinstance(after, MapPartitions):
         kernel = after.operand("func")
         if isinstance(kernel, BlockKernel) and after.frame._name == before._name:
-            factor = 0.0 if all(places.values()) else kernel.peak_factor  # it does not use host memory
-            return Step(kernel.name, kernel, factor, kernel.peak_is_measured, **places)
+            # Where the block stays in GPU memory, it does not use host memory.
+            price = replace(kernel.price, peak_factor=0.0) if all(places.values()) else kernel.price
+            return Step(kernel.name, kernel, price, **places)
     hole = _placeholder(before._meta)
     expression = after.substitute(before, hole)
     tasks = dict(expression.lower_completely().__dask_graph__())
@@ -322,5 +324,6 @@ def _step(before: Expr, after: Expr) -> Step:
     values, makes_rows = value_bytes(tasks), any(type(node).__name__ in EXPLODES for node in expression.walk())
     held_bytes = values + sum(each.held_bytes for each in objects)
     names, text = ((hole._name, 0), (expression._name, 0)), text_of(expression, hole)
-    action = Graph(tasks, *names, held_bytes, resources, values, makes_rows, text)
-    return Step(title(after), action, FOREIGN_PEAK_FACTOR, False, **places)
+    # Values in the operation, such as those of ``isin``, are copied in each call.
+    price = Price(FOREIGN_PEAK_FACTOR, held_bytes=held_bytes, resources=resources, fixed_bytes=values)
+    return Step(title(after), Graph(tasks, *names, makes_rows, text), price, **places)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimate of a run before it starts: memory of a task and of the node, and the largest row that can be processed.
 
-The host memory of a task is in `core.planning.task_factor`, its GPU memory in `core.planning.device_plan`.
+The host memory of a task is in `core.planning.price`, its GPU memory in `core.planning.device_plan`.
 """
 
 from __future__ import annotations
@@ -18,65 +18,23 @@ from curator_df.core.memory.resources import NO_LIMITS, Capacity
 from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, beside_blocks, device_need
-from curator_df.core.planning.program import Program, Step
-from curator_df.core.planning.task_factor import (
+from curator_df.core.planning.price import (
+    held_bytes_of,
+    kept_bytes_of,
     largest_block,
     others_factor,
-    passes_over_others,
+    page_bytes_of,
+    steps_of,
     task_bytes,
     task_factor,
 )
+from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
 from curator_df.core.sizes import show_count, show_size, size_to_type
 from curator_df.errors import BudgetError
 from curator_df.suggestions import suggests_names
-
-KERNEL_FIXED_BYTES = 20_000_000
-"""Part of `TASK_FIXED_BYTES` that a step may use whatever its block, in bytes; a plan adds memory for larger needs."""
-
-
-def steps_of(joined: Fork) -> list[Step]:
-    """Return all steps of a run, including those of passes over other tables."""
-    steps = list(joined.stem)
-    for branch in joined.branches:
-        steps += joined.own_steps(branch)
-    for program, _ in passes_over_others(joined):
-        steps += program.steps
-    return steps
-
-
-def held_bytes_of(joined: Fork, capacity: Capacity, tasks: int) -> int:
-    """Return the memory of each worker in addition to blocks: once, in each task beyond its room, and in concurrent calls."""
-    steps = steps_of(joined)
-    beyond = max((step.action.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
-    longest = int(max((step.action.row_bytes for step in steps), default=0) * task_factor(joined))
-    calls = sum(capacity.at_once(step.action.resources, tasks) * step.action.resource_bytes for step in steps)
-    return _held_once(steps) + tasks * (max(beyond, 0) + longest + page_bytes_of(joined)) + calls
-
-
-def page_bytes_of(joined: Fork) -> int:
-    """Return the memory that a task needs for pages of its files, in addition to blocks."""
-    sources = [joined.source, *(program.source for program, _ in passes_over_others(joined))]
-    return max(source.reader_fixed_bytes for source in sources)
-
-
-def kept_bytes_of(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
-    """Return the memory of packages from earlier runs that these steps do not count themselves, by package."""
-    counted = {name for step in steps for name in step.action.libraries}
-    return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
-
-
-def _held_once(steps: Sequence[Step]) -> int:
-    """Return the memory of a worker for all calls: packages and weights count once, however many steps use them."""
-    together: dict[str, int] = {}
-    for step in steps:
-        for name, size in step.held_together.items():
-            together[name] = max(together.get(name, 0), size)
-    own = (max(step.action.held_bytes - sum(step.held_together.values()), 0) for step in steps)
-    return sum(own) + sum(together.values())
-
 
 MIN_BLOCK_BYTES = 1_000_000
 """Minimum block size in bytes: smaller blocks cost more time in Python than they save memory."""
@@ -304,10 +262,10 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     steps = steps_of(joined)
     if any(step.on_device for step in steps):  # more concurrent blocks would need more GPU memory
         layout = dataclasses.replace(layout, spare_cpus=0)
-    capacity = layout.capacity.holding(step.action.resources for step in steps)
+    capacity = layout.capacity.holding(step.price.resources for step in steps)
     layout = dataclasses.replace(layout, device_held_bytes=capacity.device_held_bytes)
     for step in steps:
-        capacity.require(step.name, step.action.resources)
+        capacity.require(step.name, step.price.resources)
     kept = kept_bytes_of(steps, layout)
     beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
     held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
@@ -334,7 +292,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     projected = layout.reserved_bytes + layout.node_workers * (free.threads * needed_bytes + held_bytes)
     stages = (*_key_stages(joined, whole), whole)
     limits = tuple(
-        (s.name, capacity.at_once(s.action.resources, free.threads)) for s in steps if s.action.resources != NO_LIMITS
+        (s.name, capacity.at_once(s.price.resources, free.threads)) for s in steps if s.price.resources != NO_LIMITS
     )
     said = tuple(dict.fromkeys((word, f"{step.name}: {what}") for step in steps for word, what in step.action.remarks))
     if page_bytes := page_bytes_of(joined):
@@ -364,7 +322,7 @@ def _assumed(steps: Sequence[Step], layout: Layout) -> Iterator[tuple[str, str]]
 
 def assumed_names(steps: Sequence[Step]) -> list[str]:
     """Return the names of steps that are not operators of curator_df and do not state what they need."""
-    named = (step.name for step in steps if isinstance(step.action, Graph) and not step.peak_is_measured)
+    named = (step.name for step in steps if isinstance(step.action, Graph) and not step.price.is_measured)
     return list(dict.fromkeys(named))
 
 
@@ -379,7 +337,7 @@ def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) 
     There is one for each spare CPU, and one for each call that works elsewhere.
     """
     steps = [step for step in steps_of(joined) if is_offloaded(step)]
-    calls = (layout.capacity.at_once(step.action.resources) if step.action.resources.of_gpu else 1 for step in steps)
+    calls = (layout.capacity.at_once(step.price.resources) if step.price.resources.of_gpu else 1 for step in steps)
     least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
     for beside in range(layout.spare_cpus + max(calls, default=0), 0, -1):
         if largest_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
@@ -465,4 +423,4 @@ def _step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, float, bool]]:
         if step.takes_device and step.gives_device:
             yield f"{step.name} on the GPU", step.device_peak_factor, False
         else:
-            yield step.name, step.peak_factor, step.peak_is_measured
+            yield step.name, step.price.peak_factor, step.price.is_measured

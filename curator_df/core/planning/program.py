@@ -6,7 +6,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from curator_df.core.memory.wall import users_step
 from curator_df.core.ranges.blocks import Action, Outcome
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.core.ranges.parameter_digests import Printed, printed
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.source import Source
 from curator_df.errors import ExpressionError
@@ -87,10 +88,8 @@ class Step:
     """Name of the operator, or of the Dask operation."""
     action: Action
     """Operation that the step runs."""
-    peak_factor: float
-    """Peak extra memory as a multiple of the block's bytes."""
-    peak_is_measured: bool
-    """False if the factor is an assumption."""
+    price: Price
+    """Memory that it costs."""
     takes_device: bool = False
     """Whether its input block is in GPU memory."""
     gives_device: bool = False
@@ -108,13 +107,13 @@ class Step:
         """Peak extra GPU memory as a multiple of the block's bytes; assumed for a step that does not state it."""
         if not self.on_device:
             return 0.0
-        said = self.action.device_peak_factor
+        said = self.price.device_peak_factor
         return FOREIGN_PEAK_FACTOR if said is None else said
 
     @property
     def device_fixed_bytes(self) -> int:
         """Extra GPU memory of one call in bytes, whatever the block."""
-        return self.action.device_fixed_bytes if self.on_device else 0
+        return self.price.device_fixed_bytes if self.on_device else 0
 
     @property
     def pending(self) -> Pending | None:
@@ -126,11 +125,6 @@ class Step:
     def is_pending(self) -> bool:
         """Whether the operation has yet to be resolved."""
         return self.pending is not None and not self.action.needs_range
-
-    @property
-    def held_together(self) -> Mapping[str, int]:
-        """Part of its ``held_bytes`` that a worker shares among all steps that name it, in bytes by name."""
-        return {**self.action.libraries, **self.action.shared}
 
     @property
     def uses_addresses(self) -> bool:

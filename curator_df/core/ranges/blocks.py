@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels with their memory costs, and the single function that maps kernels over the partitions of a table.
+"""Kernels, each with its price (`core.ranges.price`), and the single function that maps kernels over the partitions of a table.
 
 Every public operator is a `BlockKernel` passed to `map_blocks`. Dask then runs it like any function of a partition,
 while the runner (`core.runner.run`) finds it in the expression and knows its name, its costs and the rows it dropped.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import dask
@@ -19,9 +18,9 @@ from dask.dataframe.dask_expr import new_collection
 from curator_df.core.backend import is_on_device
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.process_cache import outside_of_runs
-from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.deferred_step import defer
 from curator_df.core.ranges.parameter_digests import Printed, printed
+from curator_df.core.ranges.price import Price
 
 
 @dataclass(frozen=True)
@@ -49,25 +48,8 @@ class Outcome:
 
 
 class Action:
-    """Operation of a step, with its costs: a kernel, a block-by-block operation of Dask, or a pending operation when resolved.
+    """Operation of a step: a kernel, a block-by-block operation of Dask, or a pending operation when resolved."""
 
-    What a kind of action does not state costs nothing.
-    """
-
-    fixed_bytes: int = 0
-    """Extra memory of one call in bytes, whatever the block."""
-    row_bytes: int = 0
-    """Longest row in bytes that it may make from several rows: later steps keep one in memory in addition to a block."""
-    held_bytes: int = 0
-    """Bytes that a worker keeps once for all calls, such as a lookup table."""
-    libraries: Mapping[str, int] = MappingProxyType({})
-    """Part of ``held_bytes`` that stays in the process when the run is over: imported packages, and their bytes."""
-    shared: Mapping[str, int] = MappingProxyType({})
-    """Part of ``held_bytes`` that is released with the run, such as weights. Steps that use the same name share it."""
-    resources: Resources = NO_LIMITS
-    """Resources of a call, which limit the concurrent calls."""
-    resource_bytes: int = 0
-    """Extra bytes of a call only while it has these resources."""
     row_share: float = 1.0
     """Approximate fraction of the rows that are passed on, if known in advance."""
     is_offloaded: bool = False
@@ -86,10 +68,6 @@ class Action:
     """
     uses_addresses: bool = False
     """Whether it identifies rows by their row ID, the index."""
-    device_peak_factor: float | None = None
-    """Peak extra GPU memory of a call as a multiple of the block's bytes; None if unknown."""
-    device_fixed_bytes: int = 0
-    """Extra GPU memory of one call in bytes, whatever the block."""
     pending: Any
     """Operation (`core.planning.program.Pending`) that needs all rows first; None for what needs only one block."""
 
@@ -119,24 +97,8 @@ class BlockKernel(Action):
     """Module-level function: ``func(block, **parameters)`` returns a block or an `Outcome`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of ``func``; they identify the program, so they must be plain picklable values."""
-    peak_factor: float = 1.0
-    """Peak extra memory of one call as a multiple of the block's bytes, including its result."""
-    fixed_bytes: int = 0
-    """Extra memory of one call in bytes, whatever the block."""
-    row_bytes: int = 0
-    """Longest row in bytes that it may make from several rows: later steps keep one in memory in addition to a block."""
-    held_bytes: int = 0
-    """Bytes that a worker keeps once for all calls, such as a lookup table."""
-    libraries: Mapping[str, int] = field(default_factory=dict)
-    """Part of ``held_bytes`` that stays in the process when the run is over: imported packages, and their bytes."""
-    shared: Mapping[str, int] = field(default_factory=dict)
-    """Part of ``held_bytes`` that is released with the run, such as weights. Steps that use the same name share it."""
-    resources: Resources = NO_LIMITS
-    """Resources of a call, which limit the concurrent calls (``func`` calls `core.memory.resources.admitted`)."""
-    resource_bytes: int = 0
-    """Extra bytes of a call only while it has these resources."""
-    peak_is_measured: bool = False
-    """False if the factor was assumed: `explain` shows which."""
+    price: Price = field(default_factory=Price)
+    """Memory that it costs."""
     is_offloaded: bool = False
     """True if a server does the work of a call while its thread waits, so that another task may use the CPU."""
     is_users: bool = False
@@ -157,10 +119,6 @@ class BlockKernel(Action):
     """True if it identifies rows by their address, the index, which earlier steps must then have kept."""
     row_share: float = 1.0
     """Approximate fraction of the rows that are passed on, if the operator knows it in advance."""
-    device_peak_factor: float | None = None
-    """Value of ``peak_factor`` for GPU memory, if the block is there; None for a kernel without a known cost on a GPU."""
-    device_fixed_bytes: int = 0
-    """Extra GPU memory of one call in bytes, whatever the block."""
     pending: Any = None
     """Deferred operation (`exchange.key_drop.KeyDrop`) that needs the keys of all rows first; ``func`` refuses to run."""
 
@@ -184,7 +142,7 @@ class BlockKernel(Action):
 
     def __call__(self, block: Any) -> Any:
         """Return the block of rows that are passed on (called by Dask)."""
-        with outside_of_runs(self.libraries):
+        with outside_of_runs(self.price.libraries):
             outcome = self.run(block)
             if outcome.rest is None:
                 return outcome.block
@@ -226,7 +184,7 @@ def map_blocks(df: Any, kernel: BlockKernel, *, meta: Any) -> Any:
 
     Notes
     -----
-    Rows: depends on the kernel. Peak extra memory: ``kernel.peak_factor`` x block. Computes: no.
+    Rows: depends on the kernel. Peak extra memory: ``kernel.price.peak_factor`` x block. Computes: no.
     """
     # Dask would otherwise turn object columns into their str() (its "convert-string" default).
     with dask.config.set({"dataframe.convert-string": False}):

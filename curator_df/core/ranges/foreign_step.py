@@ -11,7 +11,6 @@ import dask
 import numpy as np
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import Action, Outcome
 from curator_df.core.ranges.parameter_digests import Digested, Printed, printed
 
@@ -31,12 +30,6 @@ class Graph(Action):
     """Key that receives the input block."""
     result: Any
     """Key of its result."""
-    held_bytes: int = 0
-    """Bytes that a worker keeps once, as stated by a user's object."""
-    resources: Resources = NO_LIMITS
-    """Resources of a call, as stated and requested by such an object."""
-    fixed_bytes: int = 0
-    """Extra memory of one call in bytes, whatever the block: values in the operation, such as those of ``isin``, are copied."""
     makes_rows: bool = False
     """True if it may make several rows with one address from one row."""
     text: str = ""

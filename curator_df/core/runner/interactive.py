@@ -118,7 +118,7 @@ class EvaluatedPartition:
             reject=_keep_no_reject,
         )
         parts = []
-        with outside_of_runs({name: size for step in steps for name, size in step.action.libraries.items()}):
+        with outside_of_runs({name: size for step in steps for name, size in step.price.libraries.items()}):
             for block in source.blocks(self.ranges[number], block_bytes=self.block_bytes):
                 parts += [part for part in stretch.run([block]) if len(part)]
         stretch.finish()

@@ -29,11 +29,12 @@ from curator_df.core.memory.leaks import LeakReceipt
 from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import Branch, fork, named_steps
 from curator_df.core.planning.plan import Plan, StagePlan
+from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.planning.program import Program, Step, with_columns
-from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.core.ranges.journal import Identity, Journal, all_done
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.parameter_digests import printed_source
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.receipts.receipt import ExchangeReceipt
@@ -130,7 +131,8 @@ class PassRunner:
             if step.is_pending and step.pending is not None:
                 before = dataclasses.replace(program, steps=program.steps[:place])
                 action = step.pending.resolved(step.pending.prepare(self, before, step))
-                resolved = dataclasses.replace(step, action=action)
+                price = Price(step.price.peak_factor, step.price.is_measured)  # the passes had the rest
+                resolved = dataclasses.replace(step, action=action, price=price)
                 program = dataclasses.replace(
                     program, steps=(*program.steps[:place], resolved, *program.steps[place + 1 :])
                 )

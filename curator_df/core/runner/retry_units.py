@@ -7,7 +7,7 @@ import dataclasses
 
 from curator_df.core.memory.budget import Layout, memory_for_alone
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
-from curator_df.core.planning.task_factor import task_bytes
+from curator_df.core.planning.price import task_bytes
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Cause, RowAside, Unit, smaller_units
 from curator_df.core.sizes import show_size, size_to_type

@@ -23,9 +23,9 @@ from curator_df.core.files.row_sort import merge_row_bytes, merge_slices
 from curator_df.core.files.slice_file import open_slices, part_of_slice, rows_of_slices
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.memory.budget import Layout
+from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
-from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.core.ranges.manifest import TaskRecord, files_below
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import Ranges, range_starts

@@ -26,9 +26,9 @@ from curator_df.core.files.slice_file import SliceWriter, open_slices, part_of_s
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.budget import Layout
+from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
-from curator_df.core.planning.task_factor import TASK_SLACK_BYTES
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.sink import StageSink

@@ -19,6 +19,7 @@ from curator_df.core.files.storage import Folder
 from curator_df.core.host_blocks import block_dtype, host_block
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.journal import OnExisting
+from curator_df.core.ranges.price import Price
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import SchemaError
@@ -54,7 +55,9 @@ class TablesByValue(Mapping[Any, Any]):
         dtype = block_dtype(_kind(self._meta, self.column))
         meta = rest._meta.assign(**{self.column: pd.array([], dtype=dtype)})[list(self._meta.columns)]
         parameters = {"column": self.column, "value": value, "meta": meta}
-        return map_blocks(rest, BlockKernel("write_by", _with_value, parameters, CONSTANT_PEAK_FACTOR), meta=meta)
+        return map_blocks(
+            rest, BlockKernel("write_by", _with_value, parameters, price=Price(CONSTANT_PEAK_FACTOR)), meta=meta
+        )
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)

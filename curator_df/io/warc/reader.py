@@ -22,6 +22,7 @@ from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, CorruptFileError, CuratorError, OversizeRowError
 from curator_df.io import cut
@@ -502,5 +503,5 @@ def read_warc(
     records = from_source(
         source, ranges, block_bytes=block_bytes, explicit=blocksize is not None, in_parts=files_per_partition is None
     )
-    kernel = BlockKernel("read_warc", keep_pages_block, {}, STEP_PEAK_FACTOR)
+    kernel = BlockKernel("read_warc", keep_pages_block, {}, price=Price(STEP_PEAK_FACTOR))
     return to_backend(map_blocks(records, kernel, meta=source.meta[chosen]), backend)

@@ -17,6 +17,7 @@ from curator_df.core.arguments import strings_of
 from curator_df.core.columns import refuse_columns
 from curator_df.core.memory.resources import Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
@@ -24,7 +25,7 @@ from curator_df.models.batches import BatchCounts
 from curator_df.models.classifiers.class_models import Classifies, Found, answer_tokens, chosen_model
 from curator_df.models.classifiers.class_scores import ClassScores
 from curator_df.models.inference import run_model
-from curator_df.models.text_model import price_of
+from curator_df.models.text_model import facts_of, price_of
 from curator_df.ops.host_only import require_host
 
 ROW_BYTES = 100
@@ -251,10 +252,10 @@ def _known(operator: str, names: str | Sequence[str], scores: ClassScores) -> tu
 
 def _kernel(operator: str, function: Callable[..., Any], parameters: dict[str, Any], peak_factor: float) -> BlockKernel:
     model = parameters["model"]
-    price = price_of(operator, model, parameters["resources"])
-    parameters |= {"resources": price["resources"]}
-    is_measured = parameters.get("answer_into") is None
-    return BlockKernel(operator, function, parameters, peak_factor, peak_is_measured=is_measured, **price)
+    price = Price(peak_factor, is_measured=parameters.get("answer_into") is None)
+    price = price_of(operator, model, parameters["resources"], price)
+    parameters |= {"resources": price.resources}
+    return BlockKernel(operator, function, parameters, price, **facts_of(model))
 
 
 def add_class_block(

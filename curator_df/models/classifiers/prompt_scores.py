@@ -18,13 +18,14 @@ from curator_df.core.arguments import path_of
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
 from curator_df.models.classifiers.catalogue import DEBERTA_REVISION
 from curator_df.models.files import ModelFiles, read_object
 from curator_df.models.inference import run_model
 from curator_df.models.model import Model
-from curator_df.models.text_model import TextModel, price_of, text_model
+from curator_df.models.text_model import TextModel, facts_of, price_of, text_model
 from curator_df.ops.host_only import require_host
 
 SCORES = (
@@ -209,9 +210,9 @@ def add_prompt_scores(
     )
     found = text_model(OPERATOR, chosen, head="classes", base_revision=DEBERTA_REVISION if is_published else None)
     tasks = PromptTasks.of(OPERATOR, found.files)
-    price = price_of(OPERATOR, found, chosen.resources or NO_LIMITS)
-    parameters = {"text": text, "prefix": prefix, "model": found, "tasks": tasks, "resources": price["resources"]}
-    kernel = BlockKernel(OPERATOR, add_prompt_scores_block, parameters, PEAK_FACTOR, peak_is_measured=True, **price)
+    price = price_of(OPERATOR, found, chosen.resources or NO_LIMITS, Price(PEAK_FACTOR, is_measured=True))
+    parameters = {"text": text, "prefix": prefix, "model": found, "tasks": tasks, "resources": price.resources}
+    kernel = BlockKernel(OPERATOR, add_prompt_scores_block, parameters, price, **facts_of(found))
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
 
 

@@ -21,6 +21,7 @@ from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.extras import require_package
 from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.models.completion.calls import MOST_ANSWER_BYTES, Caller, Server
 from curator_df.models.model import require_count
@@ -188,10 +189,12 @@ def add_completion(
         operator,
         add_completion_block,
         parameters,
-        round(1.0 + 2 * TOKEN_BYTES * most_tokens / ROW_BYTES, 1),
-        fixed_bytes=2 * MOST_ANSWER_BYTES * max_concurrent,
-        held_bytes=LIBRARY_BYTES,
-        libraries={"httpx": LIBRARY_BYTES},
+        price=Price(
+            round(1.0 + 2 * TOKEN_BYTES * most_tokens / ROW_BYTES, 1),
+            fixed_bytes=2 * MOST_ANSWER_BYTES * max_concurrent,
+            held_bytes=LIBRARY_BYTES,
+            libraries={"httpx": LIBRARY_BYTES},
+        ),
         is_offloaded=True,
         is_users=True,
     )

@@ -18,6 +18,7 @@ import pyarrow as pa
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import CorruptFileError, OperatorError, ParameterError
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.models.callables import UserModel
@@ -26,6 +27,7 @@ from curator_df.models.inference import run_model
 from curator_df.models.model import Model, require_count
 from curator_df.models.text_model import (
     TextModel,
+    facts_of,
     price_of,
     text_model,
     user_model,
@@ -193,16 +195,10 @@ def add_embedding(
         width = found.files.hidden
         parameters |= {"model": found}
     dtype = vectors_dtype(width, precision)
-    price = price_of(operator, parameters["model"], chosen.resources or NO_LIMITS)
-    parameters |= {"width": width, "resources": price["resources"]}
-    kernel = BlockKernel(
-        operator,
-        add_embedding_block,
-        parameters,
-        round(1.0 + width * np.dtype(precision).itemsize / ROW_BYTES, 1),
-        peak_is_measured=True,
-        **price,
-    )
+    price = Price(round(1.0 + width * np.dtype(precision).itemsize / ROW_BYTES, 1), is_measured=True)
+    price = price_of(operator, parameters["model"], chosen.resources or NO_LIMITS, price)
+    parameters |= {"width": width, "resources": price.resources}
+    kernel = BlockKernel(operator, add_embedding_block, parameters, price, **facts_of(parameters["model"]))
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series([], dtype=dtype)}))
 
 

@@ -19,6 +19,7 @@ from curator_df.core.columns import choose, require_columns
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
@@ -451,10 +452,12 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         DROP,
         refuse_block,
         {"operator": DROP},
-        peak_factor=DROP_PEAK_FACTOR,
-        peak_is_measured=True,
-        held_bytes=pending.held_bytes,
-        libraries={question.k_means: library_bytes} if pending.held_bytes else {},
+        price=Price(
+            DROP_PEAK_FACTOR,
+            is_measured=True,
+            held_bytes=pending.held_bytes,
+            libraries={question.k_means: library_bytes} if pending.held_bytes else {},
+        ),
         computes="k-means by cuML on the worker's GPU" if on_gpu and home is None else "",
         pending=pending,
     )

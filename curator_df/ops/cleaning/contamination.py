@@ -16,6 +16,7 @@ import pyarrow as pa
 from curator_df.core.arguments import path_of, require_mapping, strings_of
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.io.benchmarks import Benchmarks, Paths, find_benchmarks
 from curator_df.kernels.compiling import kernel_sets
@@ -483,8 +484,6 @@ def _kernel(
         operator,
         function,
         parameters,
-        peak_factor,
-        held_bytes=found.table_bytes,
-        peak_is_measured=True,
+        price=Price(peak_factor, held_bytes=found.table_bytes, is_measured=True),
         compiled=kernel_sets.CONTAMINATION,
     )

@@ -10,6 +10,7 @@ import dask.dataframe as dd
 
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.cut_texts import without_lines
@@ -77,8 +78,7 @@ def remove_c4_lines(df: dd.DataFrame, *, text: str = "text", require_punctuation
         "remove_c4_lines",
         remove_c4_lines_block,
         parameters,
-        PEAK_FACTOR,
-        peak_is_measured=True,
+        price=Price(PEAK_FACTOR, is_measured=True),
         compiled=kernel_sets.C4_LINES,
     )
     return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))

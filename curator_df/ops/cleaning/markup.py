@@ -9,6 +9,7 @@ import dask.dataframe as dd
 
 from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
+from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
@@ -153,6 +154,5 @@ def remove_html(
         text,
         text_of_html,
         {"settings": HtmlSettings(bool(main_content), bool(alt_texts), max_page_bytes)},
-        peak_factor=SPLICE_FACTOR,
-        fixed_bytes=PARSED_FACTOR * max_page_bytes,
+        price=Price(SPLICE_FACTOR, is_measured=True, fixed_bytes=PARSED_FACTOR * max_page_bytes),
     )

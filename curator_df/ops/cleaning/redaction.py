@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection
-from typing import Any
 
 import dask.dataframe as dd
 
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import choose
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.pii.entities import EntityFinder
@@ -149,9 +150,15 @@ def redact_pii(
     settings = RedactionSettings(
         tuple(kind for kind in KINDS if kind in chosen), replacement, _secret(key, replacement), presidio
     )
-    model: dict[str, Any] = {}
+    price = Price(_peak_factor(settings), is_measured=True, fixed_bytes=SEGMENT_BYTES)
     if presidio is not None:
-        model = {"held_bytes": presidio.held_bytes, "libraries": presidio.libraries, "shared": presidio.shared}
+        price = dataclasses.replace(
+            price,
+            fixed_bytes=SEGMENT_BYTES + presidio.call_bytes,
+            held_bytes=presidio.held_bytes,
+            libraries=presidio.libraries,
+            shared=presidio.shared,
+        )
     return rewrite_texts(
         df,
         "redact_pii",
@@ -159,9 +166,7 @@ def redact_pii(
         redact_texts,
         {"settings": settings},
         compiled=kernel_sets.PERSONAL_DATA,
-        peak_factor=_peak_factor(settings),
-        fixed_bytes=SEGMENT_BYTES + (0 if presidio is None else presidio.call_bytes),
-        **model,
+        price=price,
     )
 
 

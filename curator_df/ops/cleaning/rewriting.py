@@ -8,6 +8,7 @@ from typing import Any
 
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.kernels.text.buffers import text_dtype
 from curator_df.ops.host_only import require_host
 
@@ -15,6 +16,7 @@ from curator_df.ops.host_only import require_host
 COPY_FACTOR = 1.2
 # Measured (benchmarks/kernel_memory.py) of functions that replace pieces of texts: at most 1.29.
 SPLICE_FACTOR = 1.4
+COPY_PRICE = Price(COPY_FACTOR, is_measured=True)
 
 Rewrite = Callable[..., tuple[Any, int | Mapping[str, int]]]
 """Takes a text column; returns it (the same object if nothing changes), and the rows changed or several counters."""
@@ -28,11 +30,7 @@ def rewrite_texts(
     arguments: Mapping[str, Any] | None = None,
     *,
     compiled: tuple[str, ...] = (),
-    peak_factor: float = COPY_FACTOR,
-    fixed_bytes: int = 0,
-    held_bytes: int = 0,
-    libraries: Mapping[str, int] | None = None,
-    shared: Mapping[str, int] | None = None,
+    price: Price = COPY_PRICE,
 ) -> Any:
     """Apply a module-level function to the text column of every block, lazily; ``arguments`` are its keyword arguments.
 
@@ -44,12 +42,7 @@ def rewrite_texts(
         operator,
         rewrite_block,
         {"operator": operator, "text": text, "rewrite": rewrite, "arguments": dict(arguments or {})},
-        peak_factor,
-        fixed_bytes=fixed_bytes,
-        held_bytes=held_bytes,
-        libraries=libraries or {},
-        shared=shared or {},
-        peak_is_measured=True,
+        price=price,
         compiled=compiled,
     )
     return map_blocks(df, kernel, meta=df._meta.astype({text: text_dtype(df._meta[text].dtype)}))

@@ -9,6 +9,7 @@ import dask.dataframe as dd
 
 from curator_df.core.columns import choose, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.mojibake import Form
 from curator_df.kernels.edits.unicode_repair import RepairSettings, repair_texts
@@ -90,9 +91,7 @@ def normalize_unicode(
         "normalize_unicode",
         normalize_unicode_block,
         parameters,
-        PEAK_FACTOR,
-        fixed_bytes=SEGMENT_BYTES,
-        peak_is_measured=True,
+        price=Price(PEAK_FACTOR, fixed_bytes=SEGMENT_BYTES, is_measured=True),
         compiled=kernel_sets.UNICODE,
     )
     meta = df._meta.astype({text: text_dtype(df._meta[text].dtype)})

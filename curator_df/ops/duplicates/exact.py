@@ -16,6 +16,7 @@ from curator_df.core.columns import choose, require_columns
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, PendingError, SchemaError
@@ -258,10 +259,12 @@ def _pending(
         "drop_exact_duplicates",
         refuse_block,
         {"operator": "drop_exact_duplicates"},
-        peak_factor=DROP_PEAK_FACTOR,
-        device_peak_factor=1.0 + hash_factor + (COLUMN_FACTOR if rank_column is not None else 0.0),
-        device_fixed_bytes=hash_bytes,
-        peak_is_measured=True,
+        price=Price(
+            DROP_PEAK_FACTOR,
+            device_peak_factor=1.0 + hash_factor + (COLUMN_FACTOR if rank_column is not None else 0.0),
+            device_fixed_bytes=hash_bytes,
+            is_measured=True,
+        ),
         pending=pending,
         compiled=hash_kernels(normalize),
     )

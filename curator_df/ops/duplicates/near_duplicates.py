@@ -16,6 +16,7 @@ from curator_df.core.columns import require_columns, require_text
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.near.stages import NearDrop, NearFound
@@ -291,10 +292,12 @@ def _pending(
         DROP,
         refuse_block,
         {"operator": DROP},
-        peak_factor=DROP_PEAK_FACTOR,
-        device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
-        device_fixed_bytes=max(signature_bytes, hash_bytes),
-        peak_is_measured=True,
+        price=Price(
+            DROP_PEAK_FACTOR,
+            device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
+            device_fixed_bytes=max(signature_bytes, hash_bytes),
+            is_measured=True,
+        ),
         pending=pending,
         compiled=_kernels(question),
     )

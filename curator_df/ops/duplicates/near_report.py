@@ -15,6 +15,7 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.io.output.checkpoint import read_receipt
 from curator_df.io.parquet.reader import read_parquet
@@ -185,7 +186,7 @@ def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, max_chars
     """Return rows of the largest groups, with the beginning of their texts."""
     columns = ["group", "kept", "jaccard", "address", "file", "offset"]
     chosen: dict[str, Any] = {"groups": top["group"].tolist(), "examples": examples}
-    kernel = BlockKernel(OPERATOR, _first_of_groups, chosen, peak_factor=1.0)
+    kernel = BlockKernel(OPERATOR, _first_of_groups, chosen, price=Price(1.0))
     some = map_blocks(table[columns], kernel, meta=table[columns]._meta)
     rows = _first_of_groups(some.compute(), **chosen)
     texts = rows_at(lower(docs), rows["address"].to_numpy(dtype=np.int64), OPERATOR)[text]

@@ -12,6 +12,7 @@ import numpy as np
 from curator_df.core.columns import choose, require_text
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.exchange.key_drop import Going, PartDrop, PartKeys
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.text_parts import PartKind, part_hashes, without_parts
@@ -100,8 +101,7 @@ def remove_repeated_parts(
         OPERATOR,
         refuse_block,
         {"operator": OPERATOR},
-        peak_factor=PEAK_FACTOR,
-        peak_is_measured=True,
+        price=Price(PEAK_FACTOR, is_measured=True),
         pending=pending,
         compiled=(*kernel_sets.PARTS, *hash_kernels(normalize)),
     )

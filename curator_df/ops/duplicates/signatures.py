@@ -9,6 +9,7 @@ import dask.dataframe as dd
 
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.minhash.scheme import Scheme, SchemeName, shingle_unit
 from curator_df.kernels.minhash.stored_signatures import pack_signatures, stored_dtype
@@ -81,8 +82,7 @@ def add_minhash(
         "add_minhash",
         add_minhash_block,
         {"text": text, "scheme": chosen, "into": into},
-        round(1.0 + dtype.pyarrow_dtype.byte_width / ROW_BYTES, 1),
-        peak_is_measured=True,
+        price=Price(round(1.0 + dtype.pyarrow_dtype.byte_width / ROW_BYTES, 1), is_measured=True),
         compiled=kernel_sets.signatures(shingle_unit(chosen), use_64_bit_hash=chosen.use_64_bit_hash),
     )
     return map_blocks(df, kernel, meta=add_minhash_block(df._meta, text=text, scheme=chosen, into=into))

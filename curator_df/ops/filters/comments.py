@@ -12,6 +12,7 @@ import pandas as pd
 
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import read_size
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.metrics.source.comments import PARSED_FACTOR, Language, comment_ratios
@@ -117,9 +118,11 @@ def add_comment_ratio(
         operator,
         comment_ratio_by_column if is_column else add_comment_ratio_block,
         {"text": text, **by, "max_file_bytes": max_file_bytes, "into": into},
-        BY_PEAK_FACTOR if is_column else PEAK_FACTOR,
-        fixed_bytes=PARSED_FACTOR * max_file_bytes if is_column or language == "python" else 0,
-        peak_is_measured=True,
+        price=Price(
+            BY_PEAK_FACTOR if is_column else PEAK_FACTOR,
+            fixed_bytes=PARSED_FACTOR * max_file_bytes if is_column or language == "python" else 0,
+            is_measured=True,
+        ),
         compiled=() if language == "python" else kernel_sets.COMMENTS,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))

@@ -7,6 +7,7 @@ Compiled kernels are imported where there is such a block, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.ranges.blocks import Outcome
+from curator_df.core.ranges.price import Price
 from curator_df.kernels.device.columns import empty_column, kept_rows, number_column, picked_texts, texts_of
 from curator_df.kernels.device.support import COLUMN_FACTOR, metrics_price, require_device_metrics
 from curator_df.kernels.rows.either_backend import rows_where
@@ -26,12 +28,14 @@ def require_device_profile(operator: str, profile: Profile, *, from_metrics: boo
     require_device_metrics(operator, profile.metrics, profile.words, from_columns=from_metrics)
 
 
-def device_prices(metrics: Sequence[str], stop_words: tuple[str, ...], rows_factor: float = 0.0) -> dict[str, Any]:
-    """Return what a `BlockKernel` that measures texts, and then makes so much of the rows, takes of a GPU."""
+def with_device_price(
+    price: Price, metrics: Sequence[str], stop_words: tuple[str, ...], rows_factor: float = 0.0
+) -> Price:
+    """Return the price of a kernel that measures texts, and then makes so much of the rows, with what it takes of a GPU."""
     factor, fixed_bytes = metrics_price(metrics, stop_words=stop_words)
     # Metrics are held as they were measured and as columns, which are null where the text is.
     columns = COLUMN_FACTOR * -(-len(metrics) // 10)
-    return {"device_peak_factor": round(factor + columns + rows_factor, 1), "device_fixed_bytes": fixed_bytes}
+    return replace(price, device_peak_factor=round(factor + columns + rows_factor, 1), device_fixed_bytes=fixed_bytes)
 
 
 def device_meta(meta: Any, dtypes: Mapping[str, str]) -> Any:

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.kernels.metrics.catalog import Words, work_factor
 from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.kernels.text.buffers import text_chunks
@@ -104,8 +105,7 @@ def describe_drops(
         "describe_drops",
         count_drops_block,
         {"profile": profile, "text": text, "from_metrics": from_metrics},
-        user_factor(max(PEAK_FACTOR, work), own),
-        peak_is_measured=False,
+        price=Price(user_factor(max(PEAK_FACTOR, work), own), is_measured=False),
         is_users=bool(own),
         slow_path=slow_path(own),
         compiled=() if from_metrics else metric_kernels(profile.text_metrics, profile.words, profile.stop_words),

@@ -11,6 +11,7 @@ import pandas as pd
 from curator_df.core.arguments import require_integer
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.source.html_share import PARSED_FACTOR, html_text_ratios
@@ -95,9 +96,7 @@ def add_html_text_ratio(
         operator,
         add_html_text_ratio_block,
         {"text": text, "min_chars": min_chars, "max_page_bytes": max_page_bytes, "into": into},
-        PEAK_FACTOR,
-        fixed_bytes=PARSED_FACTOR * max_page_bytes,
-        peak_is_measured=True,
+        price=Price(PEAK_FACTOR, fixed_bytes=PARSED_FACTOR * max_page_bytes, is_measured=True),
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))
 

@@ -12,6 +12,7 @@ import numpy as np
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.device.support import require_device_metrics
 from curator_df.kernels.metrics.catalog import (
@@ -24,7 +25,7 @@ from curator_df.kernels.metrics.catalog import (
 )
 from curator_df.kernels.metrics.counts import STOP_WORDS
 from curator_df.kernels.metrics.measure import measure, metric_kernels
-from curator_df.ops.filters.device_blocks import device_prices, with_device_metrics
+from curator_df.ops.filters.device_blocks import with_device_metrics, with_device_price
 from curator_df.ops.filters.profile import METRICS_PEAK_FACTOR, WORK_PEAK_FACTOR
 from curator_df.ops.filters.rules import Profile
 from curator_df.ops.filters.user_metrics import UserMetric, slow_path, user_factor, user_values
@@ -112,9 +113,7 @@ def add_metrics(
         "add_metrics",
         add_metrics_block,
         {"metrics": added, "text": text, "words": words, "stop_words": stop_words, "own": own},
-        user_factor(factor, own),
-        **device_prices(names, stop_words),
-        peak_is_measured=True,
+        price=with_device_price(Price(user_factor(factor, own), is_measured=True), names, stop_words),
         is_users=bool(own),
         slow_path=slow_path(own),
         compiled=metric_kernels(names, words, stop_words),

@@ -17,16 +17,17 @@ import pandas as pd
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import refuse_columns
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError, UnsupportedBackendError
 from curator_df.kernels.metrics.catalog import Words, work_factor
 from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import repeated_texts
 from curator_df.ops.filters.device_blocks import (
-    device_prices,
     judged_on_device,
     kept_on_device,
     require_device_profile,
+    with_device_price,
     with_text_column,
 )
 from curator_df.ops.filters.published import profiles_of
@@ -145,8 +146,8 @@ def keep_profile(
         refuse_columns(df, "keep_profile", *rules.made_metrics, parameter=None)
     parameters = {"profile": rules, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, rules, add_metrics=add_metrics, from_metrics=from_metrics)
-    about = _about(rules, from_metrics, KEEP_PEAK_FACTOR)
-    kernel = BlockKernel("keep_profile", keep_profile_block, parameters, factor, **about)
+    price, calls = _price(rules, factor, KEEP_PEAK_FACTOR), _calls(rules, from_metrics)
+    kernel = BlockKernel("keep_profile", keep_profile_block, parameters, price, **calls)
     return map_blocks(df, kernel, meta=metrics_meta(df._meta, rules.made_metrics) if add_metrics else df._meta)
 
 
@@ -243,9 +244,8 @@ def add_profile(
     }
     rows_factor = STORED_ADD_PEAK_FACTOR if from_metrics else ADD_PEAK_FACTOR
     factor = _peak_factor(rows_factor, rules, add_metrics=add_metrics, from_metrics=from_metrics)
-    kernel = BlockKernel(
-        "add_profile", add_profile_block, parameters, factor, **_about(rules, from_metrics, ADD_PEAK_FACTOR)
-    )
+    price, calls = _price(rules, factor, ADD_PEAK_FACTOR), _calls(rules, from_metrics)
+    kernel = BlockKernel("add_profile", add_profile_block, parameters, price, **calls)
     meta = with_text_column(df._meta, into)
     return map_blocks(df, kernel, meta=metrics_meta(meta, metrics) if add_metrics else meta)
 
@@ -319,25 +319,26 @@ def _require_ready(
         require_device_profile(operator, _one(profile), from_metrics=from_metrics)
 
 
-def _about(profile: Profile | ProfilesByValue, from_metrics: bool, rows: float) -> dict[str, Any]:
-    """Return what a kernel declares in addition to its factor."""
-    profiles = _profiles(profile)
-    prices = {} if len(profiles) > 1 or not isinstance(profile, Profile) else _prices(profile, rows)
+def _price(profile: Profile | ProfilesByValue, factor: float, rows: float) -> Price:
+    """Return the price of a kernel with this factor, which makes so much of the rows."""
+    price = Price(factor, is_measured=True)
+    if isinstance(profile, ProfilesByValue):
+        return price
+    return with_device_price(price, profile.text_metrics, profile.stop_words, rows)
+
+
+def _calls(profile: Profile | ProfilesByValue, from_metrics: bool) -> dict[str, Any]:
+    """Return what a kernel declares of the functions that it calls."""
     if from_metrics:
-        return {**prices, "peak_is_measured": True}
+        return {}
+    profiles = _profiles(profile)
     metrics = tuple(dict.fromkeys(metric for one in profiles for metric in one.user_metrics))
     compiled = (name for one in profiles for name in metric_kernels(one.text_metrics, one.words, one.stop_words))
     return {
-        **prices,
-        "peak_is_measured": True,
         "is_users": bool(metrics),
         "slow_path": slow_path(metrics),
         "compiled": tuple(dict.fromkeys(compiled)),
     }
-
-
-def _prices(profile: Profile, rows: float) -> dict[str, Any]:
-    return device_prices(profile.text_metrics, profile.stop_words, rows)
 
 
 def _peak_factor(rows: float, profile: Profile | ProfilesByValue, *, add_metrics: bool, from_metrics: bool) -> float:

@@ -14,6 +14,7 @@ import pandas as pd
 from curator_df.core.arguments import require_mapping, require_number
 from curator_df.core.columns import choose, refuse_columns, require_columns
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.text.buffers import repeated_texts
 from curator_df.ops.host_only import require_host
@@ -127,7 +128,7 @@ def add_quality_tier(
         "bounds": bounds,
         "into": into,
     }
-    kernel = BlockKernel(operator, add_quality_tier_block, parameters, PEAK_FACTOR, peak_is_measured=True)
+    kernel = BlockKernel(operator, add_quality_tier_block, parameters, price=Price(PEAK_FACTOR, is_measured=True))
     dtypes: dict[str, Any] = {into: pd.StringDtype("pyarrow"), f"{into}_score": "Float32"}
     return map_blocks(df, kernel, meta=df._meta.assign(**{n: pd.Series([], dtype=d) for n, d in dtypes.items()}))
 

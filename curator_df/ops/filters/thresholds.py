@@ -21,6 +21,7 @@ import pandas as pd
 from curator_df.core.arguments import strings_of
 from curator_df.core.columns import choose, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import show_count
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.metrics.catalog import METRICS
@@ -235,7 +236,7 @@ def explore_thresholds(
     else:
         require_host(df._meta, "explore_thresholds")
         kernel = BlockKernel(
-            "explore_thresholds", count_values_block, {"metrics": names}, PEAK_FACTOR, peak_is_measured=True
+            "explore_thresholds", count_values_block, {"metrics": names}, price=Price(PEAK_FACTOR, is_measured=True)
         )
         blocks = map_blocks(frame, kernel, meta=_no_counts())
         counts = blocks.reduction(

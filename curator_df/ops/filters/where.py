@@ -16,6 +16,7 @@ from curator_df.core.columns import did_you_mean_column, require_table
 from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.memory.torch_memory import torch_peaks
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.kernels.rows.keep_rows import keep_rows
@@ -90,11 +91,13 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
         "keep_where",
         keep_where_block,
         {"predicate": predicate, "reason": reason},
-        PEAK_FACTOR,
-        device_peak_factor=PEAK_FACTOR,
-        held_bytes=predicate.held_bytes if isinstance(predicate, SetUp) else 0,
-        resources=predicate.taking(predicate.resources) if isinstance(predicate, SetUp) else NO_LIMITS,
-        peak_is_measured=True,
+        price=Price(
+            PEAK_FACTOR,
+            device_peak_factor=PEAK_FACTOR,
+            held_bytes=predicate.held_bytes if isinstance(predicate, SetUp) else 0,
+            resources=predicate.taking(predicate.resources) if isinstance(predicate, SetUp) else NO_LIMITS,
+            is_measured=True,
+        ),
         is_users=callable(predicate),
     )
     return map_blocks(df, kernel, meta=df._meta)

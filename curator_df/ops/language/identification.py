@@ -14,6 +14,7 @@ import pandas as pd
 from curator_df.core.arguments import require_number, strings_of
 from curator_df.core.columns import choose, refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language.language_blocks import (
@@ -121,9 +122,7 @@ def add_language(
         "add_language",
         add_language_block,
         {"text": text, "settings": settings, "top": top, "into": into, "score": score, "top_into": top_into},
-        ADD_FACTOR + TOP_FACTOR * (top - 1),
-        held_bytes=settings.model.held_bytes,
-        peak_is_measured=True,
+        price=Price(ADD_FACTOR + TOP_FACTOR * (top - 1), held_bytes=settings.model.held_bytes, is_measured=True),
     )
     new = {name: pd.Series(pd.array([], dtype=dtype), index=df._meta.index) for name, dtype in dtypes.items()}
     return map_blocks(df, kernel, meta=df._meta.assign(**new))
@@ -197,7 +196,10 @@ def keep_language(
     parameters = {"text": text, "settings": settings, "languages": tuple(limits), "min_scores": tuple(limits.values())}
     held_bytes = settings.model.held_bytes
     kernel = BlockKernel(
-        "keep_language", keep_language_block, parameters, KEEP_FACTOR, held_bytes=held_bytes, peak_is_measured=True
+        "keep_language",
+        keep_language_block,
+        parameters,
+        price=Price(KEEP_FACTOR, held_bytes=held_bytes, is_measured=True),
     )
     return map_blocks(df, kernel, meta=df._meta)
 

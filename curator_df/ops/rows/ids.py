@@ -16,6 +16,7 @@ from curator_df.core.backend import integer_column, require_backend
 from curator_df.core.columns import choose, refuse_columns, require_columns, require_table
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.exchange.row_numbers import RowNumbering
 from curator_df.kernels.compiling import kernel_sets
@@ -115,10 +116,8 @@ def add_ids(
             "add_ids",
             address_ids,
             parameters,
-            factor,
-            peak_is_measured=True,
+            price=Price(factor, is_measured=True, device_peak_factor=factor),
             uses_addresses=True,
-            device_peak_factor=factor,
         )
         meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
         return map_blocks(df, kernel, meta=meta)
@@ -126,7 +125,7 @@ def add_ids(
     require_columns(df, "add_ids", *columns)
     parameters["columns"] = columns
     kernel = BlockKernel(
-        "add_ids", content_ids, parameters, CONTENT_FACTOR, peak_is_measured=True, compiled=kernel_sets.CONTENT
+        "add_ids", content_ids, parameters, price=Price(CONTENT_FACTOR, is_measured=True), compiled=kernel_sets.CONTENT
     )
     meta = df._meta.assign(**{into: pd.array([], dtype="string[pyarrow]")})
     return map_blocks(df, kernel, meta=meta)
@@ -146,9 +145,7 @@ def _dense(df: Any, into: str, identity: IdentityKind, start: int) -> Any:
             "operator": "add_ids(dense=True)",
             "waits_for": "a row has a number only when those before it have been counted",
         },
-        ADDRESS_FACTOR,
-        device_peak_factor=ADDRESS_FACTOR,
-        peak_is_measured=True,
+        price=Price(ADDRESS_FACTOR, device_peak_factor=ADDRESS_FACTOR, is_measured=True),
         pending=RowNumbering(into, start),
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))}))

@@ -19,6 +19,7 @@ from curator_df.core.files.storage import FileRecord, NewFile
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import Journal
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.sizes import read_size
@@ -372,10 +373,9 @@ def join_documents(
         OPERATOR,
         refuse_block,
         {},
-        PEAK_FACTOR,
-        fixed_bytes=HELD_DOCUMENTS * max_document_bytes,
-        row_bytes=max_document_bytes,
-        peak_is_measured=True,
+        price=Price(
+            PEAK_FACTOR, fixed_bytes=HELD_DOCUMENTS * max_document_bytes, row_bytes=max_document_bytes, is_measured=True
+        ),
         compiled=kernel_sets.JOINING,
         makes_rows=max_chars is not None,
         unites_rows=max_chars is None,

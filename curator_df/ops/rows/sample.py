@@ -29,6 +29,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.process_cache import held
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import InputError, OperatorError, ParameterError, SchemaError
 from curator_df.io.output.checkpoint import folder_of
@@ -211,9 +212,7 @@ def sample_rows(
         "sample_rows",
         sample_rows_block,
         {"fraction": float(fraction), "seed": seed, "columns": columns},
-        PEAK_FACTOR,
-        device_peak_factor=PEAK_FACTOR + hashes_price(normalized=False)[0],
-        peak_is_measured=True,
+        price=Price(PEAK_FACTOR, device_peak_factor=PEAK_FACTOR + hashes_price(normalized=False)[0], is_measured=True),
         uses_addresses=by == "address",
         row_share=float(fraction),
         compiled=kernel_sets.CONTENT if by == "content" else (),
@@ -334,11 +333,13 @@ def split_rows(
                 split_rows_block,
                 {"part": name, "bounds": bounds[name], "seed": seed, "columns": columns, "group_column": group_column}
                 | ({} if lookup is None else {"groups": lookup}),
-                PEAK_FACTOR if lookup is None else GROUPS_PEAK_FACTOR,
-                device_peak_factor=PEAK_FACTOR + hashed * (2 if group_column else 1),
-                peak_is_measured=lookup is None,
-                held_bytes=0 if lookup is None else lookup.held_bytes,
-                shared={} if lookup is None else {f"groups {lookup.digest}": lookup.held_bytes},
+                price=Price(
+                    PEAK_FACTOR if lookup is None else GROUPS_PEAK_FACTOR,
+                    device_peak_factor=PEAK_FACTOR + hashed * (2 if group_column else 1),
+                    is_measured=lookup is None,
+                    held_bytes=0 if lookup is None else lookup.held_bytes,
+                    shared={} if lookup is None else {f"groups {lookup.digest}": lookup.held_bytes},
+                ),
                 uses_addresses=by == "address" or lookup is not None,
                 compiled=kernel_sets.CONTENT if by == "content" or group_column is not None else (),
                 row_share=float(share),

@@ -11,6 +11,7 @@ import numpy as np
 from curator_df.core.backend import integer_column
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.rows.segments import split_block
@@ -91,8 +92,7 @@ def split_documents(
         operator,
         split_documents_block,
         {"text": text, "separator": separator, "segment_id": segment_id},
-        PEAK_FACTOR,
-        peak_is_measured=True,
+        price=Price(PEAK_FACTOR, is_measured=True),
         compiled=kernel_sets.SPLITTING,
         makes_rows=True,
     )

@@ -13,6 +13,7 @@ from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.program import Step
+from curator_df.core.ranges.price import Price
 from curator_df.core.tasks.step_runner import require_kept_addresses
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
@@ -111,7 +112,7 @@ def block_of(addresses, name="address"):
     ],
 )
 def test_addresses_are_those_of_the_block_in_order(before, after, said):
-    step = Step("mine", None, 1.0, False, addresses_for="add_ids")
+    step = Step("mine", None, Price(), addresses_for="add_ids")
     if said is None:
         require_kept_addresses(step, block_of(before), block_of(after))
     else:
@@ -120,6 +121,6 @@ def test_addresses_are_those_of_the_block_in_order(before, after, said):
 
 
 def test_numbers_that_look_like_addresses_are_none():
-    step = Step("mine", None, 1.0, False, addresses_for="add_ids")
+    step = Step("mine", None, Price(), addresses_for="add_ids")
     with pytest.raises(errors.OperatorError, match="a new one"):
         require_kept_addresses(step, block_of([0, 1, 2]), block_of([0, 1], name=None))

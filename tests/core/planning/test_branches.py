@@ -11,7 +11,7 @@ from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_fork, plan_stream
-from curator_df.core.planning.task_factor import task_factor
+from curator_df.core.planning.price import task_factor
 from curator_df.core.sizes import read_size
 from curator_df.errors import BudgetError, ExpressionError
 from curator_df.io.output.files import FileSink

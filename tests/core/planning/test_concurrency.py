@@ -19,8 +19,8 @@ from curator_df.core.planning import concurrency as module
 from curator_df.core.planning.concurrency import ConcurrencyTuner
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
+from curator_df.core.planning.price import task_bytes
 from curator_df.core.planning.program import Step
-from curator_df.core.planning.task_factor import task_bytes
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.runner import run

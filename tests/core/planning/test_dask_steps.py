@@ -115,7 +115,7 @@ def test_values_of_isin_count_in_the_plan_and_the_fingerprint(docs):
         return lower(docs[docs["n"].isin(values)]).steps[0]
 
     many = step([*range(100_000)])
-    assert many.action.fixed_bytes == many.action.held_bytes >= 800_000
+    assert many.price.fixed_bytes == many.price.held_bytes >= 800_000
     assert many.fingerprint == step([*range(99_999, -1, -1)]).fingerprint
     assert many.fingerprint != step([*range(50_000), -1, *range(50_001, 100_000)]).fingerprint
 

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from curator_df.core.memory import device_peak
-from curator_df.core.memory.resources import Capacity, resources
+from curator_df.core.memory.resources import NO_LIMITS, Capacity, resources
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, beside_blocks, device_need
 from curator_df.core.planning.program import Step
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.price import Price
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.errors import BudgetError
 
@@ -20,9 +21,9 @@ GB = 1_000_000_000
 MB = 1_000_000
 
 
-def step(factor, *, fixed_bytes=0, takes=True, gives=True, **about):
-    kernel = BlockKernel("step", len, device_peak_factor=factor, device_fixed_bytes=fixed_bytes, **about)
-    return Step("step", kernel, 0.0, False, takes_device=takes, gives_device=gives)
+def step(factor, *, fixed_bytes=0, takes=True, gives=True, resources=NO_LIMITS):
+    price = Price(0.0, device_peak_factor=factor, device_fixed_bytes=fixed_bytes, resources=resources)
+    return Step("step", BlockKernel("step", len, price=price), price, takes_device=takes, gives_device=gives)
 
 
 TO = step(1.5, takes=False)

@@ -12,8 +12,8 @@ from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
+from curator_df.core.planning.price import largest_block, task_bytes
 from curator_df.core.planning.program import Pending
-from curator_df.core.planning.task_factor import largest_block, task_bytes
 from curator_df.core.sizes import read_size
 from curator_df.errors import BudgetError
 from curator_df.io.output.files import FileSink

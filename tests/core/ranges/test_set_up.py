@@ -116,7 +116,7 @@ def test_so_is_what_map_partitions_is_given(cluster, docs, tmp_path):
     meta = docs._meta.assign(late=pd.Series([], dtype=bool))
     marked = docs.map_partitions(Marking(notes), meta=meta, enforce_metadata=False)
     (step,) = lower(marked).steps
-    assert (step.name, step.action.held_bytes) == ("map_partitions(Marking)", 20_000_000)
+    assert (step.name, step.price.held_bytes) == ("map_partitions(Marking)", 20_000_000)
     cdf.write_parquet(marked, tmp_path / "out")
     assert pq.read_table(tmp_path / "out")["late"].to_pylist() == [n >= 100 for n in range(ROWS)]
     check_once(notes)
@@ -141,7 +141,7 @@ def test_a_model_of_the_user_may_be_such_an_object(cluster, docs, tmp_path):
 
     notes = tmp_path / "notes"
     embedded = docs.pipe(cdf.add_embedding, Lengths(notes), dimensions=1, normalize_vectors=False)
-    assert kernels_of(embedded)[0].held_bytes == 30_000_000
+    assert kernels_of(embedded)[0].price.held_bytes == 30_000_000
     cdf.write_parquet(embedded, tmp_path / "out")
     texts = pq.read_table(tmp_path / "out", columns=["text", "embedding"]).to_pylist()
     assert [row["embedding"] for row in texts] == [[len(row["text"]) + 100] for row in texts]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peak host memory of a task: a multiple of its block, plus a fixed part.
+"""Sum of the prices of the steps of a run: the peak host memory of a task, and what its worker keeps in addition to blocks.
 
 At its peak, a task needs the memory that the reader needs to make a block, or the block and a step's extra memory, or the block
 and the writer's extra memory; one more block always waits in each writer for its row group. After a fork, the block that
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from curator_df.core.memory.budget import Layout
+from curator_df.core.memory.resources import Capacity
 from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import Program, Step
 
@@ -21,6 +23,10 @@ TASK_SLACK_BYTES = 6_000_000
 """Fixed memory of a task in bytes: pieces in transit, a read of pages and its rows, bounds and index, allocator rounding."""
 SLACK_FACTOR = 0.5
 """Memory multiplier added to every task's factor: partial lines, decompressor windows, rounding, pages not yet returned."""
+
+
+KERNEL_FIXED_BYTES = 20_000_000
+"""Part of `TASK_FIXED_BYTES` that a step may use whatever its block, in bytes; a plan adds memory for larger needs."""
 
 
 def task_bytes(block_bytes: int, factor: float) -> int:
@@ -67,10 +73,51 @@ def others_factor(joined: Fork) -> float:
 
 def max_peak_factor(steps: Sequence[Step]) -> float:
     """Return the largest peak of consecutive steps, as a multiple of their block, with what earlier ones hold; 0 for none."""
-    factors = (held_blocks(steps[:place]) + step.peak_factor for place, step in enumerate(steps))
+    factors = (held_blocks(steps[:place]) + step.price.peak_factor for place, step in enumerate(steps))
     return max(factors, default=0.0)
 
 
 def held_blocks(steps: Sequence[Step]) -> float:
     """Return the number of blocks that stay in memory after these steps because they split rows into parts."""
     return float(sum(step.action.is_rowwise and step.action.makes_rows for step in steps))
+
+
+def steps_of(joined: Fork) -> list[Step]:
+    """Return all steps of a run, including those of passes over other tables."""
+    steps = list(joined.stem)
+    for branch in joined.branches:
+        steps += joined.own_steps(branch)
+    for program, _ in passes_over_others(joined):
+        steps += program.steps
+    return steps
+
+
+def held_bytes_of(joined: Fork, capacity: Capacity, tasks: int) -> int:
+    """Return the memory of each worker in addition to blocks: once, in each task beyond its room, and in concurrent calls."""
+    steps = steps_of(joined)
+    beyond = max((step.price.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
+    longest = int(max((step.price.row_bytes for step in steps), default=0) * task_factor(joined))
+    calls = sum(capacity.at_once(step.price.resources, tasks) * step.price.resource_bytes for step in steps)
+    return _held_once(steps) + tasks * (max(beyond, 0) + longest + page_bytes_of(joined)) + calls
+
+
+def page_bytes_of(joined: Fork) -> int:
+    """Return the memory that a task needs for pages of its files, in addition to blocks."""
+    sources = [joined.source, *(program.source for program, _ in passes_over_others(joined))]
+    return max(source.reader_fixed_bytes for source in sources)
+
+
+def kept_bytes_of(steps: Sequence[Step], layout: Layout) -> dict[str, int]:
+    """Return the memory of packages from earlier runs that these steps do not count themselves, by package."""
+    counted = {name for step in steps for name in step.price.libraries}
+    return {name: kept_bytes for name, kept_bytes in layout.kept if name not in counted}
+
+
+def _held_once(steps: Sequence[Step]) -> int:
+    """Return the memory of a worker for all calls: packages and weights count once, however many steps use them."""
+    together: dict[str, int] = {}
+    for step in steps:
+        for name, size in step.price.held_together.items():
+            together[name] = max(together.get(name, 0), size)
+    own = (max(step.price.held_bytes - sum(step.price.held_together.values()), 0) for step in steps)
+    return sum(own) + sum(together.values())
