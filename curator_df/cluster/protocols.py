@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed.security import Security
 
-from curator_df.core.columns import choose
+from curator_df.core.arguments import choose
 from curator_df.core.extras import require_package
 from curator_df.core.memory.budget import Layout
 from curator_df.core.sizes import show_size

@@ -6,12 +6,12 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 from curator_df.errors import ParameterError
-from curator_df.suggestions import SIMILAR
+from curator_df.suggestions import SIMILAR, did_you_mean
 
 MOST_COMPARED = 5_000
 """Number of names of a folder that are compared with a missing one."""
@@ -108,3 +108,15 @@ def did_you_mean_path(path: str) -> str:
         return ""
     found = "/".join([*([parent] if parent or path.startswith("/") else []), close[0], *rest[1:]])
     return f". Did you mean {found!r}?"
+
+
+def choose(operator: str, parameter: str, value: Any, choices: Any) -> None:
+    """Raise `ParameterError` unless ``value`` is one of a Literal's values, and list them."""
+    allowed = get_args(choices) or tuple(choices)
+    if not isinstance(value, Hashable) or value not in allowed:
+        hint = (
+            did_you_mean(value, (each for each in allowed if isinstance(each, str))) if isinstance(value, str) else ""
+        )
+        raise ParameterError(
+            f"{operator}: {parameter}={value!r} is not one of {', '.join(map(repr, allowed))}{'.' * bool(hint)}{hint}"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Hashable, Iterable
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -128,18 +128,6 @@ def refuse_columns(df: Any, operator: str, *names: str, parameter: str | None = 
         way = "" if parameter is None else f"choose another name with {parameter}=, or "
         them = "those columns" if len(clashing) > 1 else "that column"
         raise ColumnError(f"{operator} would overwrite {listed(clashing)}; {way}drop or rename {them} first")
-
-
-def choose(operator: str, parameter: str, value: Any, choices: Any) -> None:
-    """Raise `ParameterError` unless ``value`` is one of a Literal's values, and list them."""
-    allowed = get_args(choices) or tuple(choices)
-    if not isinstance(value, Hashable) or value not in allowed:
-        hint = (
-            did_you_mean(value, (each for each in allowed if isinstance(each, str))) if isinstance(value, str) else ""
-        )
-        raise ParameterError(
-            f"{operator}: {parameter}={value!r} is not one of {', '.join(map(repr, allowed))}{'.' * bool(hint)}{hint}"
-        )
 
 
 def is_text(dtype: Any) -> bool:

@@ -12,8 +12,9 @@ from typing import Any
 import dask.dataframe as dd
 import pyarrow as pa
 
+from curator_df.core.arguments import choose
 from curator_df.core.backend import Backend, backend_of
-from curator_df.core.columns import choose, require_table
+from curator_df.core.columns import require_table
 from curator_df.core.extras import missing_extra
 from curator_df.core.host_blocks import NUMBER_DTYPES, host_block
 from curator_df.core.memory.device_peak import counting_resource, measured_by

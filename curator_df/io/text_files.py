@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.arguments import choose
 from curator_df.core.backend import Backend
-from curator_df.core.columns import choose
 from curator_df.core.files.storage import shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges

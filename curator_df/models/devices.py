@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Literal
 
-from curator_df.core.columns import choose
+from curator_df.core.arguments import choose
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.memory.torch_memory import bound_torch, torch_peaks
 from curator_df.core.receipts.model_figures import PEAKS

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from curator_df.core.arguments import require_string
-from curator_df.core.columns import choose
+from curator_df.core.arguments import choose, require_string
 from curator_df.core.memory.resources import Resources
 from curator_df.errors import ParameterError
 from curator_df.models.classifiers.catalogue import Classifier

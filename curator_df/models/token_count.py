@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.compute as pc
 
-from curator_df.core.arguments import did_you_mean_path, path_of
-from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.arguments import choose, did_you_mean_path, path_of
+from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.extras import missing_extra, require_package
 from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase, new_collection
 
+from curator_df.core.arguments import choose
 from curator_df.core.calls import unknown_keyword
-from curator_df.core.columns import choose
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.core.planning.branches import Branch, fork

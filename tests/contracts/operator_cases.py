@@ -218,6 +218,11 @@ def with_vectors(block: pd.DataFrame) -> pd.DataFrame:
     return block.assign(**made)
 
 
+def with_ext(block: Any) -> Any:
+    """Return a block with a column of programming languages, of which the dearest is parsed."""
+    return block.assign(ext=pd.Series("python", index=block.index, dtype="string[pyarrow]"))
+
+
 # Passages of some of `ROWS`; and of most that the memory of operators is measured on.
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
@@ -270,9 +275,10 @@ ALL_CASES = (
     Case("add_comment_ratio", {"language": "python", "max_file_size": "20kB"}, "python", adds=("comment_ratio",)),
     Case(
         "add_comment_ratio",
-        {"language": "title", "max_file_size": "20kB"},
+        {"language": "ext", "max_file_size": "20kB"},
         "by a column",
-        adds=("comment_ratio",),
+        adds=("ext", "comment_ratio"),
+        before=with_ext,
     ),
     Case(
         "add_embedding", {"model": cdf.model(length_vectors, max_chars=1_000), "dimensions": 384}, adds=("embedding",)

@@ -128,7 +128,7 @@ def test_the_plan_and_the_receipt_say_what_a_gpu_needs(folder):
     expected = int((1 + 1.2 + 0.5) * 16_000_000) + 32_000_000
     assert results["device_bytes"] == expected
     assert (
-        "gpu      75 MB estimated peak on each (assumed: 2.7 x 16 MB + 32 MB for each of 1 tasks), 8.00 GB budget"
+        "gpu     75 MB estimated peak on each (assumed: 2.7 x 16 MB + 32 MB for each of 1 tasks), 8.00 GB budget"
         in results["plan"]
     )
     assert "keep_where on the GPU: 1.2 x block (assumed)" in results["plan"]

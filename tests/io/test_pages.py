@@ -140,7 +140,7 @@ def test_pages_that_do_not_fit_are_refused_before_anything_starts_and_what_is_na
     with cdf.start_cluster(memory=enough, cpus=2, dashboard_port=None):
         plan = cdf.explain(df)
         receipt = cdf.write_parquet(df, tmp_path / "out")
-    assert "pages    150 MB of that in each task, because the files have large pages" in str(plan)
+    assert "pages   150 MB of that in each task, because the files have large pages" in str(plan)
     assert receipt.rows_written == 2_400
     assert not receipt.retries
     assert receipt.measured_bytes <= receipt.projected_bytes <= receipt.allowed_bytes

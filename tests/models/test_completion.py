@@ -123,7 +123,7 @@ def test_a_server_that_wants_it_is_told_of_completion_tokens(server, tmp_path):
     assert answers(docs)[0] == "SAY: ONE"
     assert server.asked[0]["max_completion_tokens"] == 9
     assert "max_tokens" not in server.asked[0]
-    assert kernels_of(docs)[0].peak_factor == kernels_of(ask(server, tmp_path, max_tokens=9))[0].peak_factor
+    assert kernels_of(docs)[0].price.peak_factor == kernels_of(ask(server, tmp_path, max_tokens=9))[0].price.peak_factor
 
 
 def test_after_all_tries_it_is_an_error(server, tmp_path):

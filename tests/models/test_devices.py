@@ -118,12 +118,12 @@ def test_the_plan_says_where_and_in_which_numbers(model, corpus):
     plain = planned(corpus.pipe(cdf.add_embedding, model))
     assert "computes in" not in str(plain)
     half = planned(corpus.pipe(cdf.add_embedding, cdf.model(model, compute_dtype="bfloat16")))
-    assert "model    add_embedding: computes in bfloat16 on CPUs" in str(half)
+    assert "model   add_embedding: computes in bfloat16 on CPUs" in str(half)
     assert half.held_bytes > plain.held_bytes  # matrices that are made bfloat16
     device = planned(corpus.pipe(cdf.add_embedding, cdf.model(model, resources=GPU)), 8_000_000_000)
-    assert "model    add_embedding: computes in bfloat16 on the worker's GPU" in str(device)
+    assert "model   add_embedding: computes in bfloat16 on the worker's GPU" in str(device)
     assert device.device_bytes == 8_000_000_000  # gpus=1: all that may be used
-    assert "gpu      8.00 GB estimated peak on each (assumed: 8.00 GB for models), 8.00 GB budget" in str(device)
+    assert "gpu     8.00 GB estimated peak on each (assumed: 8.00 GB for models), 8.00 GB budget" in str(device)
     (kernel,) = kernels_of(corpus.pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
     assert (kernel.price.fixed_bytes, kernel.price.resource_bytes) == (CALL_BYTES, 0)  # batches are there
     assert device.held_bytes > plain.held_bytes + 0.9 * (

@@ -219,7 +219,7 @@ def test_the_plan_has_room_for_the_model_or_is_refused(model, corpus):
     embedded = docs.pipe(cdf.add_embedding, model)
     (kernel,) = kernels_of(embedded)
     more = plan_of(embedded, 4_000_000_000)
-    assert more.price.held_bytes >= kernel.price.held_bytes > 330_000_000
+    assert more.held_bytes >= kernel.price.held_bytes > 330_000_000
     with pytest.raises(errors.BudgetError, match="for steps"):
         plan_of(embedded, 700_000_000)
     assert plan_of(docs, 700_000_000).held_bytes == 0

@@ -217,7 +217,7 @@ def test_the_plan_knows_what_the_pipeline_takes(folder):
     assert kernel.price.held_bytes == found.held_bytes > 100_000_000 + size
     assert kernel.price.fixed_bytes > found.call_bytes == 60_000_000
     assert set(kernel.price.shared.values()) == {found.pipeline.held_bytes}
-    assert kernel.price.peak_factor > kernels_of(cdf.redact_pii(table([LETTER])))[0].peak_factor
+    assert kernel.price.peak_factor > kernels_of(cdf.redact_pii(table([LETTER])))[0].price.peak_factor
 
 
 def test_another_place_is_the_same_program_and_another_pipeline_is_not(folder, trained, tmp_path):

@@ -307,7 +307,7 @@ def test_the_report_shows_texts_of_the_largest_groups(tmp_path, suffix):
         assert one.jaccard.item() == others.jaccard.min()
         assert one.text.item() in by_address[others.address.astype(int)].str.slice(0, 50).tolist()
     assert shown.text.iloc[0] in str(report)
-    with pytest.raises(errors.ParameterError, match="for another table"):
+    with pytest.raises(errors.ParameterError, match="belong to another table"):
         cdf.describe_near_duplicates(groups, docs=docs.curate.keep_where("text != ''"))
     with pytest.raises(errors.ParameterError, match="examples=0 is not a whole number from 1 up"):
         cdf.describe_near_duplicates(groups, docs=docs, examples=0)

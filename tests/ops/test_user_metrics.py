@@ -145,7 +145,7 @@ def test_explain_says_that_a_function_of_a_document_is_slow(tmp_path):
     (tmp_path / "docs.jsonl").write_text('{"text": "a"}\n')
     docs = cdf.read_jsonl(tmp_path)
     plan = cdf.explain(docs.pipe(cdf.keep_profile, WORDS + MINE).pipe(cdf.add_metrics, [SCORES]), memory="1GB", cpus=1)
-    assert "slow     keep_profile: slow path: Python for each document (vowel_count)" in str(plan)
+    assert "slow    keep_profile: slow path: Python for each document (vowel_count)" in str(plan)
     assert plan.remarks == (("slow", "keep_profile: slow path: Python for each document (vowel_count)"),)
     assert "keep_profile: 5.4 x block (measured)" in str(plan)
     assert not cdf.explain(docs.pipe(cdf.keep_profile, WORDS), memory="1GB", cpus=1).remarks

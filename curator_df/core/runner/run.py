@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.columns import choose
+from curator_df.core.arguments import choose
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.memory.gpus import measured_use
 from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples

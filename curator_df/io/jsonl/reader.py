@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.arguments import choose
 from curator_df.core.backend import Backend
-from curator_df.core.columns import choose
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges
 from curator_df.core.sizes import show_count

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from curator_df.core.columns import choose
+from curator_df.core.arguments import choose
 from curator_df.core.files.storage import Folder, NewFile
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import OnExisting

@@ -18,7 +18,8 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
-from curator_df.core.columns import MOST_LISTED, choose, is_text, listed, refuse_columns, require_columns, require_table
+from curator_df.core.arguments import choose
+from curator_df.core.columns import MOST_LISTED, is_text, listed, refuse_columns, require_columns, require_table
 from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.budget import Layout

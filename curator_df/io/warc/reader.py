@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.arguments import choose
 from curator_df.core.backend import Backend
-from curator_df.core.columns import choose
 from curator_df.core.extras import require_package
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.arguments import choose
+from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price

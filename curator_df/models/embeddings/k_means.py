@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.columns import choose
+from curator_df.core.arguments import choose
 from curator_df.core.extras import missing_extra, require_package
 
 KMeansBy = Literal["scikit-learn", "cuml"]

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.arguments import require_number
-from curator_df.core.columns import choose, require_columns
+from curator_df.core.arguments import choose, require_number
+from curator_df.core.columns import require_columns
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks

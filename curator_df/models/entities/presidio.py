@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.arguments import absolute, strings_of
-from curator_df.core.columns import choose
+from curator_df.core.arguments import absolute, choose, strings_of
 from curator_df.core.extras import require_package
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.models.entities.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer

@@ -7,7 +7,7 @@ from typing import Literal
 
 import dask.dataframe as dd
 
-from curator_df.core.columns import choose
+from curator_df.core.arguments import choose
 from curator_df.core.extras import require_package
 from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import read_size

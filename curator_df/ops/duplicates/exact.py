@@ -10,9 +10,9 @@ from typing import Any, Literal, NoReturn
 
 import dask.dataframe as dd
 
-from curator_df.core.arguments import strings_of
+from curator_df.core.arguments import choose, strings_of
 from curator_df.core.backend import backend_of
-from curator_df.core.columns import choose, require_columns
+from curator_df.core.columns import require_columns
 from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks

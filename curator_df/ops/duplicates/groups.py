@@ -18,7 +18,8 @@ from typing import Any
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.columns import choose, is_text, require_columns
+from curator_df.core.arguments import choose
+from curator_df.core.columns import is_text, require_columns
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import named_steps

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.columns import choose, refuse_columns, require_text
+from curator_df.core.arguments import choose
+from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import read_size

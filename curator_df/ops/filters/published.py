@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from curator_df.core.columns import choose, is_text, require_columns
+from curator_df.core.arguments import choose
+from curator_df.core.columns import is_text, require_columns
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.minhash.scheme import Scheme

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.arguments import strings_of
-from curator_df.core.columns import choose, require_names, require_table
+from curator_df.core.arguments import choose, strings_of
+from curator_df.core.columns import require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import show_count

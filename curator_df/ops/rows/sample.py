@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.arguments import require_number, strings_of
+from curator_df.core.arguments import choose, require_number, strings_of
 from curator_df.core.backend import backend_of, require_backend
-from curator_df.core.columns import choose, require_columns, require_table
+from curator_df.core.columns import require_columns, require_table
 from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.memory.process_cache import held

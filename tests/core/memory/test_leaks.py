@@ -145,7 +145,11 @@ def test_the_call_that_leaves_memory_behind_is_named():
 )
 def test_a_worker_that_is_slow_to_come_back_was_started_again(answer, there, gone):
     client = mock.Mock()
-    client.scheduler_info.return_value = {"workers": {"old": {"nanny": "its nanny"}}}
+    before = {"old": {"nanny": "its nanny", "local_directory": "a"}}
+    client.scheduler_info.side_effect = [
+        {"workers": before},
+        *[{"workers": {**(before if there == "old" else {}), there: {"local_directory": "a"}}}] * 3,
+    ]
     client.restart_workers.return_value = {"old": answer}
     client.nthreads.return_value = {there: 1}
     assert restart(client, "old") is gone
