@@ -209,7 +209,7 @@ def main() -> None:
     print(f"{'kernel':28}{'stated':>8}" + "".join(f"{shape:>26}" for shape in shapes), flush=True)
     exceeded = 0
     for name in asked.kernels or KERNELS:
-        stated = kernel_of(name).peak_factor
+        stated = kernel_of(name).price.peak_factor
         print(f"{name:28}{stated:8.2f}", end="", flush=True)
         for factor in measured(name, shapes):
             is_more = factor > stated + ALLOWANCE_BYTES / BLOCK_BYTES

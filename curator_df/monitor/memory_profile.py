@@ -226,4 +226,4 @@ def _line(step: StepMemory) -> str:
     if step.is_within:
         return f"{said}. This is within the declared memory"
     arguments = f"peak_factor={step.peak_factor:.1f}, " + (f"fixed_bytes={fixed:_}, " if fixed else "")
-    return f"{said}. Declare BlockKernel(..., {arguments}peak_is_measured=True)"
+    return f"{said}. Declare BlockKernel(..., Price({arguments}is_measured=True))"

@@ -152,13 +152,16 @@ def test_the_prices_on_the_page_are_those_of_the_kernels():
         "add_ids": docs.pipe(cdf.add_ids, into="number"),
         "drop_exact_duplicates": docs.pipe(cdf.drop_exact_duplicates),
     }
-    factors = {f"`{name}`": kernels_of(one)[-1].device_peak_factor for name, one in priced.items()}
-    factors |= {'`to_backend(df, "cudf")`': TO_DEVICE.device_peak_factor, "steps of your own": FOREIGN_PEAK_FACTOR}
-    factors['`to_backend(df, "pandas")`'] = TO_HOST.device_peak_factor
+    factors = {f"`{name}`": kernels_of(one)[-1].price.device_peak_factor for name, one in priced.items()}
+    factors |= {
+        '`to_backend(df, "cudf")`': TO_DEVICE.price.device_peak_factor,
+        "steps of your own": FOREIGN_PEAK_FACTOR,
+    }
+    factors['`to_backend(df, "pandas")`'] = TO_HOST.price.device_peak_factor
     for name, factor in factors.items():
         assert float(listed.pop(name)) == pytest.approx(factor), name
     schemes = (NEMO, replace(NEMO, normalize="case_and_spaces"), FINEWEB)
-    near = [kernels_of(docs.pipe(cdf.drop_near_duplicates, scheme=one))[-1].device_peak_factor for one in schemes]
+    near = [kernels_of(docs.pipe(cdf.drop_near_duplicates, scheme=one))[-1].price.device_peak_factor for one in schemes]
     said = re.findall(r"\d\.\d", listed.pop("`drop_near_duplicates`"))
     assert [float(figure) for figure in said] == pytest.approx([near[0], near[1] - near[0], near[2] - near[0]])
     (said,) = (words for name, words in listed.items() if "`add_metrics`" in name)
@@ -174,10 +177,12 @@ def test_the_prices_on_the_page_are_those_of_the_kernels():
     for names in alike:
         (figure,) = more_than(counted, names)
         figures.append(figure)
-    figures.append(kernels_of(cdf.keep_profile(docs, OURS))[-1].device_peak_factor - counted)
+    figures.append(kernels_of(cdf.keep_profile(docs, OURS))[-1].price.device_peak_factor - counted)
     assert [float(figure) for figure in re.findall(r"\d+\.\d", said)] == pytest.approx(figures)
 
 
 def more_than(counted, names):
     """Return what a table takes of a GPU for each of some metrics over what is counted: one figure, where they are alike."""
-    return {round(kernels_of(cdf.add_metrics(table(), [name]))[-1].device_peak_factor - counted, 6) for name in names}
+    return {
+        round(kernels_of(cdf.add_metrics(table(), [name]))[-1].price.device_peak_factor - counted, 6) for name in names
+    }

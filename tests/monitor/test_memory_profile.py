@@ -50,7 +50,7 @@ def test_factor_and_fixed_bytes_of_a_function_are_found(sample):
     assert len(step.extra_bytes) == 3
     said = str(profile)
     assert f"keep_where: peak_factor {step.peak_factor:.1f} (declared: 1.2, " in said
-    assert f"Declare BlockKernel(..., peak_factor={step.peak_factor:.1f}, fixed_bytes=" in said
+    assert f"Declare BlockKernel(..., Price(peak_factor={step.peak_factor:.1f}, fixed_bytes=" in said
 
 
 def test_what_a_first_call_leaves_is_told_apart(sample):

@@ -169,7 +169,7 @@ def test_the_plan_counts_the_table_or_refuses_it(benchmark, tmp_path):
         return plan_stream(lower(df), FileSink(Folder("."), ParquetFormat("zstd"), 1), None, layout)
 
     checked = plain.pipe(cdf.drop_contaminated, benchmark)
-    held = kernels_of(checked)[-1].held_bytes
+    held = kernels_of(checked)[-1].price.held_bytes
     assert held > 0
     assert planned(checked, layout).held_bytes == held
     assert planned(checked, layout).projected_bytes == planned(plain, layout).projected_bytes + layout.workers * held
