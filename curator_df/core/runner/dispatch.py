@@ -34,7 +34,7 @@ from curator_df.core.ranges.out_of_memory import Cause, OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
-from curator_df.core.runner.lost_scheduler import expect_loss, require_open, scheduler_lost, tells_of_loss
+from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
 from curator_df.core.runner.retry_units import error_of_step, for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_count, show_size
@@ -60,7 +60,6 @@ WALL_SECONDS = 0.2
 """Seconds between two checks of a run whether one of its workers was ended for memory that a step took."""
 STOP_POLL_SECONDS = 0.02
 """Interval in seconds at which a run that stops early checks whether its tasks have ended."""
-AGAIN = "Finished files stay. Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
 LOG = logging.getLogger("curator_df.core")
 
 

@@ -51,7 +51,7 @@ class LostResult:
     """The task ends and its worker dies before the result is fetched, so that it runs again, and calls nobody then."""
 
     then: Any = None
-    error: BaseException = CancelledError("lost with its worker")
+    error: type[BaseException] = CancelledError
 
 
 class Cancelled:
@@ -99,7 +99,7 @@ class FakeTask:
         if isinstance(outcome, Silent):
             self.ticks, self._then = outcome.ticks, outcome.then
         elif isinstance(outcome, LostResult):
-            self._value, self._then = outcome.error, outcome.then
+            self._value, self._then = outcome.error("lost with its worker"), outcome.then
             self._end("finished")
         elif isinstance(outcome, Disconnected):
             self._client.status = "closed"
