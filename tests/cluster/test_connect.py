@@ -13,7 +13,7 @@ import dask
 import dask.dataframe as dd
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, Worker, get_worker
+from distributed import Client, LocalCluster, Worker, get_worker, wait
 from distributed.security import Security
 
 import curator_df as cdf
@@ -21,7 +21,7 @@ from curator_df import errors
 from curator_df.cluster.connect import verify_workers
 from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
-from curator_df.core.runner.results import reaches_workers
+from curator_df.core.runner.results import cancel_waiting, reaches_workers
 from curator_df.core.runner.session import Patience, current_session
 
 MB = 1_000_000
@@ -231,6 +231,15 @@ def test_a_computation_ends_if_no_worker_comes_back(monkeypatch):
         running.scale(0)
         while client.nthreads():
             time.sleep(0.05)
+        nthreads, asked = client.nthreads, []
+
+        def sometimes():
+            asked.append(1)
+            if len(asked) == 2:
+                raise OSError("no answer")
+            return nthreads()
+
+        monkeypatch.setattr(client, "nthreads", sometimes)
         for waits in (dd.from_pandas(table, 2), dask.delayed(sum)([1, 2])):
             with pytest.raises(errors.WorkerLostError, match="no worker came back within 0 s"):
                 waits.compute()
@@ -277,6 +286,26 @@ def test_a_computation_ends_if_no_worker_comes_back_for_finished_pieces(monkeypa
             dask.compute(*values)
         ending.join()
         assert mine.status == "pending"
+
+
+def test_what_a_computation_waits_for_is_cancelled_and_nothing_else():
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running, Client(running) as client:
+        unmet = {"resources": {"none there": 1}}
+        futures = [client.submit(sum, [1, 2], key="lost"), client.submit(sum, [1], key="there")]
+        futures += [client.submit(sum, [n], key=f"{n}", **unmet) for n in range(3)]
+        lost, there, first, known, others = futures
+        wait([lost, there])
+        client.futures["lost"].lose()
+        cancel_waiting(client, {"lost", "there", "0", "1"}, {"1"})
+        assert [future.status for future in futures] == ["cancelled", "finished", "cancelled", "pending", "pending"]
+        cancel_waiting(client, {"there", "1"}, {"1"})  # or it would wait forever
+        assert (there.status, known.status, others.status, first.status) == (
+            "finished",
+            "cancelled",
+            "pending",
+            "cancelled",
+        )
 
 
 def test_a_closed_client_is_a_lost_scheduler(tmp_path):

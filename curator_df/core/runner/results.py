@@ -184,7 +184,7 @@ def _workers_brought_back(session: Session, waited: Collection[Any]) -> Iterator
     worker was killed twice within 15 s, and Dask would wait forever. ``waited`` has the keys of the computation.
     """
     over, given_up = threading.Event(), threading.Event()
-    known = frozenset(session.client.futures)
+    known = frozenset(list(session.client.futures))
 
     def watch() -> None:
         workless_seconds, patience = 0.0, session.patience
@@ -193,15 +193,13 @@ def _workers_brought_back(session: Session, waited: Collection[Any]) -> Iterator
                 continue  # Dask cancels all, or connects again
             try:
                 longer = 0.0 if session.client.nthreads() else workless_seconds + patience.watch_seconds
-                if session.revive is not None and any(
-                    workless_seconds < due <= longer for due in patience.revive_seconds
-                ):
+                before, workless_seconds = workless_seconds, longer
+                if session.revive is not None and any(before < due <= longer for due in patience.revive_seconds):
                     session.revive()
-                workless_seconds = longer
                 if workless_seconds >= session.workless_seconds:
                     given_up.set()
                 if given_up.is_set():  # again and again, as Dask may wait for more futures afterwards
-                    _cancel_waiting(session.client, waited, known)
+                    cancel_waiting(session.client, waited, known)
             except Exception:  # the scheduler did not answer; without this thread, nothing would end the computation
                 LOG.debug("the workers could not be checked", exc_info=True)
 
@@ -221,7 +219,7 @@ def _workers_brought_back(session: Session, waited: Collection[Any]) -> Iterator
         watcher.join(timeout=session.patience.watch_seconds)
 
 
-def _cancel_waiting(client: Any, waited: Collection[Any], known: Collection[Any]) -> None:
+def cancel_waiting(client: Any, waited: Collection[Any], known: Collection[Any]) -> None:
     """Cancel what a computation waits for: its own futures, or those that were there before if it has no others."""
     futures = dict(client.futures)
     # Dask marks results as lost that were ready, and not yet here, when the last worker died.
