@@ -267,8 +267,8 @@ def test_a_computation_ends_if_no_worker_comes_back_for_finished_pieces(monkeypa
         cdf.connect(client),
     ):
         session = current_session()
-        monkeypatch.setattr(session, "patience", Patience(watch_seconds=0.1))
-        monkeypatch.setattr(session, "workless_seconds", 0.5)
+        monkeypatch.setattr(session, "patience", Patience(watch_seconds=0.02))
+        monkeypatch.setattr(session, "workless_seconds", 0.05)
         mine = client.submit(sum, [1, 2], resources={"none there": 1})
 
         def stop_worker():
