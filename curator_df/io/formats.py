@@ -46,7 +46,8 @@ class _Format:
 
 
 _RENAME = "rename it so that its name ends in {}"
-_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
+COMPRESSED_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
+"""Suffixes of files that are decompressed while they are read."""
 _TWICE = "it was compressed twice, so decompress it once (such as gunzip -c old.jsonl.gz > new.jsonl.gz)"
 _UNPACK = "unpack it and read the unpacked files"
 _FORMATS = (
@@ -157,7 +158,7 @@ def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None
     """
     for known in _FORMATS:
         if head.startswith(known.mark, known.at) and not (is_text and known.may_be_text):
-            is_again = known.way_out.startswith(_RENAME.format("")) and path.lower().endswith(_COMPRESSED)
+            is_again = known.way_out.startswith(_RENAME.format("")) and path.lower().endswith(COMPRESSED_SUFFIXES)
             return f"{known.name} (by its first bytes); {_TWICE if is_again else known.way_out}"
     name = next((name for suffix, name in _NAMES.items() if path.lower().endswith(suffix)), None)
     return None if name is None else f"{name} (by its name); compress it with gzip or zstd instead"

@@ -29,13 +29,11 @@ from curator_df.core.arguments import absolute, did_you_mean_path
 from curator_df.core.files.retry import is_transient, retry_transient
 from curator_df.core.files.storage import file_system
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
-from curator_df.io.formats import ways_out
+from curator_df.io.formats import COMPRESSED_SUFFIXES, ways_out
 from curator_df.io.glob_match import MAGIC, URL, finds
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """Input as users may give it."""
-COMPRESSED_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
-"""Suffixes of files that are decompressed while they are read."""
 READERS = {
     "read_jsonl": (".jsonl", ".ndjson", ".json", ".jsonlines"),
     "read_parquet": (".parquet", ".parq", ".pq"),

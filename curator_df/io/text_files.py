@@ -23,10 +23,10 @@ from curator_df.errors import BadRowError, OversizeRowError, ParameterError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.device_transfer import require_gpu
-from curator_df.io.formats import HEAD_BYTES, other_format, wide_encoding
+from curator_df.io.formats import COMPRESSED_SUFFIXES, HEAD_BYTES, other_format, wide_encoding
 from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl.reader import OnBadRows
-from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams.file_stream import is_compressed, open_bytes
 

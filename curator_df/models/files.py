@@ -39,6 +39,27 @@ from curator_df.models.classifiers.lora import (
 WEIGHTS = "*.safetensors"
 INDEX = "model.safetensors.index.json"
 """File that maps tensors to the files of weights."""
+JSON_FILES = frozenset(
+    {
+        "adapter_config.json",
+        "added_tokens.json",
+        "chat_template.json",
+        "config.json",
+        "config_sentence_transformers.json",
+        "generation_config.json",
+        "modules.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+        "sentence_bert_config.json",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+    }
+)
+"""JSON files that a model or tokenizer reads, besides indexes of weights; a folder may have others, such as of its training."""
+INDEXES = ".index.json"
+"""End of the names of indexes of weights."""
 PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 NUMBER_TYPES = frozenset(
     {"auto", "float16", "half", "bfloat16", "float32", "float", "float64", "double", "float8_e4m3fn", "float8_e5m2"}
@@ -303,7 +324,7 @@ def _described(
     if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
         raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
     for path in files:
-        if path.suffix == ".json" and path.name not in ("config.json", "tokenizer_config.json"):  # read below
+        if is_read(path) and path.name not in ("config.json", "tokenizer_config.json"):  # read below
             require_both_ends(path)
     config = read_object(Path(folder, "config.json"))
     encoder = _encoder(config, base_revision)
@@ -452,10 +473,15 @@ def require_both_ends(path: Path) -> None:
         raise CorruptFileError(f"{path} {problem}. {AGAIN}")
 
 
+def is_read(path: Path) -> bool:
+    """Return whether a file of a folder is JSON that a model or tokenizer reads."""
+    return path.name in JSON_FILES or path.name.endswith(INDEXES)
+
+
 def require_whole(folder: str) -> None:
     """Raise `CorruptFileError` for the first file of a model folder that cannot be read, for an error of another library."""
     for path in sorted(Path(folder).iterdir()):
-        if path.is_file() and path.suffix == ".json":
+        if path.is_file() and is_read(path):
             read_json(path)
         elif path.is_file() and path.match(WEIGHTS):
             tensor_shapes(path)

@@ -32,7 +32,7 @@ from curator_df.models.classifiers.answering import answered, prompt_tokens
 from curator_df.models.classifiers.custom_head import OwnLayers, load_own_layers
 from curator_df.models.classifiers.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.devices import computing_in, open_device, peaks
-from curator_df.models.files import WEIGHTS, ModelFiles, local_folder, require_tokenizer, require_whole
+from curator_df.models.files import AGAIN, WEIGHTS, ModelFiles, local_folder, require_tokenizer, require_whole
 from curator_df.models.text_model import TextModel
 
 
@@ -135,6 +135,10 @@ def loading(what: str, folder: str, files: str = "config.json and the weights") 
         except CorruptFileError as damage:
             raise damage from exc
         reason = str(exc).strip().split("\n", maxsplit=1)[0]
+        if type(exc).__name__ == "SafetensorError":  # of a file whose header says nothing of it
+            raise CorruptFileError(
+                f"{what} in {folder!r} could not be loaded, as its weights are damaged: {reason.rstrip('. ')}. {AGAIN}"
+            ) from exc
         raise InputError(
             f"{what} in {folder!r} could not be loaded: {type(exc).__name__}: {reason}. Check that {files} are those that "
             "save_pretrained() of transformers wrote, or download the folder again"

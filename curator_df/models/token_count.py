@@ -24,7 +24,7 @@ from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.price import Price
 from curator_df.errors import InputError, ParameterError
 from curator_df.kernels.text.buffers import TextSpan, text_chunks, text_spans
-from curator_df.models.files import HUB_NAME, digest_of, download, require_both_ends, require_tokenizer
+from curator_df.models.files import HUB_NAME, digest_of, download, is_read, require_both_ends, require_tokenizer
 from curator_df.ops.host_only import require_host
 
 FILE = "tokenizer.json"
@@ -111,7 +111,7 @@ def _described(operator: str, name: str, path: Path, revision: str | None) -> To
     if not files:
         raise InputError(f"{operator}: {str(path)!r} has neither {FILE} nor other files of a tokenizer")
     for file in files:
-        if file.suffix == ".json":
+        if is_read(file) or (file == path and file.suffix == ".json"):
             require_both_ends(file)
     return Tokenizer(name, str(path), revision, digest_of(files), sum(file.stat().st_size for file in files))
 

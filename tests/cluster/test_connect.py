@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ import dask
 import dask.dataframe as dd
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, Worker, get_worker
+from distributed import Client, LocalCluster, Worker, get_worker, wait
 from distributed.security import Security
 
 import curator_df as cdf
@@ -20,7 +21,7 @@ from curator_df import errors
 from curator_df.cluster.connect import verify_workers
 from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
-from curator_df.core.runner.results import reaches_workers
+from curator_df.core.runner.results import cancel_waiting, reaches_workers
 from curator_df.core.runner.session import Patience, current_session
 
 MB = 1_000_000
@@ -204,7 +205,7 @@ def test_results_come_directly_from_workers_that_can_be_reached(monkeypatch):
     with LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running, Client(running) as client:
         assert reaches_workers(client)
         with cdf.connect(client):
-            monkeypatch.setattr(running.scheduler, "gather", None)
+            monkeypatch.setitem(running.scheduler.handlers, "gather", None)
             assert dask.delayed(sum)([1, 2]).compute() == 3
 
         async def nobody_answers():
@@ -230,9 +231,94 @@ def test_a_computation_ends_if_no_worker_comes_back(monkeypatch):
         running.scale(0)
         while client.nthreads():
             time.sleep(0.05)
+        nthreads, asked = client.nthreads, []
+
+        def sometimes():
+            asked.append(1)
+            if len(asked) == 2:
+                raise OSError("no answer")
+            return nthreads()
+
+        monkeypatch.setattr(client, "nthreads", sometimes)
         for waits in (dd.from_pandas(table, 2), dask.delayed(sum)([1, 2])):
             with pytest.raises(errors.WorkerLostError, match="no worker came back within 0 s"):
                 waits.compute()
         monkeypatch.setattr(session, "workless_seconds", 60.0)
         running.scale(1)
         assert dd.from_pandas(table, 2)["n"].sum().compute() == 45
+
+
+class SentSlowly:
+    """A result that takes long to be sent."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __reduce__(self):
+        time.sleep(2)
+        return SentSlowly, (self.number,)
+
+
+def test_a_computation_ends_if_no_worker_comes_back_for_finished_pieces(monkeypatch):
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, **settings) as running,
+        Client(running) as client,
+        cdf.connect(client),
+    ):
+        session = current_session()
+        monkeypatch.setattr(session, "patience", Patience(watch_seconds=0.02))
+        monkeypatch.setattr(session, "workless_seconds", 0.05)
+        mine = client.submit(sum, [1, 2], resources={"none there": 1})
+
+        def stop_worker():
+            while not any(
+                state.status == "finished" for key, state in list(client.futures.items()) if "Slowly" in str(key)
+            ):
+                time.sleep(0.01)
+            [nanny] = running.workers.values()
+            os.kill(nanny.pid, signal.SIGKILL)
+
+        values = [dask.delayed(SentSlowly)(n, dask_key_name=f"Slowly-{n}") for n in range(2)]
+        ending = threading.Thread(target=stop_worker)
+        ending.start()
+        with pytest.raises(errors.WorkerLostError, match="no worker came back within 0 s"):
+            dask.compute(*values)
+        ending.join()
+        assert mine.status == "pending"
+
+
+def test_what_a_computation_waits_for_is_cancelled_and_nothing_else():
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running, Client(running) as client:
+        unmet = {"resources": {"none there": 1}}
+        futures = [client.submit(sum, [1, 2], key="lost"), client.submit(sum, [1], key="there")]
+        futures += [client.submit(sum, [n], key=f"{n}", **unmet) for n in range(3)]
+        lost, there, first, known, others = futures
+        wait([lost, there])
+        client.futures["lost"].lose()
+        cancel_waiting(client, {"lost", "there", "0", "1"}, {"1"})
+        assert [future.status for future in futures] == ["cancelled", "finished", "cancelled", "pending", "pending"]
+        cancel_waiting(client, {"there", "1"}, {"1"})  # or it would wait forever
+        assert (there.status, known.status, others.status, first.status) == (
+            "finished",
+            "cancelled",
+            "pending",
+            "cancelled",
+        )
+
+
+def test_a_closed_client_is_a_lost_scheduler(tmp_path):
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    table = dd.from_pandas(pd.DataFrame({"n": range(10)}), 2)
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
+        Client(running, set_as_default=False) as client,
+        cdf.connect(client),
+    ):
+        client.close()
+        with pytest.raises(errors.SchedulerLostError, match="Start a cluster"):
+            client.get(table.expr, table.__dask_keys__())
+        with pytest.raises(errors.SchedulerLostError, match="Start a cluster"):
+            cdf.write_parquet(cdf.read_jsonl(tmp_path / "a.jsonl"), tmp_path / "out")

@@ -264,7 +264,7 @@ def test_a_step_on_an_input_without_rows_says_so(tmp_path, name, data):
         normalize_unicode(read_jsonl(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.jsonl.BZ2", "a.jsonl.xz"])
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.gzip", "a.jsonl.zst", "a.jsonl.BZ2", "a.jsonl.xz"])
 @pytest.mark.parametrize("head", [b"\x1f\x8b\x08\x00", b"\x28\xb5\x2f\xfd", b"BZh91AY", b"\xfd7zXZ\x00\x00"])
 def test_what_is_compressed_twice_is_not_to_be_renamed(name, head):
     assert "it was compressed twice, so decompress it once" in other_format(head, name)

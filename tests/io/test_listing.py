@@ -389,8 +389,9 @@ def test_the_error_of_a_directory_of_arc_files_says_how_to_convert_them(tmp_path
 
 def test_the_suffixes_of_readers_are_those_in_errors():
     from curator_df.io import text_files
+    from curator_df.io.formats import COMPRESSED_SUFFIXES
     from curator_df.io.jsonl import reader as jsonl
-    from curator_df.io.listing import COMPRESSED_SUFFIXES, READERS
+    from curator_df.io.listing import READERS
     from curator_df.io.parquet import reader as parquet
     from curator_df.io.warc import reader as warc
 

@@ -208,6 +208,13 @@ def test_what_is_written_has_small_pages(tmp_path, start):
     assert lower(cdf.read_parquet(tmp_path / "out")).source.reader_fixed_bytes == 0
 
 
+def test_the_decoders_of_nested_columns_count(tmp_path):
+    inner = {f"f{number}": number for number in range(1_100)}
+    pq.write_table(pa.table({"s": [inner], "l": [[{"a": 1, "b": [2]}]], "n": [1]}), tmp_path / "nested.parquet")
+    table = cdf.read_parquet(tmp_path / "nested.parquet")
+    assert lower(table).source.reader_fixed_bytes == 103 * COLUMN_BYTES
+
+
 def test_a_plan_has_room_for_the_decoders_of_many_columns(tmp_path):
     """Without it, 10,000 columns under 500 MB ended the process: memory ran out where Arrow cannot report it."""
     pq.write_table(pa.table({f"c{number}": [number] for number in range(3_000)}), tmp_path / "wide.parquet")

@@ -11,7 +11,7 @@ import pytest
 
 from curator_df import errors
 from curator_df.models.batches import BatchSize
-from curator_df.models.files import EXPERTS, find_model
+from curator_df.models.files import EXPERTS, find_model, require_whole
 from curator_df.models.model import Model
 from curator_df.models.text_model import EAGER_COPIES, LOADING_FACTOR, RUNTIME_BYTES, text_model
 
@@ -215,6 +215,30 @@ def test_a_damaged_json_file_of_a_model_is_named_before_the_run(tmp_path, name, 
     (folder / name).write_bytes(content)
     with pytest.raises(errors.CorruptFileError, match=rf"{name} {said}.*Copy or download the file again"):
         find_model("add_x", folder)
+
+
+def test_json_files_that_no_model_reads_are_not_checked(tmp_path):
+    folder = write_model(tmp_path / "m")
+    (folder / "trainer_state.json").write_text('{"loss": NaN, "log')
+    find_model("add_x", folder)
+    require_whole(str(folder))
+    (folder / "model.safetensors.index.json").write_text('{"weight')
+    with pytest.raises(errors.CorruptFileError, match=r"model\.safetensors\.index\.json is not JSON"):
+        require_whole(str(folder))
+
+
+def test_weights_that_safetensors_cannot_read_are_damaged(tmp_path):
+    from curator_df.models.inference import loading
+
+    class SafetensorError(Exception):
+        pass
+
+    folder = str(write_model(tmp_path / "m"))
+    with (
+        pytest.raises(errors.CorruptFileError, match=r"the model 'm' in .*/m'.* are damaged: invalid offset\. Copy or"),
+        loading("the model 'm'", folder),
+    ):
+        raise SafetensorError("invalid offset.\nmore")
 
 
 @pytest.mark.parametrize("position", range(1, 9))

@@ -91,6 +91,21 @@ def test_files_that_are_no_fasttext_models_are_refused(tmp_path):
         table().pipe(cdf.add_class, tmp_path / "other.ftz")
 
 
+@pytest.mark.parametrize("number", [-1, -(1 << 62), (1 << 63) - 1])
+@pytest.mark.parametrize("place", ["entries", "rows", "columns"])
+def test_a_damaged_fasttext_file_is_said(tmp_path, place, number):
+    path = tmp_path / "model.bin"
+    whole = bytearray(Path(write_fasttext(path)).read_bytes())
+    matrix = whole.index(struct.pack("<qq", 4, 2))
+    if place == "entries":
+        struct.pack_into("<i", whole, 64, max(min(number, (1 << 31) - 1), -(1 << 31)))
+    else:
+        struct.pack_into("<q", whole, matrix + 8 * (place == "columns"), number)
+    path.write_bytes(whole)
+    with pytest.raises(errors.CorruptFileError, match=rf"model\.bin' .*({place}=-|is truncated)"):
+        fasttext_labels("add_class", str(path))
+
+
 def test_a_worker_with_another_copy_of_a_fasttext_model_does_not_use_it(tmp_path):
     pytest.importorskip("fasttext", reason="needs the language extra (fasttext-predict is not installed)")
     path = Path(write_fasttext(tmp_path / "model.bin"))

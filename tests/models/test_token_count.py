@@ -199,3 +199,12 @@ def test_what_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtraError, match=r"pip install .*\[tokenizers\]"):
         cdf.add_token_count(table(TEXTS), tokenizer=broken)
+
+
+def test_files_of_a_folder_that_no_tokenizer_reads_are_not_checked(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "trainer_state.json").write_text('{"log')
+    assert find_tokenizer("add_token_count", tmp_path).path == str(tmp_path)
+    (tmp_path / "vocab.json").write_text('{"a')
+    with pytest.raises(CorruptFileError, match=r"vocab\.json is truncated"):
+        find_tokenizer("add_token_count", tmp_path)

@@ -22,6 +22,7 @@ from typing import Any
 
 import cloudpickle
 from distributed import CancelledError, KilledWorker
+from distributed.client import ClosedClientError
 
 from curator_df.core.cluster_client import ClusterClient, SentTask, address_of
 from curator_df.core.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
@@ -33,7 +34,7 @@ from curator_df.core.ranges.out_of_memory import Cause, OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
-from curator_df.core.runner.lost_scheduler import expect_loss, scheduler_lost
+from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
 from curator_df.core.runner.retry_units import error_of_step, for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.sizes import show_count, show_size
@@ -59,7 +60,6 @@ WALL_SECONDS = 0.2
 """Seconds between two checks of a run whether one of its workers was ended for memory that a step took."""
 STOP_POLL_SECONDS = 0.02
 """Interval in seconds at which a run that stops early checks whether its tasks have ended."""
-AGAIN = "Finished files stay. Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
 LOG = logging.getLogger("curator_df.core")
 
 
@@ -118,6 +118,7 @@ class Dispatcher:
 
     def run(self, pieces: Iterator[Range]) -> None:
         """Run all ranges; raise the first error that no retry can resolve."""
+        require_open(self._client, AGAIN)
         expect_loss(self._client)
         if self.session.wall is not None:
             self.session.wall.skip_ended()
@@ -189,7 +190,10 @@ class Dispatcher:
     def _submit(self, attempt: Attempt) -> None:
         key = f"curate-range-{attempt.piece.number}-{attempt.tries}-{uuid.uuid4().hex[:8]}"
         what = (run_with_job, self.task, self._parcel.take(), attempt, self.session.worker_limits)
-        future = self._client.submit(*what, key=key, pure=False, priority=-attempt.piece.number)
+        try:
+            future = self._client.submit(*what, key=key, pure=False, priority=-attempt.piece.number)
+        except ClosedClientError:
+            raise scheduler_lost(self._client, AGAIN) from None
         self._flying[future] = attempt
         self._submitted[future] = time.monotonic()
         future.add_done_callback(self._finished.put)
@@ -325,8 +329,10 @@ class Dispatcher:
         is_known = attempt.piece.number in self._suspected or any(leak.step for leak in self.leaks)
         if is_known or not self._empties or not manifest.idle_bytes:
             return False
-        self._suspected.add(attempt.piece.number)
-        return manifest.floor_bytes - manifest.idle_bytes > MUCH_GROWTH_SHARE * self.session.layout.work_bytes
+        may_be = manifest.floor_bytes - manifest.idle_bytes > MUCH_GROWTH_SHARE * self.session.layout.work_bytes
+        if may_be:
+            self._suspected.add(attempt.piece.number)
+        return may_be
 
     def _examine(self) -> None:
         """Find the step that left memory behind where ranges ran out of it, and try these again; nothing is in flight."""
@@ -454,9 +460,10 @@ class Dispatcher:
             self.start_bytes = min(self.start_bytes, max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES))
 
     def _after_lost_worker(self, future: SentTask, attempt: Attempt) -> Attempt | None:
-        if future.status == "cancelled":  # during a run, only a client that lost its scheduler cancels tasks
+        is_cancelled, number = future.status == "cancelled", attempt.piece.number
+        exc = _why_cancelled(future) if is_cancelled else future.exception()
+        if is_cancelled and (self._client.status != "running" or tells_of_loss(exc)):
             raise scheduler_lost(self._client, AGAIN)
-        exc, number = future.exception(), attempt.piece.number
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(f"input split {number} did not run: {exc}") from exc
         if self._on_oom == "raise":
@@ -561,9 +568,17 @@ def _aside(attempt: Attempt, cause: Cause) -> int:
     return sum(row.cause == cause for row in attempt.aside)
 
 
+def _why_cancelled(future: SentTask) -> BaseException | None:
+    try:
+        future.result(timeout=0)
+    except (CancelledError, TimeoutError) as exc:
+        return exc
+    return None
+
+
 def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
     """Return the manifest of a task; None if the task failed or its worker died with it."""
     try:
         return future.result(timeout=timeout_seconds) if future.status == "finished" else None
-    except (TimeoutError, KilledWorker, CancelledError):  # the future's status tells which
+    except (TimeoutError, KilledWorker, CancelledError, MemoryError):  # the future's status tells which
         return None

@@ -9,10 +9,16 @@ import traceback
 import weakref
 from typing import Any
 
+from distributed.client import FutureCancelledError, FuturesCancelledError
+
 from curator_df.core.cluster_client import ClusterClient
 from curator_df.errors import SchedulerLostError
 
 LOGGER = "distributed.client"
+AGAIN = "Finished files stay. Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
+"""What to do after a run, for messages."""
+REASON = "scheduler-connection-lost"
+"""Dask's reason for the futures that a client cancels when it loses its scheduler."""
 GAVE_UP = "Failed to reconnect to scheduler"
 
 
@@ -23,6 +29,19 @@ def scheduler_lost(client: ClusterClient, then: str) -> SchedulerLostError:
     return SchedulerLostError(
         f"the connection to the scheduler at {address} was lost, so nothing can run on it any more. {then}"
     )
+
+
+def require_open(client: ClusterClient, then: str) -> None:
+    """Raise `SchedulerLostError` if a client has given up its scheduler: Dask's own errors do not say so."""
+    if client.status in ("closing", "closed"):
+        raise scheduler_lost(client, then)
+
+
+def tells_of_loss(exc: BaseException | None) -> bool:
+    """Return whether Dask raised an error because the client lost its scheduler, even if it has connected again since."""
+    groups = exc.error_groups if isinstance(exc, FuturesCancelledError) else ()
+    found = [exc, *(error for group in groups for error in group.errors)]
+    return any(isinstance(one, FutureCancelledError) and one.reason == REASON for one in found)
 
 
 def expect_loss(client: ClusterClient) -> None:

@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import logging
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psutil
 from dask._expr import Expr, _ExprSequence
 from dask.base import is_dask_collection
+from dask.core import flatten
 from dask.dataframe.dask_expr._expr import Blockwise
 from dask.dataframe.dask_expr._repartition import RepartitionToFewer, _concat
 from dask.dataframe.dask_expr.io import FromMap
 from dask.sizeof import sizeof
 from dask.utils import key_split
 from distributed import CancelledError, Future, KilledWorker, as_completed
+from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 from distributed.utils import thread_state
 
@@ -36,7 +40,7 @@ from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import ReadPartition
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.core.runner.lost_scheduler import expect_loss, scheduler_lost
+from curator_df.core.runner.lost_scheduler import expect_loss, require_open, scheduler_lost, tells_of_loss
 from curator_df.core.runner.session import Session, prepare_kernels
 from curator_df.core.sizes import show_size, size_to_type
 from curator_df.core.tasks.second_try import RANGE_KEY
@@ -57,19 +61,24 @@ SECONDS_TO_REACH = 2.0
 """Maximum wait in seconds for the answer of a worker that is asked directly."""
 LIMIT_STEP_BYTES = 16_000_000
 """Minimum change, in bytes, for which the workers' limits are adjusted while a result grows."""
+AGAIN = "Start a cluster (or connect to one) again, and compute the table again"
+LOG = logging.getLogger("curator_df.core")
 
 
 def return_in_pieces(session: Session) -> None:
     """Make the client of a session gather results piece by piece, and report a lack of memory clearly."""
     client = session.client
     dask_get = type(client).get
+    lost: collections.Counter[Any] = collections.Counter()
 
     def get(self: Any, dsk: Any, keys: Any, **options: Any) -> Any:
         if not _is_plain(self, options):
             return dask_get(self, dsk, keys, **options)
         failure: BaseException
         try:
-            with _workers_brought_back(session):
+            require_open(session.client, AGAIN)
+            lost.clear()
+            with _workers_brought_back(session, _keys_waited_for(dsk, keys)):
                 expect_loss(session.client)
                 session.weigh_client()
                 prepare_kernels(session, parts_of(dsk))
@@ -83,7 +92,9 @@ def return_in_pieces(session: Session) -> None:
 
     # Bound to the client, as Dask recognizes its default client by ``client.get``.
     client.get = types.MethodType(get, client)
-    client._gather_remote = types.MethodType(_bounded(type(client)._gather_remote, reaches_workers(client)), client)
+    client._gather_remote = types.MethodType(
+        _bounded(type(client)._gather_remote, reaches_workers(client), lost), client
+    )
     for name in STARTED_ELSEWHERE:
         setattr(client, name, types.MethodType(_with_kernels(session, getattr(type(client), name)), client))
 
@@ -106,9 +117,8 @@ def reaches_workers(client: Any) -> bool:
     return bool(client.direct_to_workers or client.sync(reach))
 
 
-def _bounded(dask_gather: Callable[..., Any], reaches: bool) -> Callable[..., Any]:
+def _bounded(dask_gather: Callable[..., Any], reaches: bool, lost: collections.Counter[Any]) -> Callable[..., Any]:
     """Return a client's method that fetches results: directly where it can, and in vain only a few times."""
-    lost: collections.Counter[Any] = collections.Counter()
 
     async def gather_remote(self: Any, direct: bool | None, local_worker: Any) -> Any:
         response = await dask_gather(self, direct or reaches, local_worker)
@@ -131,9 +141,10 @@ def _bounded(dask_gather: Callable[..., Any], reaches: bool) -> Callable[..., An
 
 def _lost(session: Session, exc: BaseException) -> SchedulerLostError | None:
     """Return the error of a computation whose scheduler is gone; None for any other error."""
-    if session.client.status == "running" or not isinstance(exc, (CancelledError, CommClosedError, TimeoutError)):
-        return None
-    return scheduler_lost(session.client, "Start a cluster (or connect to one) again, and compute the table again")
+    is_gone = session.client.status != "running" and isinstance(
+        exc, (CancelledError, ClosedClientError, CommClosedError, TimeoutError)
+    )
+    return scheduler_lost(session.client, AGAIN) if is_gone or tells_of_loss(exc) else None
 
 
 def return_as_dask_does(client: Any) -> None:
@@ -166,26 +177,31 @@ def parts_of(expression: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _workers_brought_back(session: Session) -> Iterator[None]:
+def _workers_brought_back(session: Session, waited: Collection[Any]) -> Iterator[None]:
     """Replace workers while a computation waits and all are permanently gone; end it if none comes back, as a run does.
 
     A nanny does not restart a worker that dies before the nanny knows that it has started, a cluster of Dask closes a nanny whose
-    worker was killed twice within 15 s, and Dask would wait forever.
+    worker was killed twice within 15 s, and Dask would wait forever. ``waited`` has the keys of the computation.
     """
     over, given_up = threading.Event(), threading.Event()
+    known = frozenset(list(session.client.futures))
 
     def watch() -> None:
         workless_seconds, patience = 0.0, session.patience
-        while not over.wait(patience.watch_seconds) and session.client.status == "running":
-            longer = 0.0 if session.client.nthreads() else workless_seconds + patience.watch_seconds
-            if session.revive is not None and any(workless_seconds < due <= longer for due in patience.revive_seconds):
-                session.revive()
-            workless_seconds = longer
-            if workless_seconds >= session.workless_seconds:
-                given_up.set()
-                waiting = [key for key, state in list(session.client.futures.items()) if state.status == "pending"]
-                session.client.cancel([Future(key, session.client) for key in waiting])
-                return
+        while not over.wait(patience.watch_seconds):
+            if session.client.status != "running":
+                continue  # Dask cancels all, or connects again
+            try:
+                longer = 0.0 if session.client.nthreads() else workless_seconds + patience.watch_seconds
+                before, workless_seconds = workless_seconds, longer
+                if session.revive is not None and any(before < due <= longer for due in patience.revive_seconds):
+                    session.revive()
+                if workless_seconds >= session.workless_seconds:
+                    given_up.set()
+                if given_up.is_set():  # again and again, as Dask may wait for more futures afterwards
+                    cancel_waiting(session.client, waited, known)
+            except Exception:  # the scheduler did not answer; without this thread, nothing would end the computation
+                LOG.debug("the workers could not be checked", exc_info=True)
 
     watcher = threading.Thread(target=watch, name="curator_df-watch-workers", daemon=True)
     watcher.start()
@@ -201,6 +217,22 @@ def _workers_brought_back(session: Session) -> Iterator[None]:
     finally:
         over.set()
         watcher.join(timeout=session.patience.watch_seconds)
+
+
+def cancel_waiting(client: Any, waited: Collection[Any], known: Collection[Any]) -> None:
+    """Cancel what a computation waits for: its own futures, or those that were there before if it has no others."""
+    futures = dict(client.futures)
+    # Dask marks results as lost that were ready, and not yet here, when the last worker died.
+    waiting = [key for key in waited if key in futures and futures[key].status in ("pending", "lost")]
+    own = [key for key in waiting if key not in known]
+    client.cancel([Future(key, client) for key in own or waiting])
+
+
+def _keys_waited_for(dsk: Any, keys: Any) -> set[Any]:
+    """Return the keys of the results that are fetched for a call: those of its graph, and of tables' partitions."""
+    operands = dsk.operands if isinstance(dsk, _ExprSequence) else ()
+    parts = [one.frame.__dask_keys__() for one in operands if _is_joined(one)]
+    return set(flatten([keys, parts]))
 
 
 def _is_plain(client: Any, options: dict[str, Any]) -> bool:
@@ -263,7 +295,8 @@ class _Pieces:
                 gathered[place] = piece
                 self._require_room(len(gathered))
         except BaseException:
-            self._session.client.cancel(list(self._places))
+            with contextlib.suppress(Exception):  # such as that of a closed client: the first error is the one to tell
+                self._session.client.cancel(list(self._places))
             raise
         return gathered
 

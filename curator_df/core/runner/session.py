@@ -30,6 +30,7 @@ from curator_df.core.memory.process_cache import clear_outside_runs
 from curator_df.core.memory.system import status_bytes
 from curator_df.core.memory.wall import Wall
 from curator_df.core.runner.events import Event
+from curator_df.core.runner.lost_scheduler import AGAIN, require_open
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import NoClusterError, outside_level
 
@@ -215,6 +216,7 @@ class Session:
         """Raise `NoClusterError` if the cluster was created, but not started; `BudgetError` if its workers break the budget."""
         if self.unstarted:
             raise NoClusterError(self.unstarted)
+        require_open(self.client, AGAIN)
         if self.verify is not None:
             self.verify()
 

@@ -53,6 +53,10 @@ SECONDS_TO_BE_ALONE = 30.0
 """Maximum wait in seconds for the other tasks of the worker: one of them may itself depend on a waiting task."""
 SECONDS_BETWEEN_PAUSED = 0.1
 """Interval in seconds at which a worker is checked for whether it is paused, and its memory is released."""
+MOST_SECONDS_BETWEEN_PAUSED = 2.0
+"""Maximum interval in seconds; it doubles up to this while nothing was released."""
+FREED_BYTES = 1_000_000
+"""Minimum number of bytes that count as released."""
 SECONDS_BETWEEN_FETCHES = 0.5
 """Time in seconds after which a result for which there was no memory is fetched again."""
 FETCHES_WHEN_IDLE = 3
@@ -63,6 +67,7 @@ REMEDY = "Use smaller partitions (blocksize= of the reader), fewer columns or ro
 """Advice for an operation that lacks memory, for messages."""
 SECONDS_TO_SPILL = 120.0
 """Maximum wait in seconds for the worker to write its results to disk."""
+LOG = logging.getLogger("curator_df.core")
 
 
 class Gate:
@@ -257,11 +262,20 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
 
         Dask only collects garbage then. Pages that malloc and Arrow keep (556 MB were seen) would leave it paused for ever.
         """
+        seconds = SECONDS_BETWEEN_PAUSED
         while True:
-            if self._worker.status == Status.paused:
-                await _spill_all(self._worker)
-                release_free_memory()
-            await asyncio.sleep(SECONDS_BETWEEN_PAUSED)
+            is_freed = True
+            try:
+                if self._worker.status == Status.paused:
+                    before_bytes = status_bytes("VmRSS")
+                    await _spill_all(self._worker)
+                    release_free_memory()
+                    is_freed = before_bytes - status_bytes("VmRSS") >= FREED_BYTES
+            except Exception:  # such as a full disk: the worker may still be paused, and later there may be room
+                LOG.debug("a paused worker could not release memory", exc_info=True)
+                is_freed = False
+            seconds = SECONDS_BETWEEN_PAUSED if is_freed else min(2 * seconds, MOST_SECONDS_BETWEEN_PAUSED)
+            await asyncio.sleep(seconds)
 
     def _release_when_full(self) -> None:
         now = time.monotonic()

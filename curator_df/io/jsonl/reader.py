@@ -28,7 +28,7 @@ from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.device_transfer import require_gpu
 from curator_df.io.folder_columns import split_folder_columns
-from curator_df.io.formats import MOST_LEVELS, levels_of_fields, why_no_row, wide_encoding
+from curator_df.io.formats import COMPRESSED_SUFFIXES, MOST_LEVELS, levels_of_fields, why_no_row, wide_encoding
 from curator_df.io.frames import (
     check_address_space,
     chosen_columns,
@@ -49,7 +49,7 @@ from curator_df.io.jsonl.schema import (
     shorten,
     warn_of_near_names,
 )
-from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams.file_stream import ByteStream, is_compressed, open_bytes
 from curator_df.kernels.compiling.kernel_sets import JSON_LINES

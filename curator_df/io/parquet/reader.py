@@ -201,7 +201,7 @@ class ParquetSource:
     @property
     def reader_fixed_bytes(self) -> int:
         """Bytes that a task holds in addition to its blocks, independent of their size: large pages, and decoders of columns."""
-        return self._page_bytes + COLUMN_BYTES * max(len(self._reads) - FREE_COLUMNS, 0)
+        return self._page_bytes + COLUMN_BYTES * max(sum(map(_leaves, self._reads.types)) - FREE_COLUMNS, 0)
 
     @property
     def _page_bytes(self) -> int:
@@ -535,3 +535,12 @@ def _rows_before(files: Any, rows: Any) -> Any:
 def _only(block: pd.DataFrame, wanted: npt.NDArray[np.int64] | None) -> pd.DataFrame:
     """Return the rows with these ascending row IDs."""
     return block if wanted is None else block[are_among(block.index.to_numpy(), wanted)]
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """Return the number of columns of a Parquet file that a type is stored in: each has its own decoder."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _leaves(kind.storage_type)
+    if pa.types.is_nested(kind):
+        return sum(_leaves(kind.field(place).type) for place in range(kind.num_fields))
+    return 1

@@ -28,9 +28,10 @@ from curator_df.errors import BadRowError, CorruptFileError, CuratorError, Overs
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.device_transfer import require_gpu, to_backend
+from curator_df.io.formats import COMPRESSED_SUFFIXES
 from curator_df.io.frames import check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl.reader import OnBadRows
-from curator_df.io.listing import COMPRESSED_SUFFIXES, Listing, Paths, list_files
+from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams.file_stream import ZSTD_MAGIC, is_compressed, open_bytes, open_file
 from curator_df.io.streams.gzip_members import BEGINNING, MAGIC, MemberPieces, find_member

@@ -40,7 +40,7 @@ def fasttext_labels(operator: str, path: str) -> tuple[str, ...]:
     InputError
         If the file is not a fastText model with labels.
     CorruptFileError
-        If it is truncated.
+        If it is truncated or damaged.
     """
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -51,13 +51,27 @@ def fasttext_labels(operator: str, path: str) -> tuple[str, ...]:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             try:
                 labels, wanted = _read(content)
-            except (struct.error, IndexError) as exc:
+            except _DamagedError as exc:
+                raise CorruptFileError(
+                    f"{operator}: the fastText model {path!r} is damaged: its header has {exc}. Copy or download the file again"
+                ) from exc
+            except (struct.error, IndexError, OverflowError) as exc:
                 raise _truncated(operator, path, size) from exc
     if wanted > size:
         raise _truncated(operator, path, size, wanted)
     if not labels:
         raise InputError(f"{operator}: {path!r} is a fastText model of words, without labels. Use a supervised model")
     return tuple(labels)
+
+
+class _DamagedError(Exception):
+    """Number in a file that no model has."""
+
+
+def _require_counts(**counts: int) -> None:
+    for name, number in counts.items():
+        if number < 0:
+            raise _DamagedError(f"{name}={number}")
 
 
 def _truncated(operator: str, path: str, size: int, wanted: int | None = None) -> CorruptFileError:
@@ -70,6 +84,7 @@ def _truncated(operator: str, path: str, size: int, wanted: int | None = None) -
 def _read(content: mmap.mmap) -> tuple[Sequence[str], int]:
     """Return the labels, and how many bytes the file must have."""
     entries, _, _, _, pruned = _DICTIONARY.unpack_from(content, _HEAD.size)
+    _require_counts(entries=entries)
     at, labels = _HEAD.size + _DICTIONARY.size, list[str]()
     for _ in range(entries):
         end = content.find(b"\0", at)
@@ -88,12 +103,15 @@ def _after_matrix(content: mmap.mmap, at: int, *, is_quantized: bool) -> int:
     """Return the position of the byte after a matrix that begins at a position."""
     if not is_quantized:
         rows, columns = _MATRIX.unpack_from(content, at)
+        _require_counts(rows=rows, columns=columns)
         return at + _MATRIX.size + 4 * int(rows) * int(columns)
-    has_norms, rows, _, code_bytes = _QUANTIZED.unpack_from(content, at)
+    has_norms, rows, columns, code_bytes = _QUANTIZED.unpack_from(content, at)
+    _require_counts(rows=rows, columns=columns, code_bytes=code_bytes)
     at = _after_quantizer(content, at + _QUANTIZED.size + int(code_bytes))
     return _after_quantizer(content, at + int(rows)) if has_norms else at
 
 
 def _after_quantizer(content: mmap.mmap, at: int) -> int:
     width, *_ = _QUANTIZER.unpack_from(content, at)
+    _require_counts(width=width)
     return at + _QUANTIZER.size + 4 * _CENTROIDS * int(width)

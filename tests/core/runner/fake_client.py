@@ -23,10 +23,12 @@ from unittest import mock
 
 import cloudpickle
 from distributed import CancelledError, KilledWorker
+from distributed.client import FutureCancelledError
 
 from curator_df.core.memory.budget import choose_layout
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.runner.interactive import look_at_deferred, stop_looking
+from curator_df.core.runner.lost_scheduler import REASON
 from curator_df.core.runner.session import Patience, Session, close_session, open_session
 from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Attempt
@@ -49,10 +51,14 @@ class LostResult:
     """The task ends and its worker dies before the result is fetched, so that it runs again, and calls nobody then."""
 
     then: Any = None
+    error: type[BaseException] = CancelledError
 
 
 class Cancelled:
-    """The task is cancelled by a client that lost its scheduler."""
+    """The task is cancelled, by default by a client that lost its scheduler and has connected again."""
+
+    def __init__(self, reason: str = REASON) -> None:
+        self.reason = reason
 
 
 class Disconnected:
@@ -93,11 +99,12 @@ class FakeTask:
         if isinstance(outcome, Silent):
             self.ticks, self._then = outcome.ticks, outcome.then
         elif isinstance(outcome, LostResult):
-            self._value, self._then = CancelledError("lost with its worker"), outcome.then
+            self._value, self._then = outcome.error("lost with its worker"), outcome.then
             self._end("finished")
         elif isinstance(outcome, Disconnected):
             self._client.status = "closed"
         elif isinstance(outcome, Cancelled):
+            self._value = FutureCancelledError("key", outcome.reason)
             self._end("cancelled")
         elif isinstance(outcome, BaseException):
             self._value = outcome
@@ -123,7 +130,7 @@ class FakeTask:
         return self.status != "pending"
 
     def result(self, timeout: float | None = None) -> Any:
-        if isinstance(self._value, CancelledError):
+        if isinstance(self._value, BaseException) and self.status == "finished":
             lost, self._value = self._value, None
             self.status, self.ticks, self._callbacks = "pending", 2, []
             self._client.goes_on(self)

@@ -257,6 +257,17 @@ def test_a_lost_scheduler_is_an_error_that_says_how_to_go_on(dispatch, end):
     assert set(ran.numbers) <= {0, 1, 3, 4, 5, 6, 7}
 
 
+def test_a_task_that_someone_else_cancels_is_not_a_lost_scheduler(dispatch):
+    ran = dispatch({(2, 0): Cancelled("other")})
+    with pytest.raises(errors.WorkerLostError, match=r"input split 2 did not run: .*cancelled for reason: other"):
+        ran.run()
+
+
+def test_a_manifest_that_there_is_no_memory_to_fetch_is_fetched_again(dispatch):
+    ran = dispatch({(1, 0): LostResult(error=MemoryError)}).run()
+    assert sorted(ran.numbers) == list(range(RANGES))
+
+
 def test_workers_that_come_back_go_on_and_are_asked_for_meanwhile(dispatch):
     revived = []
     ran = dispatch({(0, 0): Silent(8)}, revive=lambda: revived.append(1))

@@ -209,3 +209,12 @@ def test_a_worker_that_leaks_is_started_again_and_its_step_is_named(dispatch):
     assert ran.client.flying_at_restart == []
     assert sorted(ran.numbers) == list(range(400))
     assert "parse leaves" in notes_of(ran, "leak")[0]
+
+
+def test_a_range_is_suspected_only_once_it_left_much_behind(dispatch):
+    ran = dispatch()
+    ran.run()
+    attempt = ran.client.attempts[0]
+    assert not ran.dispatcher._may_be_full(attempt, out_of_memory(attempt, **EMPTY))
+    assert ran.dispatcher._may_be_full(attempt, out_of_memory(attempt, **WORK_HELD))
+    assert not ran.dispatcher._may_be_full(attempt, out_of_memory(attempt, **WORK_HELD))

@@ -8,8 +8,10 @@ import gc
 import logging
 
 import pytest
+from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
 
-from curator_df.core.runner.lost_scheduler import LOGGER, NotOfLost, expect_loss
+from curator_df.core.runner.lost_scheduler import LOGGER, REASON, NotOfLost, expect_loss, require_open, tells_of_loss
+from curator_df.errors import SchedulerLostError
 
 
 class Client:
@@ -67,3 +69,21 @@ def test_each_client_has_one_filter_and_none_when_it_is_gone():
     other = Client()
     expect_loss(other)
     assert len(logger.filters) <= len(before) + 1
+
+
+def test_the_reason_of_a_cancelled_future_tells_of_the_loss():
+    lost, other = FutureCancelledError("key", REASON), FutureCancelledError("key", "unknown")
+    assert tells_of_loss(lost)
+    assert not tells_of_loss(other)
+    assert not tells_of_loss(None)
+    assert tells_of_loss(FuturesCancelledError([CancelledFuturesGroup([lost], REASON)]))
+    assert not tells_of_loss(FuturesCancelledError([CancelledFuturesGroup([other], "unknown")]))
+
+
+@pytest.mark.parametrize("status", ["closing", "closed"])
+def test_a_closed_client_is_refused_and_one_that_connects_again_is_not(status):
+    client = Client(status)
+    client.scheduler = None
+    with pytest.raises(SchedulerLostError, match=r"its address was lost.*Begin again"):
+        require_open(client, "Begin again")
+    require_open(Client("connecting"), "Begin again")

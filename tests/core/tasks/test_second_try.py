@@ -9,6 +9,7 @@ import gc
 import logging
 import pickle
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -143,6 +144,22 @@ def test_a_paused_worker_spills_its_results_and_returns_free_pages(plugin, monke
     plugin._worker.status = status
     assert released.wait(10 if status == Status.paused else 0.7) == (status == Status.paused)
     assert bool(plugin._worker.data.memory) == (status == Status.running)
+
+
+def test_a_paused_worker_goes_on_after_an_error_and_tries_less_often_in_vain(plugin, monkeypatch):
+    called, enough = [], threading.Event()
+
+    def release() -> None:
+        called.append(time.monotonic())
+        if len(called) == 5:
+            enough.set()
+        raise OSError("no space left")
+
+    monkeypatch.setattr("curator_df.core.tasks.second_try.release_free_memory", release)
+    monkeypatch.setattr("curator_df.core.tasks.second_try.SECONDS_BETWEEN_PAUSED", 0.05)
+    plugin._worker.status = Status.paused
+    assert enough.wait(10)
+    assert called[-1] - called[0] >= 0.05 * (2 + 4 + 8 + 16)
 
 
 def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was(tmp_path, loop):
