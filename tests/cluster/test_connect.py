@@ -193,10 +193,11 @@ def test_a_result_whose_worker_is_lost_each_time_that_it_is_sent_is_an_error(tmp
         Client(running) as client,
         cdf.connect(client),
     ):
-        with pytest.raises(errors.BudgetError, match=r"was computed 4 times, and each time its worker was lost"):
+        with pytest.raises(errors.BudgetError, match=r"was requested 4 times, and each time its worker was lost"):
             dask.delayed(EndsItsWorker)(str(tmp_path)).compute()
-        # Each time directly, and once more through the scheduler where another worker was there in time.
-        assert 4 <= len(list(tmp_path.iterdir())) <= 8
+        # Each time directly, and once more through the scheduler where another worker was there in time. A second request may
+        # fail before the lost result was computed again.
+        assert 2 <= len(list(tmp_path.iterdir())) <= 8
         assert dask.delayed(sum)([1, 2]).compute() == 3
 
 

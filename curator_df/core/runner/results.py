@@ -131,7 +131,7 @@ def _bounded(dask_gather: Callable[..., Any], reaches: bool, lost: collections.C
             if lost[key] > MOST_LOST and not str(key).startswith(RANGE_KEY):
                 del lost[key]
                 raise MemoryError(
-                    f"a result of {key_split(key)!r} was computed {MOST_LOST + 1} times, and each time its worker was "
+                    f"a result of {key_split(key)!r} was requested {MOST_LOST + 1} times, and each time its worker was "
                     "lost before it had sent it"
                 )
         return response
