@@ -7,7 +7,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError, CuratorError, ParameterError, SchemaError
-from curator_df.ops.filters.profile import add_profile, add_profile_block, keep_profile, keep_profile_block
+from curator_df.ops.filters.profile import _one, add_profile, add_profile_block, keep_profile, keep_profile_block
 from curator_df.ops.filters.rules import Profile, Rule
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 
@@ -207,6 +207,7 @@ def test_the_column_is_part_of_the_program():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ({"profile": BY_LANGUAGE["de"], "by": "language"}, "or leave out by= to use one profile for all rows"),
         ({"profile": BY_LANGUAGE}, "by= does not name the column"),
         ({"profile": BY_LANGUAGE["de"], "by": "language"}, "needs a dict of a profile for each value"),
         ({"profile": {}, "by": "language"}, "the dict of profiles is empty"),
@@ -219,3 +220,10 @@ def test_a_mapping_and_a_column_belong_together(arguments, said):
     for operator in (cdf.keep_profile, cdf.add_profile):
         with pytest.raises(CuratorError, match=said):
             languages().pipe(operator, **arguments)
+
+
+@pytest.mark.parametrize("operator", ["keep_profile", "add_profile"])
+def test_blocks_on_a_gpu_are_refused_in_the_name_of_the_operator(operator):
+    [kernel] = kernels_of(languages(1).pipe(getattr(cdf, operator), BY_LANGUAGE, by="language"))
+    with pytest.raises(CuratorError, match=f"{operator}: by= needs pandas blocks"):
+        _one(operator, kernel.parameters["profile"])
