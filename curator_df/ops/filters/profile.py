@@ -220,7 +220,8 @@ def add_profile(
     lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block; with ``by`` and rules
     on repeated lines 5.4 x block. Computes: no.
 
-    With ``by`` the peak is at least 3.0 x block, and profiles share columns of metrics, as in `keep_profile`. With ``from_metrics`` the reason takes 0.6 x.
+    With ``by`` the peak is at least 3.0 x block, and profiles share columns of metrics, as in `keep_profile`. With
+    ``from_metrics`` the reason takes 0.6 x.
     Every 10 further metrics take another 0.9 x. Each user-defined metric (`UserMetric`) takes another 0.2 x plus the
     memory of its function, and the peak is at least 5.2 x if one is computed from a document.
 

@@ -67,26 +67,30 @@ def _as_value(key: Any, dtype: Any) -> Any:
     """Return a key as a value of this dtype, None for null."""
     if key is None or (pd.api.types.is_scalar(key) and pd.isna(key)):
         return None
-    if isinstance(key, np.datetime64):
-        key = pd.Timestamp(key)
-    elif isinstance(key, np.timedelta64):
-        key = pd.Timedelta(key)
-    elif isinstance(key, np.generic):
-        key = key.item()
+    key, kind = _plain(key), _kind(dtype)
+    value = key
     if dtype is None:
-        return key
-    kind = _kind(dtype)
+        return value
     if is_text(dtype) or isinstance(key, str):
-        return key if is_text(dtype) and isinstance(key, str) else _NO_MATCH
-    if kind in "iufb":
-        return _as_number(key, kind)
-    if kind == "M":
+        value = key if is_text(dtype) and isinstance(key, str) else _NO_MATCH
+    elif kind in "iufb":
+        value = _as_number(key, kind)
+    elif kind == "M":
         zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
         is_time = isinstance(key, dt.datetime) and (key.tzinfo is None) == (zone is None)
-        return pd.Timestamp(key) if is_time else _NO_MATCH
-    if kind == "m":
-        return pd.Timedelta(key) if isinstance(key, dt.timedelta) else _NO_MATCH
-    return key
+        value = pd.Timestamp(key) if is_time else _NO_MATCH
+    elif kind == "m":
+        value = pd.Timedelta(key) if isinstance(key, dt.timedelta) else _NO_MATCH
+    return value
+
+
+def _plain(key: Any) -> Any:
+    """Return a NumPy scalar as Python's or pandas's."""
+    if isinstance(key, np.datetime64):
+        return pd.Timestamp(key)
+    if isinstance(key, np.timedelta64):
+        return pd.Timedelta(key)
+    return key.item() if isinstance(key, np.generic) else key
 
 
 def _as_number(key: Any, kind: str) -> Any:
