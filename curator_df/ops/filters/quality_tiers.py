@@ -115,8 +115,8 @@ def add_quality_tier(
     weights = tuple(float(scores[name]) if isinstance(scores, Mapping) else 1.0 for name in columns)
     if isinstance(scores, Mapping) and how != "weighted":
         raise ParameterError(
-            f"{operator}: how={how!r} does not accept weights, but scores= is a mapping of columns to weights. Use how='weighted', or "
-            f"pass scores={list(columns)!r}"
+            f"{operator}: how={how!r} does not accept weights, but scores= is a mapping of columns to weights. Use "
+            f"how='weighted', or pass scores={list(columns)!r}"
         )
     if min(weights) <= 0:
         raise ParameterError(
