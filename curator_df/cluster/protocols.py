@@ -30,12 +30,14 @@ def protocol_arguments(protocol: str, security: Security | None) -> dict[str, An
     MissingExtraError
         If the package of the protocol is not installed.
     """
-    choose("cluster", "protocol", protocol, PROTOCOLS)
+    choose("start_cluster", "protocol", protocol, PROTOCOLS)
     if protocol == "tcp":
         return {"security": security}
     if security is not None:
-        raise ParameterError("protocol='ucx' has no TLS. Leave security= out on a trusted network, or use TCP")
-    require_package("protocol='ucx'", "distributed_ucxx", "ucx")
+        raise ParameterError(
+            "start_cluster: protocol='ucx' has no TLS. Leave security= out on a trusted network, or use TCP"
+        )
+    require_package("start_cluster: protocol='ucx'", "distributed_ucxx", "ucx")
     return {"protocol": protocol}
 
 
@@ -43,6 +45,7 @@ def require_processes_for(protocol: str, layout: Layout) -> None:
     """Raise if workers should communicate by UCX, but the layout has no worker processes."""
     if protocol != "tcp" and layout.in_process:
         raise ParameterError(
-            f"protocol={protocol!r} is for worker processes, but memory={show_size(layout.allowed_bytes)} is enough only for "
-            "threads of this process. Use a larger memory=, or leave protocol= out"
+            f"start_cluster: protocol={protocol!r} is for worker processes, but "
+            f"memory={show_size(layout.allowed_bytes)} is enough only for threads of this process. Use "
+            "a larger memory=, or leave protocol= out"
         )

@@ -37,12 +37,16 @@ def backend_of(block: Any) -> Backend:
 
 def require_backend(block: Any, operator: str, *supported: Backend, because: str) -> None:
     """Raise `UnsupportedBackendError` unless the block has one of these backends; the clause ``because`` gives the reason."""
-    backend = backend_of(block)
-    if backend not in supported:
-        raise UnsupportedBackendError(
-            f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend} blocks: {because}; "
-            f"convert it first with to_backend(df, {supported[0]!r})"
-        )
+    if backend_of(block) not in supported:
+        raise unsupported_backend(block, operator, *supported, because=because)
+
+
+def unsupported_backend(block: Any, operator: str, *supported: Backend, because: str) -> UnsupportedBackendError:
+    """Return the error for a block of a backend that an operator does not support."""
+    return UnsupportedBackendError(
+        f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend_of(block)} blocks: {because}; "
+        f"convert it first with to_backend(df, {supported[0]!r})"
+    )
 
 
 def is_on_device(block: Any) -> bool:

@@ -53,6 +53,18 @@ def show_size(size_bytes: float) -> str:
     return f"{size_bytes:,.0f} B"
 
 
+def show_sizes(one: float, other: float) -> tuple[str, str]:
+    """Format two sizes that a message compares: with every byte if they look the same otherwise.
+
+    Examples
+    --------
+    >>> show_sizes(2_000_000, 1_000_000), show_sizes(100_200_000, 100_100_000)
+    (('2 MB', '1 MB'), ('100,200,000 bytes', '100,100,000 bytes'))
+    """
+    shown = show_size(one), show_size(other)
+    return (f"{one:,.0f} bytes", f"{other:,.0f} bytes") if shown[0] == shown[1] else shown
+
+
 def rounded_up(size_bytes: float) -> int:
     """Return the smallest size not below a number of bytes that can be typed with three digits.
 

@@ -64,7 +64,7 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
     InputError
         If ``config`` cannot be read, or lacks a value.
     ParameterError
-        If the language is not included and no ``config`` is given; the message lists those included.
+        If the language is not a str, or is not included and no ``config`` is given; the message lists those included.
 
     Notes
     -----
@@ -82,6 +82,10 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
     >>> str(profile.rules[0]), profile.stop_words[:3]
     ('duplicate_line_ratio <= 0.264', ('de', 'la', 'le'))
     """
+    if not isinstance(language, str):
+        raise ParameterError(
+            f"fineweb_2: language={language!r} must be a str, such as 'fra_Latn' or 'fr', not {type(language).__name__}"
+        )
     if config is None:
         language = label_for(language, _held()) or language
     values, source = _values(language, config)

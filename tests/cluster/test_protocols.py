@@ -41,7 +41,7 @@ def test_tcp_takes_security_and_ucx_refuses_it(installed):
     assert protocol_arguments("tcp", None) == {"security": None}
     assert protocol_arguments("tcp", security) == {"security": security}
     assert protocol_arguments("ucx", None) == {"protocol": "ucx"}
-    with pytest.raises(errors.ParameterError, match=r"protocol='ucx' has no TLS. Leave security= out"):
+    with pytest.raises(errors.ParameterError, match=r"^start_cluster: protocol='ucx' has no TLS. Leave security= out"):
         protocol_arguments("ucx", security)
 
 
@@ -49,7 +49,9 @@ def test_what_is_not_there_is_said_before_anything_starts(installed):
     installed(None)
     with pytest.raises(MissingExtraError, match=r"pip install .*\[ucx\]"):
         cdf.start_cluster(memory="2GB", protocol="ucx")
-    with pytest.raises(errors.ParameterError, match="protocol='infiniband' is not one of 'tcp', 'ucx'"):
+    with pytest.raises(
+        errors.ParameterError, match=r"^start_cluster: protocol='infiniband' is not one of 'tcp', 'ucx'"
+    ):
         cdf.start_cluster(memory="2GB", protocol="infiniband")
 
 
@@ -58,7 +60,8 @@ def test_threads_of_this_process_have_nothing_to_say_by_ucx():
     assert layout.in_process
     require_processes_for("tcp", layout)
     with pytest.raises(
-        errors.ParameterError, match="protocol='ucx' is for worker processes, but memory=450 MB is enough"
+        errors.ParameterError,
+        match=r"^start_cluster: protocol='ucx' is for worker processes, but memory=450 MB is enough",
     ):
         require_processes_for("ucx", layout)
 

@@ -40,6 +40,7 @@ IN_PART = (
     "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel does not accept others, so",
     REFUSED.format("with identity='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
+    REFUSED.format(r"with by= rows are judged by kernels compiled for CPUs alone"),
 )
 """What is said of some arguments by operators that take cuDF blocks with others."""
 TAKES_SOME = {case.operator for case in ALL_CASES if "cudf" in case.backends}

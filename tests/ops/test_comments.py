@@ -137,3 +137,7 @@ def test_texts_in_other_languages_are_counted():
 def test_a_name_that_is_neither_a_language_nor_a_column_is_refused():
     with pytest.raises(ParameterError, match=r"language='pyton' is not one of .* Did you mean 'python'"):
         cdf.add_comment_ratio(by_extension(("py", "a")), language="pyton")
+    with pytest.raises(ParameterError, match=r"language='etx' is not one of .*, nor a column.* Did you mean 'ext'"):
+        cdf.add_comment_ratio(by_extension(("py", "a")), language="etx")
+    with pytest.raises(ParameterError, match=r"language=\['python'\] is not one of"):
+        cdf.add_comment_ratio(by_extension(("py", "a")), language=["python"])

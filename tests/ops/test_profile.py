@@ -207,6 +207,7 @@ def test_the_column_is_part_of_the_program():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ({"profile": BY_LANGUAGE["de"], "by": "language"}, "or leave out by= to use one profile for all rows"),
         ({"profile": BY_LANGUAGE}, "by= does not name the column"),
         ({"profile": BY_LANGUAGE["de"], "by": "language"}, "needs a dict of a profile for each value"),
         ({"profile": {}, "by": "language"}, "the dict of profiles is empty"),

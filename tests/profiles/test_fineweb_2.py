@@ -151,3 +151,6 @@ def test_a_code_means_the_included_language():
     assert fineweb_2("zh") == fineweb_2("cmn_Hani")
     with pytest.raises(ParameterError, match="no thresholds of 'xx' are included"):
         fineweb_2("xx")
+    for other in (None, 3):
+        with pytest.raises(ParameterError, match=f"fineweb_2: language={other} must be a str"):
+            fineweb_2(other)

@@ -16,7 +16,7 @@ from curator_df.errors import SchedulerLostError
 
 LOGGER = "distributed.client"
 AGAIN = "Finished files stay. Start a cluster (or connect to one) again, and repeat the run with on_existing='resume'"
-"""What to do after a run, for messages."""
+"""Advice after a run, for messages."""
 REASON = "scheduler-connection-lost"
 """Dask's reason for the futures that a client cancels when it loses its scheduler."""
 GAVE_UP = "Failed to reconnect to scheduler"

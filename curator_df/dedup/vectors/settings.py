@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from curator_df.core.files.storage import Folder
 from curator_df.core.memory.budget import Layout, memory_for_alone
-from curator_df.core.sizes import show_size, size_to_type
+from curator_df.core.sizes import show_sizes, size_to_type
 from curator_df.dedup.vectors.vector_math import vector_words
 from curator_df.errors import BudgetError
 from curator_df.exchange.exchange import Keep
@@ -180,9 +180,10 @@ def require_room(name: str, pending: VectorSettings, clusters: int, layout: Layo
     """Raise `BudgetError` if the clusters cannot be found in the memory of a node, or of its GPU if one is used."""
     needed = pending.fit_bytes(clusters)
     if needed > layout.exclusive_bytes:
+        need, has = show_sizes(needed, layout.exclusive_bytes)
         raise BudgetError(
-            f"{name}: k-means with {clusters:,} clusters of {pending.width:,} numbers needs {show_size(needed)} in one task, "
-            f"but has only {show_size(layout.exclusive_bytes)}. Use memory={size_to_type(memory_for_alone(needed, layout))} or "
+            f"{name}: k-means with {clusters:,} clusters of {pending.width:,} numbers needs {need} in one task, "
+            f"but has only {has}. Use memory={size_to_type(memory_for_alone(needed, layout))} or "
             "fewer clusters (num_clusters=)"
         )
     if not pending.fits_on_device:
@@ -190,9 +191,10 @@ def require_room(name: str, pending: VectorSettings, clusters: int, layout: Layo
     require_gpu(name, layout)
     on_device = fit_device_bytes(clusters, pending.width)
     if on_device > layout.device_bytes:
+        need, has = show_sizes(on_device, layout.device_bytes)
         raise BudgetError(
-            f"{name}: k-means with {clusters:,} clusters of {pending.width:,} numbers needs {show_size(on_device)} on a GPU, "
-            f"but may use only {show_size(layout.device_bytes)}. Set more with start_cluster(device_memory=), use fewer clusters "
+            f"{name}: k-means with {clusters:,} clusters of {pending.width:,} numbers needs {need} on a GPU, "
+            f"but may use only {has}. Set more with start_cluster(device_memory=), use fewer clusters "
             "(num_clusters=), or set k_means='scikit-learn'"
         )
 

@@ -387,8 +387,8 @@ class VectorStages:
         wanted = self.pending.clusters(vectors)
         if self.pending.num_clusters is not None and wanted > vectors > 0:
             raise ParameterError(
-                f"{self.step.name}: num_clusters={wanted}, but only {show_count(vectors, 'row')} of the table have a vector. "
-                f"Use num_clusters={vectors} or less"
+                f"{self.step.name}: num_clusters={wanted}, but only {show_count(vectors, 'row')} of the table "
+                f"{'has' if vectors == 1 else 'have'} a vector. Use num_clusters={vectors} or less"
             )
         done: list[TaskRecord] = []
         if vectors:

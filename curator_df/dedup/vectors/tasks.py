@@ -26,7 +26,7 @@ from curator_df.core.files.row_sort import RowSorter, merge_slices
 from curator_df.core.files.slice_file import Bounds, damaged, open_slices, wrong
 from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.sizes import show_size
+from curator_df.core.sizes import show_sizes
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.vectors.settings import VECTOR_HEAD, VectorSettings
 from curator_df.dedup.vectors.vector_math import from_words, hash_words, nearest_centroids, unit_rows
@@ -111,8 +111,10 @@ def run_fit(job_bytes: bytes, attempt: Attempt) -> Manifest:
         job = load_vector_job(job_bytes)
         pending, needed = job.pending, job.pending.fit_bytes(job.clusters)
         if needed > attempt.block_bytes and attempt.exclusive_bytes is None:
+            need, has = show_sizes(needed, attempt.block_bytes)
             raise MemoryError(
-                f"{job.clusters:,} clusters need {show_size(needed)}, but this task has {show_size(attempt.block_bytes)}"
+                f"{job.clusters:,} clusters need {need}, but this task has {has}. Start the cluster with a larger memory=, or "
+                "set fewer clusters with num_clusters="
             )
         sample: npt.NDArray[np.float32] = np.empty((job.sample, pending.width), dtype=np.float32)
         slices = [piece for file in job.files for piece in open_slices(job.folder, (file,), 0)]

@@ -180,9 +180,6 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType({**METRICS, **{metric.name: m
 """Metrics by name, including those that other operators add as columns: a rule reads them there."""
 
 
-"""Minimum similarity, by `difflib`, at which an unknown name is answered with a suggestion."""
-
-
 def require_rule_metrics(names: Iterable[str]) -> None:
     """Raise `ParameterError`, with the nearest names, unless every name is a metric that a rule can use.
 

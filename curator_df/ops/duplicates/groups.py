@@ -57,6 +57,11 @@ SEARCHED = f"{JOURNAL_FOLDER}/searched.json.z"
 KINDS = {"scheme": "near_duplicates", "embedding": "semantic_duplicates", "normalize": "exact_duplicates"}
 """Kind of the search, by a parameter that only this search has."""
 
+FIND_GROUPS = (
+    "Run find_exact_duplicates, find_near_duplicates or find_semantic_duplicates on this table, and pass that result"
+)
+"""Way out of an error about groups of another table."""
+
 
 def find_groups(
     pending: Any,
@@ -191,9 +196,7 @@ def require_searched_files(home: Folder, source: Any, operator: str) -> None:
     if not problem and was:
         problem = f"{shown_path(next(iter(was)))!r} of that table is missing in this one"
     if problem:
-        raise ParameterError(
-            f"{operator}: groups= belong to another table: {problem}. Find the groups of this table and pass those"
-        )
+        raise ParameterError(f"{operator}: groups= belong to another table: {problem}. {FIND_GROUPS}")
 
 
 def require_same_parameters(operator: str, found: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -221,12 +224,10 @@ def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
     if kept["input"] != now.input:
         raise ParameterError(
             f"{operator}: groups= belong to another table: the input files of this table are different, or were changed "
-            "since (their list, a size or a modification time). Find the groups of this table and pass those"
+            f"since (their list, a size or a modification time). {FIND_GROUPS}"
         )
     if found := difference(kept, now):
-        raise ParameterError(
-            f"{operator}: groups= belong to another table: {found}. Find the groups of this table and pass those"
-        )
+        raise ParameterError(f"{operator}: groups= belong to another table: {found}. {FIND_GROUPS}")
 
 
 def _write_table(

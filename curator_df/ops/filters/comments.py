@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.arguments import choose
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.sizes import read_size
+from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.metrics.source.comments import PARSED_FACTOR, Language, comment_ratios
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.ops.host_only import require_host
+from curator_df.suggestions import did_you_mean
 
 PEAK_FACTOR = 0.4
 """A number and its mask of 9 bytes for each row, made twice, of rows of 100 bytes."""
@@ -111,7 +112,7 @@ def add_comment_ratio(
     if is_column:
         require_text(df, operator, language, parameter="language")
     else:
-        choose(operator, "language", language, Language)
+        _require_language(operator, language, [name for name in df.columns if name != text])
     refuse_columns(df, operator, into)
     max_file_bytes = read_size("max_file_size", max_file_size)
     by = {"by": language} if is_column else {"language": language}
@@ -127,6 +128,19 @@ def add_comment_ratio(
         compiled=() if language == "python" else kernel_sets.COMMENTS,
     )
     return map_blocks(df, kernel, meta=df._meta.assign(**{into: pd.Series(dtype="Float64")}))
+
+
+def _require_language(operator: str, language: Any, columns: list[Any]) -> None:
+    """Raise `ParameterError` unless this is a language; suggest a language or a column."""
+    languages = get_args(Language)
+    if isinstance(language, str) and language in languages:
+        return
+    names = [*languages, *(name for name in columns if isinstance(name, str))]
+    hint = did_you_mean(language, names) if isinstance(language, str) else ""
+    raise ParameterError(
+        f"{operator}: language={language!r} is not one of {', '.join(map(repr, languages))}, nor a column of the table"
+        f"{'.' * bool(hint)}{hint}"
+    )
 
 
 def add_comment_ratio_block(block: Any, *, text: str, language: Language, max_file_bytes: int, into: str) -> Outcome:

@@ -14,11 +14,11 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
-from curator_df.core.backend import backend_of
+from curator_df.core.backend import backend_of, unsupported_backend
 from curator_df.core.columns import refuse_columns
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.errors import ParameterError, UnsupportedBackendError
+from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words, work_factor
 from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.kernels.rows.keep_rows import keep_rows
@@ -94,7 +94,7 @@ def keep_profile(
     Raises
     ------
     ColumnError
-        If the text column is missing, or the column of a metric already exists; if a rule refers to a column of another
+        If the text column or ``by`` is missing, or the column of a metric already exists; if a rule refers to a column of another
         operator that is missing; with ``from_metrics``, if any column is missing.
     MissingExtraError
         If words are split by ICU and icu4py is not installed.
@@ -102,7 +102,8 @@ def keep_profile(
         When computing, if a user-defined metric returns anything but numbers.
     ParameterError
         If ``profile`` is not a profile, or ``add_metrics`` and ``from_metrics`` are both given; if ``profile`` is a mapping
-        without ``by``, or ``by`` is given without a mapping.
+        without ``by``, or ``by`` is given without a mapping; if a key of the mapping cannot be a value of the column, or
+        two of its profiles have different user-defined metrics of one name.
     UnsupportedBackendError
         If the blocks are cuDF blocks and a metric of the profile, or its words, have no GPU kernel (docs/gpu.md), or
         with ``from_metrics`` or ``by``.
@@ -117,7 +118,9 @@ def keep_profile(
     their functions; with ``by`` and ``add_metrics=True`` 3.9 x block. Computes: no.
 
     With ``by`` the peak is at least 3.0 x block, and 1.2 x more than that of the most costly profile: the rows of each
-    profile are measured together. A metric is null in rows whose profile does not use it.
+    profile are measured together. A metric is null in rows whose profile does not use it. A metric of
+    several profiles is one column, even if their ``words`` differ: its numbers are then by different words; pass ``words``
+    to compare them.
 
     With ``add_metrics`` every 10 further metrics take another 0.9 x. With C4 sentences by datatrove's words the peak is
     at least 10.2 x. Each user-defined metric (`UserMetric`) takes another 0.2 x, and the peak is at least 5.2 x if one
@@ -173,7 +176,8 @@ def add_profile(
         ``by`` a mapping of a column's values to profiles, such as ``{"de": fineweb_2("de"), "fr": fineweb_2("fr")}``;
         a profile under ``None`` is for all other values and null.
     by : str, optional
-        Column that chooses the profile of each row. A row whose value has no profile is dropped as ``no_profile``.
+        Column that chooses the profile of each row. A row whose value has no profile gets the reason
+        ``no_profile``.
     words : {"whitespace", "datatrove", "icu"}, optional
         How to split texts into words, if not as the profile specifies. The profiles of datatrove and FineWeb have
         datatrove's words, and its verdicts; ``"whitespace"`` is 3 to 10 times as fast (``docs/profiles.md#words``).
@@ -182,7 +186,8 @@ def add_profile(
     into : str, default "reason"
         Name of the new column of reasons; null for a row that passes.
     add_metrics : bool, default True
-        Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null.
+        Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null
+        or the profile of the row does not use it.
     from_metrics : bool, default False
         Evaluate the rules on the columns added by `add_metrics`, without reading text; no metrics are added then.
 
@@ -194,12 +199,16 @@ def add_profile(
     Raises
     ------
     ColumnError
-        If the text column is missing, or a new column already exists; if a rule refers to a column of another operator
+        If the text column or ``by`` is missing, or a new column already exists; if a rule refers to a column of another operator
         that is missing; with ``from_metrics``, if any column is missing.
     MissingExtraError
         If words are split by ICU and icu4py is not installed.
     OperatorError
         When computing, if a user-defined metric returns anything but numbers.
+    ParameterError
+        If ``profile`` is not a profile, or is a mapping without ``by``, or ``by`` is given without a mapping; if a key of
+        the mapping cannot be a value of the column, or two of its profiles have different user-defined metrics of one
+        name; if ``into`` is the name of a metric of the profile.
     UnsupportedBackendError
         As in `keep_profile`.
 
@@ -211,7 +220,8 @@ def add_profile(
     lines or n-grams, on n-grams of datatrove's or ICU's words (``docs/profiles.md#words``) 10.2 x block; with ``by`` and rules
     on repeated lines 5.4 x block. Computes: no.
 
-    With ``by`` the peak is at least 3.0 x block, as in `keep_profile`. With ``from_metrics`` the reason takes 0.6 x.
+    With ``by`` the peak is at least 3.0 x block, and profiles share columns of metrics, as in `keep_profile`. With
+    ``from_metrics`` the reason takes 0.6 x.
     Every 10 further metrics take another 0.9 x. Each user-defined metric (`UserMetric`) takes another 0.2 x plus the
     memory of its function, and the peak is at least 5.2 x if one is computed from a document.
 
@@ -255,7 +265,7 @@ def keep_profile_block(
 ) -> Outcome:
     """Kernel of `keep_profile`."""
     if backend_of(block) == "cudf":
-        return kept_on_device(block, text, _one(profile), add_metrics=add_metrics)
+        return kept_on_device(block, text, _one(block, "keep_profile", profile), add_metrics=add_metrics)
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     passes = verdicts.codes == PASSES
     kept = keep_rows(block, passes)
@@ -283,7 +293,9 @@ def add_profile_block(
 ) -> Any:
     """Kernel of `add_profile`."""
     if backend_of(block) == "cudf":
-        return judged_on_device(block, text, _one(profile), reason=reason, add_metrics=add_metrics)
+        return judged_on_device(
+            block, text, _one(block, "add_profile", profile), reason=reason, add_metrics=add_metrics
+        )
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     added = block.assign(**{reason: repeated_texts(every_reason(profile), verdicts.codes)})
     missing, metrics = verdicts.codes >= len(profile.rules), profile.made_metrics if add_metrics else ()
@@ -298,10 +310,12 @@ def _rejects(
     return rows, reasons_of(verdicts.codes, verdicts.metrics, profile)
 
 
-def _one(profile: Profile | ProfilesByValue) -> Profile:
-    """Return the only profile, which `_require_ready` has checked for blocks on a GPU."""
+def _one(block: Any, operator: str, profile: Profile | ProfilesByValue) -> Profile:
+    """Return the only profile; blocks on a GPU cannot be judged by several."""
     if isinstance(profile, ProfilesByValue):
-        raise UnsupportedBackendError("keep_profile: by= needs pandas blocks. Use to_backend(df, 'pandas') before it")
+        raise unsupported_backend(
+            block, operator, "pandas", because="with by= rows are judged by kernels compiled for CPUs alone"
+        )
     return profile
 
 
@@ -316,7 +330,7 @@ def _require_ready(
     for one in _profiles(profile):
         require_measurable(df, operator, one, text, from_metrics=from_metrics)
     if backend_of(df._meta) == "cudf":
-        require_device_profile(operator, _one(profile), from_metrics=from_metrics)
+        require_device_profile(operator, _one(df._meta, operator, profile), from_metrics=from_metrics)
 
 
 def _price(profile: Profile | ProfilesByValue, factor: float, rows: float) -> Price:

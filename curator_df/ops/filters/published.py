@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from curator_df.core.arguments import choose
-from curator_df.core.columns import is_text, require_columns
+from curator_df.core.columns import require_columns
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.ops.filters.profile_keys import keys_of_column
 from curator_df.ops.filters.rules import Profile, ProfileName, ProfilesByValue
 from curator_df.suggestions import did_you_mean
 
@@ -58,7 +59,8 @@ def profiles_of(
     Raises
     ------
     ParameterError
-        If only one of a mapping and a column is given, a key cannot be a value of the column, or as `profile_of`.
+        If only one of a mapping and a column is given, a key cannot be a value of the column, two profiles have different
+        user-defined metrics of one name, or as `profile_of`.
     """
     if by is None and not isinstance(profile, Mapping):
         return profile_of(operator, profile, words, from_metrics=from_metrics)
@@ -70,22 +72,31 @@ def profiles_of(
     if not isinstance(profile, Mapping):
         raise ParameterError(
             f"{operator}: by={by!r} needs a dict of a profile for each value of the column, such as "
-            "profile={'de': fineweb_2('de'), 'fr': fineweb_2('fr')}"
+            "profile={'de': fineweb_2('de'), 'fr': fineweb_2('fr')}, or leave out by= to use one profile for all rows"
         )
     require_columns(df, operator, by)
     if not profile:
         raise ParameterError(f"{operator}: the dict of profiles is empty")
-    for value in profile:
-        if value is not None and isinstance(value, str) != is_text(df.dtypes[by]):
-            raise ParameterError(
-                f"{operator}: the key {value!r} of the profiles is of the type {type(value).__name__}, but the column {by!r} "
-                f"holds {df.dtypes[by]}"
-            )
-    found = {value: profile_of(operator, one, words, from_metrics=from_metrics) for value, one in profile.items()}
-    different = list(dict.fromkeys(found.values()))
-    places = {value: different.index(one) for value, one in found.items()}
-    chosen = tuple((value, place) for value, place in places.items() if value is not None)
-    return ProfilesByValue(by, tuple(different), chosen, places.get(None, -1))
+    keys = keys_of_column(operator, profile, by, df.dtypes[by])
+    found = {
+        key: profile_of(operator, one, words, from_metrics=from_metrics)
+        for key, one in zip(keys, profile.values(), strict=True)
+    }
+    # The fingerprint of the step does not depend on the order of the dict.
+    values = sorted((key for key in found if key is not None), key=repr)
+    different = list(dict.fromkeys(found[key] for key in [*values, *([None] if None in found else [])]))
+    _refuse_two_metrics_of_a_name(operator, different)
+    chosen = tuple((key, different.index(found[key])) for key in values)
+    return ProfilesByValue(by, tuple(different), chosen, different.index(found[None]) if None in found else -1)
+
+
+def _refuse_two_metrics_of_a_name(operator: str, profiles: Iterable[Profile]) -> None:
+    metrics = {metric for profile in profiles for metric in profile.user_metrics}
+    own = [metric.name for metric in metrics]
+    if twice := sorted({name for name in own if own.count(name) > 1}):
+        raise ParameterError(
+            f"{operator}: the profiles have two metrics of yours named {', '.join(map(repr, twice))}. Give each another name"
+        )
 
 
 def scheme_of(operator: str, scheme: Scheme | str) -> Scheme:

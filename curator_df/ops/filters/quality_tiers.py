@@ -113,10 +113,15 @@ def add_quality_tier(
     for name, weight in scores.items() if isinstance(scores, Mapping) else ():
         require_number(operator, f"scores[{name!r}]", weight)
     weights = tuple(float(scores[name]) if isinstance(scores, Mapping) else 1.0 for name in columns)
-    if min(weights) <= 0 or (isinstance(scores, Mapping) and how != "weighted"):
+    if isinstance(scores, Mapping) and how != "weighted":
         raise ParameterError(
-            f"{operator}: scores={dict(zip(columns, weights, strict=True))} must have weights above 0, and weights are used "
-            f"only with how='weighted'; how={how!r} was given. Pass a list of columns for the other ways"
+            f"{operator}: how={how!r} does not accept weights, but scores= is a mapping of columns to weights. Use "
+            f"how='weighted', or pass scores={list(columns)!r}"
+        )
+    if min(weights) <= 0:
+        raise ParameterError(
+            f"{operator}: scores={dict(zip(columns, weights, strict=True))} must have weights above 0. Leave out the other "
+            "columns"
         )
     names, bounds = ascending_tiers(operator, thresholds)
     parameters = {

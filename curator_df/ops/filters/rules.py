@@ -28,6 +28,7 @@ from curator_df.ops.filters.user_metrics import UserMetric
 from curator_df.suggestions import did_you_mean, suggests_names
 
 Keep = Literal[">=", "<=", ">", "<"]
+"""Comparisons of a metric with a threshold."""
 ProfileName = Literal[
     "datatrove_c4",
     "datatrove_fineweb",
@@ -47,7 +48,6 @@ ProfileName = Literal[
     "nemo_english",
 ]
 """Names of the profiles of `curator_df.profiles`."""
-"""Comparisons of a metric with a threshold."""
 
 NO_PROFILE = "no_profile"
 """Reason for a row whose value has no profile, where profiles are chosen by a column."""

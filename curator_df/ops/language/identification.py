@@ -132,7 +132,7 @@ def keep_language(
     df: dd.DataFrame,
     languages: str | Sequence[str] | Mapping[str, float],
     *,
-    min_score: float = MIN_SCORE,
+    min_score: float | None = None,
     unit: Unit = "text",
     model: str | os.PathLike[str] | None = None,
     max_chars: int = MAX_CHARS,
@@ -146,11 +146,12 @@ def keep_language(
         The table.
     languages : str, list of str, or mapping of str to float
         Languages to keep, such as ``["en", "de"]``, or the minimum score of each, such as ``{"en": 0.65, "de": 0.8}``.
-        Labels of the model, or codes that mean one of them: ``"EN"``, ``"eng"`` and ``"eng_Latn"`` are ``"en"`` of
-        lid.176, whose labels have no script, and ``"de"`` is ``"deu_Latn"`` of GlotLID.
-    min_score : float, default 0.65
-        Minimum score of every language, 0 to 1, if ``languages`` is not a mapping. The default is FineWeb's, for whole
-        pages [1]_; scores of line votes are lower.
+        Labels of the model, or codes that mean one of them: ``"EN"`` and ``"eng"`` are ``"en"`` of lid.176, and ``"de"``
+        is ``"deu_Latn"`` of GlotLID. A model whose labels have no script, such as lid.176, ignores that of a code:
+        ``"eng_Latn"`` is ``"en"``.
+    min_score : float, optional
+        Minimum score of every language, 0 to 1, if ``languages`` is not a mapping. Defaults to 0.65, which is FineWeb's, for
+        whole pages [1]_; scores of line votes are lower.
     unit, model, max_chars, text
         As in `add_language`.
 
@@ -205,19 +206,21 @@ def keep_language(
 
 
 def _min_scores(
-    model: LanguageModel, languages: str | Sequence[str] | Mapping[str, float], min_score: float
+    model: LanguageModel, languages: str | Sequence[str] | Mapping[str, float], min_score: float | None
 ) -> dict[str, float]:
-    """Return the minimum score of each label of the model that is kept."""
+    """Return the minimum score of each label of the model that is kept, sorted by label."""
     asked: dict[str, Any]
     if isinstance(languages, Mapping):
-        if min_score != MIN_SCORE:
+        if min_score is not None:
             raise ParameterError(
                 f"keep_language: min_score={min_score!r} is not used if languages= has a score for each language. Leave it out"
             )
         strings_of("keep_language", "languages", list(languages))
         asked = dict(languages)
     else:
-        asked = dict.fromkeys(strings_of("keep_language", "languages", languages), min_score)
+        asked = dict.fromkeys(
+            strings_of("keep_language", "languages", languages), MIN_SCORE if min_score is None else min_score
+        )
     if not asked:
         raise ParameterError("keep_language: languages is empty; name some, such as 'en'")
     labels = labels_for("keep_language", Path(model.path).stem, list(asked), labels_of(model.path, model.digest))
@@ -229,7 +232,7 @@ def _min_scores(
             raise ParameterError(f"keep_language: {said}={score!r} is not from 0 to 1")
         if limits.setdefault(label, float(score)) != score:
             raise ParameterError(f"keep_language: languages= has two scores of {label!r}, {limits[label]} and {score}")
-    return limits
+    return dict(sorted(limits.items()))
 
 
 def _settings(

@@ -56,6 +56,11 @@ zh cmn Chinese
 """
 
 
+_OTHER_CODES = {"nb": "nob"}
+"""Codes of two letters that are not labels of lid.176."""
+_SCRIPT = re.compile("[A-Z][a-z]{3}")
+
+
 @functools.lru_cache(maxsize=4)
 def labels_of(path: str, digest: str) -> tuple[str, ...]:  # noqa: ARG001 - the digest tells apart what lay there before
     """Return the labels of a fastText model, without ``__label__``; none of a file that is not one.
@@ -90,20 +95,25 @@ def labels_for(operator: str, model: str, wanted: Sequence[str], labels: tuple[s
     Raises
     ------
     ParameterError
-        If the model has no label for a code, or several; the message names the most similar labels.
+        If the model has no label for a code, or several; the message names them, or the most similar labels.
     """
     if not labels:  # the file is of another kind, and its labels are not known
         return tuple(wanted)
-    found = [label_for(name, labels) for name in wanted]
-    missing = [name for name, label in zip(wanted, found, strict=True) if label is None]
-    if not missing:
-        return tuple(label for label in found if label is not None)
-    said = []
-    for name in missing:
-        near = " or ".join(map(repr, nearest(name, labels)))
-        said.append(f"{model} has no language {name!r}." + (f" Did you mean {near}?" if near else ""))
-    some = ", ".join(map(repr, sorted(labels)[:SHOWN]))
-    raise ParameterError(f"{operator}: {' '.join(said)} The model has {len(labels)} labels, such as {some}")
+    meant = [labels_meant(name, labels) for name in wanted]
+    if all(len(found) == 1 for found in meant):
+        return tuple(found[0] for found in meant)
+    said, is_missing = [], False
+    for name, found in zip(wanted, meant, strict=True):
+        if len(found) > 1:
+            few = "one or both" if len(found) == 2 else "one or several"
+            said.append(f"{name!r} means several labels of {model}: {', '.join(map(repr, found))}. Name {few}.")
+        elif not found:
+            is_missing = True
+            near = " or ".join(map(repr, nearest(name, labels)))
+            said.append(f"{model} has no language {name!r}." + (f" Did you mean {near}?" if near else ""))
+    if is_missing:
+        said.append(f"The model has {len(labels)} labels, such as {', '.join(map(repr, sorted(labels)[:SHOWN]))}")
+    raise ParameterError(f"{operator}: {' '.join(said).removesuffix('.')}")
 
 
 def label_for(name: str, labels: Collection[str]) -> str | None:
@@ -116,26 +126,57 @@ def label_for(name: str, labels: Collection[str]) -> str | None:
     >>> label_for("als_Latn", ["als", "sq"]), label_for("zh", ["cmn_Hans", "cmn_Hant"])
     ('sq', None)
     """
+    meant = labels_meant(name, labels)
+    return meant[0] if len(meant) == 1 else None
+
+
+def labels_meant(name: str, labels: Collection[str]) -> list[str]:
+    """Return the labels that a code of two or three letters means, with or without a script.
+
+    Labels without a script take a code with any script, but with nothing else, such as a region.
+
+    Examples
+    --------
+    >>> labels_meant("zho", ["cmn_Hani"]), labels_meant("sr", ["srp_Cyrl", "srp_Latn"]), labels_meant("pt-BR", ["pt"])
+    (['cmn_Hani'], ['srp_Cyrl', 'srp_Latn'], [])
+    """
     if name in labels:
-        return name
-    asked = name.strip().lower().replace("-", "_")
+        return [name]
+    written = name.strip().replace("-", "_")
+    asked = written.lower()
     code, _, script = asked.partition("_")
     same = [label for label in labels if label.lower().replace("-", "_") == asked]
     if same or not re.fullmatch("[a-z]{2,3}", code):
-        return same[0] if len(same) == 1 else None
-    codes = {code}
+        return same
+    code = _OTHER_CODES.get(code, code)
+    is_script = _SCRIPT.fullmatch(written.partition("_")[2]) is not None
+    codes, members = {code}, set[str]()
+    for short, longs in _codes().items():
+        # A code with a script has three letters of ISO 639-3, where "als" is Albanian; for lid.176 it is Alemannic.
+        if code in longs or (code == short and not script):
+            codes |= {short} if code in longs else set(longs)
+            codes -= {code} if script and short != code and code in labels else set()
+        if code == longs[0]:
+            members |= set(longs)
+    for any_of in (codes, members):  # a macrolanguage means its main language where it has no label of its own
+        meant = []
+        for label in labels:
+            stem, _, label_script = label.lower().replace("-", "_").partition("_")
+            if stem in any_of and (not script or (script == label_script if label_script else is_script)):
+                meant.append(label)
+        if meant:
+            return sorted(meant)
+    return []
+
+
+@functools.cache
+def _codes() -> dict[str, list[str]]:
+    """Return the codes of three letters of each label of lid.176, a macrolanguage before its main language."""
+    found: dict[str, list[str]] = {}
     for line in NAMES.split(";"):
         short, long, _ = line.split(maxsplit=2)
-        # A code with a script has three letters of ISO 639-3, where "als" is Albanian; for lid.176 it is Alemannic.
-        if code == long or (code == short and not script):
-            codes |= {short, long}
-            codes -= {code} if script and short != code and code in labels else set()
-    meant = []
-    for label in labels:
-        stem, _, label_script = label.lower().replace("-", "_").partition("_")
-        if stem in codes and (not script or not label_script or script == label_script):
-            meant.append(label)
-    return meant[0] if len(meant) == 1 else None
+        found.setdefault(short, []).append(long)
+    return found
 
 
 def nearest(name: str, labels: Iterable[str]) -> list[str]:
@@ -155,7 +196,7 @@ def nearest(name: str, labels: Iterable[str]) -> list[str]:
         spoken = spoken.strip().lower()
         names[spoken] = short
         if {asked, stem} & {short, long, spoken}:
-            alike |= {short, long}
+            alike |= {short, *_codes()[short]}
     known = sorted(labels)
     if found := [label for label in known if re.split(r"[_-]", label.lower())[0] in alike]:
         return found[:SHOWN]

@@ -37,7 +37,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
-from curator_df.ops.duplicates.groups import require_searched_files
+from curator_df.ops.duplicates.groups import FIND_GROUPS, require_searched_files
 from curator_df.ops.rows.ids import IdentityKind
 
 ROW_BYTES = 48
@@ -88,7 +88,7 @@ class GroupLookup:
                         other = table["file"].filter(pc.is_null(places))[0].as_py()
                         raise OperatorError(
                             f"split_rows: groups= belong to another table: they name rows of {other!r}, which is not an input "
-                            "file of this table. Find the groups of this table and pass those"
+                            f"file of this table. {FIND_GROUPS}"
                         )
                     stop = start + len(table)
                     offsets = table["offset"].to_numpy().astype(np.int64)
