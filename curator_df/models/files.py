@@ -57,7 +57,7 @@ JSON_FILES = frozenset(
         "vocab.json",
     }
 )
-"""JSON files that a model or tokenizer reads, in addition to indexes of weights. A folder may have others, such as of training."""
+"""JSON files that a model or tokenizer reads, in addition to indexes of weights; a folder may have others."""
 INDEXES = ".index.json"
 """End of the names of indexes of weights."""
 PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
