@@ -111,7 +111,8 @@ def _method(operator: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(operator)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) > most and not takes_any:
+        is_known = kwargs.keys() <= signature.parameters.keys()  # an unknown keyword is named first
+        if len(args) > most and not takes_any and is_known:
             raise TypeError(too_many(operator, args, most))
         return operator(self._df, *args, **kwargs)
 

@@ -40,12 +40,20 @@ def test_the_order_and_the_type_of_keys_are_no_part_of_the_step():
         ([1, 2], "int64", np.int32(1)),
         ([1, 2], "Int64", 1.0),
         ([1.0, 2.0], "float64", 1),
+        ([0.1, 2.0], "float32", 0.1),
+        ([0.1, 2.0], "Float32", np.float32(0.1)),
         ([True, False], "bool", np.bool_(True)),
         (["a", "b"], "category", np.str_("a")),
         ([1, 2], "category", 1),
         (["a", "b"], pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string())), "a"),
         ([pd.Timestamp("2026-01-31"), pd.Timestamp("2026-02-01")], "datetime64[ns]", dt.datetime(2026, 1, 31)),
         ([pd.Timestamp("2026-01-31"), pd.Timestamp("2026-02-01")], "datetime64[ns]", np.datetime64("2026-01-31")),
+        (
+            [pd.Timestamp("2026-01-31"), pd.Timestamp("2026-02-01")],
+            pd.ArrowDtype(pa.timestamp("us")),
+            dt.datetime(2026, 1, 31),
+        ),
+        ([dt.date(2026, 1, 31), dt.date(2026, 2, 1)], pd.ArrowDtype(pa.date32()), dt.date(2026, 1, 31)),
     ],
 )
 def test_a_key_of_the_type_of_the_values_matches(values, dtype, key):
@@ -62,6 +70,7 @@ def test_a_null_key_is_for_other_values(key):
     [
         ([1, 2], "int64", "1", "such as 1, or name another column with by="),
         ([1, 2], "int64", 1.5, "such as 1, or"),
+        ([1, 2], "int64", float("inf"), "such as 1, or"),
         ([1.0, 2.0], "float64", "a", r"Use keys of the column's type, such as 1\.0, or"),
         (["a", "b"], "category", 1, "such as 'de', or"),
         ([1, 2], "category", "1", "such as 1, or"),

@@ -74,7 +74,9 @@ def _as_value(key: Any, dtype: Any) -> Any:
     if is_text(dtype) or isinstance(key, str):
         value = key if is_text(dtype) and isinstance(key, str) else _NO_MATCH
     elif kind in "iufb":
-        value = _as_number(key, kind)
+        value = _as_number(key, kind, getattr(dtype, "itemsize", 8))
+    elif isinstance(dtype, pd.ArrowDtype) and pa.types.is_date(dtype.pyarrow_dtype):
+        value = key if isinstance(key, dt.date) and not isinstance(key, dt.datetime) else _NO_MATCH
     elif kind == "M":
         zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
         is_time = isinstance(key, dt.datetime) and (key.tzinfo is None) == (zone is None)
@@ -93,13 +95,14 @@ def _plain(key: Any) -> Any:
     return key.item() if isinstance(key, np.generic) else key
 
 
-def _as_number(key: Any, kind: str) -> Any:
-    """Return a key as a number of this kind, if it has an equal one."""
+def _as_number(key: Any, kind: str, item_bytes: int) -> Any:
+    """Return a key as a number of this kind, rounded as the column holds it; integers and booleans only if they are equal."""
     if not isinstance(key, bool | int | float):
         return _NO_MATCH
-    made: dict[str, Any] = {"f": float, "b": bool}
     try:
-        number = made.get(kind, int)(key)
+        if kind == "f":
+            return float(key if item_bytes == 8 else np.dtype(f"f{item_bytes}").type(key))
+        number = bool(key) if kind == "b" else int(key)
     except OverflowError:
         return _NO_MATCH
     return number if number == key else _NO_MATCH

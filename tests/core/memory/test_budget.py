@@ -74,7 +74,7 @@ def test_where_processes_hold_more_there_is_less_for_work_down_to_one_thread(mor
                 choose_layout(allowed, cpus=cpus, baseline=more)
             continue
         layout = choose_layout(allowed, cpus=cpus, baseline=more)
-        held = more.price.held_bytes(0 if layout.in_process else layout.workers)
+        held = more.held_bytes(0 if layout.in_process else layout.workers)
         assert held + layout.workers * layout.work_bytes + layout.library_bytes <= allowed
         assert layout.thread_bytes >= MIN_THREAD_BYTES
         assert layout.library_bytes == LIBRARY_BYTES or (layout.in_process, layout.threads) == (True, 1)
