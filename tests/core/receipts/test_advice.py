@@ -56,7 +56,7 @@ def test_a_run_without_symptoms_gets_no_advice():
         ),
         (
             {"measured_bytes": 200_000_000},
-            "The run used 200 MB of its 1.00 GB budget. Use memory='400 MB', or cpus= above",
+            "The run used 200 MB of its 1.00 GB budget. Use memory='400MB', or cpus= above",
         ),
         ({"retries": {"memory": 2}}, "Use a smaller blocksize= to avoid that"),
         ({"retries": {"worker lost": 2}}, "Input splits crashed their workers 2 times"),
