@@ -125,11 +125,6 @@ def make_block(made: pa.Table) -> Any:
     return to_block(made, np.arange(len(made)) * 1_000)
 
 
-def prepared(case: Case, block: Any) -> Any:
-    """Return a block with the columns that a case needs."""
-    return block if case.before is None else case.before(block)
-
-
 def costly_kernels(case: Case) -> list[BlockKernel]:
     """Return the kernels of a case, with the arguments that cost the most."""
     return kernels_of(case(table(), **case.costly))
@@ -170,9 +165,9 @@ def measure(case: Case, name: str) -> Iterator[Measured]:
     """Measure each kernel of a case, the second on what the first one left."""
     shape, kernels = SHAPES[name], costly_kernels(case)
     for kernel in kernels:
-        run_kernel(kernel, prepared(case, make_block(make_table(shape, SMALL_BLOCK_BYTES))))
+        run_kernel(kernel, case.prepared(make_block(make_table(shape, SMALL_BLOCK_BYTES))))
     made = make_table(shape, min(shape.block_bytes, SLOW_BLOCK_BYTES if str(case).startswith(SLOW) else BLOCK_BYTES))
-    block = prepared(case, make_block(made))
+    block = case.prepared(make_block(made))
     added = block.columns.difference(made.column_names)
     block_bytes = made.nbytes + int(block[list(added)].memory_usage(index=False).sum())
     for kernel in kernels:
@@ -205,7 +200,7 @@ def main(*shapes: str) -> None:
     for case in cases:
         for kernel in costly_kernels(case):
             collections.deque(compile_named(kernel.compiled), maxlen=0)  # small blocks need not call all of them
-            run_kernel(kernel, prepared(case, make_block(make_table(SHAPES["mojibake"], SMALL_BLOCK_BYTES))))
+            run_kernel(kernel, case.prepared(make_block(make_table(SHAPES["mojibake"], SMALL_BLOCK_BYTES))))
     gc.collect()
     gc.freeze()  # a collection in a fork would walk, and so copy, all that is here already
     for case in cases:

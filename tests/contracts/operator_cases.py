@@ -130,6 +130,10 @@ class Case:
         result = getattr(cdf, self.operator)(df, **{**self.arguments, **changed})
         return result[self.part] if self.part else result
 
+    def prepared(self, block: Any) -> Any:
+        """Return a block with the columns that the operator needs."""
+        return block if self.before is None else self.before(block)
+
     def __str__(self) -> str:
         return f"{self.operator}, {self.variant}" if self.variant else self.operator
 

@@ -73,7 +73,7 @@ each_subset = pytest.mark.parametrize("case", [c for c in BLOCKWISE if is_subset
 
 def outcomes_of(case):
     """Run the kernels of an operator on all rows in one block; yield each with its block and its outcome."""
-    block = ROWS
+    block = case.prepared(ROWS)
     for kernel in kernels_of(case(table())):
         outcome = kernel.run(block)
         yield kernel, block, outcome
@@ -159,7 +159,7 @@ def test_a_subset_comes_out_in_order_and_unchanged(case):
 
 @each_blockwise
 def test_input_is_not_modified(case):
-    blocks = [ROWS.copy(deep=True), ROWS.iloc[3:9], ROWS.iloc[:0]]
+    blocks = [case.prepared(block) for block in (ROWS.copy(deep=True), ROWS.iloc[3:9], ROWS.iloc[:0])]
     before = [block.copy(deep=True) for block in blocks]
     for block in blocks:
         for kernel in kernels_of(case(table())):
