@@ -268,7 +268,7 @@ def test_bands_may_be_cut_anew():
         ({"ngrams": "words", "ngram_size": 300}, "ngram_size=300 of words must be from 1 to 256"),
         ({"num_bands": 0}, "num_bands=0 and minhashes_per_band=13: both"),
         ({"seed": -1}, "seed=-1 must be from 0"),
-        ({"normalize": "lower"}, "normalize='lower' is not None or"),
+        ({"normalize": "lower"}, "normalize='lower' is not one of None, 'case_and_spaces'"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(change, message):
