@@ -81,7 +81,9 @@ def test_signatures_of_an_earlier_version_are_an_error_that_says_so(monkeypatch)
     monkeypatch.setattr(stored_signatures, "sketch_id", lambda scheme: sketch_id(scheme, 1))
     column = pack_signatures(pd.Series(["one two three four"], dtype="string[pyarrow]", name="minhash"), WORDS)
     monkeypatch.undo()
-    with pytest.raises(errors.SchemaError, match=r"signatures that an earlier version of curator_df computed .* add_minhash"):
+    with pytest.raises(
+        errors.SchemaError, match=r"signatures that an earlier version of curator_df computed .* add_minhash"
+    ):
         unpack_signatures(column, WORDS)
 
 
