@@ -234,7 +234,7 @@ def test_more_clusters_than_vectors_are_refused(tmp_path):
     docs = cdf.read_parquet(write_rows(tmp_path / "in", vectors(9)))
     with pytest.raises(errors.ParameterError, match="num_clusters=10, but only 9 rows of the table have a vector"):
         cdf.write_parquet(cdf.drop_semantic_duplicates(docs, num_clusters=10), tmp_path / "out")
-    docs = cdf.read_parquet(write_rows(tmp_path / "single", vectors(1)))
+    docs = cdf.read_parquet(write_rows(tmp_path / "single", vectors(9)[:1]))
     with pytest.raises(errors.ParameterError, match=r"but only 1 row of the table has a vector\. Use num_clusters=1"):
         cdf.write_parquet(cdf.drop_semantic_duplicates(docs, num_clusters=2), tmp_path / "none")
     same = cdf.read_parquet(write_rows(tmp_path / "same", np.ones((9, 4), dtype=np.float32)))

@@ -100,8 +100,8 @@ def _closed(one: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def released_after(session: Any, actions: Sequence[Any], at_end: Callable[[], None]) -> Iterator[None]:
-    """Release the workers' objects when a run ends, successfully or not, if one of its kernels creates any.
+def released_after(session: Any, steps: Sequence[Any], at_end: Callable[[], None]) -> Iterator[None]:
+    """Release the workers' objects when a run ends, successfully or not, if one of its steps creates any.
 
     ``at_end`` is then called in each worker.
     """
@@ -109,14 +109,14 @@ def released_after(session: Any, actions: Sequence[Any], at_end: Callable[[], No
     try:
         yield
     finally:
-        session.keep({name: kept for each in actions for name, kept in getattr(each, "libraries", {}).items()})
-        if client.status == "running" and any(may_hold(action) for action in actions):
+        session.keep({name: kept for step in steps for name, kept in step.price.libraries.items()})
+        if client.status == "running" and any(may_hold(step) for step in steps):
             failures = client.run(release_held, on_error="ignore")
             client.run(at_end, on_error="ignore")
             for failure in sorted({failure for worker in failures.values() for failure in worker}):
                 warnings.warn(f"after the run: {failure}", UserWarning, stacklevel=2)
 
 
-def may_hold(action: Any) -> bool:
+def may_hold(step: Any) -> bool:
     """Return whether a step may create objects that a worker keeps: it says so, or it is the user's function."""
-    return bool(getattr(action, "held_bytes", 0)) or getattr(action, "is_users", False)
+    return bool(step.price.held_bytes) or bool(step.action.is_users)

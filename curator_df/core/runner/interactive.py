@@ -314,14 +314,13 @@ class Looks:
         session, steps = self.session, program.steps
         session.require_ready()
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
-        actions = [step.action for step in steps]
-        prepare_kernels(session, [program.source, *actions])
+        prepare_kernels(session, [program.source, *(step.action for step in steps)])
         ranges = program.source.cut(range_bytes(program.source))
         run = PassRunner(session, plan.stages[0], self.folder, ranges, "raise", "retry")
         own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")
         look = PassRunner(session, plan.stages[0], own, partitions, "raise", "retry")
         names = ", ".join(step.name for step in begun.whole if step.is_pending)
-        with run.running(f"full pass for {names}", plan, actions, look), passes_bar() as tell:
+        with run.running(f"full pass for {names}", plan, steps, look), passes_bar() as tell:
             try:
                 whole = here = run.resolve(dataclasses.replace(program, steps=begun.whole), tell).steps
                 if not np.array_equal(ranges.table, partitions.table):

@@ -113,14 +113,14 @@ class PassRunner:
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
 
     @contextlib.contextmanager
-    def running(self, name: str, plan: Plan, actions: Sequence[Any], *others: PassRunner) -> Iterator[None]:
+    def running(self, name: str, plan: Plan, steps: Sequence[Step], *others: PassRunner) -> Iterator[None]:
         """Show a run in progress under a name; at its end, release what its steps hold in the workers."""
         session, started = self.session, RunStarted(name, plan.input_bytes, plan.projected_bytes)
         with contextlib.ExitStack() as stack:
             stack.enter_context(live_panel(session))
             for runner in (self, *others):
                 forget = functools.partial(forget_run, runner.run_id)
-                stack.enter_context(released_after(session, actions, forget))
+                stack.enter_context(released_after(session, steps, forget))
             stack.enter_context(run_events(session, started))
             yield
 

@@ -227,8 +227,8 @@ def run_branches(
     overlap = overlapping_samples(branches)
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
-    actions = [step.action for branch in branches for step in branch.program.steps]
-    prepare_kernels(session, [*(branch.program.source for branch in branches), *actions])
+    steps = [step for branch in branches for step in branch.program.steps]
+    prepare_kernels(session, [*(branch.program.source for branch in branches), *(step.action for step in steps)])
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         homes = [
@@ -261,7 +261,7 @@ def run_branches(
             temporary = workdir or first.below(STAGES_FOLDER)
             stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
-            with stages.running(folders, plan, actions):
+            with stages.running(folders, plan, steps):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt

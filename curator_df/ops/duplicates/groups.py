@@ -116,11 +116,10 @@ def find_groups(
             plan = plan_stream(program, sink, None, session.weigh_client())
             temporary = home.below(STAGES_FOLDER)
             stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
-            actions = [step.action for step in program.steps]
-            prepare_kernels(session, [program.source, *actions])
+            prepare_kernels(session, [program.source, *(step.action for step in program.steps)])
             if session.sampler is not None:
                 session.sampler.take()
-            with stages.running(home.url, plan, actions), passes_bar() as show:
+            with stages.running(home.url, plan, program.steps), passes_bar() as show:
                 kept = home.below(DROPS_FOLDER)
                 before, found = stages.prepare_last(program, kept, show)
                 written = _write_table(stages, before, found, table, journal, sink)
