@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What steps keep in workers is released when a run ends, and the packages that stay are counted in later plans."""
 
+import contextlib
 from unittest import mock
 
 import pytest
@@ -33,12 +34,10 @@ def forget():
 def test_what_a_step_holds_is_released_and_its_packages_are_counted(fails):
     here, steps = session(), [step(), step(held_bytes=5_000, libraries={"torch": 3_000})]
     with mock.patch.object(here.client, "run", return_value={}) as run:
-        try:
-            with released_after(here, steps, forget):
-                if fails:
-                    raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            assert fails
+        ends = pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext()
+        with ends, released_after(here, steps, forget):
+            if fails:
+                raise KeyboardInterrupt
         assert [call.args[0] for call in run.call_args_list] == [release_held, forget]
     here.keep.assert_called_once_with({"torch": 3_000})
 
