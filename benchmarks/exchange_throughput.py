@@ -21,16 +21,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from curator_df.core.files.storage import FileRecord, Folder
-from curator_df.core.memory.limits import give_back_large_buffers, release_free_memory
-from curator_df.core.memory.system import reset_peak, status_bytes
 from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.runner.passes import skew
 from curator_df.exchange.drops import DropReader, collect_drops
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.exchange_plan import project_exchange
 from curator_df.exchange.key_stages import reduce_keys
+from curator_df.files.storage import FileRecord, Folder
 from curator_df.kernels.rows.content_hash import column_hashes
+from curator_df.memory.limits import give_back_large_buffers, release_free_memory
+from curator_df.memory.system import reset_peak, status_bytes
 
 BLOCK_ROWS = 50_000
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session holds before any work, by layout: PSS and counted memory of the process tree, for core/memory/budget.py.
+"""What a session holds before any work, by layout: PSS and counted memory of the process tree, for memory/budget.py.
 
 python benchmarks/floors.py
 
@@ -19,10 +19,10 @@ def measure(memory: str, cpus: int) -> None:
     """Start a cluster, and print what its processes hold."""
     # Imported here: pages that the measuring process shares with the measured ones would count only in part.
     import curator_df as cdf
-    from curator_df.core.memory.peak import counted_bytes
-    from curator_df.core.memory.system import processes, rollup, status_bytes
     from curator_df.core.runner.session import current_session
-    from curator_df.core.sizes import show_size
+    from curator_df.memory.peak import counted_bytes
+    from curator_df.memory.sizes import show_size
+    from curator_df.memory.system import processes, rollup, status_bytes
 
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster:
         # Children of this process are the workers, Dask's resource tracker and the sampler, which is not counted.

@@ -30,8 +30,8 @@ from gpu_options import options, said_on
 from same_rows import digest_of
 
 import curator_df as cdf
-from curator_df.core.memory.gpus import read_gpus
 from curator_df.errors import ParameterError
+from curator_df.memory.gpus import read_gpus
 
 HEAD = "| what | who | seconds | MB/s of input | ratio to the CPU |\n|---|---|---|---|---|"
 PEER = "dask-cudf drop_duplicates"

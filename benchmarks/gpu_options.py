@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from curator_df.core.memory.gpus import read_gpus
+from curator_df.memory.gpus import read_gpus
 
 
 def options(description: str | None, corpus: str) -> argparse.ArgumentParser:

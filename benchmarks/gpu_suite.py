@@ -35,7 +35,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curator_df.core.memory.gpus import read_gpus
+from curator_df.memory.gpus import read_gpus
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = (
@@ -43,7 +43,7 @@ TESTS = (
     "tests/contracts",
     "tests/cluster/test_protocols.py",
     "tests/cluster/test_worker_devices.py",
-    "tests/core/memory/test_gpus.py",
+    "tests/memory/test_gpus.py",
     "tests/models/test_devices.py",
 )
 """What runs kernels and models on a GPU, starts CUDA workers, or asks for their devices and limits."""

@@ -38,8 +38,8 @@ from distributed import Client, LocalCluster
 
 import curator_df as cdf
 from curator_df.core.runner.session import PeakSampler, current_session
-from curator_df.core.sizes import read_size
 from curator_df.errors import CuratorError
+from curator_df.memory.sizes import read_size
 
 SIZE_BYTES = 290_000_000
 

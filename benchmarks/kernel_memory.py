@@ -30,10 +30,10 @@ from dask.dataframe.dask_expr._expr import MapPartitions
 
 import curator_df as cdf
 from curator_df.cluster.preload import prepare_process
-from curator_df.core.memory.limits import peak_of_call
-from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.price import Price
+from curator_df.memory.limits import peak_of_call
+from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.batches import BatchCounts
 from curator_df.models.classifiers import prompt_scores
 from curator_df.models.classifiers.prompt_scores import SCORES, PromptTasks

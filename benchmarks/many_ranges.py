@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import curator_df as cdf
-from curator_df.core.files.storage import FileRecord, Folder
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import Identity, Journal
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.step_tally import StepTally
-from curator_df.core.sizes import show_size
+from curator_df.files.storage import FileRecord, Folder
+from curator_df.memory.sizes import show_size
+from curator_df.memory.system import status_bytes
 
 
 def record(number: int) -> TaskRecord:

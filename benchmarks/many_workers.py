@@ -24,9 +24,9 @@ from distributed import Client, LocalCluster
 
 import curator_df as cdf
 from curator_df.cluster.settings import LOG_MESSAGES
-from curator_df.core.memory import freed_pages
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.runner import run
+from curator_df.memory import freed_pages
+from curator_df.memory.system import status_bytes
 
 ROW_BYTES = 80
 ROWS_A_RANGE = 3

@@ -33,7 +33,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.memory.resources import NO_LIMITS
+from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches
 from curator_df.models.inference import LoadedModel, batch_size
 from curator_df.models.model import Model

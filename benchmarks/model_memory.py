@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
-from curator_df.core.memory.limits import peak_of_call, release_free_memory
-from curator_df.core.memory.system import status_bytes
+from curator_df.memory.limits import peak_of_call, release_free_memory
+from curator_df.memory.system import status_bytes
 from curator_df.models.devices import Dtype
 from curator_df.models.inference import LoadedModel
 from curator_df.models.model import Model

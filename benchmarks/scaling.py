@@ -17,10 +17,10 @@ import sys
 from dataclasses import dataclass
 
 import curator_df as cdf
-from curator_df.core.memory.budget import GOOD_THREAD_BYTES, Layout, choose_layout
 from curator_df.core.runner.run import MOST_RANGES, RANGE_BYTES
-from curator_df.core.sizes import show_size
 from curator_df.dedup.near.stages import KEY_WORDS
+from curator_df.memory.budget import GOOD_THREAD_BYTES, Layout, choose_layout
+from curator_df.memory.sizes import show_size
 
 NODE_CPUS = 16
 """Cores of a node."""

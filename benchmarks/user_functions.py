@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 import curator_df as cdf
-from curator_df.core.sizes import read_size
+from curator_df.memory.sizes import read_size
 
 ROWS = 60_000
 FROM_MANY_FILES = ("leaks", "leaks_much", "leaks_arrays", "leaks_in_c")

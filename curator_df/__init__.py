@@ -9,7 +9,7 @@ import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 # First of all imports: it refuses an address space in which those of libraries end with any error.
-from curator_df.core.memory import address_space as _address_space  # noqa: F401
+from curator_df.memory import address_space as _address_space  # noqa: F401
 
 # isort: split
 from curator_df.core.importing import lazy_names as _lazy_names
@@ -20,7 +20,6 @@ if _TYPE_CHECKING:
     from curator_df.cluster.connect import Connection, connect
     from curator_df.cluster.jobs import JobCluster, job_cluster, slurm_cluster
     from curator_df.cluster.local import Cluster, start_cluster
-    from curator_df.core.memory.resources import Resources, resources
     from curator_df.core.planning.plan import Plan
     from curator_df.core.receipts.comparison import compare_receipts
     from curator_df.core.receipts.receipt import Receipt
@@ -35,6 +34,7 @@ if _TYPE_CHECKING:
     from curator_df.io.text_files import read_text_files
     from curator_df.io.warc.reader import read_warc
     from curator_df.kernels.minhash.scheme import Scheme
+    from curator_df.memory.resources import Resources, resources
     from curator_df.models.classifiers import catalogue as classifiers
     from curator_df.models.classifiers.catalogue import Classifier
     from curator_df.models.classifiers.classification import add_class, keep_class
@@ -209,7 +209,7 @@ _PLACES = {
     "Profile": "ops.filters.rules:Profile",
     "Receipt": "core.receipts.receipt:Receipt",
     "Recommendation": "monitor.recommend:Recommendation",
-    "Resources": "core.memory.resources:Resources",
+    "Resources": "memory.resources:Resources",
     "Rule": "ops.filters.rules:Rule",
     "Scheme": "kernels.minhash.scheme:Scheme",
     "TablesByValue": "io.output.write_by:TablesByValue",
@@ -281,7 +281,7 @@ _PLACES = {
     "remove_quotation_marks": "ops.cleaning.cuts:remove_quotation_marks",
     "remove_repeated_parts": "ops.duplicates.repeated_parts:remove_repeated_parts",
     "remove_urls": "ops.cleaning.whitespace:remove_urls",
-    "resources": "core.memory.resources:resources",
+    "resources": "memory.resources:resources",
     "sample_rows": "ops.rows.sample:sample_rows",
     "serve_metrics": "monitor.metrics_server:serve_metrics",
     "shuffle_rows": "io.shuffle.operators:shuffle_rows",
@@ -296,7 +296,10 @@ _PLACES = {
     "write_parquet": "io.output.write:write_parquet",
 }
 """Where each public name comes from, which is imported when it is first used; see `core.importing`."""
-_FOLDERS = {name: name for name in ("cluster", "core", "io", "kernels", "models", "monitor", "ops")}
+_FOLDERS = {
+    name: name
+    for name in ("cluster", "core", "files", "interactive", "io", "kernels", "memory", "models", "monitor", "ops")
+}
 _OPERATORS = (
     "add_class",
     "add_comment_ratio",

@@ -26,7 +26,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import curator_df as cdf
-from curator_df.core.arguments import absolute
+from curator_df.arguments import absolute
 from curator_df.errors import UNEXPECTED, CuratorError, DiskFullError, ParameterError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.suggestions import did_you_mean

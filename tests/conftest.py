@@ -22,7 +22,6 @@ from distributed import Client
 from hypothesis import HealthCheck, settings
 
 from curator_df.cluster.compiling import compile_kernels
-from curator_df.core.memory.system import PORTABLE, PORTABLE_VARIABLE
 from curator_df.core.runner.session import close_session, current_session, has_session
 from curator_df.kernels.compiling.kernel_sets import (
     COMPILE_SECONDS,
@@ -33,6 +32,7 @@ from curator_df.kernels.compiling.kernel_sets import (
     UNICODE,
     WORDS,
 )
+from curator_df.memory.system import PORTABLE, PORTABLE_VARIABLE
 
 QUICK_KERNELS = (*CONTENT, *JSON_LINES, *NORMALIZED_CONTENT, *PARTS, *UNICODE, *WORDS)
 """What the tests marked quick call; other kernels are compiled when they are called."""
@@ -67,7 +67,7 @@ LONGEST_FIRST = (
     "tests/test_notebooks.py",
     "tests/cluster/test_local.py",
     "tests/contracts/test_budget.py",
-    "tests/core/runner/test_interactive.py",
+    "tests/interactive/test_operations.py",
     "tests/gpu/test_device_runs.py",
     "tests/test_typed_notebook.py",
     "tests/test_cli.py",
@@ -80,7 +80,7 @@ LONGEST_FIRST = (
     "tests/models/test_presidio.py",
     "tests/monitor/test_metrics_server.py",
     "tests/monitor/test_prometheus.py",
-    "tests/core/memory/test_leaks.py",
+    "tests/memory/test_leaks.py",
     "tests/core/planning/test_concurrency.py",
     "tests/monitor/test_recommend.py",
     "tests/gpu/test_gpu_suite.py",
@@ -95,7 +95,7 @@ LONGEST_FIRST = (
     "tests/gpu/test_device_grams.py",
     "tests/gpu/test_device_blocks.py",
     "tests/kernels/test_compile_cache.py",
-    "tests/core/files/test_owner.py",
+    "tests/files/test_owner.py",
     "tests/io/test_warc_fuzz.py",
     "tests/ops/test_near_duplicates.py",
     "tests/ops/test_groups.py",

@@ -22,11 +22,8 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.memory.budget import choose_layout
-from curator_df.core.memory.process_cache import release_held
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.planning.price import largest_block
-from curator_df.core.sizes import read_size
 from curator_df.io import text_files
 from curator_df.io.jsonl import reader as jsonl
 from curator_df.io.output.files import FileSink
@@ -35,6 +32,9 @@ from curator_df.io.parquet import reader as parquet
 from curator_df.io.shuffle import source as shuffle_source
 from curator_df.io.warc import reader as warc
 from curator_df.kernels.metrics.catalog import CATALOGUE
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.process_cache import release_held
+from curator_df.memory.sizes import read_size
 from docs import generate_operators
 from tests.contracts.operator_cases import CASES, OPERATORS, OTHER_ROWS, SAME_ROWS, kernels_of, table
 
@@ -253,7 +253,11 @@ def test_the_tree_of_layers_has_every_folder():
 
 def test_the_files_that_the_page_on_the_architecture_names_exist():
     text = page("docs/architecture.md")
-    named = set(re.findall(r"(?<![\w/])((?:core|exchange|dedup|io|ops|kernels|cluster)/[\w/]+\.py)", text))
+    named = set(
+        re.findall(
+            r"(?<![\w/])((?:memory|files|core|exchange|dedup|io|ops|interactive|kernels|cluster)/[\w/]+\.py)", text
+        )
+    )
     assert len(named) > 15
     assert [name for name in sorted(named) if not (PACKAGE / name).is_file()] == []
     assert len(text.splitlines()) <= 150

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import dask
 
+from curator_df.arguments import absolute, choose, path_of
 from curator_df.cluster.cuda import gpu_options
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
-from curator_df.core.arguments import absolute, choose, path_of
-from curator_df.core.memory.budget import Layout, choose_layout, layout_of_workers, least_with_workers
-from curator_df.core.sizes import read_size, show_size, size_to_type
 from curator_df.errors import BudgetError, ParameterError
+from curator_df.memory.budget import Layout, choose_layout, layout_of_workers, least_with_workers
+from curator_df.memory.sizes import read_size, show_size, size_to_type
 
 BatchSystem = Literal["slurm", "pbs", "lsf", "sge"]
 """Batch systems to which jobs can be submitted."""

@@ -2,7 +2,7 @@
 """A cgroup (version 2) around the processes of a cluster, where this process may make one: then the kernel holds the number.
 
 The client goes into one leaf and each worker, with all that it starts, into another; ``memory.max`` of the cgroup above them is
-the number. The guard (`curator_df.core.memory.guard`) ends and names what takes too much before the kernel does. A place is
+the number. The guard (`curator_df.memory.guard`) ends and names what takes too much before the kernel does. A place is
 where the memory controller can be used without moving processes that are not ours:
 
 - a cgroup above this process's own that hands the controller on already, and to which this user may write, such as that of a
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from curator_df.core.memory.system import PORTABLE, processes
+from curator_df.memory.system import PORTABLE, processes
 
 CGROUP_VARIABLE = "CURATOR_DF_CGROUP"
 """Environment variable of workers: the bytes that one may hold with all that it starts, and the cgroup below which it goes."""

@@ -15,11 +15,11 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from curator_df.core.memory.system import cpus_of_process
 from curator_df.core.runner.progress import in_notebook, progress_bar
-from curator_df.core.sizes import show_duration
 from curator_df.kernels.compiling import compile_cache
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, START_SECONDS, compile_seconds
+from curator_df.memory.sizes import show_duration
+from curator_df.memory.system import cpus_of_process
 
 LOG = logging.getLogger("curator_df.cluster")
 

@@ -13,19 +13,19 @@ import dask
 from distributed import Client
 from distributed.security import Security
 
+from curator_df.arguments import path_of
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.core.arguments import path_of
-from curator_df.core.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
-from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
-from curator_df.core.sizes import read_size, show_size
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
+from curator_df.interactive.operations import keep_budget_of_dask
 from curator_df.io.output.spool import spool_on
+from curator_df.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
+from curator_df.memory.sizes import read_size, show_size
 from curator_df.suggestions import suggests_names
 
 

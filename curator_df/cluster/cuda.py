@@ -17,12 +17,12 @@ from distributed import LocalCluster
 
 from curator_df.cluster.settings import PRELOAD, worker_memory_limit
 from curator_df.cluster.surroundings import dashboard_at, in_brackets
-from curator_df.core.extras import missing_extra
-from curator_df.core.memory.budget import Baseline, Layout, layout_of_workers
-from curator_df.core.memory.gpus import SLICE, read_gpus, visible_gpus
-from curator_df.core.memory.limits import usable_cpus
-from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import BudgetError, ParameterError
+from curator_df.extras import missing_extra
+from curator_df.memory.budget import Baseline, Layout, layout_of_workers
+from curator_df.memory.gpus import SLICE, read_gpus, visible_gpus
+from curator_df.memory.limits import usable_cpus
+from curator_df.memory.sizes import read_size, show_size
 
 DEVICE_FRACTION = 0.8
 """Share of a GPU's memory that is the default of ``device_memory``; the rest is for CUDA's own context and other programs."""

@@ -7,8 +7,8 @@ import os
 
 from distributed.security import Security
 
-from curator_df.core.extras import require_package
 from curator_df.errors import ParameterError
+from curator_df.extras import require_package
 
 
 def as_security(security: bool | Security) -> Security | None:

@@ -27,6 +27,7 @@ from distributed import Client, Status
 from distributed.security import Security
 from distributed.utils import get_ip
 
+from curator_df.arguments import path_of, require_number
 from curator_df.cluster.batch import BatchSystem, JobRequest, request_jobs
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
@@ -34,15 +35,14 @@ from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.core.arguments import path_of, require_number
-from curator_df.core.extras import require_package
 from curator_df.core.runner.events import Event, TaskEnded
-from curator_df.core.runner.interactive import keep_budget_of_dask
 from curator_df.core.runner.interrupts import ends_silently
 from curator_df.core.runner.session import Session, close_session, open_session
-from curator_df.core.sizes import show_count, show_size
 from curator_df.errors import NoClusterError, ParameterError
+from curator_df.extras import require_package
+from curator_df.interactive.operations import keep_budget_of_dask
 from curator_df.io.output.spool import spool_on
+from curator_df.memory.sizes import show_count, show_size
 from curator_df.suggestions import suggests_names
 
 CLUSTERS = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}

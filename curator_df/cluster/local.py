@@ -72,7 +72,10 @@ from curator_df.cluster.worker_processes import (
     suppressed_end_of_loop,
     wait_for_workers,
 )
-from curator_df.core.memory.budget import (
+from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
+from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
+from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
+from curator_df.memory.budget import (
     CLIENT_GROWTH_BYTES,
     CLIENT_PRIVATE_BYTES,
     Baseline,
@@ -81,14 +84,11 @@ from curator_df.core.memory.budget import (
     parse_memory,
     worker_rss_bytes,
 )
-from curator_df.core.memory.limits import release_free_memory
-from curator_df.core.memory.peak import children_bytes
-from curator_df.core.memory.system import data_limit, set_data_limit, status_bytes
-from curator_df.core.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
-from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
-from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
-from curator_df.core.sizes import read_size, show_size
-from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
+from curator_df.memory.limits import release_free_memory
+from curator_df.memory.peak import children_bytes
+from curator_df.memory.sizes import read_size, show_size
+from curator_df.memory.system import data_limit, set_data_limit, status_bytes
+from curator_df.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.suggestions import suggests_names
 
 CLIENT_THREADS = 8
@@ -152,7 +152,7 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        self._session.at_close = importlib.import_module("curator_df.core.runner.interactive").keep_budget_of_dask(
+        self._session.at_close = importlib.import_module("curator_df.interactive.operations").keep_budget_of_dask(
             self._session,
             owns_workers=True,
             spool_on=importlib.import_module("curator_df.io.output.spool").spool_on,

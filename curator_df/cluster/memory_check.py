@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from curator_df.core.memory.budget import HELD_SLACK_BYTES, Baseline, Layout, least_allowed, worker_reserved_bytes
-from curator_df.core.memory.peak import counted_bytes, tree_bytes
-from curator_df.core.memory.system import processes
 from curator_df.core.runner.session import has_session
-from curator_df.core.sizes import show_size, size_to_type
 from curator_df.errors import BudgetError
+from curator_df.memory.budget import HELD_SLACK_BYTES, Baseline, Layout, least_allowed, worker_reserved_bytes
+from curator_df.memory.peak import counted_bytes, tree_bytes
+from curator_df.memory.sizes import show_size, size_to_type
+from curator_df.memory.system import processes
 
 
 @dataclass(frozen=True)

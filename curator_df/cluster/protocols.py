@@ -7,11 +7,11 @@ from typing import Any
 
 from distributed.security import Security
 
-from curator_df.core.arguments import choose
-from curator_df.core.extras import require_package
-from curator_df.core.memory.budget import Layout
-from curator_df.core.sizes import show_size
+from curator_df.arguments import choose
 from curator_df.errors import ParameterError
+from curator_df.extras import require_package
+from curator_df.memory.budget import Layout
+from curator_df.memory.sizes import show_size
 
 PROTOCOLS = ("tcp", "ucx")
 UCX_REMARK = "UCX, which listens on every network of this machine and has no TLS"

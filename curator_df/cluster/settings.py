@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
-from curator_df.core.memory.budget import Layout, worker_rss_bytes
-from curator_df.core.memory.wall import WALL_VARIABLE, Wall
+from curator_df.memory.budget import Layout, worker_rss_bytes
+from curator_df.memory.wall import WALL_VARIABLE, Wall
 
 PRELOAD = "curator_df.cluster.preload"
 TERMINATE_FRACTION = 0.95

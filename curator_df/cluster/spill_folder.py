@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.files.storage import Folder, output_errors
+from curator_df.files.storage import Folder, output_errors
 
 PREFIX = "curator-df-"
 LOCK = "session.lock"

@@ -19,9 +19,9 @@ import types
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.memory.address_space import START_ADDRESS_BYTES, WAY_OUT, lacking_address_space
-from curator_df.core.memory.limits import thread_limit
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
+from curator_df.memory.address_space import START_ADDRESS_BYTES, WAY_OUT, lacking_address_space
+from curator_df.memory.limits import thread_limit
 
 LOG = logging.getLogger("curator_df.cluster")
 NO_HOME = "/nonexistent"

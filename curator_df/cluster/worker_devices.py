@@ -16,10 +16,10 @@ from typing import Any
 
 from distributed import Client
 
-from curator_df.core.memory.gpus import read_gpus, uuid_of
-from curator_df.core.memory.limits import usable_cpus
-from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError
+from curator_df.memory.gpus import read_gpus, uuid_of
+from curator_df.memory.limits import usable_cpus
+from curator_df.memory.sizes import show_size
 
 HOW_TO_START = "dask cuda worker --rmm-async --rmm-maximum-pool-size BYTES --enable-cudf-spill --device-memory-limit 0"
 """Command that starts a worker that passes the checks."""

@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import merge_slices
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.sorted_rows import RowsUpTo
-from curator_df.core.files.storage import FileRecord
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
 from curator_df.exchange.drops import DropReader
 from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import merge_slices
+from curator_df.files.slice_file import open_slices
+from curator_df.files.sorted_rows import RowsUpTo
+from curator_df.files.storage import FileRecord
 from curator_df.kernels.rows.either_backend import rows_where
 
 DROP_READER_BYTES = 4_000_000

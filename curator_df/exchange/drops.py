@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_sort import merge_slices
-from curator_df.core.files.slice_file import SliceWriter, open_slices
-from curator_df.core.files.storage import FileRecord, disk_errors
 from curator_df.errors import RowCountError
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds
+from curator_df.files.row_sort import merge_slices
+from curator_df.files.slice_file import SliceWriter, open_slices
+from curator_df.files.storage import FileRecord, disk_errors
 
 
 def collect_drops(

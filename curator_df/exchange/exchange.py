@@ -23,11 +23,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import PIECE_ROWS, RowSorter
-from curator_df.core.files.slice_file import Bounds
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.errors import ParameterError
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import PIECE_ROWS, RowSorter
+from curator_df.files.slice_file import Bounds
+from curator_df.files.storage import FileRecord, Folder
 
 Keep = Literal["first", "last", "largest", "smallest"]
 """Row of a group to keep: the first or last in input order, or the one with the largest or smallest value; of equal values the

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from curator_df.core.files.row_sort import merge_row_bytes
-from curator_df.core.files.slice_file import ENTRY, rows_in_page
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.price import TASK_SLACK_BYTES
-from curator_df.core.sizes import show_size
 from curator_df.errors import BudgetError, DiskFullError
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Keep, key_words
+from curator_df.files.row_sort import merge_row_bytes
+from curator_df.files.slice_file import ENTRY, rows_in_page
+from curator_df.files.storage import Folder
+from curator_df.memory.sizes import show_size
 
 MOST_REDUCERS = 4096
 """Maximum number of reducers; beyond it reducers grow: each reads a piece of every map file, and pieces would become small."""

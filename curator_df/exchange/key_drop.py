@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.sorted_rows import RowsUpTo
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction
@@ -20,6 +18,8 @@ from curator_df.exchange.drops import read_drops
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, Keep, KeyWriter
 from curator_df.exchange.key_stages import KeyStages
 from curator_df.exchange.keys import CHECKSUM_MASK, Keyed, Keys, RangeKeys, key_checksum
+from curator_df.files.sorted_rows import RowsUpTo
+from curator_df.files.storage import Folder
 
 Integers = npt.NDArray[np.int64]
 Going = Iterator[tuple[Integers, Integers]]

@@ -12,10 +12,6 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
@@ -30,6 +26,10 @@ from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange, Kee
 from curator_df.exchange.exchange_plan import project_exchange
 from curator_df.exchange.keys import Keyed, KeySink
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
+from curator_df.files.slice_file import open_slices
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 
 Survivor = tuple[int, int, int]
 """Key (two halves) and address, as stored, of the kept row of the last group, which may continue."""

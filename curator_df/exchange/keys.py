@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.program import Pending, PendingPass
 from curator_df.core.ranges.sink import RangeWriter, StageSink
 from curator_df.exchange.exchange import Exchange, KeyWriter
+from curator_df.files.storage import FileRecord, Folder
 
 LEAST_KEY_BYTES = 2_000_000
 """Minimum memory for sorting keys in a task, in bytes."""

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.backend import integer_column
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
 from curator_df.core.ranges.sink import StageSink
+from curator_df.files.storage import FileRecord, Folder
 
 
 @dataclass(frozen=True)

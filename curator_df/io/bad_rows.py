@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.core.ranges.source import BadRow
-from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError, outside_level
+from curator_df.memory.sizes import show_count
 
 SHOWN_BYTES = 60
 """Maximum number of bytes of an invalid text that an error shows."""

@@ -16,13 +16,13 @@ from typing import Any
 
 import orjson
 
-from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError, ColumnError, InputError, ParameterError
 from curator_df.io.formats import COMPRESSED_SUFFIXES
 from curator_df.io.listing import list_files
 from curator_df.io.parquet.footers import damage_of
 from curator_df.io.streams.file_stream import ByteStream, open_bytes, open_file
 from curator_df.kernels.edits.ngram_table import NgramTable, count_ngrams, make_table, table_bytes
+from curator_df.memory.sizes import show_count
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 LONGEST_LINE_BYTES = 64_000_000

@@ -12,17 +12,17 @@ from typing import Any
 import dask.dataframe as dd
 import pyarrow as pa
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.backend import Backend, backend_of
 from curator_df.core.columns import require_table
-from curator_df.core.extras import missing_extra
 from curator_df.core.host_blocks import NUMBER_DTYPES, host_block
-from curator_df.core.memory.device_peak import counting_resource, measured_by
-from curator_df.core.memory.gpus import read_gpus, visible_gpus
 from curator_df.core.planning.device_steps import TO_HOST
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import SchemaError, UnsupportedBackendError
+from curator_df.extras import missing_extra
+from curator_df.memory.device_peak import counting_resource, measured_by
+from curator_df.memory.gpus import read_gpus, visible_gpus
 
 TO_DEVICE_FACTOR = 1.0
 """Memory multiplier on the host, assumed: a copy of numbers in Arrow's format, and the driver's staging buffers."""
@@ -112,7 +112,7 @@ TO_DEVICE = BlockKernel(
 
 
 class DeviceCounts:
-    """Peak bytes allocated by RMM, and bytes spilled by cuDF, from their own statistics; read by `core.memory.device_peak`."""
+    """Peak bytes allocated by RMM, and bytes spilled by cuDF, from their own statistics; read by `memory.device_peak`."""
 
     def __init__(self) -> None:
         import rmm.statistics

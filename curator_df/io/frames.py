@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.columns import did_you_mean_column
-from curator_df.core.files.storage import shown_path
 from curator_df.core.host_blocks import empty_pandas_block, pandas_block
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS
 from curator_df.errors import ColumnError, ParameterError, SchemaError
+from curator_df.files.storage import shown_path
 from curator_df.io.folder_columns import SOURCE_COLUMNS, folder_values
 from curator_df.io.listing import Listing
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from curator_df.core.sizes import show_count
 from curator_df.errors import ParameterError
 from curator_df.io.jsonl.reader import SUFFIXES as JSONL_SUFFIXES
 from curator_df.io.listing import Paths, list_files
 from curator_df.io.parquet.reader import SUFFIXES as PARQUET_SUFFIXES
 from curator_df.io.warc.reader import SUFFIXES as WARC_SUFFIXES
+from curator_df.memory.sizes import show_count
 
 
 def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> bool:

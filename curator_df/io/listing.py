@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.arguments import absolute, did_you_mean_path
-from curator_df.core.files.retry import is_transient, retry_transient
-from curator_df.core.files.storage import file_system
+from curator_df.arguments import absolute, did_you_mean_path
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
+from curator_df.files.retry import is_transient, retry_transient
+from curator_df.files.storage import file_system
 from curator_df.io.formats import COMPRESSED_SUFFIXES, ways_out
 from curator_df.io.glob_match import MAGIC, URL, finds
 

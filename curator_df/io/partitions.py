@@ -17,11 +17,11 @@ from curator_df.core.planning.lowering import EmptyTable, ReadPartition
 from curator_df.core.ranges.source import Ranges
 from curator_df.core.ranges.stream_parts import PARTED_FROM, Parts
 from curator_df.core.runner.session import warn_without_budget
-from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.io.cut import COMPRESSION_RATIO
 from curator_df.io.device_transfer import to_backend
 from curator_df.io.streams.file_stream import is_compressed, said_bytes
+from curator_df.memory.sizes import read_size
 
 DEFAULT_BLOCK_BYTES = 8_000_000
 """Default block size of a small input. It is for Dask's own operations, some of which hold ten copies of a partition or a

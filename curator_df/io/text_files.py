@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.backend import Backend
-from curator_df.core.files.storage import shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
+from curator_df.files.storage import shown_path
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.device_transfer import require_gpu

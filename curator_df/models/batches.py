@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.memory.limits import release_free_memory
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.receipts.model_figures import COMPUTED_IN, SETTLED, TRIED_MICROSECONDS, TRIED_TOKENS
+from curator_df.memory.limits import release_free_memory
 from curator_df.models.batch_size_tuning import SizeTrial
 
 GROW_AFTER = 32

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.memory.process_cache import held
 from curator_df.errors import OperatorError
+from curator_df.memory.process_cache import held
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
 
 DEFAULT_ROWS = 256

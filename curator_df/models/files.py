@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.arguments import did_you_mean_path, path_of
-from curator_df.core.extras import missing_extra
+from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.extras import missing_extra
+from curator_df.memory.sizes import show_count
 from curator_df.models.classifiers.custom_head import OwnLayers, own_layers
 from curator_df.models.classifiers.lora import (
     ADAPTER_CONFIG,

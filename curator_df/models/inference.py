@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a model on a text column, in a worker: tokenize on the CPU, batch by length, and restore the order of the rows.
 
-A process loads a model once (`core.memory.process_cache`), on CPUs or on its GPU (`devices`). Tasks of several threads use it
+A process loads a model once (`memory.process_cache`), on CPUs or on its GPU (`devices`). Tasks of several threads use it
 concurrently, each with one thread of torch, so that the model uses no more CPUs than there are worker threads. If less was
-requested (`core.memory.resources`), texts are tokenized while other tasks use the model.
+requested (`memory.resources`), texts are tokenized while other tasks use the model.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.extras import missing_extra
-from curator_df.core.memory.process_cache import held
-from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
-from curator_df.core.memory.torch_memory import bound_torch
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, CuratorError, InputError, ParameterError
+from curator_df.extras import missing_extra
+from curator_df.memory.process_cache import held
+from curator_df.memory.resources import NO_LIMITS, Resources, admitted, capacity_here
+from curator_df.memory.torch_memory import bound_torch
 from curator_df.models.batch_size_tuning import SizeTrial
 from curator_df.models.batches import BatchCounts, BatchSize, run_batches, windows
 from curator_df.models.classifiers.answering import answered, prompt_tokens

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from curator_df.core.arguments import choose, require_string
-from curator_df.core.memory.resources import Resources
+from curator_df.arguments import choose, require_string
 from curator_df.errors import ParameterError
+from curator_df.memory.resources import Resources
 from curator_df.models.classifiers.catalogue import Classifier
 from curator_df.models.devices import Dtype
 from curator_df.suggestions import did_you_mean, suggests_names

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ParameterError
+from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.callables import DEFAULT_ROWS, UserModel
 from curator_df.models.classifiers.generative_classifier import Answers
 from curator_df.models.devices import Device, Numbers, chosen_numbers

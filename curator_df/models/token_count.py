@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.compute as pc
 
-from curator_df.core.arguments import choose, did_you_mean_path, path_of
+from curator_df.arguments import choose, did_you_mean_path, path_of
 from curator_df.core.columns import refuse_columns, require_text
-from curator_df.core.extras import missing_extra, require_package
-from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.price import Price
 from curator_df.errors import InputError, ParameterError
+from curator_df.extras import missing_extra, require_package
 from curator_df.kernels.text.buffers import TextSpan, text_chunks, text_spans
+from curator_df.memory.process_cache import held
 from curator_df.models.files import HUB_NAME, digest_of, download, is_read, require_both_ends, require_tokenizer
 from curator_df.ops.host_only import require_host
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.sizes import show_size
+from curator_df.memory.sizes import show_size
 from curator_df.suggestions import suggests_names
 
 LOG = logging.getLogger("curator_df.monitor")

@@ -17,10 +17,10 @@ from typing import Any, Self
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.memory.gpus import GpuReading, read_gpus
 from curator_df.core.runner.events import Event, Note
 from curator_df.core.runner.session import Session, current_session, has_session
 from curator_df.errors import NoClusterError, ParameterError
+from curator_df.memory.gpus import GpuReading, read_gpus
 from curator_df.monitor.alerts import DEFAULT_RULES, LOG, Alert, AlertBook, AlertRule
 from curator_df.monitor.processes import ProcessMemory, ProcessReader
 from curator_df.monitor.workers import ProcessReading, WorkerReading, read_process, read_worker

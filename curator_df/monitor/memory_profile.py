@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from curator_df.core.planning.lowering import lower
-from curator_df.core.sizes import read_size, show_size
 from curator_df.errors import OperatorError, ParameterError
 from curator_df.io.parquet.reader import read_parquet
+from curator_df.memory.sizes import read_size, show_size
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 from curator_df.monitor.profile_process import ProfileJob
 from curator_df.suggestions import suggests_names

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from distributed import WorkerPlugin
 
-from curator_df.core.extras import missing_extra
 from curator_df.core.ranges.current_step import threads_by_step
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Cause
@@ -33,6 +32,7 @@ from curator_df.core.runner.session import Session, current_session
 from curator_df.core.tasks.tallies import tallies
 from curator_df.core.tasks.task import Job
 from curator_df.errors import NoClusterError, ParameterError
+from curator_df.extras import missing_extra
 from curator_df.monitor.alerts import LOG
 from curator_df.monitor.series import SeriesBook
 from curator_df.monitor.targets import (

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from curator_df.core.receipts.figures import new_figure
-from curator_df.core.sizes import show_size
+from curator_df.memory.sizes import show_size
 from curator_df.monitor.alerts import BUDGET_SHARE, GPU_SHARE, WORKER_SHARE, Alert, AlertRule
 
 ALLOWED, MARK, OTHERS = "#c0392b", "#7f8c8d", "#b0b7bd"

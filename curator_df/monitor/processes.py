@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from curator_df.core.memory.peak import changes_files, counted
-from curator_df.core.memory.system import read_stat, rollup, statm
+from curator_df.memory.peak import changes_files, counted
+from curator_df.memory.system import read_stat, rollup, statm
 
 ROLLUP_SECONDS = 10.0
 """Maximum age in seconds of the part of PSS, USS and counted memory that is not anonymous."""

@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
-from curator_df.core.memory.limits import peak_of_call, release_free_memory
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.ranges.source import Source
 from curator_df.io.frames import to_block
+from curator_df.memory.limits import peak_of_call, release_free_memory
+from curator_df.memory.system import status_bytes
 
 MOST_LINES = 5
 """Maximum number of lines reported for a call."""
@@ -75,11 +75,13 @@ def _named(stack: Sequence[Frame]) -> str:
 def _is_own(path: str) -> bool:
     package = os.path.dirname(os.path.dirname(__file__))
     if path.startswith(package):
-        return not path.startswith((os.path.join(package, "core"), os.path.join(package, "monitor")))
+        return not path.startswith(tuple(os.path.join(package, folder) for folder in RUNS_STEPS))
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return not path.startswith(tuple(libraries)) and "-packages" not in path and not path.startswith("<frozen")
 
 
+RUNS_STEPS = ("core", "files", "interactive", "memory", "monitor")
+"""Folders of the package whose code runs steps, and is none."""
 SMALL_BYTES = 100_000
 """Bytes of the block of the first call."""
 SIZES = (0.25, 0.5, 1.0)

@@ -13,25 +13,25 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.core.arguments import path_of
+from curator_df.arguments import path_of
 from curator_df.core.columns import require_text
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import Plan, plan_stream
 from curator_df.core.planning.row_estimate import estimate_rows
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.runner.run import range_bytes
-from curator_df.core.sizes import read_size, show_count, show_duration, show_size
 from curator_df.dedup.near.stages import default_bands_per_iteration, project_bands
 from curator_df.errors import BudgetError
+from curator_df.files.storage import Folder
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.kinds import holds_parquet
 from curator_df.io.listing import Paths
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.parquet.reader import read_parquet
+from curator_df.memory.budget import Layout, choose_layout, parse_memory
+from curator_df.memory.sizes import read_size, show_count, show_duration, show_size
 from curator_df.models.embeddings.embedding import ROW_BYTES, add_embedding_block
 from curator_df.models.files import ModelFiles
 from curator_df.models.model import Model

@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.cluster.local import start_cluster
-from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES, sampled_ranges
 from curator_df.core.ranges.source import Ranges, Source
@@ -35,6 +34,7 @@ from curator_df.errors import CuratorError, OperatorError
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output.write import JsonlFormat, write_parquet
 from curator_df.io.parquet.reader import read_parquet
+from curator_df.memory.budget import Layout
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
 
 MEMORY_BYTES = 1_000_000_000

@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from curator_df.core.memory.device_peak import counting_resource
-from curator_df.core.memory.gpus import GpuReading, read_gpus
+from curator_df.memory.device_peak import counting_resource
+from curator_df.memory.gpus import GpuReading, read_gpus
 from curator_df.monitor.processes import ProcessMemory, ProcessReader
 
 _readers: dict[int, ProcessReader] = {}

@@ -14,10 +14,8 @@ from typing import Any, Literal
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase, new_collection
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.calls import unknown_keyword
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_steps import for_sink
@@ -27,13 +25,15 @@ from curator_df.core.planning.program import Program
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.runner.explaining import PlanKnown, explaining
 from curator_df.core.runner.session import current_session, has_session
-from curator_df.core.sizes import show_duration, show_size
 from curator_df.errors import ParameterError
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
 from curator_df.io.output.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
+from curator_df.memory.budget import Layout, choose_layout, parse_memory
+from curator_df.memory.sizes import show_duration, show_size
 
 RUNS = (
     "write_parquet",

@@ -15,16 +15,16 @@ import pandas as pd
 import pyarrow.parquet as pq
 from dask.dataframe.dask_expr import FrameBase, new_collection
 
-from curator_df.core.arguments import require_integer
-from curator_df.core.files.storage import Folder
+from curator_df.arguments import require_integer
 from curator_df.core.planning.lowering import ReadPartition, current_spooler, find_origin, foreign_part, lower
 from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES
 from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.receipts.receipt import Receipt, html_table
 from curator_df.core.runner.session import current_session
-from curator_df.core.sizes import show_count
 from curator_df.errors import NoClusterError, ParameterError
+from curator_df.files.storage import Folder
 from curator_df.io.output.write import write_parquet
+from curator_df.memory.sizes import show_count
 from curator_df.suggestions import suggests_names
 
 PREVIEW_FOLDER = "previews"

@@ -16,8 +16,8 @@ from curator_df.core.planning.dask_steps import title
 from curator_df.core.planning.lowering import ReadPartition, lower, origin_of
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.source import Source
-from curator_df.core.sizes import show_size
 from curator_df.errors import CuratorError
+from curator_df.memory.sizes import show_size
 
 SHOWN_COLUMNS = 12
 """Columns that are listed with their types; of more, the number is given."""

@@ -16,8 +16,6 @@ from distributed import Client, LocalCluster
 import curator_df as cdf
 from curator_df.cluster import compiling
 from curator_df.cluster.compiling import KernelsOnNodes, batches, compile_kernels
-from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.runner import progress
 from curator_df.kernels.compiling import compile_cache
 from curator_df.kernels.compiling.compile_cache import is_compiled
@@ -29,6 +27,8 @@ from curator_df.kernels.compiling.kernel_sets import (
     JSON_LINES,
     QUOTATION_MARKS,
 )
+from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
+from curator_df.memory.system import status_bytes
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,8 @@ from curator_df import errors
 from curator_df.cluster.connect import verify_workers
 from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
-from curator_df.core.runner.results import cancel_waiting, reaches_workers
 from curator_df.core.runner.session import Patience, current_session
+from curator_df.interactive.results import cancel_waiting, reaches_workers
 
 MB = 1_000_000
 
@@ -212,7 +212,7 @@ def test_results_come_directly_from_workers_that_can_be_reached(monkeypatch):
         async def nobody_answers():
             await asyncio.sleep(60)
 
-        monkeypatch.setattr("curator_df.core.runner.results.SECONDS_TO_REACH", 0.1)
+        monkeypatch.setattr("curator_df.interactive.results.SECONDS_TO_REACH", 0.1)
         with monkeypatch.context() as silent:
             silent.setattr(client, "rpc", lambda address: SimpleNamespace(identity=nobody_answers))
             assert not reaches_workers(client)

@@ -21,10 +21,10 @@ from curator_df import errors
 from curator_df.cluster import jobs as jobqueue
 from curator_df.cluster import jobs as jobs_module
 from curator_df.cluster.batch import job_layout, read_jobs, read_walltime, request_jobs
-from curator_df.core.memory.budget import choose_layout, least_with_workers
 from curator_df.core.runner.events import Note, TaskEnded
 from curator_df.core.runner.session import current_session, has_session
-from curator_df.core.sizes import size_to_type
+from curator_df.memory.budget import choose_layout, least_with_workers
+from curator_df.memory.sizes import size_to_type
 
 pytest.importorskip("dask_jobqueue", reason="needs the jobqueue extra")
 MB = 1_000_000

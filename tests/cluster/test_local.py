@@ -22,9 +22,9 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster.worker_processes import is_starting
 from curator_df.core.cluster_client import restart
-from curator_df.core.memory.budget import choose_layout
-from curator_df.core.memory.peak import tree_bytes
 from curator_df.core.runner.session import current_session
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.peak import tree_bytes
 
 
 def hold(size_bytes):

@@ -13,10 +13,10 @@ import pytest
 
 import curator_df as cdf
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
-from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
-from curator_df.core.memory.peak import counted_bytes, resident_bytes
-from curator_df.core.memory.system import status_bytes
 from curator_df.errors import StepMemoryError
+from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
+from curator_df.memory.peak import counted_bytes, resident_bytes
+from curator_df.memory.system import status_bytes
 
 pytestmark = pytest.mark.quick
 SIZE = 640_000_000

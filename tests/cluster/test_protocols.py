@@ -15,8 +15,8 @@ from distributed.security import Security
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster.protocols import protocol_arguments, require_processes_for
-from curator_df.core.memory.budget import choose_layout
 from curator_df.errors import MissingExtraError
+from curator_df.memory.budget import choose_layout
 from tests.faults.runs import EXPECTED, ROWS, SCRIPT, finish, ids, living, wait_for_ranges, workers_of, write_corpus
 
 HAS_UCX = importlib.util.find_spec("distributed_ucxx") is not None

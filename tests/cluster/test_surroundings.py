@@ -21,12 +21,12 @@ from distributed.comm import CommClosedError
 from curator_df import errors
 from curator_df.cluster import surroundings
 from curator_df.cluster.local import new_spill_folder
-from curator_df.core.memory import address_space
-from curator_df.core.memory import limits as memory_limits
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.kernels.compiling import compile_cache
+from curator_df.memory import address_space
+from curator_df.memory import limits as memory_limits
 
 ROWS = 50
 PATIENCE_SECONDS = 240

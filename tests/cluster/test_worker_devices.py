@@ -13,7 +13,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import worker_devices
 from curator_df.cluster.worker_devices import WorkerDevice, read_worker_device, verified_devices, verify_devices
-from curator_df.core.memory.gpus import GpuReading
+from curator_df.memory.gpus import GpuReading
 
 GB = 1_000_000_000
 GOOD = WorkerDevice("0", 80 * GB, 60 * GB, cudf_spills=True, dask_cuda_spills=False)

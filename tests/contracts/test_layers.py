@@ -14,6 +14,10 @@ PACKAGE = Path(__file__).resolve().parents[2] / "curator_df"
 LAYERS = (
     "suggestions",
     "errors",
+    "arguments",
+    "extras",
+    "memory",
+    "files",
     "core",
     "kernels",
     "exchange",
@@ -22,6 +26,7 @@ LAYERS = (
     "ops",
     "profiles",
     "models",
+    "interactive",
     "cluster",
     "monitor",
     "demo_corpus",
@@ -29,9 +34,11 @@ LAYERS = (
     "demo",
     "cli",
 )
-CORE_GROUPS = ("", "memory", "files", "ranges", "planning", "tasks", "receipts", "runner")
+CORE_GROUPS = ("", "ranges", "planning", "tasks", "receipts", "runner")
 """Folders of ``core/``: a module imports, when it is imported itself, only from its own folder and those before it."""
 KEPT_OUT = {
+    "memory": {"distributed", "numba", "pandas", "transformers", "ftfy"},
+    "files": {"dask", "torch", "transformers", "numba", "pandas", "ftfy"},
     "core": {"torch", "transformers", "numba", "ftfy", "cudf", "rmm", "cupy"},
     "kernels": {"dask", "distributed", "fsspec", "torch", "transformers"},
     "exchange": {"torch", "transformers", "numba", "ftfy"},
@@ -139,7 +146,7 @@ def test_map_partitions_is_called_in_one_place() -> None:
         ("ops", "from curator_df import keep_where"),
         ("core", "from . import columns"),
         ("kernels", "import dask.dataframe as dd"),
-        ("errors", "from curator_df.core.sizes import show_size"),
+        ("errors", "from curator_df.memory.sizes import show_size"),
     ],
 )
 def test_what_is_forbidden_is_found(layer: str, source: str) -> None:

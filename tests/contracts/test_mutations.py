@@ -24,7 +24,7 @@ class Mutation:
     """One fault."""
 
     file: str
-    """Below ``curator_df/core/``."""
+    """Below ``curator_df/``."""
     before: str
     """A piece of it that occurs once."""
     after: str
@@ -82,7 +82,7 @@ MUTATIONS = (
         "core/runner/test_recycling.py::test_while_one_is_away_no_other_goes",
     ),
     Mutation(
-        "core/memory/limits.py",
+        "core/tasks/worker_limits.py",
         "        _raise_memory_limits(client, -more_bytes)\n",
         "        pass\n",
         f"{DISPATCH}::test_a_range_that_is_alone_may_hold_what_all_tasks_may_hold_and_only_then",

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.arguments import did_you_mean_path
+from curator_df.arguments import did_you_mean_path
 
 DOCS = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
 

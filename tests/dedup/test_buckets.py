@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.core.files.row_sort import merge_slices
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.storage import Folder
 from curator_df.dedup.near.keys import ROW_BIT, band_words
 from curator_df.dedup.near.tasks import OpenBucket, edges_of, reduce_buckets, same_contents
 from curator_df.errors import ParameterError
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_sort import merge_slices
+from curator_df.files.slice_file import open_slices
+from curator_df.files.storage import Folder
 
 IS_ROW = int(ROW_BIT)
 CONTENTS = st.sampled_from([1, 2, 3, 4, IS_ROW, IS_ROW + 1, IS_ROW + 2, IS_ROW + 3])

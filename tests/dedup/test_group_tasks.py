@@ -7,8 +7,6 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from curator_df.core.files.row_sort import RowSorter
-from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt
 from curator_df.dedup.near import grouping as group_tasks
@@ -18,6 +16,8 @@ from curator_df.dedup.near.settings import EDGE_WORDS
 from curator_df.dedup.near.tasks import NearJob, both_ways
 from curator_df.exchange.exchange import ranks
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_sort import RowSorter
+from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.components import component_names
 
 ROWS = 400_000

@@ -15,10 +15,10 @@ import pandas as pd
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.ranges.blocks import block_bytes
 from curator_df.dedup.table.id_sink import QUESTION_WORDS, IdSink, questions
-from curator_df.core.memory.limits import peak_of_call
+from curator_df.memory.limits import peak_of_call
 from curator_df.exchange.range_groups import RangeGroups
-from curator_df.core.files.row_sort import RowSorter
-from curator_df.core.files.storage import Folder
+from curator_df.files.row_sort import RowSorter
+from curator_df.files.storage import Folder
 
 BUFFER_BYTES = 4_000_000
 prepare_process()

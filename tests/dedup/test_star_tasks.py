@@ -12,10 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curator_df.core.files.row_sort import RowSorter, merge_slices
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory import freed_pages
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.source import Range
@@ -29,6 +25,10 @@ from curator_df.dedup.near.settings import EDGE_WORDS
 from curator_df.dedup.near.tasks import NearJob, both_ways
 from curator_df.exchange.exchange import ranks
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_sort import RowSorter, merge_slices
+from curator_df.files.slice_file import open_slices
+from curator_df.files.storage import Folder
+from curator_df.memory import freed_pages
 from tests.dedup.test_group_tasks import AnyDrop
 
 RANGES = 5

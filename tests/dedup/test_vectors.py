@@ -9,10 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from curator_df.core.files.slice_file import SliceWriter
-from curator_df.core.files.storage import Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.budget import Layout, choose_layout
 from curator_df.dedup.vectors.cluster_rows import ClusterRows
 from curator_df.dedup.vectors.settings import require_room
 from curator_df.dedup.vectors.stages import VectorDrop, VectorFound
@@ -30,6 +27,9 @@ from curator_df.dedup.vectors.vector_math import (
 from curator_df.errors import BudgetError
 from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.slice_file import SliceWriter
+from curator_df.files.storage import Folder
+from curator_df.memory.budget import Layout, choose_layout
 
 # NeMo Curator 0.9, tests/test_semdedup.py: vectors, the largest cosine with an earlier one, and which that is.
 NEMO = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12], [1, 2, 3], [1, 2, 3]], dtype=np.float32)

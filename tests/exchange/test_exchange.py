@@ -12,10 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curator_df.core.files import slice_file
-from curator_df.core.files.row_sort import merge_slices
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.runner.passes import skew
 from curator_df.errors import CorruptFileError, ParameterError, RowCountError
@@ -23,6 +19,10 @@ from curator_df.exchange import key_stages as exchange_reduce
 from curator_df.exchange.drops import DropReader, collect_drops, read_drops
 from curator_df.exchange.exchange import Exchange, KeyWriter, drop_bounds, hash_bounds, ranks
 from curator_df.exchange.key_stages import reduce_keys
+from curator_df.files import slice_file
+from curator_df.files.row_sort import merge_slices
+from curator_df.files.slice_file import open_slices
+from curator_df.files.storage import Folder
 
 A, B, C = (5, 1), ((1 << 64) - 1, 0), (1 << 63, 7)
 """Keys: of the first, the last and the middle of three reducers."""
@@ -235,8 +235,8 @@ SKEWED = """
     from curator_df.exchange.drops import DropReader
     from curator_df.exchange.exchange import Exchange, KeyWriter
     from curator_df.exchange.key_stages import reduce_keys
-    from curator_df.core.memory.limits import give_back_large_buffers, limit_data
-    from curator_df.core.files.storage import Folder
+    from curator_df.memory.limits import give_back_large_buffers, limit_data
+    from curator_df.files.storage import Folder
 
     ROWS, FILES, MEMORY = 20_000_000, 20, 40_000_000
     each = ROWS // FILES

@@ -4,12 +4,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from curator_df.core.files.row_sort import merge_row_bytes
-from curator_df.core.files.storage import Folder
 from curator_df.errors import BudgetError, DiskFullError
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.exchange_plan import MOST_REDUCERS, choose_reducers, merge_passes, project_exchange
 from curator_df.exchange.key_stages import reduce_keys
+from curator_df.files.row_sort import merge_row_bytes
+from curator_df.files.storage import Folder
 
 
 def test_reducers_follow_from_rows_and_memory():

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import lower
 from curator_df.errors import RowCountError
 from curator_df.exchange.dropped_rows import DropRows, Found
@@ -16,6 +15,7 @@ from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.key_stages import reduce_keys
 from curator_df.exchange.keys import key_checksum
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.storage import Folder
 
 TEXTS = ["a", "b", "a", "c", "b", "d"]
 

@@ -12,7 +12,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from curator_df.core.sizes import read_size
+from curator_df.memory.sizes import read_size
 
 ROWS, ODD_ROW = 4000, 1234
 

@@ -12,10 +12,10 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster import cuda
-from curator_df.core.memory import gpus
-from curator_df.core.memory.gpus import GpuReading
-from curator_df.core.memory.limits import usable_cpus
-from curator_df.core.sizes import read_size
+from curator_df.memory import gpus
+from curator_df.memory.gpus import GpuReading
+from curator_df.memory.limits import usable_cpus
+from curator_df.memory.sizes import read_size
 
 GB = 1_000_000_000
 

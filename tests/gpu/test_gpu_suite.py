@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from curator_df.core.memory.gpus import read_gpus
+from curator_df.memory.gpus import read_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks"))  # they import one another by name

@@ -141,8 +141,8 @@ def test_cudf_takes_an_arrow_table_as_far_as_the_driver():
     import pandas as pd
 
     from curator_df.core.host_blocks import block_dtype
-    from curator_df.core.memory.gpus import read_gpus
     from curator_df.io.device_transfer import _is_movable, device_block
+    from curator_df.memory.gpus import read_gpus
 
     if read_gpus():
         pytest.skip("by nature: there is a GPU, and the tests of real blocks run")
@@ -210,8 +210,8 @@ def test_cumls_k_means_takes_what_it_is_made_with_and_goes_as_far_as_the_driver(
     cluster = pytest.importorskip("cuml.cluster", reason="needs the gpu extra (cuml-cu12)")
     import numpy as np
 
-    from curator_df.core.memory.gpus import read_gpus
     from curator_df.dedup.vectors.settings import FIT_DEVICE_ROWS
+    from curator_df.memory.gpus import read_gpus
     from curator_df.models.embeddings.k_means import cuml_arguments, fit_centroids_on_gpu
 
     made = inspect.signature(cluster.KMeans.__init__).parameters
@@ -233,7 +233,7 @@ def test_cumls_clusters_are_about_those_of_scikit_learn():
     pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
     import numpy as np
 
-    from curator_df.core.memory.gpus import read_gpus
+    from curator_df.memory.gpus import read_gpus
     from curator_df.models.embeddings.k_means import fit_centroids, fit_centroids_on_gpu
 
     if not read_gpus():

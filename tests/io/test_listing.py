@@ -14,9 +14,9 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from curator_df.core.files import retry as transient
-from curator_df.core.files import storage
 from curator_df.errors import InputError, MissingExtraError, ParameterError, RemoteFileError
+from curator_df.files import retry as transient
+from curator_df.files import storage
 from curator_df.io.listing import list_files
 
 

@@ -15,8 +15,6 @@ import pytest
 import zstandard
 
 import curator_df as cdf
-from curator_df.core.files import owner
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges import journal
 from curator_df.core.ranges.journal import Journal
@@ -24,6 +22,8 @@ from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.session import current_session
 from curator_df.errors import InputChangedError, OutputChangedError, OutputExistsError
+from curator_df.files import owner
+from curator_df.files.storage import Folder
 from curator_df.io.output.write import ParquetFormat, file_sink
 from curator_df.io.streams.file_stream import open_bytes
 from tests.io.s3_server import s3_server

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.blocks import block_bytes
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.files.storage import Folder
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output import files as output
 from curator_df.io.output.files import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns

@@ -11,15 +11,15 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
-from curator_df.core.memory.limits import release_free_memory
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.lowering import lower
-from curator_df.core.sizes import read_size
 from curator_df.io.listing import list_files
 from curator_df.io.parquet import row_batches as pages
 from curator_df.io.parquet.footers import column_chunks
 from curator_df.io.parquet.reader import COLUMN_BYTES
+from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
+from curator_df.memory.limits import release_free_memory
+from curator_df.memory.sizes import read_size
+from curator_df.memory.system import status_bytes
 
 MB = 1_000_000
 SLACK = 20 * MB

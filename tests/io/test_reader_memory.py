@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from curator_df.core.files.storage import Folder
+from curator_df.files.storage import Folder
 from curator_df.io.shuffle.sink import ShuffleSink, Taken, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
 from tests.io.warc_files import html, record, response
@@ -25,8 +25,8 @@ SLACK_BYTES = 10_000_000
 MEASURE = """
 import gc, json, os, pickle, sys
 import numpy as np
-from curator_df.core.memory.limits import give_back_large_buffers
-from curator_df.core.memory.system import reset_peak, status_bytes
+from curator_df.memory.limits import give_back_large_buffers
+from curator_df.memory.system import reset_peak, status_bytes
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.text_files import read_text_files

@@ -15,9 +15,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.run import run
+from curator_df.files.storage import Folder
 from curator_df.io.shuffle import operators as shuffle
 from curator_df.io.shuffle.files import BATCH_BYTES, batches_of
 from curator_df.io.shuffle.sink import ShuffleSink, Taken, keyed_schema, stored_schema

@@ -13,9 +13,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import foreign_part
 from curator_df.core.runner.session import current_session
+from curator_df.files.storage import Folder
 from curator_df.io.output import spool
 
 ROWS = pd.DataFrame({"n": range(60), "text": [f"text {number // 2}" for number in range(60)]})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from curator_df.core.files.storage import Folder
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import SpooledFile
 
 

@@ -10,10 +10,10 @@ import fsspec
 import pytest
 import zstandard
 
-from curator_df.core.memory.system import status_bytes
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.io.streams import file_stream
 from curator_df.io.streams.file_stream import open_bytes
+from curator_df.memory.system import status_bytes
 
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(50_000))
 ZSTD = zstandard.ZstdCompressor(write_checksum=True)

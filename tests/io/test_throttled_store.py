@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files import retry as transient
-from curator_df.core.files.retry import is_transient, retry_transient
-from curator_df.core.files.storage import Folder
 from curator_df.core.runner import run
 from curator_df.errors import CorruptFileError, RemoteFileError
+from curator_df.files import retry as transient
+from curator_df.files.retry import is_transient, retry_transient
+from curator_df.files.storage import Folder
 from curator_df.io.streams.file_stream import open_bytes, open_file
 
 BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"

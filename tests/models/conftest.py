@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from curator_df.core.memory.process_cache import release_held
+from curator_df.memory.process_cache import release_held
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import json
 import sys
 
 import curator_df as cdf
-from curator_df.core.memory import process_cache as held
+from curator_df.memory import process_cache as held
 
 
 def held_now() -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from curator_df.core.memory.limits import peak_of_call
 from curator_df.errors import ParameterError
+from curator_df.memory.limits import peak_of_call
 from curator_df.models.files import UNSTEADY_KINDS, WINDOW_KINDS, _sizes
 from curator_df.models.inference import LoadedModel, quiet
 from curator_df.models.model import Model

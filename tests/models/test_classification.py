@@ -10,9 +10,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.process_cache import held
-from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.planning.rejects import reject_rows
+from curator_df.memory.process_cache import held
+from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.classifiers.catalogue import Classifier
 from curator_df.models.classifiers.class_scores import ClassScores
 from curator_df.models.inference import LoadedModel

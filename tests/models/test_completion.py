@@ -17,7 +17,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.process_cache import release_held
+from curator_df.memory.process_cache import release_held
 from curator_df.models.completion import calls as completion_calls
 from curator_df.models.completion.calls import MOST_WAIT_SECONDS, NoAnswerError, next_wait
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
@@ -296,7 +296,7 @@ LIMITED = """
 import subprocess
 import sys
 import threading
-from curator_df.core.memory.limits import limit_data
+from curator_df.memory.limits import limit_data
 from curator_df.models.completion.calls import _Threads
 
 limit_data(200_000_000)

@@ -13,7 +13,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.process_cache import release_held
+from curator_df.memory.process_cache import release_held
 from curator_df.models.completion import calls as completion_calls
 from curator_df.models.completion.calls import NoAnswerError, key_in, without_key
 from tests.contracts.operator_cases import kernels_of

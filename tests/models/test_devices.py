@@ -11,15 +11,15 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.budget import choose_layout
-from curator_df.core.memory.process_cache import held, release_held
-from curator_df.core.memory.resources import NO_LIMITS, Capacity, shared
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.receipts.model_figures import model_figures
 from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.process_cache import held, release_held
+from curator_df.memory.resources import NO_LIMITS, Capacity, shared
 from curator_df.models import devices
 from curator_df.models.inference import LoadedModel
 from curator_df.models.text_model import CALL_BYTES, DEVICE_RUNTIME_BYTES, RUNTIME_BYTES

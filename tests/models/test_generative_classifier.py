@@ -14,9 +14,9 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.limits import peak_of_call
-from curator_df.core.memory.process_cache import held
-from curator_df.core.memory.resources import NO_LIMITS
+from curator_df.memory.limits import peak_of_call
+from curator_df.memory.process_cache import held
+from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.classifiers.catalogue import AEGIS_DEFENSIVE, AEGIS_PERMISSIVE, Classifier
 from curator_df.models.classifiers.generative_classifier import Answers, aegis
 from curator_df.models.files import find_answering, find_model

@@ -12,7 +12,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.process_cache import held
+from curator_df.memory.process_cache import held
 from curator_df.models.inference import LoadedModel
 from tests.contracts.operator_cases import kernels_of
 from tests.models.tiny_models import SIZES, write_tokenizer

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 
 import curator_df as cdf
-from curator_df.core.memory.process_cache import release_held
 from curator_df.errors import CorruptFileError, InputError, MissingExtraError, ParameterError
 from curator_df.kernels.pii import entities as pii_entities
 from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts
+from curator_df.memory.process_cache import release_held
 from curator_df.models.entities import presidio_engine
 from curator_df.models.entities.presidio_engine import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
 from tests.contracts.operator_cases import computed, fingerprints_of, kernels_of

@@ -21,9 +21,9 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-from curator_df.core.memory.process_cache import release_held
-from curator_df.core.memory.limits import give_back_large_buffers, limit_data
-from curator_df.core.memory.resources import NO_LIMITS
+from curator_df.memory.process_cache import release_held
+from curator_df.memory.limits import give_back_large_buffers, limit_data
+from curator_df.memory.resources import NO_LIMITS
 from curator_df.models.inference import run_model
 from curator_df.models.model import Model
 from curator_df.models.text_model import text_model

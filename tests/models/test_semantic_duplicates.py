@@ -16,8 +16,6 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.budget import choose_layout
-from curator_df.core.memory.process_cache import release_held
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
 from curator_df.core.runner import run
@@ -25,6 +23,8 @@ from curator_df.core.tasks.task import run_guarded
 from curator_df.dedup.vectors import stages as vector_stages
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.process_cache import release_held
 from curator_df.models.embeddings import k_means
 from tests.models.vector_rows import WIDTH, vectors, write_rows
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import curator_df as cdf
-from curator_df.core.memory.process_cache import release_held
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.errors import ColumnError, CorruptFileError, InputError, MissingExtraError, ParameterError, SchemaError
+from curator_df.memory.process_cache import release_held
 from curator_df.models import token_count as module
 from curator_df.models.token_count import CALL_BYTES, add_token_count_block, find_tokenizer
 from curator_df.ops.filters.profile import keep_profile_block

@@ -12,7 +12,7 @@ import pytest
 
 READ = """
 import dataclasses, json
-from curator_df.core.memory.gpus import read_gpus
+from curator_df.memory.gpus import read_gpus
 print(json.dumps([dataclasses.astuple(gpu) for gpu in read_gpus()]))
 """
 MONITOR = """

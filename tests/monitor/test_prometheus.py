@@ -169,7 +169,7 @@ def count_and_wait(block, *, marker):
 
 def stand_in_for_a_gpu():
     """Give a worker a GPU, by what stands in for NVML, RMM and cuDF's spilling."""
-    from curator_df.core.memory import gpus
+    from curator_df.memory import gpus
 
     nvml = SimpleNamespace(
         NVMLError=RuntimeError,

@@ -11,11 +11,11 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.planning.row_estimate import estimate_kept
-from curator_df.core.sizes import show_duration
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.sizes import show_duration
 from curator_df.models.text_model import CALL_BYTES, DEFAULT_BATCH_TOKENS, TextModel
 from curator_df.monitor import fresh_process, sample_run
 from curator_df.monitor import recommend as module

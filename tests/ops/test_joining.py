@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
-from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Job
+from curator_df.memory.sizes import read_size
 from curator_df.ops.rows.document_joiner import DocumentJoiner, Joining, SegmentReader
 from tests.contracts.operator_cases import fingerprints_of, table
 from tests.core.runner.fake_client import inline_cluster

@@ -15,8 +15,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.process_cache import release_held
 from curator_df.errors import MissingExtraError
+from curator_df.memory.process_cache import release_held
 from curator_df.ops.language.language_blocks import (
     LanguageModel,
     LanguageSettings,

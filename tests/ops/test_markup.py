@@ -74,7 +74,7 @@ PEAKS_IN_A_WORKER = """
 import sys
 import pandas as pd
 from curator_df.cluster.preload import prepare_process
-from curator_df.core.memory.limits import peak_of_call
+from curator_df.memory.limits import peak_of_call
 from curator_df.kernels.edits.html_texts import HtmlSettings, text_of_html
 
 prepare_process()

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.dask_steps import shared_addresses
 from curator_df.core.planning.program import Pending, Program, Step
 from curator_df.core.ranges.journal import Identity
 from curator_df.core.ranges.parameter_digests import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
 from curator_df.core.ranges.source import Source
-from curator_df.core.sizes import show_count
 from curator_df.errors import ExpressionError
+from curator_df.files.storage import Folder
+from curator_df.memory.sizes import show_count
 
 
 @dataclass(frozen=True)

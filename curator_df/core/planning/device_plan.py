@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from curator_df.core.memory.resources import DEVICE_PARTS, Capacity
 from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import Step
-from curator_df.core.sizes import show_size, size_to_type
 from curator_df.errors import BudgetError
+from curator_df.memory.resources import DEVICE_PARTS, Capacity
+from curator_df.memory.sizes import show_size, size_to_type
 
 DEVICE_SLACK_FACTOR = 0.5
 """Memory multiplier added to every task's factor (an assumption): rounded allocations, and delayed releases."""

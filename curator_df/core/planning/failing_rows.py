@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.host_blocks import host_block
-from curator_df.core.memory.wall import started_processes
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, is_out_of_memory
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
-from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, OperatorError
+from curator_df.memory.sizes import show_count
+from curator_df.memory.wall import started_processes
 
 NO_CHILDREN = "daemonic processes are not allowed to have children"
 """Text of the error that multiprocessing raises when a pool is started in a worker."""

@@ -22,8 +22,6 @@ from dask.dataframe.dispatch import make_meta_dispatch
 
 import curator_df.core.percentiles  # noqa: F401 - Dask computes percentiles of our columns wherever a table is known
 from curator_df.core.backend import is_on_device
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory.resources import NO_LIMITS
 from curator_df.core.planning.dask_steps import (
     EXPLODES,
     no_reader,
@@ -45,6 +43,8 @@ from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.ranges.stream_parts import Parts, PartSource
 from curator_df.errors import ExpressionError
+from curator_df.files.storage import Folder
+from curator_df.memory.resources import NO_LIMITS
 
 
 class EmptyTable:

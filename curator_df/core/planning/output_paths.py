@@ -12,10 +12,10 @@ import os
 import posixpath
 from collections.abc import Iterator, Sequence
 
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.sink import Sink
 from curator_df.errors import ParameterError
+from curator_df.files.storage import Folder
 
 
 def require_disjoint_outputs(outputs: Sequence[tuple[Sink, Sink | None]]) -> None:

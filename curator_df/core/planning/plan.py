@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.core.memory.budget import Layout, larger_memory, most_cpus
-from curator_df.core.memory.resources import NO_LIMITS, Capacity
 from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, beside_blocks, device_need
@@ -32,8 +30,10 @@ from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR, Graph
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
-from curator_df.core.sizes import show_count, show_size, size_to_type
 from curator_df.errors import BudgetError
+from curator_df.memory.budget import Layout, larger_memory, most_cpus
+from curator_df.memory.resources import NO_LIMITS, Capacity
+from curator_df.memory.sizes import show_count, show_size, size_to_type
 from curator_df.suggestions import suggests_names
 
 MIN_BLOCK_BYTES = 1_000_000

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from curator_df.core.memory.budget import Layout
-from curator_df.core.memory.resources import Capacity
 from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import Program, Step
+from curator_df.memory.budget import Layout
+from curator_df.memory.resources import Capacity
 
 TASK_FIXED_BYTES = 40_000_000
 """Fixed memory of a task in bytes: a codec's state, allocator arenas, Python objects of a slice. Measured (private

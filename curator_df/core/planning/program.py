@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.budget import Layout
-from curator_df.core.memory.wall import users_step
 from curator_df.core.ranges.blocks import Action, Outcome
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.core.ranges.parameter_digests import Printed, printed
@@ -22,6 +19,9 @@ from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.source import Source
 from curator_df.errors import ExpressionError
+from curator_df.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.memory.budget import Layout
+from curator_df.memory.wall import users_step
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ import pyarrow as pa
 from pandas.api.types import infer_dtype
 
 from curator_df.core.columns import is_text
-from curator_df.core.files.storage import shown_path
 from curator_df.core.host_blocks import host_block
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.foreign_step import FOREIGN_REASON
 from curator_df.core.ranges.source import OFFSET_BITS
+from curator_df.files.storage import shown_path
 
 _TEXT = pd.StringDtype("pyarrow")
 _COLUMNS: dict[str, Any] = {

@@ -17,10 +17,10 @@ from dask.dataframe.dask_expr import new_collection
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.process_cache import outside_of_runs
 from curator_df.core.ranges.deferred_step import defer
 from curator_df.core.ranges.parameter_digests import Printed, printed
 from curator_df.core.ranges.price import Price
+from curator_df.memory.process_cache import outside_of_runs
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 The folder ``_curator/`` in the output contains ``plan.json`` and ``ranges.npy`` (input, program and ranges, fixed at the first
 start; no memory, workers or block size), ``done.jsonl`` (one line per finished range) and ``receipt.json`` (written last: the
 run is complete). Object stores cannot append, so each batch of lines is a separate object there. Only one run may write to a
-folder: see `core.files.owner`; if the file system supports locks, there is also a lock that ends with its process.
+folder: see `files.owner`; if the file system supports locks, there is also a lock that ends with its process.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from curator_df.core.files.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
-from curator_df.core.files.storage import (
+from curator_df.core.ranges.manifest import TaskRecord
+from curator_df.core.ranges.parameter_digests import changes
+from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
+from curator_df.core.ranges.sink import Sink
+from curator_df.core.ranges.source import Ranges
+from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
+from curator_df.files.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
+from curator_df.files.storage import (
     JOURNAL_FOLDER,
     MANY_NAMES,
     TEMPORARY_FOLDER,
@@ -36,13 +42,7 @@ from curator_df.core.files.storage import (
     output_errors,
     sync_folder,
 )
-from curator_df.core.ranges.manifest import TaskRecord
-from curator_df.core.ranges.parameter_digests import changes
-from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
-from curator_df.core.ranges.sink import Sink
-from curator_df.core.ranges.source import Ranges
-from curator_df.core.sizes import show_count
-from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
+from curator_df.memory.sizes import show_count
 
 LOG = logging.getLogger("curator_df")
 OnExisting = Literal["raise", "resume", "overwrite"]

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from curator_df.core.files.storage import FileRecord
 from curator_df.core.ranges.out_of_memory import Unit
 from curator_df.core.ranges.step_tally import StepTally
+from curator_df.files.storage import FileRecord
 
 
 @dataclass

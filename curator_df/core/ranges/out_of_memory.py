@@ -21,12 +21,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from curator_df.core.files.storage import TEMPORARY_FOLDER, Folder
 from curator_df.core.host_blocks import host_block
-from curator_df.core.memory.limits import thread_limit
 from curator_df.core.ranges.current_step import READ, enter_step
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.errors import CuratorError, OversizeRowError
+from curator_df.files.storage import TEMPORARY_FOLDER, Folder
+from curator_df.memory.limits import thread_limit
 
 OnOom = Literal["retry", "raise"]
 """Policy for exhausted memory: halve blocks down to one row and quarantine rows that do not fit even exclusively, or stop."""

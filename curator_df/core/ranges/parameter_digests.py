@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.sizes import show_count
+from curator_df.memory.sizes import show_count
 
 LONGEST = 60
 """Maximum number of characters of a value that are stored."""

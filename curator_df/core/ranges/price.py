@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from curator_df.core.memory.resources import NO_LIMITS, Resources
+from curator_df.memory.resources import NO_LIMITS, Resources
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Price:
     shared: Mapping[str, int] = field(default_factory=dict)
     """Part of ``held_bytes`` that is released with the run, such as weights. Steps that use the same name share it."""
     resources: Resources = NO_LIMITS
-    """Resources of a call, which limit the concurrent calls (the function calls `core.memory.resources.admitted`)."""
+    """Resources of a call, which limit the concurrent calls (the function calls `memory.resources.admitted`)."""
     resource_bytes: int = 0
     """Extra bytes of a call only while it has these resources."""
     device_peak_factor: float | None = None

@@ -8,8 +8,8 @@ import contextlib
 import json
 from typing import Any
 
-from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.ranges.source import BadRow
+from curator_df.files.storage import FileRecord, Folder, NewFile
 
 QUARANTINE_FOLDER = "_quarantine"
 """Name of the folder in the output; readers skip names that begin with an underscore."""

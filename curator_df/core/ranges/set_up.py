@@ -21,14 +21,14 @@ from typing import Any
 
 import cloudpickle
 
-from curator_df.core.files.owner import LOOK_SECONDS, is_running, this_process
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.process_cache import held
-from curator_df.core.memory.resources import NO_LIMITS, Resources, admitted
-from curator_df.core.memory.torch_memory import bound_torch
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.core.sizes import read_size
 from curator_df.errors import CuratorError, OperatorError, ParameterError
+from curator_df.files.owner import LOOK_SECONDS, is_running, this_process
+from curator_df.memory.process_cache import held
+from curator_df.memory.resources import NO_LIMITS, Resources, admitted
+from curator_df.memory.sizes import read_size
+from curator_df.memory.torch_memory import bound_torch
 
 ON_NODE, SETUP, TEARDOWN = METHODS = ("setup_on_node", "setup", "teardown")
 DONE = b"done"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.storage import FileRecord, Folder
+from curator_df.files.storage import FileRecord, Folder
 
 
 class RangeWriter(Protocol):

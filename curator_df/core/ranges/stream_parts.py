@@ -26,11 +26,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from distributed import get_worker
 
-from curator_df.core.files.storage import Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, Range, Ranges, Source
-from curator_df.core.sizes import show_size
 from curator_df.errors import CorruptFileError, DiskFullError
+from curator_df.files.storage import Folder
+from curator_df.memory.sizes import show_size
 
 PARTS_FOLDER = "parts"
 """Below the working folder of the cluster, or of the worker."""

@@ -9,7 +9,7 @@ from curator_df.core.ranges.out_of_memory import Cause
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.receipts.receipt import Receipt
-from curator_df.core.sizes import show_count, show_size, size_to_type
+from curator_df.memory.sizes import show_count, show_size, size_to_type
 
 LEAST_SECONDS = 10.0
 """Minimum duration of a run for advice about time, in seconds: shorter runs are dominated by their start."""

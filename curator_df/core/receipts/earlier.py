@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.files.storage import JOURNAL_FOLDER, Folder
 
 MOST_FOLDERS = 8
 """Maximum number of input folders whose receipts are read."""

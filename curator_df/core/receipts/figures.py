@@ -7,7 +7,7 @@ import functools
 import io
 from typing import Any
 
-from curator_df.core.extras import missing_extra
+from curator_df.extras import missing_extra
 
 DPI = 90
 

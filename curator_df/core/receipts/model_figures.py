@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from curator_df.core.memory.torch_memory import TORCH_PEAKS
+from curator_df.memory.torch_memory import TORCH_PEAKS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ PEAKS = COLUMNS[-3:]
 """Peak memory while a step ran, in bytes: in tensors on the GPU, in total on the GPU, and resident in a worker process."""
 WAITED = "waited_milliseconds"
 """Counter of the time in which a step kept a block and waited, in milliseconds: for its turn
-(`curator_df.core.memory.resources`), or for the model to be loaded.
+(`curator_df.memory.resources`), or for the model to be loaded.
 """
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.core.memory.leaks import LeakReceipt
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipts.earlier import EarlierRun, read_earlier
 from curator_df.core.receipts.model_figures import model_figures, plain_counters
-from curator_df.core.sizes import show_count, show_duration, show_float, show_size
 from curator_df.errors import ParameterError
+from curator_df.memory.leaks import LeakReceipt
+from curator_df.memory.sizes import show_count, show_duration, show_float, show_size
 from curator_df.suggestions import suggests_names
 
 SHOWN_FOLDERS = 5

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.timeline import timeline_picture
-from curator_df.core.sizes import show_count, show_duration, show_size
+from curator_df.memory.sizes import show_count, show_duration, show_size
 
 MOST_EXAMPLES = 3
 """Maximum number of examples for each reason."""

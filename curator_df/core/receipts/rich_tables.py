@@ -9,7 +9,7 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from curator_df.core.sizes import show_float
+from curator_df.memory.sizes import show_float
 
 
 def grid_of(lines: list[tuple[str, str]]) -> Table:

@@ -12,8 +12,8 @@ from curator_df.core.planning.plan import Plan, assumed_names, most_peak_bytes
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
-from curator_df.core.sizes import show_size
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.memory.sizes import show_size
 
 SAID_OF_CHOICES = {
     ("on_bad_rows", "quarantine"): "rows that cannot be read are quarantined",

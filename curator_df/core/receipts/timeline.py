@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from curator_df.core.receipts.figures import new_figure
-from curator_df.core.sizes import show_size
+from curator_df.memory.sizes import show_size
 
 WIDTH, HEIGHT = 1000, 280
 LEFT, RIGHT, TOP, BOTTOM = 70, 10, 18, 34

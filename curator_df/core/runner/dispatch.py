@@ -25,8 +25,6 @@ from distributed import CancelledError, KilledWorker
 from distributed.client import ClosedClientError
 
 from curator_df.core.cluster_client import ClusterClient, SentTask, address_of
-from curator_df.core.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
-from curator_df.core.memory.limits import more_than_limits, release_free_memory
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest
@@ -37,13 +35,16 @@ from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_i
 from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
 from curator_df.core.runner.retry_units import error_of_step, for_long_row, narrowed
 from curator_df.core.runner.session import Session
-from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.leak_probe import bytes_held, treat
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
+from curator_df.core.tasks.worker_limits import more_than_limits
 from curator_df.core.user_frames import with_user_frames
 from curator_df.errors import CuratorError, OperatorError, StepMemoryError, WorkerLostError
+from curator_df.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
+from curator_df.memory.limits import release_free_memory
+from curator_df.memory.sizes import show_count, show_size
 
 SMALLEST_BLOCK_BYTES = 64_000
 """Minimum block size in bytes. Beyond it, the rows of a block are halved: `core.tasks.step_runner`."""

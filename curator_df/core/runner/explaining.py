@@ -9,10 +9,10 @@ import types
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 
-from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.plan import Plan
 from curator_df.core.planning.program import Program
 from curator_df.core.runner.session import Session, planned_with
+from curator_df.memory.budget import Layout
 
 _IS_EXPLAINING: ContextVar[bool] = ContextVar("is_explaining", default=False)
 

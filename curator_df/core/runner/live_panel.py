@@ -19,9 +19,9 @@ from curator_df.core.receipts.model_figures import SETTLED, TRIED_TOKENS, sizes_
 from curator_df.core.runner.events import FINAL_STAGE, Event, RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.runner.progress import in_notebook
 from curator_df.core.runner.session import Session
-from curator_df.core.sizes import show_size
 from curator_df.core.tasks.tallies import tallies
 from curator_df.core.tasks.task import Job
+from curator_df.memory.sizes import show_size
 
 BAR_CHARACTERS = 20
 SIZES = (SETTLED, TRIED_TOKENS)

@@ -20,13 +20,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.owner import OWNERS_FOLDER
-from curator_df.core.files.row_order import SORT_BYTES_PER_ROW
-from curator_df.core.files.row_sort import merge_row_bytes
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.leaks import LeakReceipt
-from curator_df.core.memory.process_cache import released_after
 from curator_df.core.planning.branches import Branch, fork, named_steps
 from curator_df.core.planning.plan import Plan, StagePlan
 from curator_df.core.planning.price import TASK_SLACK_BYTES
@@ -44,6 +38,12 @@ from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
+from curator_df.files.owner import OWNERS_FOLDER
+from curator_df.files.row_order import SORT_BYTES_PER_ROW
+from curator_df.files.row_sort import merge_row_bytes
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.memory.leaks import LeakReceipt
+from curator_df.memory.process_cache import released_after
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Name of the folder below the output folder."""

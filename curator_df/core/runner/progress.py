@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
-from curator_df.core.sizes import show_duration
+from curator_df.memory.sizes import show_duration
 
 LINE_SECONDS = 30.0
 """Minimum time between two lines where there is no terminal."""

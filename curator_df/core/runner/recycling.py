@@ -16,9 +16,9 @@ from typing import Literal
 from dask.utils import parse_timedelta
 
 from curator_df.core.cluster_client import ClusterClient, address_of, restart
-from curator_df.core.memory.budget import Layout, least_with_workers
-from curator_df.core.sizes import read_size, show_count, show_size, size_to_type
 from curator_df.errors import ParameterError
+from curator_df.memory.budget import Layout, least_with_workers
+from curator_df.memory.sizes import read_size, show_count, show_size, size_to_type
 
 Unit = Literal["bytes", "seconds", "tasks"]
 GONE_SECONDS = 30.0

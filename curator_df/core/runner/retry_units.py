@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from curator_df.core.memory.budget import Layout, memory_for_alone
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
 from curator_df.core.planning.price import task_bytes
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Cause, RowAside, Unit, smaller_units
-from curator_df.core.sizes import show_size, size_to_type
 from curator_df.core.tasks.task import Attempt
 from curator_df.errors import CuratorError, OversizePageError, OversizeRowError, StepMemoryError
+from curator_df.memory.budget import Layout, memory_for_alone
+from curator_df.memory.sizes import show_size, size_to_type
 
 MOST_UNITS = 100
 """Maximum number of times that the rows of one range are split into smaller units; more splits would not find the rows."""

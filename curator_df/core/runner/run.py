@@ -16,9 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.arguments import choose
-from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
-from curator_df.core.memory.gpus import measured_use
+from curator_df.arguments import choose
 from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower
@@ -47,9 +45,11 @@ from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
-from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import OutputExistsError, ResumeError, RowCountError, outside_level
+from curator_df.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.memory.gpus import measured_use
+from curator_df.memory.sizes import show_count, show_size
 
 MARK = f"{JOURNAL_FOLDER}/rejects_of.json"
 """File that names the run and the output to which the rows belong."""

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory import guard, peak, system
-from curator_df.core.memory.budget import CLIENT_GROWTH_BYTES, Layout
-from curator_df.core.memory.limits import lower_data_limit, release_free_memory
-from curator_df.core.memory.process_cache import clear_outside_runs
-from curator_df.core.memory.system import status_bytes
-from curator_df.core.memory.wall import Wall
 from curator_df.core.runner.events import Event
 from curator_df.core.runner.lost_scheduler import AGAIN, require_open
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import NoClusterError, outside_level
+from curator_df.files.storage import Folder
+from curator_df.memory import guard, peak, system
+from curator_df.memory.budget import CLIENT_GROWTH_BYTES, Layout
+from curator_df.memory.limits import lower_data_limit, release_free_memory
+from curator_df.memory.process_cache import clear_outside_runs
+from curator_df.memory.system import status_bytes
+from curator_df.memory.wall import Wall
 
 if TYPE_CHECKING:
     from curator_df.core.runner.recycling import Recycling
@@ -68,7 +68,7 @@ class PeakSampler:
         Whether all of the tree is read at every sample.
     guarding : tuple of (str, int, int), optional
         The folder of a wall, what all processes may hold, and what a worker may hold over what it holds when it is idle: the
-        process is also the guard of this wall (`curator_df.core.memory.guard`).
+        process is also the guard of this wall (`curator_df.memory.guard`).
     """
 
     def __init__(self, *, exact: bool = False, guarding: tuple[str, int, int] | None = None) -> None:

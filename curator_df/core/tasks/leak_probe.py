@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from curator_df.core.cluster_client import ClusterClient, address_of, restart
-from curator_df.core.memory.leaks import LEAST_GROWTH_BYTES, PROBE_CALLS, Leak, LeakReceipt, left_by
-from curator_df.core.memory.limits import release_free_memory
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.program import run_step
 from curator_df.core.tasks.task import Attempt, load_job
+from curator_df.memory.leaks import LEAST_GROWTH_BYTES, PROBE_CALLS, Leak, LeakReceipt, left_by
+from curator_df.memory.limits import release_free_memory
+from curator_df.memory.system import status_bytes
 
 PROBE_BLOCK_BYTES = 1_000_000
 PROBE_SECONDS = 60

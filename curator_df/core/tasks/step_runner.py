@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from curator_df.core.memory.limits import release_free_memory
-from curator_df.core.memory.wall import started_processes
 from curator_df.core.planning.concurrency import is_offloaded
 from curator_df.core.planning.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.planning.program import Step, run_step
@@ -24,8 +22,10 @@ from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, UnitLog, has_roo
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import ADDRESS, BadRow
 from curator_df.core.ranges.step_tally import StepTally
-from curator_df.core.sizes import show_count
 from curator_df.errors import CuratorError, OperatorError, RowCountError
+from curator_df.memory.limits import release_free_memory
+from curator_df.memory.sizes import show_count
+from curator_df.memory.wall import started_processes
 
 
 def require_kept_addresses(step: Step, before: Any, after: Any) -> None:

@@ -25,13 +25,6 @@ import numpy as np
 import numpy.typing as npt
 from distributed import get_worker, secede
 
-from curator_df.core.files.retry import TASK_TRIES, retry_transient
-from curator_df.core.files.storage import FileRecord, Folder, disk_errors
-from curator_df.core.memory import freed_pages
-from curator_df.core.memory.device_peak import device_peak_bytes, device_run, device_spilled_bytes
-from curator_df.core.memory.limits import raised_data_limit, release_free_memory, thread_limit
-from curator_df.core.memory.resources import Capacity, shared
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.program import Step
 from curator_df.core.planning.rejects import reject_rows, rejects_meta
@@ -53,10 +46,17 @@ from curator_df.core.ranges.quarantine import QuarantineFile
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range
-from curator_df.core.sizes import show_count
 from curator_df.core.tasks.step_runner import OnError, StepRunner
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
+from curator_df.files.retry import TASK_TRIES, retry_transient
+from curator_df.files.storage import FileRecord, Folder, disk_errors
+from curator_df.memory import freed_pages
+from curator_df.memory.device_peak import device_peak_bytes, device_run, device_spilled_bytes
+from curator_df.memory.limits import raised_data_limit, release_free_memory, thread_limit
+from curator_df.memory.resources import Capacity, shared
+from curator_df.memory.sizes import show_count
+from curator_df.memory.system import status_bytes
 
 _one_at_a_time = threading.Lock()
 COLLECTS_AT_ALLOCATIONS = sys.version_info < (3, 12)

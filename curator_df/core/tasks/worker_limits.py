@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from distributed import get_worker
 
-from curator_df.core.sizes import show_size
+from curator_df.core.cluster_client import ClusterClient
 from curator_df.errors import BudgetError
+from curator_df.memory.sizes import show_size
 
 
 @dataclass(frozen=True)
@@ -48,3 +52,24 @@ class WorkerLimits:
         """Return the error for the worker that this runs on."""
         worker = get_worker()
         return self.broken_by(worker.address, worker.memory_manager.memory_limit, worker.state.nthreads)
+
+
+@contextmanager
+def more_than_limits(client: ClusterClient, more_bytes: int) -> Iterator[None]:
+    """Let workers use more bytes before Dask's own thresholds act; a task raises its process's data limit itself."""
+    _raise_memory_limits(client, more_bytes)
+    try:
+        yield
+    finally:
+        _raise_memory_limits(client, -more_bytes)
+
+
+def _raise_memory_limits(client: ClusterClient, more_bytes: int) -> None:
+    for nanny in (True, False) if more_bytes else ():
+        client.run(_raise_memory_limit, more_bytes, nanny=nanny, on_error="ignore")
+
+
+def _raise_memory_limit(more_bytes: int, dask_worker: Any) -> None:
+    manager = dask_worker.memory_manager
+    if manager is not None and manager.memory_limit:
+        manager.memory_limit += more_bytes

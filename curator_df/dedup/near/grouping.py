@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
-from curator_df.core.files.slice_file import SliceWriter, open_slices
-from curator_df.core.files.storage import FileRecord, disk_errors
 from curator_df.core.ranges.manifest import Manifest, files_below
 from curator_df.core.runner.passes import Stage, StageRecord, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.tasks import NearJob, distinct_rows, edge_slices, load_near_job
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, drop_bounds
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
+from curator_df.files.slice_file import SliceWriter, open_slices
+from curator_df.files.storage import FileRecord, disk_errors
 from curator_df.kernels.minhash.components import component_names
 
 STAR_BYTES = 100

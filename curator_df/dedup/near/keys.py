@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_sort import RowSorter
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.sink import StageSink
 from curator_df.dedup.near.settings import NearSettings
 from curator_df.exchange.exchange import Exchange, KeyWriter, hash_bounds, ranks
 from curator_df.exchange.keys import CHECKSUM_MASK, LEAST_KEY_BYTES, key_checksum
+from curator_df.files.row_sort import RowSorter
+from curator_df.files.storage import FileRecord, Folder
 
 ROWS_AT_A_TIME = 4096
 """Number of rows of a block whose MinHash signatures are computed together, which limits the memory for band hashes and keys."""

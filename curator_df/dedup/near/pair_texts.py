@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.files.slice_file import damaged, read_ranges, wrong
-from curator_df.core.files.storage import Folder
 from curator_df.dedup.near.text_sink import SIDE_BIT, texts_name
 from curator_df.errors import CorruptFileError
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.slice_file import damaged, read_ranges, wrong
+from curator_df.files.storage import Folder
 
 GAP_BYTES = 64_000
 """Maximum gap in bytes between texts that are read together."""

@@ -14,12 +14,12 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.backend import is_on_device
-from curator_df.core.files.storage import Folder
 from curator_df.core.host_blocks import host_block
 from curator_df.core.ranges.source import Ranges
 from curator_df.exchange.content_keys import content_keys, ranked_keys
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.keys import Keys
+from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.signatures import (

@@ -18,11 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import merge_row_bytes, merge_slices
-from curator_df.core.files.slice_file import open_slices, part_of_slice, rows_of_slices
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
-from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
@@ -48,6 +43,11 @@ from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.exchange_plan import MOST_REDUCERS, ExchangePlan, choose_reducers, project_exchange
 from curator_df.exchange.keys import KEY_WRITER_FACTOR
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import merge_row_bytes, merge_slices
+from curator_df.files.slice_file import open_slices, part_of_slice, rows_of_slices
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.memory.budget import Layout
 
 
 class NearPasses:

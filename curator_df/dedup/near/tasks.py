@@ -19,10 +19,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
-from curator_df.core.files.slice_file import Slice, SliceWriter, open_slices
-from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.keys import ROW_BIT
@@ -31,6 +27,10 @@ from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
 from curator_df.errors import ParameterError
 from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
+from curator_df.files.slice_file import Slice, SliceWriter, open_slices
+from curator_df.files.storage import FileRecord, Folder, disk_errors
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.storage import NewFile
 from curator_df.core.fingerprint import fingerprint
 from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
 from curator_df.dedup.table.row_fetch import AskedRowsSink, RangeAnswers
 from curator_df.exchange.keys import LEAST_KEY_BYTES
+from curator_df.files.storage import NewFile
 
 LOCATION_WORDS = 4
 """Words of a location: addresses of a pair, the smaller first; side (top bit) and offset of one text; its CRC-32 and length."""

@@ -12,10 +12,6 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import RowSorter, merge_slices
-from curator_df.core.files.slice_file import SliceWriter, open_slices, rows_of_slices
-from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.manifest import Manifest, files_below
@@ -25,6 +21,10 @@ from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.dedup.table.id_sink import QUESTION_WORDS, IdSink, questions
 from curator_df.exchange.dropped_rows import Found
 from curator_df.exchange.keys import LEAST_KEY_BYTES
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import RowSorter, merge_slices
+from curator_df.files.slice_file import SliceWriter, open_slices, rows_of_slices
+from curator_df.files.storage import FileRecord, Folder, disk_errors
 
 
 class GroupRows(NamedTuple):

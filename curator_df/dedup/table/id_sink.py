@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import merge_slices
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.sorted_rows import RowsUpTo
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.dedup.near.pair_texts import read_texts, text_lengths
 from curator_df.dedup.near.text_sink import write_texts
 from curator_df.dedup.table.row_fetch import AskedRowsSink, RangeAnswers
 from curator_df.exchange.keys import LEAST_KEY_BYTES
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import merge_slices
+from curator_df.files.slice_file import open_slices
+from curator_df.files.sorted_rows import RowsUpTo
+from curator_df.files.storage import FileRecord, Folder
 
 QUESTION_WORDS = 2
 """Words of a question: address of the row whose ID is wanted, and where the answer belongs."""

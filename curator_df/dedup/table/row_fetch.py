@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_sort import RowSorter, merge_slices
-from curator_df.core.files.slice_file import Slice, open_slices
-from curator_df.core.files.sorted_rows import RowsUpTo
-from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.ranges.range_action import changed_rows
 from curator_df.core.ranges.sink import StageSink
 from curator_df.exchange.keys import LEAST_KEY_BYTES
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_sort import RowSorter, merge_slices
+from curator_df.files.slice_file import Slice, open_slices
+from curator_df.files.sorted_rows import RowsUpTo
+from curator_df.files.storage import FileRecord, Folder, NewFile
 
 MOST_WANTED = 100_000
 """Number of requested rows of a range above which all of its rows are read: their addresses would need more than 2 MB."""

@@ -14,9 +14,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.scratch import ScratchColumn, scratch_directory
-from curator_df.core.files.storage import Folder, disk_errors
 from curator_df.dedup.vectors.settings import VectorSettings
 from curator_df.dedup.vectors.tasks import CLUSTER_HEAD, stored_addresses
 from curator_df.dedup.vectors.vector_math import (
@@ -27,6 +24,9 @@ from curator_df.dedup.vectors.vector_math import (
     tile_rows,
     unit_rows,
 )
+from curator_df.files.row_order import Rows
+from curator_df.files.scratch import ScratchColumn, scratch_directory
+from curator_df.files.storage import Folder, disk_errors
 
 MEMBER_HEAD = 3
 """Number of words before the groups of a member: address, most similar row (its own address if the row is kept), bits of the

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import Layout, memory_for_alone
-from curator_df.core.sizes import show_sizes, size_to_type
 from curator_df.dedup.vectors.vector_math import vector_words
 from curator_df.errors import BudgetError
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.keys import Keys
+from curator_df.files.storage import Folder
+from curator_df.memory.budget import Layout, memory_for_alone
+from curator_df.memory.sizes import show_sizes, size_to_type
 
 VectorKeep = Literal["hard", "easy", "random", "largest", "smallest"]
 """Row to keep among similar ones: the farthest from its centroid or the nearest, any, or the one with the best value."""

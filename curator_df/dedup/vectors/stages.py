@@ -20,12 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import RowSorter, merge_slices
-from curator_df.core.files.slice_file import SliceWriter, open_slices, part_of_slice
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.planning.row_estimate import estimate_kept
@@ -35,7 +30,6 @@ from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
-from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD, ClusterRows, member_words
 from curator_df.dedup.vectors.settings import (
@@ -65,6 +59,12 @@ from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds, rank
 from curator_df.exchange.exchange_plan import choose_reducers, smaller_part
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import RowSorter, merge_slices
+from curator_df.files.slice_file import SliceWriter, open_slices, part_of_slice
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
+from curator_df.memory.budget import Layout
+from curator_df.memory.sizes import show_count, show_size
 
 _HALF = np.uint64(32)
 

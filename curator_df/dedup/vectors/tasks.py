@@ -21,16 +21,16 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import RowSorter, merge_slices
-from curator_df.core.files.slice_file import Bounds, damaged, open_slices, wrong
-from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.sizes import show_sizes
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.vectors.settings import VECTOR_HEAD, VectorSettings
 from curator_df.dedup.vectors.vector_math import from_words, hash_words, nearest_centroids, unit_rows
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import RowSorter, merge_slices
+from curator_df.files.slice_file import Bounds, damaged, open_slices, wrong
+from curator_df.files.storage import FileRecord, Folder, disk_errors
+from curator_df.memory.sizes import show_sizes
 
 CLUSTER_HEAD = 3
 """Number of words before a vector in the rows of clusters: cluster and the upper half of the rank, the rank, address."""

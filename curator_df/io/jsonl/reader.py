@@ -18,11 +18,10 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges
-from curator_df.core.sizes import show_count
 from curator_df.errors import BadRowError, OversizeRowError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
@@ -53,6 +52,7 @@ from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.partitions import block_bytes_of, from_source
 from curator_df.io.streams.file_stream import ByteStream, is_compressed, open_bytes
 from curator_df.kernels.compiling.kernel_sets import JSON_LINES
+from curator_df.memory.sizes import show_count
 
 OnBadRows = Literal["raise", "quarantine"]
 SUFFIXES = tuple(

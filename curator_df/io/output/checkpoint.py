@@ -11,13 +11,13 @@ from typing import Any
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.arguments import did_you_mean_path
-from curator_df.core.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.arguments import did_you_mean_path
 from curator_df.core.planning.lowering import origin_of
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import CorruptFileError, InputError
+from curator_df.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.io.output.write import write_parquet
 from curator_df.io.parquet.reader import read_parquet
 

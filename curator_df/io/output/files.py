@@ -18,15 +18,15 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from curator_df.core.arguments import strings_of
+from curator_df.arguments import strings_of
 from curator_df.core.columns import require_columns
-from curator_df.core.files.scratch import scratch_directory
-from curator_df.core.files.storage import FileRecord, Folder, NewFile, disk_errors
-from curator_df.core.files.write_only import WriteOnly
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.sizes import show_count
 from curator_df.errors import ParameterError, RowCountError, SchemaError
+from curator_df.files.scratch import scratch_directory
+from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
+from curator_df.files.write_only import WriteOnly
 from curator_df.io.folder_columns import HIVE_NULL, SOURCE_COLUMNS
+from curator_df.memory.sizes import show_count
 
 COPY_BYTES = 1 << 20
 

@@ -27,16 +27,16 @@ from dask.dataframe.dask_expr.io import FromMap, FromPandas
 from dask.sizeof import sizeof
 
 from curator_df.core.backend import is_on_device
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.lowering import ReadPartition, add_spooler, origin_of, remove_spooler
 from curator_df.core.ranges.source import ADDRESS, Ranges
 from curator_df.core.runner.session import Session
-from curator_df.core.sizes import show_size
 from curator_df.errors import DiskFullError, SchemaError, UnsupportedBackendError
+from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.frames import LARGEST_OFFSET
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import from_source
+from curator_df.memory.sizes import show_size
 
 SPOOL_FOLDER = "spool"
 """Folder below the working folder of the cluster."""

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from curator_df.core.arguments import choose
-from curator_df.core.files.storage import Folder, NewFile
+from curator_df.arguments import choose
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
-from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
+from curator_df.files.storage import Folder, NewFile
 from curator_df.io.output.files import FileSink, python_values, require_partition_columns
 from curator_df.io.output.writable import require_rejects, require_writable
+from curator_df.memory.sizes import read_size
 
 ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
 JsonlCompression = Literal["none", "gzip", "zstd"]

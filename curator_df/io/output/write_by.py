@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.columns import require_columns
-from curator_df.core.files.storage import Folder
 from curator_df.core.host_blocks import block_dtype, host_block
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.journal import OnExisting
@@ -23,6 +22,7 @@ from curator_df.core.ranges.price import Price
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import SchemaError
+from curator_df.files.storage import Folder
 from curator_df.io.folder_columns import HIVE_NULL
 from curator_df.io.output.files import arrow_schema
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetCompression, folder_at, write_parquet

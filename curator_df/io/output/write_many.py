@@ -10,7 +10,7 @@ from typing import Any, Literal
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run_branches

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curator_df.core.ranges.source import OFFSET_BITS
-from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, CuratorError, SchemaError
 from curator_df.io.jsonl.schema import TEXT
 from curator_df.io.listing import Listing
 from curator_df.io.streams.file_stream import open_file
+from curator_df.memory.sizes import show_count
 
 ALL_FOOTERS = 64
 """Number of files up to which every footer is read first; for more files, `SPREAD_FOOTERS` of them are."""

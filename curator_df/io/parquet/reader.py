@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges

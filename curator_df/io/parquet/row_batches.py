@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, OversizePageError
 from curator_df.io.listing import Listing
 from curator_df.io.parquet.footers import Chunk, column_chunks, damage_of_column, open_parquet
 from curator_df.io.streams.file_stream import open_file
+from curator_df.memory.sizes import show_count
 
 SMALL_BYTES = 2_000_000
 """Page size up to which pages are part of the memory of any task."""

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.files.slice_file import read_ranges, wrong
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.errors import CorruptFileError
+from curator_df.files.slice_file import read_ranges, wrong
+from curator_df.files.storage import FileRecord, Folder
 
 KEY = "__order__"
 """First column of every batch: uint64."""

@@ -18,11 +18,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.columns import MOST_LISTED, is_text, listed, refuse_columns, require_columns, require_table
-from curator_df.core.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.budget import Layout
 from curator_df.core.planning.branches import Branch, fork, identity_of
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
@@ -36,9 +34,9 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
 from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import current_session
-from curator_df.core.sizes import show_count, show_size
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.writable import require_storable
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
@@ -46,6 +44,8 @@ from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
 from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, kinds_of, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
+from curator_df.memory.budget import Layout
+from curator_df.memory.sizes import show_count, show_size
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.files.storage import FileRecord, Folder, NewFile
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.sink import StageSink
 from curator_df.errors import ParameterError
+from curator_df.files.storage import FileRecord, Folder, NewFile
 from curator_df.io.output.files import arrow_schema, to_table
 from curator_df.io.shuffle.files import KEY, BatchWriter
 from curator_df.kernels.rows.row_shuffle import order_keys, times_taken

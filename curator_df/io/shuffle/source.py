@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.files.scratch import scratch_directory
-from curator_df.core.files.storage import FileRecord, Folder, disk_errors
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError
+from curator_df.files.scratch import scratch_directory
+from curator_df.files.storage import FileRecord, Folder, disk_errors
 from curator_df.io.frames import are_among, empty_block, to_block
 from curator_df.io.shuffle.files import Batch, BatchWriter, batches_at, batches_of, sorted_rows
 from curator_df.io.shuffle.sink import keyed_schema

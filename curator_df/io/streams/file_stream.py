@@ -18,11 +18,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from curator_df.core.files.retry import retry_transient
-from curator_df.core.sizes import show_count
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
+from curator_df.files.retry import retry_transient
 from curator_df.io.formats import COMPRESSED_SUFFIXES, HEAD_BYTES, is_plain_text, other_format
 from curator_df.io.listing import Listed, local_change, remote_change
+from curator_df.memory.sizes import show_count
 
 READ_BYTES = 1 << 17
 """Compressed bytes read from the file at once."""

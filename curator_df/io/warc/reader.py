@@ -17,14 +17,14 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.backend import Backend
-from curator_df.core.extras import require_package
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import BadRowError, CorruptFileError, CuratorError, OversizeRowError
+from curator_df.extras import require_package
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.device_transfer import require_gpu, to_backend

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.extras import require_package
 from curator_df.errors import ParameterError
+from curator_df.extras import require_package
 from curator_df.kernels.metrics.counts import (
     C4_FEATURES,
     COUNT_DCLM_REPEATS,

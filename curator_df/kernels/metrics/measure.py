@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.english_tokens.spans import BATCH_BYTES, token_spans

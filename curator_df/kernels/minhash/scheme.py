@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.minhash.shingle_hashes import CHARACTERS, NORMALIZED_CHARACTERS, NORMALIZED_WORDS, WORDS
 from curator_df.kernels.rows.content_hash import Normalize

@@ -20,13 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.arguments import absolute, path_of, require_mapping, strings_of
+from curator_df.arguments import absolute, path_of, require_mapping, strings_of
 from curator_df.core.columns import require_text
-from curator_df.core.extras import require_package
-from curator_df.core.memory.process_cache import held
-from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, OperatorError, ParameterError, outside_level
+from curator_df.extras import require_package
+from curator_df.memory.process_cache import held
+from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
 from curator_df.models.callables import UserModel
 from curator_df.models.classifiers.catalogue import Classifier

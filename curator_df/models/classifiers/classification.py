@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import strings_of
+from curator_df.arguments import strings_of
 from curator_df.core.columns import refuse_columns
-from curator_df.core.memory.resources import Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
+from curator_df.memory.resources import Resources
 from curator_df.models.batches import BatchCounts
 from curator_df.models.classifiers.class_models import Classifies, Found, answer_tokens, chosen_model
 from curator_df.models.classifiers.class_scores import ClassScores

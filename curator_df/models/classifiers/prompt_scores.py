@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.arguments import path_of
+from curator_df.arguments import path_of
 from curator_df.core.columns import refuse_columns, require_text
-from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
+from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.classifiers.catalogue import DEBERTA_REVISION
 from curator_df.models.files import ModelFiles, read_object
 from curator_df.models.inference import run_model

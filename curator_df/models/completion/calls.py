@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of a server with OpenAI's chat completions API: limited concurrency, retries, and a cache of answers on disk.
 
-A process has one client for all its tasks (`core.memory.process_cache`), which limits the requests in flight. An
+A process has one client for all its tasks (`memory.process_cache`), which limits the requests in flight. An
 answer is a small file named by a hash of the whole request; it is written before it is used. Failed requests are recorded
 in `Failures`, and `Tally` counts answers. The key of the server is read when a request is made, and hidden in messages.
 """
@@ -27,10 +27,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory.process_cache import is_outside_of_runs
-from curator_df.core.sizes import show_size
 from curator_df.errors import OperatorError, ParameterError
+from curator_df.files.storage import Folder
+from curator_df.memory.process_cache import is_outside_of_runs
+from curator_df.memory.sizes import show_size
 
 HIDDEN = "***"
 """Replacement for a key in texts."""

@@ -16,13 +16,13 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import require_mapping, require_number, require_string
+from curator_df.arguments import require_mapping, require_number, require_string
 from curator_df.core.columns import refuse_columns, require_columns
-from curator_df.core.extras import require_package
-from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.extras import require_package
+from curator_df.memory.process_cache import held
 from curator_df.models.completion.calls import MOST_ANSWER_BYTES, Caller, Server
 from curator_df.models.model import require_count
 from curator_df.ops.host_only import require_host

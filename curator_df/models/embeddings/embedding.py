@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.columns import refuse_columns, require_text
-from curator_df.core.memory.resources import NO_LIMITS, Resources
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import CorruptFileError, OperatorError, ParameterError
 from curator_df.kernels.text.buffers import text_chunks
+from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.callables import UserModel
 from curator_df.models.files import AGAIN, ModelFiles, download, read_json, read_object
 from curator_df.models.inference import run_model

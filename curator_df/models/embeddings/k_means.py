@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.arguments import choose
-from curator_df.core.extras import missing_extra, require_package
+from curator_df.arguments import choose
+from curator_df.extras import missing_extra, require_package
 
 KMeansBy = Literal["scikit-learn", "cuml"]
 """Implementation of k-means, which also determines the device: CPUs, or the worker's GPU."""

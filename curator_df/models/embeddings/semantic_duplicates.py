@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.core.arguments import choose, require_number
+from curator_df.arguments import choose, require_number
 from curator_df.core.columns import require_columns
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
@@ -29,6 +28,7 @@ from curator_df.dedup.vectors.settings import MOST_CLUSTERS, NOT_FINITE, Vectors
 from curator_df.dedup.vectors.stages import VectorDrop, VectorFound
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.exchange.content_keys import ranked_keys
+from curator_df.files.storage import Folder
 from curator_df.models.embeddings.k_means import (
     CUML_BYTES,
     LIBRARY_BYTES,

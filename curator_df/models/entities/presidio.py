@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.arguments import absolute, choose, strings_of
-from curator_df.core.extras import require_package
+from curator_df.arguments import absolute, choose, strings_of
 from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.extras import require_package
 from curator_df.models.entities.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer
 from curator_df.models.files import digest_of
 from curator_df.models.text_model import RUNTIME_BYTES

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from curator_df.core.memory.process_cache import held
 from curator_df.errors import CorruptFileError, InputError
+from curator_df.memory.process_cache import held
 
 LABELS = {
     "PER": "PERSON",

@@ -7,14 +7,14 @@ from typing import Literal
 
 import dask.dataframe as dd
 
-from curator_df.core.arguments import choose
-from curator_df.core.extras import require_package
+from curator_df.arguments import choose
 from curator_df.core.ranges.price import Price
-from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
+from curator_df.extras import require_package
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.cut_texts import without_markdown
 from curator_df.kernels.edits.html_texts import HtmlSettings, text_of_html
+from curator_df.memory.sizes import read_size
 from curator_df.ops.cleaning.rewriting import SPLICE_FACTOR, rewrite_texts
 
 LinkPart = Literal["text", "url"]

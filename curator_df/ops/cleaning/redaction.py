@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import dask.dataframe as dd
 
-from curator_df.core.arguments import choose, strings_of
+from curator_df.arguments import choose, strings_of
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets

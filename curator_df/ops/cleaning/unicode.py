@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import dask.dataframe as dd
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price

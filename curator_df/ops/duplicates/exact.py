@@ -10,10 +10,9 @@ from typing import Any, Literal, NoReturn
 
 import dask.dataframe as dd
 
-from curator_df.core.arguments import choose, strings_of
+from curator_df.arguments import choose, strings_of
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import require_columns
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
@@ -23,6 +22,7 @@ from curator_df.errors import ParameterError, PendingError, SchemaError
 from curator_df.exchange.content_keys import content_keys
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.key_drop import KeyDrop
+from curator_df.files.storage import Folder
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price
 from curator_df.kernels.rows.content_hash import Normalize

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.source import OFFSET_BITS, Range
 from curator_df.core.tasks.task import Attempt, run_guarded
@@ -20,6 +19,7 @@ from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.dedup.table.id_sink import IdReader
 from curator_df.exchange.dropped_rows import Found
+from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.output.files import FileSink
 
 COLUMNS: dict[str, Any] = {

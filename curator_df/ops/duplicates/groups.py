@@ -18,9 +18,8 @@ from typing import Any
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.columns import is_text, require_columns
-from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import named_steps
 from curator_df.core.planning.lowering import lower
@@ -44,6 +43,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import take_ids
 from curator_df.errors import InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
+from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.io.output.checkpoint import folder_of
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat

@@ -10,10 +10,9 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 
-from curator_df.core.arguments import require_integer, require_number
+from curator_df.arguments import require_integer, require_number
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_columns, require_text
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
@@ -23,6 +22,7 @@ from curator_df.dedup.near.stages import NearDrop, NearFound
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.errors import ParameterError
 from curator_df.exchange.exchange import MEMBER_WORDS
+from curator_df.files.storage import Folder
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price, signatures_price
 from curator_df.kernels.minhash.candidates import ANCHORS

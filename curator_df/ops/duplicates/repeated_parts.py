@@ -9,7 +9,7 @@ from typing import Any, Literal
 import dask.dataframe as dd
 import numpy as np
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.columns import require_text
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks

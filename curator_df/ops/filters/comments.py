@@ -13,11 +13,11 @@ import pandas as pd
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.metrics.source.comments import PARSED_FACTOR, Language, comment_ratios
 from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.memory.sizes import read_size
 from curator_df.ops.host_only import require_host
 from curator_df.suggestions import did_you_mean
 

@@ -8,13 +8,13 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 
-from curator_df.core.arguments import require_integer
+from curator_df.arguments import require_integer
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.core.sizes import read_size
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.source.html_share import PARSED_FACTOR, html_text_ratios
+from curator_df.memory.sizes import read_size
 from curator_df.ops.host_only import require_host
 
 PEAK_FACTOR = 0.4

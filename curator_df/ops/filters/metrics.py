@@ -9,7 +9,7 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.core.columns import require_columns
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words

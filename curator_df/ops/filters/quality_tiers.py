@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.arguments import choose, require_mapping, require_number
+from curator_df.arguments import choose, require_mapping, require_number
 from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price

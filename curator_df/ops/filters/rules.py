@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import (
     CATALOGUE,

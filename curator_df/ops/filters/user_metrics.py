@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.arguments import choose
+from curator_df.arguments import choose
 from curator_df.errors import OperatorError, ParameterError
 from curator_df.kernels.metrics.catalog import CATALOGUE
 from curator_df.kernels.text.buffers import text_spans

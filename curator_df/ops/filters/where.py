@@ -10,16 +10,16 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 
-from curator_df.core.arguments import require_string
+from curator_df.arguments import require_string
 from curator_df.core.backend import backend_of
 from curator_df.core.columns import did_you_mean_column, require_table
-from curator_df.core.memory.resources import NO_LIMITS
-from curator_df.core.memory.torch_memory import torch_peaks
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.memory.resources import NO_LIMITS
+from curator_df.memory.torch_memory import torch_peaks
 from curator_df.ops.rows.row_values import require_row_values
 
 # Measured (benchmarks/kernel_memory.py, 32 MB of text, all rows but one kept, an expression on a number): 1.00

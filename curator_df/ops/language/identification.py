@@ -11,7 +11,7 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 
-from curator_df.core.arguments import choose, require_number, strings_of
+from curator_df.arguments import choose, require_number, strings_of
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price

@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import absolute, path_of
-from curator_df.core.extras import missing_extra
-from curator_df.core.memory.process_cache import held
+from curator_df.arguments import absolute, path_of
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import CorruptFileError, InputError
+from curator_df.extras import missing_extra
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import TextSpan, repeated_texts, text_spans
+from curator_df.memory.process_cache import held
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language.fasttext_file import fasttext_labels
 from curator_df.ops.language.language_labels import LABEL

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.backend import integer_column
-from curator_df.core.sizes import show_size
 from curator_df.errors import OperatorError
 from curator_df.kernels.rows.content_hash import column_hashes
 from curator_df.kernels.rows.joined_texts import Mask, TextArray, join_texts, one_array, put_together, shorter_pieces
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import text_series
+from curator_df.memory.sizes import show_size
 
 OPERATOR = "join_documents"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import choose, require_integer, strings_of
+from curator_df.arguments import choose, require_integer, strings_of
 from curator_df.core.backend import integer_column, require_backend
 from curator_df.core.columns import refuse_columns, require_columns, require_table
 from curator_df.core.planning.lowering import require_addresses

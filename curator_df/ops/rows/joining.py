@@ -15,23 +15,23 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.columns import is_text, require_columns, require_text
-from curator_df.core.files.storage import FileRecord, NewFile
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.core.ranges.source import OFFSET_BITS
-from curator_df.core.sizes import read_size
 from curator_df.errors import CorruptFileError, OperatorError, ParameterError, PendingError, SchemaError
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES, Found
 from curator_df.exchange.drops import read_drops
 from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.key_stages import KeyStages
 from curator_df.exchange.keys import CHECKSUM_MASK, Keyed, key_checksum
+from curator_df.files.storage import FileRecord, NewFile
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.rows.joined_texts import TextArray, one_array
 from curator_df.kernels.text.buffers import text_chunks, text_dtype
+from curator_df.memory.sizes import read_size
 from curator_df.ops.host_only import require_host
 from curator_df.ops.rows.document_joiner import OPERATOR, DocumentJoiner, Joining, SegmentReader, Segments
 

@@ -21,22 +21,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.arguments import choose, require_number, strings_of
+from curator_df.arguments import choose, require_number, strings_of
 from curator_df.core.backend import backend_of, require_backend
 from curator_df.core.columns import require_columns, require_table
-from curator_df.core.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.process_cache import held
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import InputError, OperatorError, ParameterError, SchemaError
+from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.io.output.checkpoint import folder_of
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
+from curator_df.memory.process_cache import held
 from curator_df.ops.duplicates.groups import FIND_GROUPS, require_searched_files
 from curator_df.ops.rows.ids import IdentityKind
 

@@ -9,12 +9,12 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.program import Step
 from curator_df.core.ranges.price import Price
 from curator_df.core.tasks.step_runner import require_kept_addresses
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
 from tests.core.runner.fake_client import inline_cluster

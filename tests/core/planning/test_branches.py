@@ -6,16 +6,16 @@ import json
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_fork, plan_stream
 from curator_df.core.planning.price import task_factor
-from curator_df.core.sizes import read_size
 from curator_df.errors import BudgetError, ExpressionError
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.sizes import read_size
 
 PARQUET = ParquetFormat("zstd")
 

@@ -13,8 +13,6 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
-from curator_df.core.memory.system import status_bytes
 from curator_df.core.planning import concurrency as module
 from curator_df.core.planning.concurrency import ConcurrencyTuner
 from curator_df.core.planning.lowering import lower
@@ -28,6 +26,8 @@ from curator_df.core.runner.session import current_session
 from curator_df.core.tasks import task as extra_tasks
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
+from curator_df.memory.system import status_bytes
 from tests.models.completion_server import completion_server
 
 DEVICE_BYTES = 16_000_000_000

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from curator_df.core.memory import device_peak
-from curator_df.core.memory.resources import NO_LIMITS, Capacity, resources
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, beside_blocks, device_need
 from curator_df.core.planning.program import Step
@@ -16,6 +14,8 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.price import Price
 from curator_df.core.tasks.peaks import Peaks
 from curator_df.errors import BudgetError
+from curator_df.memory import device_peak
+from curator_df.memory.resources import NO_LIMITS, Capacity, resources
 
 GB = 1_000_000_000
 MB = 1_000_000

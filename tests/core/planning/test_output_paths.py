@@ -7,9 +7,9 @@ import os
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.journal import Journal
 from curator_df.errors import CuratorError, OutputExistsError, ParameterError, ResumeError
+from curator_df.files.storage import Folder
 from tests.core.runner.fake_client import inline_cluster
 
 

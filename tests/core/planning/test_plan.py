@@ -7,17 +7,17 @@ import json
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
-from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
 from curator_df.core.planning.price import largest_block, task_bytes
 from curator_df.core.planning.program import Pending
-from curator_df.core.sizes import read_size
 from curator_df.errors import BudgetError
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.sizes import read_size
 
 LAYOUT = choose_layout(2_000_000_000, cpus=2)
 

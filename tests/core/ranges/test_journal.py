@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from curator_df.core.files.storage import FileRecord, Folder
 from curator_df.core.ranges.journal import (
     FORMAT,
     Identity,
@@ -23,6 +22,7 @@ from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.source import Ranges
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.errors import OutputChangedError, OutputExistsError, OutputInUseError, ResumeError
+from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
 

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.out_of_memory import RowAside, Span, Unit, cut_block, is_out_of_memory, smaller_units
 from curator_df.core.tasks import step_runner as stretch
 from curator_df.core.tasks.task import Attempt, Job, run_range
 from curator_df.errors import ColumnError, OversizeRowError
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
 

@@ -8,11 +8,11 @@ import os
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, identity_of
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import FORMAT, difference
 from curator_df.core.ranges.parameter_digests import printed
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
 

@@ -3,9 +3,9 @@ import json
 
 import pytest
 
-from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.quarantine import QuarantineFile
 from curator_df.core.ranges.source import BadRow
+from curator_df.files.storage import Folder
 
 
 @pytest.mark.parametrize(

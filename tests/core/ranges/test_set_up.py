@@ -16,13 +16,13 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.cluster_client import restart
-from curator_df.core.memory import process_cache as memory_held
-from curator_df.core.memory.process_cache import release_held
-from curator_df.core.memory.resources import Capacity, shared
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
+from curator_df.memory import process_cache as memory_held
+from curator_df.memory.process_cache import release_held
+from curator_df.memory.resources import Capacity, shared
 from tests.contracts.operator_cases import kernels_of
 
 ROWS = 400

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder, NewFile
 from curator_df.core.ranges import stream_parts
 from curator_df.errors import CorruptFileError, DiskFullError
+from curator_df.files.storage import Folder, NewFile
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = [{"n": n, "text": f"{n // 2} some words {n % 7}"} for n in range(3_000)]

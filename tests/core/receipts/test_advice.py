@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
-from curator_df.core.memory.leaks import LeakReceipt
 from curator_df.core.receipts.advice import advice
 from curator_df.core.receipts.receipt import StepReceipt
+from curator_df.memory.leaks import LeakReceipt
 from tests.core.receipts.receipts import EXCHANGE, receipt
 
 

@@ -11,11 +11,11 @@ from html.parser import HTMLParser
 import pytest
 
 from curator_df import errors
-from curator_df.core.memory import peak
 from curator_df.core.receipts.receipt import Receipt, RunEvent, StepReceipt
 from curator_df.core.receipts.report import report_page
 from curator_df.core.receipts.timeline import timeline_picture
 from curator_df.core.runner.session import PeakSampler
+from curator_df.memory import peak
 from tests.core.receipts.receipts import EXCHANGE, receipt
 
 VOID = {"meta", "br", "line", "polygon", "polyline"}

@@ -7,12 +7,12 @@ import json
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.tasks.task import Job
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import ParquetFormat
 from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, Ran

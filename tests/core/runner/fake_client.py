@@ -25,14 +25,14 @@ import cloudpickle
 from distributed import CancelledError, KilledWorker
 from distributed.client import FutureCancelledError
 
-from curator_df.core.memory.budget import choose_layout
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.runner.interactive import look_at_deferred, stop_looking
 from curator_df.core.runner.lost_scheduler import REASON
 from curator_df.core.runner.session import Patience, Session, close_session, open_session
-from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Attempt
+from curator_df.interactive.operations import look_at_deferred, stop_looking
 from curator_df.io.output.spool import spool_on
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.sizes import read_size
 
 IMPATIENT = Patience(watch_seconds=0.001, revive_seconds=(0.002, 0.006), stop_seconds=0.05)
 """So that a test of silence takes milliseconds."""

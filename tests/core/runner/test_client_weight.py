@@ -60,7 +60,7 @@ import sys
 import numpy as np
 
 import curator_df as cdf
-from curator_df.core.memory.system import status_bytes
+from curator_df.memory.system import status_bytes
 
 docs = cdf.read_jsonl(sys.argv[1]).curate.keep_where("id % 2 == 0")
 with cdf.start_cluster(memory="500MB", cpus=1) as cluster:

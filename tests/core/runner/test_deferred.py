@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder, NewFile
 from curator_df.core.runner import run as run_module
 from curator_df.core.runner.events import StageStarted
 from curator_df.errors import DiskFullError
+from curator_df.files.storage import Folder, NewFile
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = pd.DataFrame({"n": range(40), "text": [f"text {number // 2}" for number in range(40)]})

@@ -9,9 +9,6 @@ import threading
 import pytest
 
 from curator_df import errors
-from curator_df.core.memory.guard import append_line
-from curator_df.core.memory.limits import release_free_memory
-from curator_df.core.memory.wall import Wall
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import Cause, Unit, unit_file
@@ -19,6 +16,9 @@ from curator_df.core.runner.dispatch import MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.retry_units import MOST_UNITS
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
+from curator_df.memory.guard import append_line
+from curator_df.memory.limits import release_free_memory
+from curator_df.memory.wall import Wall
 from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, is_first, long_row, notes_of
 from tests.core.runner.fake_client import (
     Cancelled,

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.row_sort import merge_row_bytes
 from curator_df.core.runner import passes, run
 from curator_df.core.runner.session import close_session, open_session
 from curator_df.core.tasks.task import run_guarded
@@ -19,6 +18,7 @@ from curator_df.dedup.near import stages as near_passes
 from curator_df.dedup.near import stages as near_stages
 from curator_df.errors import CorruptFileError
 from curator_df.exchange import key_stages
+from curator_df.files.row_sort import merge_row_bytes
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = 400

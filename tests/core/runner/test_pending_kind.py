@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.sink import StageSink
 from curator_df.core.runner import run
 from curator_df.errors import PendingError
+from curator_df.files.storage import Folder
 from curator_df.ops.duplicates.exact import refuse_block
 from tests.core.runner.fake_client import inline_cluster
 

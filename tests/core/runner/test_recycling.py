@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from curator_df import errors
-from curator_df.core.memory.budget import choose_layout
 from curator_df.core.runner import recycling
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
-from curator_df.core.sizes import read_size
+from curator_df.memory.budget import choose_layout
+from curator_df.memory.sizes import read_size
 
 MB = 1_000_000
 

@@ -14,13 +14,13 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.budget import MARGIN_FRACTION, choose_layout
 from curator_df.core.runner import passes as stages
 from curator_df.core.runner import run
 from curator_df.core.runner import session as sessions
 from curator_df.core.runner.dispatch import Dispatcher
-from curator_df.core.sizes import read_size
 from curator_df.core.tasks.task import Job
+from curator_df.memory.budget import MARGIN_FRACTION, choose_layout
+from curator_df.memory.sizes import read_size
 from tests.core.runner.fake_client import inline_cluster
 
 

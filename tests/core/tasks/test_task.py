@@ -9,11 +9,11 @@ import cloudpickle
 import pytest
 
 import curator_df as cdf
-from curator_df.core.files.storage import Folder
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, Job, run_guarded, run_range
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink, RangeFiles
 from curator_df.io.output.write import ParquetFormat
 

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wall around all processes of a cluster, as its workers and its client see it.
+
+What ends processes is `guard`, in a process of its own. A worker tells it, in a file that both have in their memory, that it is a
+worker and on which steps of the user it works; what the guard has ended is in a file of lines. A worker also bounds what a step
+may take before the guard has seen it: processes that Python starts get a data limit at once, and a mapping that is larger than
+what is free is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curator_df.errors import StepMemoryError
+from curator_df.memory.guard import (
+    ENDED,
+    FREE,
+    HEAD,
+    PROCESS,
+    SHARED,
+    SLOT_BYTES,
+    WORKER,
+    append_line,
+    open_file,
+)
+from curator_df.memory.peak import counted_bytes
+from curator_df.memory.sizes import show_size
+from curator_df.memory.system import adopt_orphans, is_memory, limit_data_of
+
+WALL_VARIABLE = "CURATOR_DF_WALL"
+"""Environment variable of workers: the folder of the wall."""
+STARTED = "Processes that a step starts"
+"""Beginning of the note that an error gets if its step had started processes."""
+NUMBER = "number"
+"""File of the folder: the number, as a user types it."""
+LEAST_CHILD_BYTES = 16_000_000
+"""A process may always ask for this much: less, and not even a shell starts."""
+PROMISED_SECONDS = 0.3
+"""Seconds for which a mapping counts as taken, although its pages are not there yet."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Something that was ended because all processes together would have passed the number."""
+
+    worker: int
+    """Process number of the worker whose step had started it; its own, if it is the worker that was ended."""
+    pid: int
+    """Number of the process that was ended."""
+    child: int
+    """Number of the process that the worker itself had started: the ended one, or one above it."""
+    what: str
+    """``processes``, ``shared`` memory or ``private`` memory."""
+    took_bytes: int
+    """Bytes that the step took in this way."""
+    free_bytes: int
+    """Bytes that were free for it."""
+    steps: str
+    """Names of the user's steps on which the worker worked."""
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether the worker itself was ended."""
+        return self.pid == self.worker
+
+    def error(self, memory_argument: str, step: str = "") -> StepMemoryError:
+        """Return the error that names the step."""
+        name, ended = step or self.steps or "a step", "the worker was ended" if self.is_worker else "they were ended"
+        return step_memory_error(name, self.what, self.took_bytes, self.free_bytes, memory_argument, ended)
+
+
+def step_memory_error(
+    step: str, what: str, took_bytes: int, free_bytes: int, memory_argument: str, ended: str
+) -> StepMemoryError:
+    """Return the error of a step, whose name is quoted, that took more than was free."""
+    how = {PROCESS: "starts processes that took", SHARED: "shares memory and took"}.get(what, "took")
+    less = {PROCESS: "Start fewer or smaller processes", SHARED: "Share less"}.get(what, "Take less")
+    return StepMemoryError(
+        f"step {step} {how} {show_size(took_bytes)}; {show_size(free_bytes)} were free of memory={memory_argument}, which holds "
+        f"for all processes together, so {ended}. {less} concurrently, or start the cluster with more memory="
+    )
+
+
+def read_ended(folder: str, start: int = 0) -> tuple[list[Ended], int]:
+    """Return what was ended since a place in the file of lines, and the place of its end."""
+    path = f"{folder}/{ENDED}"
+    try:
+        if os.stat(path).st_size <= start:
+            return [], start
+        with open(path, "rb") as file:
+            file.seek(start)
+            lines = file.read()
+    except FileNotFoundError:
+        return [], start
+    found = []
+    for line in lines.decode().splitlines():
+        worker, pid, child, what, took_bytes, free_bytes, steps = line.split("\t")
+        found.append(Ended(int(worker), int(pid), int(child), what, int(took_bytes), int(free_bytes), steps))
+    return found, start + len(lines)
+
+
+class WorkerSide:
+    """The wall as a worker process sees it."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self._pid = folder, os.getpid()
+        self._number = Path(folder, NUMBER).read_text()
+        self._free = open_file(f"{folder}/{FREE}")
+        self._lock = threading.Lock()
+        self._steps: dict[int, str] = {}
+        self._started: dict[int, int] = {}
+        self._promised: list[tuple[float, int, int]] = []
+        self._place = self._handled = 0
+        self._ended: list[Ended] = []
+        # Written before it gets its name, by which the guard knows that this is a worker.
+        self._slot = open_file(f"{folder}/new-{self._pid}")
+        self.weigh()
+        os.rename(f"{folder}/new-{self._pid}", f"{folder}/{WORKER}-{self._pid}")
+
+    def close(self) -> None:
+        """Close the files of the wall."""
+        os.close(self._free)
+        os.close(self._slot)
+
+    def weigh(self) -> None:
+        """Say what this process holds when it is idle."""
+        self._idle_bytes = counted_bytes(self._pid)
+        self._write_head()
+
+    def _write_head(self) -> None:
+        os.pwrite(self._slot, HEAD.pack(self._handled, self._idle_bytes), 0)
+
+    def free_bytes(self) -> int:
+        """Return what is free now for all that nobody has planned."""
+        now, told = time.monotonic(), os.pread(self._free, 8, 0)
+        free = int(struct.unpack("q", told)[0]) if len(told) == 8 else 0
+        self._promised = [promise for promise in self._promised if promise[0] > now]
+        # What has been taken since a promise was made is part of it.
+        return max(0, free - sum(max(0, size - max(0, before - free)) for _, size, before in self._promised))
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Work on a step of the user in this thread; raise `StepMemoryError` if something that it has started was ended."""
+        thread = threading.get_ident()
+        self._enter(thread, name)
+        try:
+            yield
+        except Exception as exc:
+            if (ended := self._of_thread(thread)) is not None:
+                raise ended.error(self._number, repr(name)) from exc
+            if thread in self._started.values():
+                exc.add_note(self._remedy())
+            raise
+        else:
+            if (ended := self._of_thread(thread)) is not None:
+                raise ended.error(self._number, repr(name))
+        finally:
+            self._leave(thread)
+
+    def _remedy(self) -> str:
+        """Return what is to be said of a step that failed after it had started processes: memory may be the reason."""
+        free = show_size(self.free_bytes())
+        return f"{STARTED} may take what is free of memory={self._number}, now {free}, and fail if they ask for more"
+
+    def _enter(self, thread: int, name: str) -> None:
+        with self._lock:
+            self._steps[thread] = name
+            self._show_steps()
+
+    def _leave(self, thread: int) -> None:
+        with self._lock:
+            self._steps.pop(thread, None)
+            self._show_steps()
+            self._started = {pid: by for pid, by in self._started.items() if by != thread}
+
+    def _show_steps(self) -> None:
+        names = ", ".join(sorted({repr(name) for name in self._steps.values()})).replace("\t", " ").replace("\n", " ")
+        room = SLOT_BYTES - HEAD.size
+        os.pwrite(self._slot, names.encode()[:room].ljust(room, b"\0"), HEAD.size)
+
+    def _of_thread(self, thread: int) -> Ended | None:
+        """Return something that was ended and that a thread has started, as far as is known; None if there is nothing."""
+        with self._lock:
+            new, self._place = read_ended(self.folder, self._place)
+            self._ended += [one for one in new if one.worker == self._pid]
+            mine = [one for one in self._ended if self._started.get(one.child, thread) == thread]
+            self._ended = [one for one in self._ended if one not in mine]
+            if mine:
+                self._handled += len(mine)
+                self._write_head()
+            return max(mine, key=lambda one: one.took_bytes, default=None)
+
+    def bound_child(self, pid: int) -> None:
+        """Let a process that this thread has just started ask for what is free."""
+        with self._lock:
+            self._started[pid] = threading.get_ident()
+        limit_data_of(pid, max(self.free_bytes(), LEAST_CHILD_BYTES))
+
+    def bound_fork(self) -> None:
+        """Let this process, which was just forked from a worker, ask for what is free."""
+        limit_data_of(os.getpid(), max(self.free_bytes(), LEAST_CHILD_BYTES))
+
+    def refuse_mapping(self, file: int, size_bytes: int) -> None:
+        """Raise `StepMemoryError` if a mapping of shared memory, or of memory that has no file, is larger than what is free."""
+        if file != -1 and not is_memory(file):
+            return  # pages of a file on disk can be written there
+        with self._lock:
+            there = 0 if file == -1 else os.fstat(file).st_blocks * 512  # it is counted already
+            new_bytes = size_bytes - there
+            free = self.free_bytes()
+            if new_bytes > max(free, LEAST_CHILD_BYTES):
+                step = self._steps.get(threading.get_ident())
+                if step is None:
+                    raise MemoryError(
+                        f"{show_size(new_bytes)} of memory were requested, but the budget has {show_size(free)} free"
+                    )
+                raise step_memory_error(repr(step), SHARED, new_bytes, free, self._number, "it was refused")
+            if new_bytes > LEAST_CHILD_BYTES:
+                self._promised.append((time.monotonic() + PROMISED_SECONDS, new_bytes, free))
+
+
+class Wall:
+    """The wall as the client sees it.
+
+    Parameters
+    ----------
+    folder : str
+        Its files; made if it is not there.
+    memory_argument : str
+        The number, as a user types it.
+    """
+
+    def __init__(self, folder: str, memory_argument: str) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, NUMBER).write_text(memory_argument)
+        self.folder, self.memory_argument = folder, memory_argument
+        self.says = "a separate process, the guard, kills processes that would exceed the budget"
+        """Description of how it holds, for people."""
+        self._place = 0
+        _walls.append(self)
+
+    def close(self) -> None:
+        """Let go of its files."""
+        _walls.remove(self)
+
+    def skip_ended(self) -> None:
+        """Forget what was ended by now."""
+        _, self._place = read_ended(self.folder, self._place)
+
+    def ended_worker(self) -> Ended | None:
+        """Return a worker that was ended since the last question, if there is one."""
+        found, self._place = read_ended(self.folder, self._place)
+        return next((one for one in found if one.is_worker), None)
+
+
+_side: WorkerSide | None = None
+_walls: list[Wall] = []
+_watches = False
+
+
+def stand_in(folder: str, *, is_users: bool = False) -> None:
+    """Make this process a worker of a wall; where it is the user's own process, what it starts is left alone."""
+    global _side  # noqa: PLW0603 - of this process, as its limits are
+    _side = WorkerSide(folder)
+    if not is_users:
+        adopt_orphans()
+        watch_starts()
+
+
+def started_processes(exc: BaseException) -> str:
+    """Return the note of an error whose step had started processes, or an empty string."""
+    return next((note for note in getattr(exc, "__notes__", ()) if note.startswith(STARTED)), "")
+
+
+def weigh_idle() -> None:
+    """Tell the guard what this process holds now, when it is idle."""
+    if _side is not None:
+        _side.weigh()
+
+
+def leave_wall() -> None:
+    """Make this process no worker of a wall any more."""
+    global _side  # noqa: PLW0603 - of this process
+    if _side is not None:
+        _side.close()
+    _side = None
+
+
+@contextlib.contextmanager
+def users_step(name: str) -> Iterator[None]:
+    """Work on a step of the user, in a process around which there may be a wall.
+
+    A process that the step has forked ends where the step does: it would go on with the task, and write its rows again.
+    A function that calls ``sys.exit`` fails like any other: it would crash the worker, or end the program of the user.
+    """
+    pid, side = os.getpid(), _side
+    with contextlib.nullcontext() if side is None else side.step(name):
+        try:
+            yield
+        except SystemExit as exc:
+            raise RuntimeError(f"the function called sys.exit({exc.code!r}); raise an exception instead") from exc
+        except BaseException:
+            if os.getpid() != pid:
+                traceback.print_exc()
+            raise
+        finally:
+            if os.getpid() != pid:
+                os._exit(1)
+
+
+def watch_starts() -> None:
+    """Bound the processes that Python code starts in this process, and the shared memory that it maps, from now on."""
+    global _watches  # noqa: PLW0603 - of this process: hooks cannot be taken away
+    if _watches:
+        return
+    _watches = True
+    for module, name in _starters():
+        setattr(module, name, _bounding(getattr(module, name)))
+    os.register_at_fork(after_in_child=_after_fork)
+    sys.addaudithook(_on_event)
+
+
+def _starters() -> list[tuple[Any, str]]:
+    """Return the functions by which Python starts a program and that return its process number."""
+    import _posixsubprocess
+
+    named = [(_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec"), (os, "posix_spawn"), (os, "posix_spawnp")]
+    return [(module, name) for module, name in named if hasattr(module, name)]
+
+
+def _bounding(start: Callable[..., int]) -> Callable[..., int]:
+    def bounded(*arguments: Any, **named: Any) -> int:
+        pid = start(*arguments, **named)
+        if _side is not None:
+            _side.bound_child(pid)
+        return pid
+
+    return bounded
+
+
+def _after_fork() -> None:
+    global _side  # noqa: PLW0603 - of this process, which is no worker
+    if _side is not None:
+        _side.bound_fork()
+        _side = None  # a lock of it may be held by a thread that this process does not have
+
+
+def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "mmap.__new__" and _side is not None:
+        _side.refuse_mapping(arguments[0], arguments[1])
+
+
+def note_end_by_nanny(pid: int, counted: int, limit_bytes: int) -> None:
+    """Note that a nanny of this process kills the worker, because its memory passes the limit."""
+    for wall in _walls:
+        slot = Path(wall.folder, f"{WORKER}-{pid}")
+        if slot.exists():
+            content = slot.read_bytes()
+            idle_bytes, steps = (
+                HEAD.unpack_from(content)[1],
+                content[HEAD.size :].rstrip(b"\0").decode(errors="replace"),
+            )
+            took_bytes, free_bytes = counted - idle_bytes, max(0, limit_bytes - idle_bytes)
+            append_line(f"{wall.folder}/{ENDED}", [pid, pid, pid, SHARED, took_bytes, free_bytes, steps])

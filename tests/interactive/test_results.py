@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How results are fetched, on a fake client; real workers that die are in tests/cluster."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from distributed.client import ClosedClientError
+
+from curator_df.core.runner.session import Patience
+from curator_df.interactive import results
+from curator_df.interactive.results import MOST_LOST, return_in_pieces
+
+
+class Client:
+    """Client whose results are each lost some times before they are sent."""
+
+    status = "running"
+    asynchronous = False
+    direct_to_workers = True
+
+    def __init__(self):
+        self.futures = {}
+
+    def nthreads(self):
+        return {"tcp://1": 1}
+
+    def get(self, dsk, keys, **options):
+        for _ in range(dsk):
+            asyncio.run(self._gather_remote(None, None))
+        return keys
+
+    async def _gather_remote(self, direct, local_worker):
+        return {"status": "error", "keys": ["k"]}
+
+    def compute(self, collections):
+        return collections
+
+    persist = compute
+
+
+@pytest.fixture
+def client(monkeypatch):
+    made = Client()
+    monkeypatch.setattr(results, "prepare_kernels", lambda session, parts: None)
+    return_in_pieces(
+        SimpleNamespace(
+            client=made, weigh_client=int, patience=Patience(), revive=None, workless_seconds=60.0, layout=None
+        )
+    )
+    return made
+
+
+def test_the_workers_lost_with_a_result_are_counted_anew_for_each_computation(client, monkeypatch):
+    for _ in range(2):
+        assert client.get(MOST_LOST, ["k"]) == ["k"]
+    monkeypatch.setattr(results, "_lack_of_memory", lambda session, exc: None)
+    with pytest.raises(MemoryError, match=f"was requested {MOST_LOST + 1} times"):
+        client.get(MOST_LOST + 1, ["k"])
+
+
+def test_a_closed_client_does_not_hide_the_first_error(monkeypatch):
+    def closed(futures):
+        raise ClosedClientError("Client is closed")
+
+    def failing(futures):
+        raise ValueError("the first error")
+
+    monkeypatch.setattr(results, "room_for_results", lambda session: 1)
+    monkeypatch.setattr(results, "as_completed", failing)
+    pieces = results._Pieces(SimpleNamespace(client=SimpleNamespace(cancel=closed)), {})
+    with pytest.raises(ValueError, match="the first error"):
+        pieces.gather()

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wall as a worker sees it: what it started is bounded at once, and what was ended is an error of its step."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from curator_df.errors import CuratorError, StepMemoryError
+from curator_df.memory.guard import append_line
+from curator_df.memory.wall import Wall, read_ended, users_step
+
+pytestmark = pytest.mark.quick
+MB = 1_000_000
+
+WORKER = """
+import json, mmap, os, resource, struct, subprocess, sys, threading, time
+from multiprocessing import shared_memory
+from curator_df.memory import wall
+from curator_df.memory.guard import append_line
+from curator_df.errors import StepMemoryError
+
+folder = sys.argv[1]
+wall.stand_in(folder)
+with open(f"{folder}/free", "r+b") as file:
+    file.write(struct.pack("q", 100_000_000))
+me, said = os.getpid(), {}
+LIMIT = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
+
+def error_of(call):
+    try:
+        call()
+    except Exception as exc:
+        return f"{type(exc).__name__}: {exc}"
+    return ""
+
+def end(pid, child=None):
+    append_line(f"{folder}/ended", [me, pid, child or pid, "processes", 700_000_000, 480_000_000, "'f'"])
+
+with wall.users_step("f"):
+    said["program"] = int(subprocess.check_output([sys.executable, "-c", LIMIT]))
+    read, write = os.pipe()
+    if os.fork() == 0:
+        with open("/proc/self/status") as status:
+            asked = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
+        os.write(write, str(resource.getrlimit(resource.RLIMIT_DATA)[0] - asked).encode())
+        os._exit(0)
+    said["fork"] = int(os.read(read, 100))
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", "input()"], os.environ, file_actions=[
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/zero", os.O_RDONLY, 0)])
+    said["spawned"] = resource.prlimit(pid, resource.RLIMIT_DATA)[0]
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    said["shared"] = error_of(lambda: shared_memory.SharedMemory(create=True, size=200_000_000))
+    said["mapped"] = error_of(lambda: mmap.mmap(-1, 200_000_000))
+    small = shared_memory.SharedMemory(create=True, size=80_000_000)
+    said["twice"] = error_of(lambda: mmap.mmap(-1, 80_000_000))
+    small.close()
+    small.unlink()
+said["outside"] = error_of(lambda: mmap.mmap(-1, 200_000_000))
+
+def caught():
+    with wall.users_step("f"):
+        try:
+            end(1)
+            raise OSError("the program ended")
+        except OSError:
+            pass
+
+said["caught"] = error_of(caught)
+
+def raised():
+    with wall.users_step("f"):
+        end(1)
+        raise OSError("the program ended")
+
+said["raised"] = error_of(raised)
+
+def after():
+    with wall.users_step("f"):
+        pass
+
+said["after"] = error_of(after)
+
+def of_another():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    started.append(child.pid)
+    waits.wait(10)
+
+started, waits, others = [], threading.Event(), []
+def other():
+    try:
+        with wall.users_step("g"):
+            of_another()
+    except StepMemoryError as exc:
+        others.append(str(exc))
+thread = threading.Thread(target=other)
+thread.start()
+while not started:
+    time.sleep(0.01)
+end(1, started[0])
+said["not of this thread"] = error_of(after)
+waits.set()
+thread.join()
+said["of the other thread"] = others
+
+def fails():
+    with wall.users_step("f"):
+        subprocess.run([sys.executable, "-c", "raise SystemExit(1)"], check=True)
+try:
+    fails()
+except subprocess.CalledProcessError as exc:
+    said["note"] = wall.started_processes(exc)
+with wall.users_step("f"):
+    child = os.fork()
+    if child == 0:
+        raise MemoryError("in the fork")
+    said["forked"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+with open(f"{folder}/worker-{me}", "rb") as slot:
+    said["handled"] = struct.unpack_from("q", slot.read())[0]
+orphan = "import os, sys\\nif os.fork() == 0:\\n os.setsid()\\n sys.stdin.read()\\nelse:\\n print(os.getppid())"
+def children():
+    with open(f"/proc/{me}/task/{me}/children") as pids:
+        return pids.read().split()
+before = children()
+read, write = os.pipe()
+subprocess.run([sys.executable, "-c", orphan], stdin=read, stdout=subprocess.DEVNULL)
+said["orphans"] = len(set(children()) - set(before))
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    wall = Wall(str(tmp_path_factory.mktemp("wall") / "files"), "'1GB'")
+    out = subprocess.run([sys.executable, "-c", WORKER, wall.folder], capture_output=True, text=True, check=False)
+    wall.close()
+    assert out.returncode == 0, out.stderr
+    return json.loads(out.stdout)
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize("how", ["program", "fork", "spawned"])
+def test_a_process_may_ask_for_what_is_free_as_soon_as_it_is_there(said, how):
+    assert 100 * MB <= said[how] <= 130 * MB
+
+
+@pytest.mark.parametrize("how", [pytest.param("shared", marks=pytest.mark.linux), "mapped"])
+def test_a_mapping_that_is_larger_than_what_is_free_is_refused(said, how):
+    assert said[how].startswith(
+        "StepMemoryError: step 'f' shares memory and took 200 MB; 100 MB were free of memory='1GB'"
+    )
+
+
+@pytest.mark.linux
+def test_a_mapping_counts_before_its_pages_are_there(said):
+    assert said["twice"].startswith("StepMemoryError: step 'f' shares memory and took 80 MB; 20 MB were free")
+
+
+def test_outside_of_a_step_it_is_a_lack_of_memory(said):
+    assert said["outside"].startswith("MemoryError: 200 MB of memory were requested")
+
+
+@pytest.mark.parametrize("how", ["caught", "raised"])
+def test_what_was_ended_is_an_error_of_the_step_whatever_its_function_does(said, how):
+    assert said[how].startswith("StepMemoryError: step 'f' starts processes that took 700 MB; 480 MB were free")
+
+
+def test_an_end_is_an_error_once(said):
+    assert said["after"] == ""
+    assert said["handled"] == 3
+
+
+def test_an_end_is_an_error_of_the_thread_that_started_it(said):
+    assert said["not of this thread"] == ""
+    assert len(said["of the other thread"]) == 1 and "step 'g' starts" in said["of the other thread"][0]
+
+
+def test_an_error_after_processes_were_started_says_what_they_could_take(said):
+    assert said["note"].startswith("Processes that a step starts may take what is free of memory='1GB', now ")
+
+
+def test_a_fork_ends_where_the_step_does(said):
+    assert said["forked"] == 1
+
+
+def test_a_function_that_calls_exit_fails_like_any_other():
+    with pytest.raises(RuntimeError, match=r"called sys\.exit\(3\); raise an exception"), users_step("f"):
+        sys.exit(3)
+
+
+@pytest.mark.linux
+def test_orphans_stay_below_the_worker(said):
+    assert said["orphans"] == 1
+
+
+def test_only_whole_and_new_ends_are_read(tmp_path):
+    wall = Wall(str(tmp_path), "'1GB'")
+    append_line(f"{tmp_path}/ended", [1, 2, 2, "processes", 5, 4, "'f'"])
+    wall.skip_ended()
+    assert wall.ended_worker() is None
+    append_line(f"{tmp_path}/ended", [1, 2, 2, "processes", 5, 4, "'f'"])
+    append_line(f"{tmp_path}/ended", [7, 7, 7, "shared", 600 * MB, 480 * MB, "'f', 'g'"])
+    ended = wall.ended_worker()
+    assert ended.worker == 7 and wall.ended_worker() is None
+    error = ended.error(wall.memory_argument)
+    assert isinstance(error, StepMemoryError) and isinstance(error, CuratorError) and isinstance(error, MemoryError)
+    assert str(error).startswith("step 'f', 'g' shares memory and took 600 MB; 480 MB were free of memory='1GB'")
+    wall.close()
+
+
+def test_nothing_is_read_where_nothing_was_ended(tmp_path):
+    assert read_ended(str(tmp_path)) == ([], 0)
