@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import socket
 import subprocess
@@ -18,7 +17,6 @@ from typing import Any, Literal
 
 from curator_df.core.receipts.advice import MANY_RETRIES, MUCH_SKEW
 from curator_df.errors import CuratorError, ParameterError
-from curator_df.monitor.dashboard import DATASOURCE, UID, dashboard
 from curator_df.monitor.targets import LOOPBACK, TARGETS_FOLDER, delete_left_behind
 
 BUDGET_SHARE = 0.9
@@ -228,6 +226,11 @@ GRAFANA_MISSING = (
     "Neither grafana-server nor grafana is on the PATH. Install Grafana from https://grafana.com/grafana/download."
 )
 DASHBOARDS = "grafana/dashboards"
+DASHBOARD_FILE = Path(__file__).with_name("grafana_dashboard.json")
+"""The dashboard in Grafana's format, which ``docs/generate_dashboard.py`` writes."""
+DASHBOARD_UID = "curator-df-run"
+DATASOURCE = {"type": "prometheus", "uid": "curator-df"}
+"""Data source of every panel."""
 PROVISIONING = "grafana/provisioning"
 
 
@@ -314,7 +317,7 @@ def write_stack(stack: Stack) -> list[Path]:
         "alerts.yml": as_yaml(rule_groups()),
         f"{PROVISIONING}/datasources/curator-df.yml": as_yaml(_datasources(stack)),
         f"{PROVISIONING}/dashboards/curator-df.yml": as_yaml(_dashboards(stack)),
-        f"{DASHBOARDS}/curator-df.json": json.dumps(dashboard(), indent=1) + "\n",
+        f"{DASHBOARDS}/curator-df.json": DASHBOARD_FILE.read_text(encoding="utf-8"),
         "grafana/grafana.ini": _grafana_settings(stack),
     }
     try:
@@ -460,4 +463,4 @@ def _grafana_settings(stack: Stack) -> str:
 
 def dashboard_url(stack: Stack) -> str:
     """Return the address of the dashboard in Grafana."""
-    return f"{stack.grafana_url}/d/{UID}"
+    return f"{stack.grafana_url}/d/{DASHBOARD_UID}"

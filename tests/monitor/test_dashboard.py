@@ -12,9 +12,17 @@ import pytest
 import yaml
 
 from curator_df.errors import ParameterError
-from curator_df.monitor.dashboard import COLUMNS, DATASOURCE, ROWS, dashboard
 from curator_df.monitor.series import DRIVER_METRICS, METRICS, WORKER_METRICS
-from curator_df.monitor.stack import RULES, Stack, grafana_command, prometheus_command, write_stack
+from curator_df.monitor.stack import (
+    DASHBOARD_FILE,
+    DATASOURCE,
+    RULES,
+    Stack,
+    grafana_command,
+    prometheus_command,
+    write_stack,
+)
+from docs.generate_dashboard import COLUMNS, ROWS, dashboard, dashboard_text
 from tests.test_docs import rows_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "monitoring.md"
@@ -27,6 +35,10 @@ def named(expr):
     """Return the metrics of ours that an expression asks for; a histogram by the name without suffix."""
     found = re.findall(r"curator_df_\w+", expr)
     return {name if name in METRICS else SUFFIXES.sub("", name) for name in found}
+
+
+def test_the_file_in_the_package_is_what_the_generator_writes():
+    assert DASHBOARD_FILE.read_text(encoding="utf-8") == dashboard_text(), "run python -m docs.generate_dashboard"
 
 
 def test_every_metric_is_on_the_dashboard_or_in_an_alert():

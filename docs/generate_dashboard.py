@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grafana dashboard in Grafana's JSON format, and the rows of panels that it is made of."""
+"""Generator of the Grafana dashboard that the package ships: ``python -m docs.generate_dashboard`` writes its JSON file.
+
+A test fails if the file is not what this generator writes.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from curator_df.core.receipts.model_figures import TRIED_MICROSECONDS, TRIED_TOKENS
+from curator_df.monitor.stack import DASHBOARD_FILE, DASHBOARD_UID, DATASOURCE
 
 D = 'driver=~"$driver"'
 """Label filter of every expression: the sessions selected at the top of the dashboard."""
@@ -408,9 +413,6 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
 )
 
 
-DATASOURCE = {"type": "prometheus", "uid": "curator-df"}
-"""Data source, with the identifier that `curator_df.monitor.stack` provisions."""
-UID = "curator-df-run"
 SCHEMA_VERSION = 39
 """Version of the dashboard format, that of Grafana 11; later versions read it."""
 COLUMNS = 24
@@ -421,7 +423,7 @@ HEIGHTS = {"stat": 4, "timeseries": 8, "bargauge": 8}
 def dashboard() -> dict[str, Any]:
     """Return the dashboard in the format of a dashboard file."""
     return {
-        "uid": UID,
+        "uid": DASHBOARD_UID,
         "title": "curator_df",
         "tags": ["curator-df"],
         "schemaVersion": SCHEMA_VERSION,
@@ -504,3 +506,12 @@ def _drawn(panel: Panel) -> dict[str, Any]:
         "options": options,
         "targets": targets,
     }
+
+
+def dashboard_text() -> str:
+    """Return the content of the dashboard file."""
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    DASHBOARD_FILE.write_text(dashboard_text(), encoding="utf-8")
