@@ -31,9 +31,9 @@ from curator_df.arguments import path_of, require_number
 from curator_df.cluster.batch import BatchSystem, JobRequest, request_jobs
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
-from curator_df.cluster.encryption import as_security
 from curator_df.cluster.job_keeper import JobKeeper
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
+from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interrupts import ends_silently

@@ -30,7 +30,6 @@ from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
-from curator_df.cluster.encryption import as_security
 from curator_df.cluster.memory_check import (
     Held,
     fits,
@@ -40,7 +39,6 @@ from curator_df.cluster.memory_check import (
     smaller_layout,
 )
 from curator_df.cluster.preload import KERNEL_BYTES, WORK_BYTES_VARIABLE, prepare_process, tighten_limit
-from curator_df.cluster.protocols import UCX_REMARK, protocol_arguments, require_processes_for
 from curator_df.cluster.settings import (
     LOG_MESSAGES,
     PRELOAD,
@@ -61,6 +59,7 @@ from curator_df.cluster.surroundings import (
     start_failure,
     temporary_directory,
 )
+from curator_df.cluster.transport import UCX_REMARK, as_security, protocol_arguments, require_processes_for
 from curator_df.cluster.worker_processes import (
     BoundedClient,
     BoundedCluster,

@@ -14,7 +14,7 @@ from distributed.security import Security
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.cluster.protocols import protocol_arguments, require_processes_for
+from curator_df.cluster.transport import protocol_arguments, require_processes_for
 from curator_df.errors import MissingExtraError
 from curator_df.memory.budget import choose_layout
 from tests.faults.runs import EXPECTED, ROWS, SCRIPT, finish, ids, living, wait_for_ranges, workers_of, write_corpus

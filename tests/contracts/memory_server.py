@@ -29,11 +29,11 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.exchange import dropped_rows, key_drop
 from curator_df.exchange.key_drop import PartDrop
 from curator_df.exchange.range_groups import RangeGroups
-from curator_df.exchange.row_numbers import NumberRows, RowNumbering
 from curator_df.io.frames import to_block
 from curator_df.kernels.compiling.compiled import compile_named
 from curator_df.memory.limits import peak_of_call
 from curator_df.ops.rows.document_joiner import Joining
+from curator_df.ops.rows.ids import NumberRows, RowNumbering
 from curator_df.ops.rows.joining import DocumentJoin, JoinDocuments
 from tests.contracts.operator_cases import BOUNDED, CASES, Case, kernels_of, table
 

@@ -30,6 +30,7 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.runner import run
 from curator_df.models.batches import BatchCounts
 from curator_df.models.devices import peaks
+from docs.generate_dashboard import ROWS, dashboard
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is in the monitor extra")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests

@@ -157,7 +157,7 @@ def test_the_picture_has_the_thresholds_of_the_profile():
 def test_widgets_move_the_threshold():
     pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
     pytest.importorskip("ipywidgets", reason="ipywidgets is in the notebooks extra")
-    from curator_df.ops.filters.threshold_picture import threshold_widget
+    from curator_df.ops.filters.thresholds import threshold_widget
 
     found = cdf.explore_thresholds(TABLE, RULES)
     widget = threshold_widget(found)

@@ -27,7 +27,7 @@ from distributed.client import ClosedClientError
 from curator_df.core.cluster_client import ClusterClient, SentTask, address_of
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.manifest import Manifest, Peaks
 from curator_df.core.ranges.out_of_memory import Cause, OnOom, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
@@ -37,7 +37,6 @@ from curator_df.core.runner.retry_units import error_of_step, for_long_row, narr
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.leak_probe import bytes_held, treat
-from curator_df.core.tasks.peaks import Peaks
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
 from curator_df.core.tasks.worker_limits import more_than_limits
 from curator_df.core.user_frames import with_user_frames

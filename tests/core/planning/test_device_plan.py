@@ -10,9 +10,8 @@ from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, beside_blocks, device_need
 from curator_df.core.planning.program import Step
 from curator_df.core.ranges.blocks import BlockKernel
-from curator_df.core.ranges.manifest import Manifest
+from curator_df.core.ranges.manifest import Manifest, Peaks
 from curator_df.core.ranges.price import Price
-from curator_df.core.tasks.peaks import Peaks
 from curator_df.errors import BudgetError
 from curator_df.memory import device_peak
 from curator_df.memory.resources import NO_LIMITS, Capacity, resources

@@ -9,7 +9,7 @@ from distributed.security import Security
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.cluster.encryption import as_security
+from curator_df.cluster.transport import as_security
 from curator_df.errors import MissingExtraError
 
 HAS_CRYPTOGRAPHY = importlib.util.find_spec("cryptography") is not None
