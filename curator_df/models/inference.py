@@ -108,8 +108,8 @@ class Weights:
 
     def _with_own_layers(self, layers: OwnLayers, folder: str) -> Any:
         files = sorted(Path(folder).glob(WEIGHTS))
-        made, *beside = load_own_layers(layers, files, self._require_all)
-        self.matrix, self.bias = (part.to(self._device) for part in beside)
+        made, *tensors = load_own_layers(layers, files, self._require_all)
+        self.matrix, self.bias = (part.to(self._device) for part in tensors)
         return made
 
     def _require_all(self, missing: list[str]) -> None:
@@ -232,8 +232,8 @@ class LoadedModel:
 
         counts = BatchCounts(computed_in=self.model.numbers)
         characters = pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
-        beside = self.model.prompt_characters + TEXT_CHARACTERS
-        for rows in windows(np.minimum(characters, self.model.max_chars) + beside, WINDOW_CHARACTERS):
+        fixed_characters = self.model.prompt_characters + TEXT_CHARACTERS
+        for rows in windows(np.minimum(characters, self.model.max_chars) + fixed_characters, WINDOW_CHARACTERS):
             window = texts.slice(rows.start, rows.stop - rows.start)
             places = np.flatnonzero(window.is_valid().to_numpy()) + rows.start
             if self.model.center_chars is not None:
@@ -275,11 +275,11 @@ class LoadedModel:
     def _require_no_neighbours(self) -> None:
         """Raise for a model whose output for a text depends on its batch, because it reads padding."""
         tokens, offsets = self._encode(pa.chunked_array([pa.array(PROBES, pa.large_string())]))
-        alone, beside = (
+        alone, batched = (
             self._forward(tokens, offsets, np.array([0]))[0],
             self._forward(tokens, offsets, np.arange(2))[0],
         )
-        if np.abs(alone - beside).max() > MOST_DIFFERENCE[self.model.numbers] * max(np.abs(alone).max(), 1.0):
+        if np.abs(alone - batched).max() > MOST_DIFFERENCE[self.model.numbers] * max(np.abs(alone).max(), 1.0):
             raise ParameterError(
                 f"the model {self.model.files.name!r}, of the kind {self.model.files.kind!r}, changes its output for a text if "
                 "its batch has a longer one, so results would depend on blocks and batches. Use a model of another kind, or a "

@@ -355,8 +355,8 @@ def grafana_command(stack: Stack) -> list[str] | None:
         return None
     program = [found] if Path(found).name == "grafana-server" else [found, "server"]  # the second is the newer name
     # The package keeps its files in /usr/share; an unpacked archive has them next to its bin folder.
-    beside = Path(found).resolve().parent.parent
-    home = beside if (beside / "public").is_dir() else Path("/usr/share/grafana")
+    folder = Path(found).resolve().parent.parent
+    home = folder if (folder / "public").is_dir() else Path("/usr/share/grafana")
     return [*program, f"--homepath={home}", f"--config={stack.directory / 'grafana' / 'grafana.ini'}"]
 
 

@@ -35,7 +35,7 @@ def is_offloaded(step: Step) -> bool:
 class Level:
     """Measurements of tasks for one number of concurrent tasks."""
 
-    beside: int = 0
+    extra_tasks: int = 0
     """Additional tasks of each worker, beyond those of its threads."""
     seen: int = 0
     """Number of finished tasks; the first ones started under other conditions and do not count."""
@@ -76,20 +76,20 @@ class ConcurrencyTuner:
         self._found = ""
 
     @property
-    def beside(self) -> int:
+    def extra_tasks(self) -> int:
         """Number of additional tasks of each worker from now on, beyond those of its threads."""
-        return self._levels[-1].beside
+        return self._levels[-1].extra_tasks
 
     def __str__(self) -> str:
-        tasks = self._threads + self.beside
+        tasks = self._threads + self.extra_tasks
         at_a_time = f"{tasks} task{'s' * (tasks > 1)} run concurrently in each worker of {self._threads} thread"
         at_a_time += "s" * (self._threads > 1)
         at_a_time += f" and {self._spare_cpus} more CPUs" * bool(self._spare_cpus)
         return f"{at_a_time}: {self._found or 'too few input splits have finished to try more tasks'}"
 
-    def add(self, beside: int, manifest: Manifest) -> bool:
+    def add(self, extra_tasks: int, manifest: Manifest) -> bool:
         """Add a finished task that started with this number of additional tasks; return whether that settled a level."""
-        if self._found or beside != self.beside or not manifest.steps:
+        if self._found or extra_tasks != self.extra_tasks or not manifest.steps:
             return False
         level = self._levels[-1]
         at_a_time = self._at_a_time(level)
@@ -106,37 +106,38 @@ class ConcurrencyTuner:
         return True
 
     def _at_a_time(self, level: Level) -> int:
-        return self._workers * (self._threads + level.beside)
+        return self._workers * (self._threads + level.extra_tasks)
 
     def _judge(self) -> None:
-        last, tasks = self._levels[-1], self._threads + self.beside
+        last, tasks = self._levels[-1], self._threads + self.extra_tasks
         share = last.elsewhere_seconds / max(last.seconds, 1e-9)
         rates = [level.rate(self._at_a_time(level)) for level in self._levels]
         seen = ", ".join(
-            f"{rate / 1e6:.3g} MB/s with {self._threads + level.beside}"
+            f"{rate / 1e6:.3g} MB/s with {self._threads + level.extra_tasks}"
             for level, rate in zip(self._levels, rates, strict=True)
         )
         self._found = seen + f"; {self._names} took {share:.0%} of the time of a task, on a GPU or server" * bool(
             self._names
         )
-        if self.beside and rates[-1] < LEAST_GAIN * rates[-2]:
+        if self.extra_tasks and rates[-1] < LEAST_GAIN * rates[-2]:
             self._levels.pop()
-        elif self._names and self.beside >= self._spare_cpus and share < LEAST_SHARE:
+        elif self._names and self.extra_tasks >= self._spare_cpus and share < LEAST_SHARE:
             self._found += ", so more tasks than CPUs would not help"
-        elif self.beside < self._most:
+        elif self.extra_tasks < self._most:
             # First up to the number of CPUs: only beyond that do tasks need a step that works elsewhere.
-            upto = self._spare_cpus if self.beside < self._spare_cpus else self._most
-            self._levels.append(Level(min(tasks + self.beside, upto, self._most)))
+            upto = self._spare_cpus if self.extra_tasks < self._spare_cpus else self._most
+            self._levels.append(Level(min(tasks + self.extra_tasks, upto, self._most)))
             self._found = ""
 
 
-def tasks_planned(names: Sequence[str], threads: int, beside: int, spare_cpus: int = 0) -> str:
+def tasks_planned(names: Sequence[str], threads: int, extra_tasks: int, spare_cpus: int = 0) -> str:
     """Return a description of the number of concurrent tasks that a plan has room for, if it may exceed the number of threads."""
     why = f"{_listed(names)}: a GPU or a server does the work" if names else "blocks stay on the host"
     why += f", and each worker has {spare_cpus} more CPUs" * bool(spare_cpus)
-    if not beside:
+    if not extra_tasks:
         return f"{why}, but the budget leaves no room for more tasks than threads"
-    return f"{why}, so from {threads} to {threads + beside} tasks run concurrently in each worker, as measured during the run"
+    most = threads + extra_tasks
+    return f"{why}, so from {threads} to {most} tasks run concurrently in each worker, as measured during the run"
 
 
 def _listed(names: Sequence[str]) -> str:

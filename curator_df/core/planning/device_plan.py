@@ -117,7 +117,7 @@ def device_need(joined: Fork, capacity: Capacity, tasks: int) -> DeviceNeed | No
     return DeviceNeed(device_factor(joined), _fixed_bytes(on_device), models_bytes, tasks, capacity.device_bytes)
 
 
-def beside_blocks(joined: Fork, capacity: Capacity, tasks: int, block_bytes: int) -> Capacity:
+def capacity_with_blocks(joined: Fork, capacity: Capacity, tasks: int, block_bytes: int) -> Capacity:
     """Return the resources that calls of models share on a GPU that also has blocks.
 
     Blocks get the memory they need, but at most half of the memory left by the models' weights; all of it if the user set

@@ -15,7 +15,7 @@ from typing import Any
 
 from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
-from curator_df.core.planning.device_plan import DeviceNeed, beside_blocks, device_need
+from curator_df.core.planning.device_plan import DeviceNeed, capacity_with_blocks, device_need
 from curator_df.core.planning.price import (
     held_bytes_of,
     kept_bytes_of,
@@ -68,7 +68,7 @@ class StagePlan:
     """Resources that the tasks of a worker share."""
     of_input: bool = True
     """False for a pass over another table, with which the input is compared."""
-    beside: int = 0
+    extra_tasks: int = 0
     """Extra tasks of each worker, beyond those of its threads, that fit: for steps whose work is done elsewhere."""
 
 
@@ -160,12 +160,12 @@ class Plan:
     def _tasks(self) -> Iterator[tuple[str, str]]:
         """Yield what limits the number of concurrent tasks."""
         layout, stage = self.layout, self.stages[-1]
-        tasks = layout.threads + stage.beside
+        tasks = layout.threads + stage.extra_tasks
         waiting = f"the other tasks run other steps or wait, with one block each: {show_size(stage.task_bytes)} a task"
         for name, most in self.limits:
             yield "tasks", f"{name}: at most {most} of the {tasks} tasks of a worker concurrently; {waiting}"
         if self.elsewhere or layout.spare_cpus:
-            yield "tasks", tasks_planned(self.elsewhere, layout.threads, stage.beside, layout.spare_cpus)
+            yield "tasks", tasks_planned(self.elsewhere, layout.threads, stage.extra_tasks, layout.spare_cpus)
 
     def _passes(self) -> Iterator[str]:
         """Yield each pass with the steps that only it has, and how to have fewer; nothing if there is one pass."""
@@ -267,11 +267,11 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     for step in steps:
         capacity.require(step.name, step.price.resources)
     kept = kept_bytes_of(steps, layout)
-    beside = _tasks_beside(joined, factor, layout, sum(kept.values()))
-    held_bytes, free = _free(joined, layout, sum(kept.values()), beside)
+    extra_tasks = _extra_tasks(joined, factor, layout, sum(kept.values()))
+    held_bytes, free = _free(joined, layout, sum(kept.values()), extra_tasks)
     block_bytes, alone = _block_bytes(joined, factor, free), largest_block(free.exclusive_bytes, factor)
     beside_others = largest_block(free.thread_bytes, factor)
-    capacity = beside_blocks(joined, capacity, free.threads, block_bytes)
+    capacity = capacity_with_blocks(joined, capacity, free.threads, block_bytes)
     device = device_need(joined, capacity, free.threads)
     if device is not None:
         block_bytes = device.fitting(block_bytes, joined.explicit_block_bytes, MIN_BLOCK_BYTES)
@@ -286,7 +286,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         largest_row_bytes=max(beside_others, block_bytes),
         exclusive_row_bytes=alone,
         capacity=capacity,
-        beside=beside,
+        extra_tasks=extra_tasks,
     )
     _require_pending_room(joined, _free(joined, layout, sum(kept.values()), 0)[1])
     projected = layout.reserved_bytes + layout.node_workers * (free.threads * needed_bytes + held_bytes)
@@ -331,7 +331,7 @@ def most_peak_bytes(layout: Layout) -> int:
     return layout.reserved_bytes + layout.node_workers * layout.work_bytes
 
 
-def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
+def _extra_tasks(joined: Fork, factor: float, layout: Layout, kept_bytes: int) -> int:
     """Return the number of additional tasks, beyond those of its threads, that fit into a worker.
 
     There is one for each spare CPU, and one for each call that works elsewhere.
@@ -339,15 +339,15 @@ def _tasks_beside(joined: Fork, factor: float, layout: Layout, kept_bytes: int) 
     steps = [step for step in steps_of(joined) if is_offloaded(step)]
     calls = (layout.capacity.at_once(step.price.resources) if step.price.resources.of_gpu else 1 for step in steps)
     least = joined.explicit_block_bytes or LEAST_BLOCK_BYTES
-    for beside in range(layout.spare_cpus + max(calls, default=0), 0, -1):
-        if largest_block(_free(joined, layout, kept_bytes, beside)[1].thread_bytes, factor) >= least:
-            return beside
+    for extra_tasks in range(layout.spare_cpus + max(calls, default=0), 0, -1):
+        if largest_block(_free(joined, layout, kept_bytes, extra_tasks)[1].thread_bytes, factor) >= least:
+            return extra_tasks
     return 0
 
 
-def _free(joined: Fork, layout: Layout, kept_bytes: int, beside: int) -> tuple[int, Layout]:
+def _free(joined: Fork, layout: Layout, kept_bytes: int, extra_tasks: int) -> tuple[int, Layout]:
     """Return the fixed memory of the steps in each worker, and the layout that remains for this many additional tasks."""
-    tasks = layout.threads + beside
+    tasks = layout.threads + extra_tasks
     held_bytes = held_bytes_of(joined, layout.capacity, tasks) + kept_bytes
     return held_bytes, dataclasses.replace(layout, work_bytes=max(layout.work_bytes - held_bytes, 0), threads=tasks)
 

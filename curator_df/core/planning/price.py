@@ -46,9 +46,9 @@ def task_factor(joined: Fork) -> float:
     kept = 0.0
     for branch in joined.branches:
         own = joined.own_steps(branch)
-        beside = 1.0 if own and len(joined.branches) > 1 else 0.0  # the block that other branches still need
-        beside += held
-        worst = max(worst, 1.0 + beside + max(max_peak_factor(own), held_blocks(own) + branch.sink.writer_factor))
+        others = 1.0 if own and len(joined.branches) > 1 else 0.0  # the block that other branches still need
+        others += held
+        worst = max(worst, 1.0 + others + max(max_peak_factor(own), held_blocks(own) + branch.sink.writer_factor))
         kept += 1.0 + (1.0 if branch.rejects is not None else 0.0)
     return worst + kept + SLACK_FACTOR
 

@@ -97,7 +97,7 @@ class Dispatcher:
         self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "retry"
         self.balance = self._new_balance()
         self._failed_at: collections.Counter[int] = collections.Counter()
-        self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.beside)
+        self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.extra_tasks)
         self._leak: tuple[Leak, Attempt] | None = None
         self._emptied_for: collections.Counter[tuple[int, bool]] = collections.Counter()
         self._empties = not self.session.layout.in_process
@@ -165,7 +165,7 @@ class Dispatcher:
         return more
 
     def _new_balance(self) -> ConcurrencyTuner | None:
-        if not self.stage.beside or not isinstance(self.job, Job):
+        if not self.stage.extra_tasks or not isinstance(self.job, Job):
             return None
         layout, fork = self.session.layout, self.job.fork
         steps = (*fork.stem, *(step for branch in fork.branches for step in fork.own_steps(branch)))
@@ -174,17 +174,17 @@ class Dispatcher:
         spare_cpus = self.stage.capacity.threads - layout.threads
         if not names and not spare_cpus:
             return None
-        most = self.stage.beside
+        most = self.stage.extra_tasks
         return ConcurrencyTuner(names, workers=layout.workers, threads=layout.threads, most=most, spare_cpus=spare_cpus)
 
     def _submit_next(self, pieces: Iterator[Range]) -> bool:
-        layout, beside = self.session.layout, self.balance.beside if self.balance is not None else 0
-        while len(self._flying) < layout.workers * (layout.threads + beside + 1):
+        layout, extra_tasks = self.session.layout, self.balance.extra_tasks if self.balance is not None else 0
+        while len(self._flying) < layout.workers * (layout.threads + extra_tasks + 1):
             piece = next(pieces, None)
             if piece is None:
                 return False
             most = self.stage.largest_row_bytes
-            self._submit(Attempt(piece, self.start_bytes, most, stage_id=self._stage_id, beside=beside))
+            self._submit(Attempt(piece, self.start_bytes, most, stage_id=self._stage_id, extra_tasks=extra_tasks))
         return True
 
     def _submit(self, attempt: Attempt) -> None:
@@ -266,7 +266,7 @@ class Dispatcher:
         self.peaks.add(manifest)
         held_before = self._note_held(attempt, manifest)
         if manifest.outcome == "done":
-            if self.balance is not None and self.balance.add(attempt.beside, manifest):
+            if self.balance is not None and self.balance.add(attempt.extra_tasks, manifest):
                 self.session.tell(Note("balance", str(self.balance)))
             self.on_done(manifest)
             return None
@@ -526,7 +526,7 @@ class Dispatcher:
         with more_than_limits(self._client, more_bytes):
             halves = self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
             again: Attempt | None = dataclasses.replace(
-                attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, beside=0
+                attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0
             )
             while again is not None:
                 self._submit(again)

@@ -93,17 +93,17 @@ def profile_without_collections() -> None:
 
 
 _lock = threading.Lock()
-_beside = 0
+_seceded = 0
 """Number of tasks of this process that have left their threads."""
 _task = threading.local()
 
 
 @contextlib.contextmanager
-def may_leave(most: int) -> Iterator[None]:
+def allow_secede(most: int) -> Iterator[None]:
     """Set the number of additional tasks of this worker, while this thread runs one of them."""
     _task.most, _task.has_left = most, False
     try:
-        leave_if_room()
+        secede_if_allowed()
         yield
     finally:
         if _task.has_left:
@@ -111,7 +111,7 @@ def may_leave(most: int) -> Iterator[None]:
         _task.most, _task.has_left = 0, False
 
 
-def leave_if_room() -> None:
+def secede_if_allowed() -> None:
     """Leave this task's thread to the next task, unless it has already done so or the maximum is reached."""
     if _task.has_left or not _task.most:
         return
@@ -122,16 +122,16 @@ def leave_if_room() -> None:
     secede()
 
 
-def beside() -> int:
+def seceded_tasks() -> int:
     """Return the number of tasks of this process that have left their threads."""
-    return _beside
+    return _seceded
 
 
 def _count(more: int) -> int:
-    global _beside  # noqa: PLW0603 - one per process
+    global _seceded  # noqa: PLW0603 - one per process
     with _lock:
-        _beside += more
-        return _beside
+        _seceded += more
+        return _seceded
 
 
 __all__ = ["Attempt", "Job", "OnError", "OnOom", "load_job", "request_stop", "run_guarded", "run_range"]
@@ -181,8 +181,8 @@ class Attempt:
     """Rows to quarantine before the first step, because that happened when they were processed exclusively."""
     stage_id: str = ""
     """Identifier of the stage, for `request_stop`."""
-    beside: int = 0
-    """Number of additional tasks that its worker may run, beyond those of its threads: `leave_if_room`."""
+    extra_tasks: int = 0
+    """Number of additional tasks that its worker may run, beyond those of its threads: `secede_if_allowed`."""
 
 
 async def request_stop(stage_id: str) -> None:
@@ -220,7 +220,7 @@ def run_guarded(attempt: Attempt, work: Callable[[Manifest], None]) -> Manifest:
         enter_step(work.__qualname__.partition(".")[0].removeprefix("run_"))
         profile_without_collections()
         try:
-            with raised_data_limit(attempt.exclusive_bytes), may_leave(attempt.beside):
+            with raised_data_limit(attempt.exclusive_bytes), allow_secede(attempt.extra_tasks):
                 _work_patiently(attempt, manifest, work)
             manifest.outcome = "done"
         except BaseException as exc:  # noqa: BLE001 - it is returned in the manifest
@@ -428,7 +428,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     for block in _read(outputs, job, attempt):
         manifest.read_seconds += time.perf_counter() - started
         _end_if_stopped(attempt)
-        leave_if_room()
+        secede_if_allowed()
         manifest.rows_read += len(block)
         manifest.largest_block_bytes = max(manifest.largest_block_bytes, block_bytes(block))
         units = _units(block, job, attempt, outputs) if attempt.spans or attempt.aside else [block]

@@ -23,7 +23,7 @@ from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
-from curator_df.core.tasks import task as extra_tasks
+from curator_df.core.tasks import task as tasks
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
 from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
@@ -35,7 +35,7 @@ DEVICE_BYTES = 16_000_000_000
 
 def come_back(balance, count, *, seconds, elsewhere):
     """Let tasks come back that took so long; return how often something was settled."""
-    began_with = balance.beside
+    began_with = balance.extra_tasks
     done = [
         Manifest(0, seconds=seconds, elsewhere_seconds=elsewhere, steps=[StepTally(bytes_in=1_000_000)])
         for _ in range(count)
@@ -47,9 +47,9 @@ def test_one_more_task_stays_where_more_text_comes_back():
     balance = ConcurrencyTuner(["ask"], workers=1, threads=1, most=1)
     assert "too few input splits" in str(balance)
     assert come_back(balance, 4, seconds=2.0, elsewhere=1.2) == 1
-    assert balance.beside == 1
+    assert balance.extra_tasks == 1
     assert come_back(balance, 5, seconds=2.4, elsewhere=1.2) == 1
-    assert balance.beside == 1
+    assert balance.extra_tasks == 1
     assert str(balance) == (
         "2 tasks run concurrently in each worker of 1 thread: 0.5 MB/s with 1, 0.833 MB/s with 2; "
         "ask took 50% of the time of a task, on a GPU or server"
@@ -60,9 +60,9 @@ def test_one_more_task_stays_where_more_text_comes_back():
 def test_one_more_task_goes_again_where_it_wins_nothing():
     balance = ConcurrencyTuner(["ask"], workers=2, threads=2, most=2)
     come_back(balance, 8, seconds=2.0, elsewhere=1.0)
-    assert balance.beside == 2
+    assert balance.extra_tasks == 2
     come_back(balance, 16, seconds=4.0, elsewhere=3.0)  # 8 at a time and twice as long: nothing won
-    assert balance.beside == 0
+    assert balance.extra_tasks == 0
     assert str(balance).startswith(
         "2 tasks run concurrently in each worker of 2 threads: 2 MB/s with 2, 2 MB/s with 4; "
     )
@@ -71,9 +71,9 @@ def test_one_more_task_goes_again_where_it_wins_nothing():
 def test_tasks_are_doubled_up_to_the_spare_cpus_however_little_works_elsewhere():
     balance, tried = ConcurrencyTuner(["embed"], workers=1, threads=1, most=8, spare_cpus=7), []
     for at_a_time in (1, 2, 4, 8):
-        tried.append(balance.beside)
+        tried.append(balance.extra_tasks)
         assert come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.02) == 1
-    assert (tried, balance.beside) == ([0, 1, 3, 7], 7)
+    assert (tried, balance.extra_tasks) == ([0, 1, 3, 7], 7)
     assert str(balance) == (
         "8 tasks run concurrently in each worker of 1 thread and 7 more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4, "
         "8 MB/s with 8; embed took 2% of the time of a task, on a GPU or server, so more tasks than CPUs would not help"
@@ -84,9 +84,9 @@ def test_a_gpu_that_is_busy_all_the_time_is_not_asked_by_more_tasks():
     balance = ConcurrencyTuner(["embed"], workers=1, threads=1, most=8, spare_cpus=7)
     come_back(balance, 4, seconds=1.0, elsewhere=0.5)
     come_back(balance, 5, seconds=1.0, elsewhere=0.5)  # twice as much
-    assert balance.beside == 3
+    assert balance.extra_tasks == 3
     come_back(balance, 8, seconds=2.0, elsewhere=1.5)  # they wait for it
-    assert balance.beside == 1
+    assert balance.extra_tasks == 1
     assert str(balance).startswith("2 tasks run concurrently in each worker of 1 thread and 7 more CPUs: ")
 
 
@@ -94,21 +94,21 @@ def test_without_a_step_that_works_elsewhere_there_are_no_more_tasks_than_cpus()
     balance = ConcurrencyTuner([], workers=1, threads=1, most=9, spare_cpus=3)
     for at_a_time in (1, 2, 4):
         come_back(balance, 2 * at_a_time + 2, seconds=1.0, elsewhere=0.0)
-    assert balance.beside == 3
+    assert balance.extra_tasks == 3
     assert str(balance).endswith("more CPUs: 1 MB/s with 1, 2 MB/s with 2, 4 MB/s with 4")
 
 
 def test_nothing_is_tried_where_a_step_takes_little_and_no_more_than_there_is_room_for():
     balance = ConcurrencyTuner(["ask", "ask"], workers=1, threads=2, most=1)
     come_back(balance, 5, seconds=2.0, elsewhere=0.1)
-    assert balance.beside == 0
+    assert balance.extra_tasks == 0
     assert str(balance).endswith(
         "ask took 5% of the time of a task, on a GPU or server, so more tasks than CPUs would not help"
     )
     balance = ConcurrencyTuner(["ask"], workers=1, threads=2, most=1)
     for wins in (1.0, 0.5, 0.25):
         come_back(balance, 6, seconds=wins, elsewhere=0.2)
-    assert balance.beside == 1
+    assert balance.extra_tasks == 1
 
 
 def test_tasks_that_began_in_other_circumstances_do_not_count():
@@ -116,7 +116,7 @@ def test_tasks_that_began_in_other_circumstances_do_not_count():
     come_back(balance, 4, seconds=1.0, elsewhere=0.5)
     late = Manifest(0, seconds=100.0, elsewhere_seconds=1.0, steps=[StepTally(bytes_in=1)])
     assert not any(balance.add(0, late) for _ in range(20))
-    assert balance.beside == 1
+    assert balance.extra_tasks == 1
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def planned(docs, layout):
 def test_a_plan_has_room_for_one_more_task_for_each_call_and_says_so(table):
     layout = dataclasses.replace(choose_layout(1_000_000_000, cpus=2), device_bytes=DEVICE_BYTES)
     plan, alone = planned(on_device(table), layout), planned(table.map_partitions(slowly, meta=table._meta), layout)
-    assert (layout.threads, plan.stages[-1].beside, alone.stages[-1].beside) == (2, 1, 0)
+    assert (layout.threads, plan.stages[-1].extra_tasks, alone.stages[-1].extra_tasks) == (2, 1, 0)
     assert (
         "add_embedding: a GPU or a server does the work, so from 2 to 3 tasks run concurrently in each worker"
         in str(plan)
@@ -171,7 +171,7 @@ def test_a_plan_has_room_for_one_more_task_for_each_call_and_says_so(table):
 def test_where_blocks_would_be_too_small_there_are_no_more_tasks_than_threads(table):
     layout = dataclasses.replace(choose_layout(600_000_000, cpus=2), device_bytes=DEVICE_BYTES)
     plan = planned(on_device(table), layout)
-    assert plan.stages[-1].beside == 0
+    assert plan.stages[-1].extra_tasks == 0
     assert "the budget leaves no room for more tasks than threads" in str(plan)
     factor = plan.stages[-1].task_factor
     assert 3 * task_bytes(module.LEAST_BLOCK_BYTES, factor) > layout.work_bytes
@@ -180,7 +180,7 @@ def test_where_blocks_would_be_too_small_there_are_no_more_tasks_than_threads(ta
 def test_tasks_have_the_spare_cpus_of_a_worker_where_blocks_stay_on_the_host(table, monkeypatch):
     one = dataclasses.replace(choose_layout(2_000_000_000, cpus=1), device_bytes=DEVICE_BYTES, spare_cpus=3)
     plan, plain = planned(on_device(table), one), planned(table, one)
-    assert (plan.stages[-1].beside, plain.stages[-1].beside) == (3 + 1, 3)
+    assert (plan.stages[-1].extra_tasks, plain.stages[-1].extra_tasks) == (3 + 1, 3)
     assert plan.projected_bytes == one.reserved_bytes + 5 * plan.stages[-1].task_bytes <= one.allowed_bytes
     assert (
         "add_embedding: a GPU or a server does the work, and each worker has 3 more CPUs, so from 1 to 5 tasks run concurrently"
@@ -192,7 +192,7 @@ def test_tasks_have_the_spare_cpus_of_a_worker_where_blocks_stay_on_the_host(tab
     assert "add_embedding: at most 1 of the 5 tasks of a worker" in str(plan)
     monkeypatch.setattr(Step, "on_device", property(lambda step: True))
     plan = planned(on_device(table), one)
-    assert plan.stages[-1].beside == 1  # each task has a block on the GPU
+    assert plan.stages[-1].extra_tasks == 1  # each task has a block on the GPU
     assert plan.device_bytes <= DEVICE_BYTES
 
 
@@ -200,7 +200,7 @@ def test_calls_that_share_a_gpu_are_counted_for_as_many_tasks_as_there_may_be(ta
     layout = dataclasses.replace(choose_layout(2_000_000_000, cpus=1), device_bytes=DEVICE_BYTES)
     shared = table.pipe(cdf.add_embedding, cdf.model(device, resources=cdf.resources(gpus=0.25)), dimensions=1)
     plan = planned(shared, layout)
-    assert plan.stages[-1].beside == 1
+    assert plan.stages[-1].extra_tasks == 1
     assert plan.limits == (("add_embedding", 2),)  # a quarter of the GPU each, but no third task
     assert plan.device.held_bytes == DEVICE_BYTES // 2
 
@@ -267,18 +267,18 @@ def test_a_chain_that_works_on_its_cpus_has_nothing_to_balance(table, session, t
 
 def test_no_more_tasks_leave_their_threads_than_may(monkeypatch):
     left, lock, together = [], threading.Lock(), threading.Barrier(6, timeout=60)
-    monkeypatch.setattr(extra_tasks, "secede", lambda: left.append(extra_tasks.beside()))
+    monkeypatch.setattr(tasks, "secede", lambda: left.append(tasks.seceded_tasks()))
 
     def task(_):
-        with extra_tasks.may_leave(2):
+        with tasks.allow_secede(2):
             together.wait()
             with lock:
-                extra_tasks.leave_if_room()
+                tasks.secede_if_allowed()
             together.wait()
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(task, range(6)))
-    assert (len(left), extra_tasks.beside()) == (2, 0)
-    with extra_tasks.may_leave(0):
-        extra_tasks.leave_if_room()
+    assert (len(left), tasks.seceded_tasks()) == (2, 0)
+    with tasks.allow_secede(0):
+        tasks.secede_if_allowed()
     assert len(left) == 2

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from curator_df.core.planning.branches import Branch, Fork
-from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, beside_blocks, device_need
+from curator_df.core.planning.device_plan import DEVICE_FIXED_BYTES, DeviceNeed, capacity_with_blocks, device_need
 from curator_df.core.planning.program import Step
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.manifest import Manifest, Peaks
@@ -90,7 +90,7 @@ def mixed(weights=3 * GB, least=4 * GB, **asked):
 @pytest.mark.parametrize("asked", [{"gpus": 1}, {"gpus": 0.5}, {"gpu_memory": "5GB"}])
 def test_a_model_and_blocks_share_a_gpu(asked):
     joined, capacity = mixed(**asked)
-    beside = beside_blocks(joined, capacity, 2, 16 * MB)
+    beside = capacity_with_blocks(joined, capacity, 2, 16 * MB)
     assert beside.device_block_bytes == 2 * (DEVICE_FIXED_BYTES + int(2.7 * 16 * MB))
     found = device_need(joined, beside, 2)
     block_bytes = found.fitting(16 * MB, None, MB)
@@ -102,13 +102,13 @@ def test_a_model_and_blocks_share_a_gpu(asked):
 
 def test_blocks_leave_half_of_a_gpu_to_models_and_a_model_that_needs_more_is_refused():
     joined, capacity = mixed(gpus=1)
-    beside = beside_blocks(joined, capacity, 2, 10 * GB)
+    beside = capacity_with_blocks(joined, capacity, 2, 10 * GB)
     assert beside.device_block_bytes == 3.5 * GB
     assert device_need(joined, beside, 2).fitting(10 * GB, None, MB) == pytest.approx(1_750 * MB / 2.7, rel=0.05)
     joined, capacity = mixed(gpus=1, least=7 * GB)
     said = r"need 7\.00 GB of GPU memory, .* resources are 6\.50 GB of 10\.00 GB, of which blocks use 3\.50 GB\. .*checkpoint"
     with pytest.raises(BudgetError, match=said):
-        beside_blocks(joined, capacity, 2, 10 * GB)
+        capacity_with_blocks(joined, capacity, 2, 10 * GB)
 
 
 def test_blocks_are_as_large_as_fit_and_what_does_not_fit_is_refused_with_what_would():
