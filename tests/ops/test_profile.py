@@ -192,6 +192,32 @@ def test_counts_and_rejects_are_by_reason():
     assert [None if pd.isna(rule) else rule for rule in said["rule"]][1:4] == ["hash_ratio <= 0.1", None, None]
 
 
+@pytest.mark.parametrize("drop_text", [False, True])
+def test_a_row_with_a_text_that_lacks_a_stored_metric_is_not_called_one_without_text(drop_text):
+    # The metrics of each row are those of its own profile, so that rows in French have no share of hashes.
+    measured = languages().pipe(cdf.add_profile, BY_LANGUAGE, by="language").drop(columns="reason")
+    if drop_text:
+        measured = measured.drop(columns="text")
+    both = Profile(
+        "both", "1", "example", (Rule("word_count", ">=", 1, "short"), Rule("hash_ratio", "<=", 0.1, "hashes"))
+    )
+    reasons = measured.pipe(cdf.add_profile, both, from_metrics=True).compute()["reason"]
+    without_any = "missing_text" if drop_text else "missing_metric"
+    expected = [
+        "missing_metric",
+        "missing_metric",
+        None,
+        "hashes",
+        "missing_text",
+        without_any,
+        without_any,
+        "missing_metric",
+    ]
+    assert [None if pd.isna(reason) else reason for reason in reasons] == expected
+    counted = cdf.describe_drops(measured, both, from_metrics=True).set_index("reason")["rows_dropped"]
+    assert counted["missing_metric"] == expected.count("missing_metric")
+
+
 def test_stored_metrics_are_judged_by_the_profile_of_the_row():
     measured = languages().pipe(cdf.add_metrics, ["word_count", "hash_ratio"])
     kept = measured.pipe(cdf.keep_profile, BY_LANGUAGE, by="language", from_metrics=True).compute()

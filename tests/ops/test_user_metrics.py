@@ -31,7 +31,7 @@ def docs(request):
 
 def test_a_rule_may_be_on_a_function_of_a_text_or_of_a_block(docs):
     added = docs.pipe(cdf.add_profile, MINE).compute()
-    assert added["reason"].tolist() == [pd.NA, "no_vowel", "missing_text", "missing_text", "low_score", pd.NA]
+    assert added["reason"].tolist() == [pd.NA, "no_vowel", "missing_text", "missing_metric", "low_score", pd.NA]
     assert added["vowel_count"].tolist() == [6, 0, pd.NA, pd.NA, 1, 6]
     assert added["score_twice"].tolist() == [2, 4, pd.NA, pd.NA, 0, 18]
     assert added.dtypes["vowel_count"] == added.dtypes["score_twice"] == "Float64"
@@ -72,10 +72,12 @@ def test_stored_ones_give_the_same_verdicts_and_no_function_is_called(docs, chan
 
 def test_drops_are_counted_and_rejects_say_the_value(docs):
     funnel = cdf.describe_drops(docs, MINE)
-    assert funnel["rows_dropped"].tolist() == [2, 1, 1, 0]
+    assert funnel["reason"].tolist()[:2] == ["missing_text", "missing_metric"]
+    assert funnel["rows_dropped"].tolist() == [1, 1, 1, 1, 0]
+    assert funnel["rows_left"].tolist() == [5, 4, 3, 2, 2]
     kernel = docs.pipe(cdf.keep_profile, MINE).expr.operand("func")
     outcome = kernel.run(BLOCK)
-    assert dict(outcome.dropped) == {"no_vowel": 1, "low_score": 1, "missing_text": 2}
+    assert dict(outcome.dropped) == {"no_vowel": 1, "low_score": 1, "missing_text": 1, "missing_metric": 1}
     _, why = outcome.rejects()
     assert list(why["rule"])[:1] == ["vowel_count >= 1"] and why["value"][0] == 0
 

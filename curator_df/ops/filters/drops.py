@@ -18,7 +18,7 @@ from curator_df.kernels.metrics.measure import metric_kernels
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.ops.filters.profile import WORK_PEAK_FACTOR
 from curator_df.ops.filters.published import profile_of
-from curator_df.ops.filters.rules import MISSING_TEXT, Profile, ProfileName
+from curator_df.ops.filters.rules import MISSING_METRIC, MISSING_TEXT, Profile, ProfileName
 from curator_df.ops.filters.user_metrics import slow_path, user_factor
 from curator_df.ops.filters.verdicts import first_broken, measured_rows, require_measurable
 from curator_df.ops.host_only import require_host
@@ -59,9 +59,10 @@ def describe_drops(
     -------
     pandas.DataFrame
         A pandas table: the funnel, and each rule on its own. There is a row for each rule in order, after one for
-        missing texts, and one for the remainder. Columns: ``reason``, ``rule``; ``rows_dropped``: rows that break this
-        rule and none before it; ``rows_breaking``: rows that break it; ``rows_left``: rows that break no rule up to
-        this one; and the same three for ``characters`` (code points of the text), null if there is no text.
+        missing texts (and one for missing metrics, if any are), and one for the remainder. Columns: ``reason``,
+        ``rule``; ``rows_dropped``: rows that break this rule and none before it; ``rows_breaking``: rows that break it;
+        ``rows_left``: rows that break no rule up to this one; and the same three for ``characters`` (code points of the
+        text), null if there is no text.
 
     Raises
     ------
@@ -118,19 +119,20 @@ def describe_drops(
 
 
 def count_drops_block(block: Any, *, profile: Profile, text: str, from_metrics: bool) -> pd.DataFrame:
-    """Kernel of `describe_drops`: a row of `COUNTED` for each rule, and one for missing texts."""
+    """Kernel of `describe_drops`: a row of `COUNTED` for each rule, one for missing texts and one for missing metrics."""
     require_host(block, "describe_drops")
     lengths = _lengths(block[text]) if text in block.columns else np.zeros(len(block), dtype=np.int64)
-    counts = np.zeros((len(profile.rules) + 1, len(COUNTED)), dtype=np.int64)
+    counts = np.zeros((len(profile.rules) + 2, len(COUNTED)), dtype=np.int64)
     for measured in measured_rows(block, profile, text, from_metrics=from_metrics):
-        characters = lengths[measured.first_row : measured.first_row + measured.rows]
-        codes = first_broken(measured, profile)
-        valid = np.ones(measured.rows, dtype=bool) if measured.valid is None else measured.valid
+        characters, codes = lengths[measured.rows], first_broken(measured, profile)
+        missing = (measured.without_text, measured.lacks)
+        valid = ~(measured.without_text | measured.lacks)
         for position, rule in enumerate(profile.rules):
-            breaking = rule.breaks(measured.values[rule.column]) & valid
+            breaking = rule.breaks(measured.values.values[rule.column]) & valid
             counts[position, :4] += _pairs(codes == position, breaking, characters)
-        counts[-1, :4] += _pairs(~valid, ~valid, characters)
-        counts[:, 4] += measured.rows
+        for place, rows in enumerate(missing, start=len(profile.rules)):
+            counts[place, :4] += _pairs(rows, rows, characters)
+        counts[:, 4] += len(codes)
         counts[:, 5] += characters.sum()
     return pd.DataFrame(counts, columns=list(COUNTED))
 
@@ -157,12 +159,14 @@ def _added_up(counts: Any) -> Any:
 def _funnel(counts: pd.DataFrame, profile: Profile, *, has_text: bool) -> pd.DataFrame:
     rules = len(profile.rules)
     if counts.empty:
-        counts = pd.DataFrame(np.zeros((rules + 1, len(COUNTED)), dtype=np.int64), columns=list(COUNTED))
-    counts = counts.loc[[rules, *range(rules)]].reset_index(drop=True)
+        counts = pd.DataFrame(np.zeros((rules + 2, len(COUNTED)), dtype=np.int64), columns=list(COUNTED))
+    # Metrics are rarely missing where there is a text: their row is shown only if there are such rows.
+    missing = {MISSING_TEXT: rules} | ({MISSING_METRIC: rules + 1} if counts["rows_dropped"].loc[rules + 1] else {})
+    counts = counts.loc[[*missing.values(), *range(rules)]].reset_index(drop=True)
     table = pd.DataFrame(
         {
-            "reason": pd.array([MISSING_TEXT, *profile.reasons, None], "string[pyarrow]"),
-            "rule": pd.array([None, *[str(rule) for rule in profile.rules], None], "string[pyarrow]"),
+            "reason": pd.array([*missing, *profile.reasons, None], "string[pyarrow]"),
+            "rule": pd.array([*[None] * len(missing), *map(str, profile.rules), None], "string[pyarrow]"),
         }
     )
     for unit in ("rows", "characters"):

@@ -84,12 +84,14 @@ def keep_profile(
         Add a column for each metric that the profile uses (``Int64`` or ``Float64``).
     from_metrics : bool, default False
         Evaluate the rules on the columns added by `add_metrics`, without reading text: trying another threshold takes
-        one pass over numbers. A row without a metric is dropped as ``missing_text``.
+        one pass over numbers. A row without a metric is dropped as ``missing_metric``, or as ``missing_text`` if its text is
+        null (in a table without the text column: if it has none of the metrics).
 
     Returns
     -------
     dask.dataframe.DataFrame
-        The rows that pass, in order, with their index. A row whose text is null is dropped as ``missing_text``.
+        The rows that pass, in order, with their index. A row whose text is null is dropped as ``missing_text``, and one that
+        lacks a metric, such as that of a function of yours, as ``missing_metric``.
 
     Raises
     ------

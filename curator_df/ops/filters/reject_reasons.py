@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.kernels.text.buffers import repeated_texts
-from curator_df.ops.filters.rules import MISSING_TEXT, NO_PROFILE, Profile, ProfilesByValue
+from curator_df.ops.filters.rules import MISSING_METRIC, MISSING_TEXT, NO_PROFILE, Profile, ProfilesByValue
 
 PASSES = -1
 """Code of a row that no rule drops. Other codes are positions in `every_reason`."""
 
 
 def every_reason(profile: Profile | ProfilesByValue) -> tuple[str, ...]:
-    """Return the reasons of a profile's rules, and after them those of a row without text and of one without a profile."""
-    return (*profile.reasons, MISSING_TEXT, NO_PROFILE)
+    """Return the reasons of a profile's rules, and after them those of rows without a text, a profile, or a metric."""
+    return (*profile.reasons, MISSING_TEXT, NO_PROFILE, MISSING_METRIC)
 
 
 def reasons_of(
@@ -40,7 +40,7 @@ def reasons_of(
         broken = codes == position
         if broken.any():
             value[broken] = metrics[rule.column][broken]
-    thresholds = np.array([*(rule.threshold for rule in profile.rules), np.nan, np.nan], dtype=np.float64)
+    thresholds = np.array([*(rule.threshold for rule in profile.rules), np.nan, np.nan, np.nan], dtype=np.float64)
     no_rule = codes >= len(profile.rules)
     return {
         "reason": repeated_texts(every_reason(profile), codes),

@@ -53,6 +53,8 @@ NO_PROFILE = "no_profile"
 """Reason for a row whose value has no profile, where profiles are chosen by a column."""
 MISSING_TEXT = "missing_text"
 """Reason of the rows whose text is null."""
+MISSING_METRIC = "missing_metric"
+"""Reason of the rows that have a text, but no value of a metric that a rule uses."""
 
 
 @suggests_names

@@ -37,8 +37,8 @@ both, where an emoji stands at the end of a text of ASCII. Measured: 5.00; 1.00 
 class UserMetric:
     """A metric of each text, computed by your function.
 
-    Its column is ``Float64``. Where the function returns None or NaN, or where the text is null for a function of a
-    document, the row has no such metric, and a profile drops it as ``missing_text``.
+    Its column is ``Float64``. Where the function returns None or NaN, the row has no such metric, and a profile drops it as
+    ``missing_metric``; where the text is null, as ``missing_text``.
 
     Examples
     --------

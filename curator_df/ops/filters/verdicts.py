@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from curator_df.kernels.metrics.catalog import CATALOGUE, require_words_package
 from curator_df.kernels.metrics.measure import MEASURED_ROWS, Measured, measure
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.ops.filters.device_blocks import device_meta
-from curator_df.ops.filters.reject_reasons import PASSES
-from curator_df.ops.filters.rules import Profile, ProfilesByValue
+from curator_df.ops.filters.reject_reasons import PASSES, every_reason
+from curator_df.ops.filters.rules import MISSING_METRIC, MISSING_TEXT, Profile, ProfilesByValue
 from curator_df.ops.filters.user_metrics import user_values
 
 
@@ -28,34 +28,69 @@ class Verdicts:
     """Verdicts on all rows of a block."""
 
     codes: npt.NDArray[np.int16]
-    """`PASSES`, or a position in `every_reason`: the first rule that the row breaks, no text, or no profile."""
+    """`PASSES`, or a position in `every_reason`: the first rule that the row breaks, no text, no profile, or no metric."""
     metrics: dict[str, npt.NDArray[Any]]
     """Metric by name, one value a row; empty unless asked for."""
     absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Rows without a metric, because their profile does not use it; a metric that is not listed is of all rows."""
 
 
-def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[Measured]:
-    """Yield the metrics that a profile needs, some rows after others: from the text, or from the columns of their names."""
+@dataclass(frozen=True)
+class RowMetrics:
+    """Metrics of consecutive rows, and which rows have them."""
+
+    values: Measured
+    """The metrics; those of a null text are not valid."""
+    lacks: npt.NDArray[np.bool_]
+    """Rows that have a text, but lack a metric of the profile."""
+
+    @property
+    def rows(self) -> slice:
+        """Positions of the rows in the block."""
+        return slice(self.values.first_row, self.values.first_row + self.values.rows)
+
+    @property
+    def without_text(self) -> npt.NDArray[np.bool_]:
+        """Rows whose text is null."""
+        valid = self.values.valid
+        return np.zeros(self.values.rows, dtype=bool) if valid is None else ~valid
+
+
+def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[RowMetrics]:
+    """Yield the metrics that a profile needs, some rows after others: from the text, or from the columns of their names.
+
+    Of stored metrics the text column, if there is one, says which rows have a text; without it those that have any metric.
+    """
     columns = {name: block[name] for name in (profile.metrics if from_metrics else profile.column_metrics)}
     if from_metrics:
+        has_text = block[text].notna().to_numpy(dtype=bool) if text in block.columns else _has_any(columns, len(block))
         for first_row in range(0, len(block), MEASURED_ROWS):
-            yield _read(columns, Measured(first_row, {}, None, min(MEASURED_ROWS, len(block) - first_row)))
+            valid = has_text[first_row : first_row + MEASURED_ROWS]
+            yield _read(columns, Measured(first_row, {}, valid, len(valid)))
         return
     columns |= {metric.name: pd.Series(user_values(block, metric, text)) for metric in profile.user_metrics}
     for measured in measure(block[text], profile.text_metrics, words=profile.words, stop_words=profile.stop_words):
-        yield _read(columns, measured) if columns else measured
+        yield _read(columns, measured)
 
 
-def _read(columns: Mapping[str, pd.Series], measured: Measured) -> Measured:
-    """Return the metrics of some rows, with those of columns added; a row without one is not valid."""
-    missing = np.zeros(measured.rows, dtype=bool) if measured.valid is None else ~measured.valid
+def _has_any(columns: Mapping[str, pd.Series], rows: int) -> npt.NDArray[np.bool_]:
+    has = np.zeros(rows, dtype=bool)
+    for column in columns.values():
+        has |= column.notna().to_numpy(dtype=bool)
+    return has
+
+
+def _read(columns: Mapping[str, pd.Series], measured: Measured) -> RowMetrics:
+    """Return the metrics of some rows, with those of columns added."""
+    missing = np.zeros(measured.rows, dtype=bool)
     read = {}
     for name, column in columns.items():
         rows = column.iloc[measured.first_row : measured.first_row + measured.rows]
         missing |= rows.isna().to_numpy(dtype=bool)
         read[name] = rows.to_numpy(dtype=dtype_of(name).lower(), na_value=0)
-    return Measured(measured.first_row, {**measured.values, **read}, ~missing, measured.rows)
+    if measured.valid is not None:
+        missing &= measured.valid
+    return RowMetrics(replace(measured, values={**measured.values, **read}), missing)
 
 
 def dtype_of(metric: str) -> str:
@@ -73,10 +108,9 @@ def judge(
     dtypes = {name: dtype_of(name).lower() for name in profile.metrics} if with_metrics else {}
     metrics = {name: np.zeros(len(block), dtype=dtype) for name, dtype in dtypes.items()}
     for measured in measured_rows(block, profile, text, from_metrics=from_metrics):
-        rows = slice(measured.first_row, measured.first_row + measured.rows)
-        codes[rows] = first_broken(measured, profile)
+        codes[measured.rows] = first_broken(measured, profile)
         for name, values in metrics.items():
-            values[rows] = measured.values[name]
+            values[measured.rows] = measured.values.values[name]
     return Verdicts(codes, metrics)
 
 
@@ -92,12 +126,14 @@ def _judge_by_value(
     for position, one in enumerate(profile.profiles):
         rows = positions == position
         if rows.any():
-            needed = [*one.metrics] if from_metrics else [text, *one.column_metrics]
+            stored = [*one.metrics, *({text} & {*block.columns})]
+            needed = stored if from_metrics else [text, *one.column_metrics]
             part = keep_rows(block if one.user_metrics and not from_metrics else block[needed], rows)
             verdicts = judge(part, one, text, from_metrics=from_metrics, with_metrics=with_metrics)
             found = verdicts.codes + np.int16(first_rule)
             found[verdicts.codes == PASSES] = PASSES
-            found[verdicts.codes == len(one.rules)] = rules
+            no_rule = verdicts.codes >= len(one.rules)
+            found[no_rule] = verdicts.codes[no_rule] - len(one.rules) + rules
             codes[rows] = found
             for name, values in verdicts.metrics.items():
                 if name not in metrics:
@@ -120,14 +156,14 @@ def _profile_of_rows(column: pd.Series, profile: ProfilesByValue) -> npt.NDArray
     return np.array([*(chosen.get(value, profile.other) for value in values), profile.other], dtype=np.int16)[numbers]
 
 
-def first_broken(measured: Measured, profile: Profile) -> npt.NDArray[np.int16]:
+def first_broken(measured: RowMetrics, profile: Profile) -> npt.NDArray[np.int16]:
     """Return the code of each row."""
-    codes = np.full(measured.rows, PASSES, dtype=np.int16)
+    codes = np.full(measured.values.rows, PASSES, dtype=np.int16)
     for position in reversed(range(len(profile.rules))):
         rule = profile.rules[position]
-        codes[rule.breaks(measured.values[rule.column])] = position
-    if measured.valid is not None:
-        codes[~measured.valid] = len(profile.rules)
+        codes[rule.breaks(measured.values.values[rule.column])] = position
+    reasons = every_reason(profile)
+    codes[measured.without_text], codes[measured.lacks] = reasons.index(MISSING_TEXT), reasons.index(MISSING_METRIC)
     return codes
 
 
