@@ -25,7 +25,7 @@ from curator_df.errors import BudgetError, NoClusterError, ParameterError
 from curator_df.interactive.operations import keep_budget_of_dask
 from curator_df.io.output.spool import spool_on
 from curator_df.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
-from curator_df.memory.sizes import read_size, show_size
+from curator_df.memory.sizes import read_size, show_count, show_size
 from curator_df.suggestions import suggests_names
 
 
@@ -93,8 +93,11 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
+        if self.client.status != "running":
+            return "a connection to a cluster, closed. Connect again to run more"
+        workers, threads = show_count(self.layout.workers, "worker"), show_count(self.layout.threads, "thread")
         return (
-            f"connected to {self.client.scheduler.address}: {self.layout.workers} workers x {self.layout.threads} threads, "
+            f"connected to {self.client.scheduler.address}: {workers} x {threads}, "
             f"{show_size(self.layout.work_bytes)} of working memory for each; {self.layout.reason}"
             f"{'; ' * bool(self._gpus)}{self._gpus}"
         )

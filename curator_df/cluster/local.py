@@ -321,7 +321,9 @@ class Cluster:
             *([("protocol", UCX_REMARK)] if "protocol" in self._comm else []),
             ("spill", f"{self._spill.path}, at most {show_size(self._spill_bytes)}"),
         ]
+        is_open = self.client is not None and self.client.status == "running"
         return [
+            *([] if is_open else [("status", "closed; start another cluster to run more")]),
             ("memory", f"{show_size(layout.allowed_bytes)} for all processes together"),
             ("layout", f"{layout.shape}, {show_size(layout.work_bytes)} of working memory for each process"),
             ("why", layout.reason),

@@ -70,9 +70,10 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
     }
     with LocalCluster(**settings) as running, Client(running):
         with cdf.connect(running.scheduler_address, memory="1.3GB") as connection:
-            assert "1 workers x 1 threads" in repr(connection)
+            assert "1 worker x 1 thread," in repr(connection)
             receipt = cdf.write_parquet(cdf.read_jsonl(str(tmp_path / "a.jsonl")), tmp_path / "out")
             [profiled] = connection.client.run(what_profiles).values()
+        assert "closed" in repr(connection)
         assert receipt.rows_written == 100
         assert profiled == ("_Profile" if sys.version_info < (3, 12) else "method")
         with pytest.raises(errors.BudgetError, match=r"more than the budget of 1\.00 GB"):

@@ -37,9 +37,11 @@ def data_limit():
 
 def test_when_it_ends_the_process_has_its_own_limit_and_no_cluster():
     before = data_limit()
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with cdf.start_cluster(memory="2GB", cpus=1) as cluster:
         assert data_limit() == before
+        assert "closed" not in repr(cluster)
     assert data_limit() == before
+    assert repr(cluster).startswith("status     closed")
     with pytest.raises(errors.NoClusterError, match="start_cluster"):
         current_session()
 
