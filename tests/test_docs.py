@@ -40,7 +40,7 @@ from tests.contracts.operator_cases import CASES, OPERATORS, OTHER_ROWS, SAME_RO
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGE = CHECKOUT / "curator_df"
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CHANGELOG.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+PAGES = [*sorted(CHECKOUT.glob("*.md")), *sorted((CHECKOUT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
 TEXTS = {path: path.read_text() for path in PAGES}
 
@@ -413,3 +413,11 @@ def test_notebooks_are_kept_without_outputs():
         cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
         ran = [cell.source for cell in cells if cell.outputs or cell.execution_count is not None]
         assert (path.name, ran) == (path.name, [])
+
+
+def test_commands_of_the_page_for_contributors_exist():
+    text, makefile = page("CONTRIBUTING.md"), (CHECKOUT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert {*re.findall(r"`make (\w+)`", text)} <= targets
+    [set_up] = code_blocks(text, "sh")
+    assert set_up.strip() in page("README.md")

@@ -54,7 +54,7 @@ def texts() -> Iterator[tuple[str, str, int, str]]:
         code = path.read_text(encoding="utf-8")
         for kind, line, text in [*strings_of(ast.parse(code)), *comments_of(code)]:
             yield kind, name, line, text
-    for path in [CHECKOUT / "README.md", CHECKOUT / "CHANGELOG.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]:
+    for path in [*sorted(CHECKOUT.glob("*.md")), *sorted((CHECKOUT / "docs").rglob("*.md"))]:
         if "_build" not in path.parts:
             kind = "decisions" if "decisions" in path.parts else "pages"
             yield kind, path.relative_to(CHECKOUT).as_posix(), 1, without_code(path.read_text(encoding="utf-8"))

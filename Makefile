@@ -1,0 +1,31 @@
+# Commands of development; `make` lists them.
+python = .venv/bin/python
+
+.PHONY: help setup quick test lint types docs ci
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## create the environment of development in .venv
+	python3 -m venv .venv
+	.venv/bin/pip install -q -e ".[test]"
+
+quick:  ## run the tests marked quick
+	$(python) -m pytest -q -m "quick and not slow and not proof"
+
+test:  ## run all tests but measured runs, two at a time
+	$(python) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
+
+lint:  ## check style
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types:  ## check types
+	.venv/bin/mypy --strict curator_df
+
+docs:  ## build the pages in docs/_build
+	.venv/bin/pip install -q -e ".[docs]"
+	.venv/bin/sphinx-build -W --keep-going -q docs docs/_build
+
+ci:  ## run everything that has to pass, in a copy of the checkout
+	bash .ci/run
