@@ -80,6 +80,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.rows.sample import sample_rows, split_rows
     from curator_df.ops.rows.splitting import split_documents
     from curator_df.profiles import minhash
+    from curator_df.recipes.recipe import Recipe, load_recipe
 
 
 __version__ = "0.1.0"
@@ -102,6 +103,7 @@ __all__ = [
     "Preview",
     "Profile",
     "Receipt",
+    "Recipe",
     "Recommendation",
     "Resources",
     "Rule",
@@ -148,6 +150,7 @@ __all__ = [
     "keep_language",
     "keep_profile",
     "keep_where",
+    "load_recipe",
     "minhash",
     "model",
     "monitor_memory",
@@ -208,6 +211,7 @@ _PLACES = {
     "Preview": "ops.preview:Preview",
     "Profile": "ops.filters.rules:Profile",
     "Receipt": "core.receipts.receipt:Receipt",
+    "Recipe": "recipes.recipe:Recipe",
     "Recommendation": "monitor.recommend:Recommendation",
     "Resources": "memory.resources:Resources",
     "Rule": "ops.filters.rules:Rule",
@@ -254,6 +258,7 @@ _PLACES = {
     "keep_language": "ops.language.identification:keep_language",
     "keep_profile": "ops.filters.profile:keep_profile",
     "keep_where": "ops.filters.where:keep_where",
+    "load_recipe": "recipes.recipe:load_recipe",
     "minhash": "profiles.minhash",
     "model": "models.model:model",
     "monitor_memory": "monitor.memory_monitor:monitor_memory",
@@ -298,7 +303,19 @@ _PLACES = {
 """Where each public name comes from, which is imported when it is first used; see `core.importing`."""
 _FOLDERS = {
     name: name
-    for name in ("cluster", "core", "files", "interactive", "io", "kernels", "memory", "models", "monitor", "ops")
+    for name in (
+        "cluster",
+        "core",
+        "files",
+        "interactive",
+        "io",
+        "kernels",
+        "memory",
+        "models",
+        "monitor",
+        "ops",
+        "recipes",
+    )
 }
 _OPERATORS = (
     "add_class",

@@ -27,11 +27,12 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.arguments import absolute
-from curator_df.errors import UNEXPECTED, CuratorError, DiskFullError, ParameterError, exit_code
+from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
+from curator_df.recipes.commands import recipe_app
+from curator_df.standard_streams import watched
 from curator_df.suggestions import did_you_mean
 
-STANDARD_ERROR = 2
 VERBOSE = "CURATOR_DF_VERBOSE"
 """Environment variable that shows the traceback of an error, as ``--verbose`` does."""
 
@@ -78,6 +79,7 @@ app = typer.Typer(
 )
 monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus and Grafana.", rich_markup_mode=None)
 app.add_typer(monitor_app, name="monitor")
+app.add_typer(recipe_app, name="recipe")
 PROFILES = (
     "datatrove_c4",
     "datatrove_fineweb",
@@ -296,6 +298,46 @@ def dedup(
     _console().print(_for_terminal(receipt))
 
 
+@app.command(short_help="Run a recipe.")
+def run(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="YAML file, or name of a shipped recipe (`curator-df recipe list`).")
+    ],
+    source: Annotated[
+        str | None, typer.Option("--input", show_default="that of the recipe", help="What to read.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", show_default="that of the recipe", help="Folder or URL to write to.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            show_default=False,
+            help="Replace a value, such as memory=8GB or steps.keep_language.min_score=0.8. Repeatable.",
+        ),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the plan and its memory, and run nothing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    metrics: Metrics = False,
+) -> None:
+    """Run a recipe: reader, steps, writer and memory budget from a YAML file."""
+    from curator_df.recipes.recipe import read_recipe
+    from curator_df.recipes.settings import typed_settings
+
+    short = [f"{name}={value}" for name, value in (("input", source), ("output", output)) if value is not None]
+    loaded = read_recipe(recipe, typed_settings([*short, *(settings or ())]))
+    if explain:
+        _console().print(loaded.explain())
+        return
+    with loaded.cluster() as cluster, _served(cluster, metrics):
+        _console(stderr=True).print(repr(cluster))
+        result = loaded.run(resume=resume)
+    for receipt in result.values() if isinstance(result, dict) else [result]:
+        _console().print(_for_terminal(receipt) if isinstance(receipt, cdf.Receipt) else str(receipt))
+
+
 @app.command(short_help="Compile kernels before the first run.")
 def warm(
     operators: Annotated[
@@ -403,32 +445,6 @@ def up(
         stack.wait_for_end(servers)
 
 
-class _StandardStream(io.FileIO):
-    """Standard output or standard error, of which an error is reported once; what follows is discarded.
-
-    Messages on standard error are not worth the end of a run: where they cannot be written, they are discarded.
-    """
-
-    is_lost = False
-
-    def write(self, data: Any) -> int:
-        """Write bytes."""
-        try:
-            return len(data) if self.is_lost else super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as exc:
-            self.is_lost = True
-            if self.fileno() == STANDARD_ERROR:
-                return len(data)
-            is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            said = (
-                f"The standard output of curator-df cannot be written: {exc.strerror}. Finished files are complete. "
-                f"{'Free some space, or send' if is_full else 'Send'} the standard output elsewhere"
-            )
-            raise DiskFullError(said) if is_full else OSError(said) from exc
-
-
 class _Terminal(Console):
     def on_broken_pipe(self) -> None:
         """Raise the error, which has its own exit code; rich would exit with code 1."""
@@ -529,6 +545,8 @@ def _how_to_continue(command: list[str]) -> str:
     >>> _how_to_continue(["curator-df", "explain", "corpus"])
     ''
     """
+    if "run" in command[1:]:
+        return f" To continue: {shlex.join([os.path.basename(command[0]), *dict.fromkeys([*command[1:], '--resume'])])}"
     if not {"curate", "dedup"}.intersection(command[1:]):
         return ""
     kept, skips = [os.path.basename(command[0])], False
@@ -551,19 +569,9 @@ def main() -> None:
     ):  # receipts and file names may have characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = _watched(sys.stdout), _watched(sys.stderr)
+    sys.stdout, sys.stderr = watched(sys.stdout), watched(sys.stderr)
     warnings.showwarning = _show_warning
     app()
-
-
-def _watched(stream: Any) -> Any:
-    """Return a standard stream whose errors are reported by name; another stream is returned unchanged."""
-    if stream not in (sys.__stdout__, sys.__stderr__):
-        return stream
-    number = stream.fileno()
-    file = io.BufferedWriter(_StandardStream(number, "w", closefd=False))
-    is_prompt = stream.line_buffering or number == STANDARD_ERROR
-    return io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=is_prompt)
 
 
 if __name__ == "__main__":

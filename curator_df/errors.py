@@ -5,6 +5,7 @@
 
     CuratorError
     ├── ParameterError (ValueError)         an argument is invalid
+    ├── RecipeError (ValueError)            a recipe file is invalid, or a run cannot be written as one; names file and line
     ├── ColumnError (KeyError)              a column is missing, or would be overwritten
     ├── SchemaError (TypeError)             a column has different types in different files
     ├── InputError (FileNotFoundError)      no file matches, or a file vanished
@@ -136,6 +137,32 @@ def _shortened(line: str) -> str:
 
 class ParameterError(CuratorError, ValueError):
     """An argument is invalid."""
+
+
+class RecipeError(CuratorError, ValueError):
+    """A recipe file is invalid, or a run cannot be written as one. The message names file, line and key.
+
+    Attributes
+    ----------
+    path : str
+        File of the recipe; empty if the error is not in a file.
+    line : int
+        Line in the file, from 1; 0 if the error is not in a line.
+    key : str
+        Path of the value in the recipe, such as ``"steps.keep_language.min_score"``.
+    """
+
+    path: str = ""
+    line: int = 0
+    key: str = ""
+
+    @classmethod
+    def at(cls, path: str, line: int, key: str, said: str) -> Self:
+        """Create the error for a place in a file."""
+        place = f"{path}:{line}" if line else path
+        error = cls(": ".join(part for part in (place, key, said) if part))
+        error.path, error.line, error.key = path, line, key
+        return error
 
 
 class ColumnError(CuratorError, KeyError):
@@ -337,6 +364,7 @@ PIPE_CLOSED = 141
 EXIT_CODES: Mapping[type[BaseException], int] = {
     CuratorError: MAY_PASS,
     ParameterError: PERMANENT,
+    RecipeError: PERMANENT,
     ColumnError: PERMANENT,
     SchemaError: PERMANENT,
     InputError: MAY_PASS,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from curator_df.core.recorded_calls import calling, keep
 from curator_df.suggestions import did_you_mean
 
 _NAME = re.compile(r"""(?P<quoted>'[^']*'|"[^"]*")|(?<![\w.])[A-Za-z_]\w*(?!\w*\.)""")
@@ -38,7 +39,10 @@ def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
             raise TypeError(unknown_keyword(function, next(name for name in kwargs if name not in names)))
         if len(args) > most:
             raise TypeError(too_many(function, args, most))
-        return function(*args, **kwargs)
+        with calling(function, signature, args, kwargs) as recorded:
+            result = function(*args, **kwargs)
+        keep(recorded, result)
+        return result
 
     call.__module__ = module
     call.__signature__ = with_choices(function, signature)  # type: ignore[attr-defined]

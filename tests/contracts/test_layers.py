@@ -29,8 +29,10 @@ LAYERS = (
     "interactive",
     "cluster",
     "monitor",
+    "recipes",
     "demo_corpus",
     "__init__",
+    "standard_streams",
     "demo",
     "cli",
 )

@@ -203,6 +203,10 @@ class Receipt:
     """Advice for the next run."""
     earlier: list[EarlierRun] = field(default_factory=list)
     """Runs of curator_df that wrote this run's input, and those before them; first runs first."""
+    recipe_text: str = ""
+    """Reader, steps and writer as YAML; empty if they cannot be written to a file. `recipe` returns the whole file."""
+    recipe_gap: str = ""
+    """Reason why the run cannot be written as a recipe; empty if it can."""
     version: str = ""
     """Version of curator_df."""
     host: str = ""
@@ -374,6 +378,28 @@ class Receipt:
             raise ParameterError(f"save: {os.fspath(path)!r} must end in .html (a page) or .json (all figures)")
         said = json.dumps(self.to_json(), indent=1) if suffix == ".json" else report_page(self)
         Path(path).write_text(said, encoding="utf-8")
+
+    def recipe(self) -> str:
+        """Return the text of a recipe file that repeats the run: reader, steps, writer and budget.
+
+        Returns
+        -------
+        str
+            YAML for `load_recipe` and ``curator-df run``. Paths are as they were given, so run it in the same folder.
+            ``on_existing=`` is not in it.
+
+        Raises
+        ------
+        RecipeError
+            If a file cannot hold the run: the message names the step with a function, a secret, or an operation of Dask.
+
+        Examples
+        --------
+        >>> Path("again.yaml").write_text(receipt.recipe())  # doctest: +SKIP
+        """
+        from curator_df.core.receipts.recipe_text import recipe_of
+
+        return recipe_of(self)
 
     def plot(self) -> Any:
         """Plot memory over time, with the budget and the estimated peak; retried ranges are marked.

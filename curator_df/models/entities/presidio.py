@@ -89,6 +89,16 @@ class Presidio:
         """Memory that a call holds for a piece."""
         return CALL_BYTES
 
+    def recipe_value(self) -> dict[str, Any]:
+        """Return the call that makes it, as a recipe file has it."""
+        return {
+            "presidio": {
+                "entities": list(self.entities),
+                "model": self.pipeline.name,
+                "min_score": self.min_score,
+            }
+        }
+
     def find(self, text: str) -> list[Entity]:
         """Return the entities of a text, in order and without overlaps."""
         of = self.pipeline

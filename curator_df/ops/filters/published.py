@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -30,10 +32,7 @@ def profile_of(
         were counted before.
     """
     if not isinstance(profile, Profile):
-        from curator_df import profiles  # they are made of classes of this layer
-
-        named = {each.name: each for each in map(vars(profiles).get, profiles.__all__) if isinstance(each, Profile)}
-        profile = _named(operator, "profile", profile, named, "a Profile")
+        profile = _named(operator, "profile", profile, published_profiles(), "a Profile")
     if words is None:
         return profile
     choose(operator, "words", words, Words)
@@ -43,6 +42,51 @@ def profile_of(
             "Pass words= to add_metrics"
         )
     return profile.replace(words=words)
+
+
+def published_profiles() -> dict[str, Profile]:
+    """Return the published profiles by name."""
+    from curator_df import profiles  # they are made of classes of this layer
+
+    return {each.name: each for each in map(vars(profiles).get, profiles.__all__) if isinstance(each, Profile)}
+
+
+def recipe_of_profile(profile: Profile) -> Any:
+    """Return a profile as a recipe names it: a name, a list of names that are joined, or what makes it; None if nothing does.
+
+    Examples
+    --------
+    >>> from curator_df.profiles import DCLM_QUALITY, fineweb_2
+    >>> recipe_of_profile(DCLM_QUALITY), recipe_of_profile(DCLM_QUALITY.replace(stop_word=None))
+    ('dclm_quality', {'replace': {'of': 'dclm_quality', 'stop_word': None}})
+    >>> recipe_of_profile(fineweb_2("de", words="whitespace"))
+    {'fineweb_2': {'language': 'deu_Latn', 'words': 'whitespace'}}
+    """
+    from curator_df import profiles
+
+    listed, names = published_profiles(), profile.name.split(" + ")
+    if names[0].startswith("fineweb_2 "):
+        made: dict[str, Any] = {"language": names[0].partition(" ")[2], "words": profile.words}
+        try:
+            return {"fineweb_2": made} if profiles.fineweb_2(**made) == profile else None
+        except ParameterError:  # of a configuration that is not included
+            return None
+    if not all(name in listed for name in names):
+        return None
+    of = names[0] if len(names) == 1 else names
+    try:
+        base = functools.reduce(operator.add, (listed[name] for name in names))
+    except ParameterError:  # they were joined after their words were replaced
+        return None
+    if base == profile:
+        return of
+    kept = {rule.reason: rule.threshold for rule in profile.rules}
+    changes: dict[str, Any] = {
+        rule.reason: kept.get(rule.reason) for rule in base.rules if kept.get(rule.reason) != rule.threshold
+    }
+    changes |= {"words": profile.words} if profile.words != base.words else {}
+    changes |= {"stop_words": list(profile.stop_words)} if profile.stop_words != base.stop_words else {}
+    return {"replace": {"of": of, **changes}} if base.replace(**changes) == profile else None
 
 
 def profiles_of(

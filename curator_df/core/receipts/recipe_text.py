@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipe of a run, as a receipt stores it: the recorded calls as the text of a YAML file that repeats the run.
+
+What a file cannot hold (a function, a step of Dask's own, a secret) is a `RecipeError` that names the step. What reads such files
+is `curator_df.recipes`, whose rules for plain text `_Dumper` keeps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import yaml
+
+from curator_df.core.planning.dask_steps import title
+from curator_df.core.ranges.parameter_digests import SECRET
+from curator_df.core.recorded_calls import Call, call_of, current_call, is_size
+from curator_df.errors import RecipeError
+
+LONGEST = 1_000_000
+"""Characters of a recipe that a receipt stores at most."""
+LEFT_OUT = ("on_existing",)
+"""Parameters that say what to do this time, not what a run does."""
+_SECRET = re.compile(rf"(?i)(^|_)(key|token|credential|{'|'.join(SECRET)})s?$")
+_OF_STORES = ("storage_options", "options")
+"""Parameters with options of stores and servers, some of which may be secrets."""
+_PLAIN = re.compile(r"[A-Za-z_./][\w ./*+=()-]*(?<! )")
+"""Texts that need no quotes, unless they are one of `AMBIGUOUS`."""
+_OF_CLUSTERS = ("memory", "cpus", "gpus", "device_memory", "recycle_after")
+"""Arguments of a receipt that are those of `start_cluster`."""
+_SIZES = ("memory", "device_memory")
+AMBIGUOUS = frozenset({"true", "false", "null", "~", "", "y", "n", "yes", "no", "on", "off", ".nan", ".inf"})
+"""Words without quotes, in lower case, that a version of YAML does not read as text."""
+_NUMBER_LIKE = re.compile(r"[.+-]*[0-9]|\.(inf|nan)$", re.IGNORECASE)
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc] # PyYAML has no annotations
+    """Writes every text in quotes that could be read as anything else."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - recipes have no anchors
+        """Write a value that occurs twice twice."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> Any:
+    is_plain = _PLAIN.fullmatch(value) and value.lower() not in AMBIGUOUS and not _NUMBER_LIKE.match(value)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if is_plain else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump(value: Any) -> str:
+    """Return plain values as YAML.
+
+    Examples
+    --------
+    >>> print(dump({"languages": ["en", "no"], "eps": 1e-05, "path": "out/", "memory": "1e3"}), end="")
+    languages:
+    - en
+    - "no"
+    eps: 1.0e-05
+    path: out/
+    memory: "1e3"
+    """
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
+
+
+def recorded_recipe(df: Any) -> tuple[str, str]:
+    """Return the recipe of the run that the current call starts on a table, and an empty text.
+
+    If a file cannot hold it, the first is empty and the second says why.
+    """
+    try:
+        text = dump(_recipe(df, current_call()))
+    except RecipeError as gap:
+        return "", str(gap)
+    if len(text) > LONGEST:
+        return "", f"the recipe of this run would have {len(text):,} characters; a receipt stores at most {LONGEST:,}"
+    return text, ""
+
+
+def _recipe(df: Any, run: Call | None) -> dict[str, Any]:
+    if run is None:
+        raise RecipeError("the run was not started by a public function of curator_df")
+    if "tables" in run.arguments and run.name.startswith("write_"):
+        return _of_parts(run)
+    if "df" not in inspect.signature(run.function).parameters:
+        return {"read": _one(run)}
+    found = _chain(df.expr)
+    if run.name.startswith("write_"):
+        return found | {"write": _one(run)}
+    return found | {"steps": [*found.get("steps", []), _one(run)]}
+
+
+def _of_parts(run: Call) -> dict[str, Any]:
+    """Return the recipe of a run that writes the tables of one `split_rows`."""
+    calls = {os.fspath(path): call_of(table.expr) for path, table in run.arguments["tables"].items()}
+    parts = {path: None if call is None else call.part for path, call in calls.items()}
+    split = next(iter(calls.values()))
+    if split is None or not all(
+        call is not None and call.part and call.arguments is split.arguments for call in calls.values()
+    ):
+        raise RecipeError(
+            f"{run.name} wrote tables that are not the unchanged parts of one split_rows, so a recipe file cannot hold the run. "
+            "Write each table in a run of its own"
+        )
+    found = _chain(split.arguments["df"].expr)
+    steps = [*found.get("steps", []), _one(split)]
+    (name, options), *_ = _one(run).items()
+    return found | {"steps": steps, "write": {name: {"tables": parts, **options}}}
+
+
+def _chain(expression: Any) -> dict[str, Any]:
+    """Return the reader and the steps that made a table."""
+    steps: list[Any] = []
+    while True:
+        call = call_of(expression)
+        if call is None:
+            raise RecipeError(_said_of_unknown(title(expression)))
+        if call.part is not None:
+            raise RecipeError(
+                f"the table is the part {call.part!r} of {call.name}, and a recipe file writes all parts. Use write_many"
+            )
+        if "df" not in call.arguments:
+            read = {"read": _one(call)}
+            return read | {"steps": steps[::-1]} if steps else read
+        step = _one(call)
+        ((name, options),) = step.items()
+        steps.append(step if options else name)
+        expression = call.arguments["df"].expr
+
+
+def _said_of_unknown(name: str) -> str:
+    """Return what to say of a step without a call."""
+    kernel = name.removeprefix("map_partitions(").removesuffix(")")
+    if kernel in _package().__all__:
+        return f"the step {kernel} was not called as curator_df.{kernel}, so its parameters were not recorded"
+    return (
+        f"the step {name} is an operation of Dask, which a recipe file cannot hold. Use an operator of curator_df, such as "
+        "keep_where with an expression: 'n > 3'"
+    )
+
+
+def _package() -> Any:
+    return sys.modules[__name__.partition(".")[0]]
+
+
+def _one(call: Call) -> dict[str, Any]:
+    """Return a call as a file has it: its name without the verb of readers and writers, and its parameters."""
+    parameters = inspect.signature(call.function).parameters
+    options = {
+        name: _plain(call.name, name, value, parameters[name].annotation if name in parameters else "")
+        for name, value in call.arguments.items()
+        if name not in ("df", *LEFT_OUT)
+        and not (name == "tables" and call.name.startswith("write_"))
+        and not (value is None and name in parameters and parameters[name].default is None)
+    }
+    return {call.name.removeprefix("read_").removeprefix("write_"): options}
+
+
+def _refuse_secrets(step: str, name: str, value: Any) -> None:
+    if value is not None and (name == "key" or name in SECRET):
+        raise RecipeError(
+            f"{step}: {name}= may be a secret, which a receipt does not store. Write the recipe file yourself, and pass the "
+            f"value when it runs, as with --set steps.{step}.{name}=..."
+        )
+    if isinstance(value, Mapping) and name in _OF_STORES:
+        for key, one in value.items():
+            if one is not None and _SECRET.search(str(key)):
+                raise RecipeError(
+                    f"{step}: {name}= has {key!r}, which may be a secret, and a receipt does not store it. Set it in the "
+                    "environment or in a configuration file of fsspec"
+                )
+
+
+def _plain(step: str, name: str, value: Any, annotation: Any = "") -> Any:
+    """Return a value of a parameter as YAML can hold it."""
+    _refuse_secrets(step, name, value)
+    if hasattr(type(value), "recipe_value") and (short := value.recipe_value()) is not None:
+        return short
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int) and not isinstance(value, bool) and is_size(name, annotation):
+        return _size(value)
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return _nested(step, name, value)
+
+
+def _nested(step: str, name: str, value: Any) -> Any:
+    """Return a value with values in it: a list, a mapping, a table or an object."""
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    if isinstance(value, list | tuple):
+        return [_plain(step, name, one) for one in value]
+    if isinstance(value, Mapping):
+        inner = name if name in _OF_STORES else ""
+        return {_plain(step, "", key): _plain(step, inner, one) for key, one in value.items()}
+    return _chain(value.expr) if hasattr(value, "expr") else _made(step, name, value)
+
+
+def _made(step: str, name: str, value: Any) -> Any:
+    """Return an object of a public dataclass as its name and the fields that differ from their defaults."""
+    kind = type(value)
+    if kind.__name__ not in _package().__all__ or not dataclasses.is_dataclass(value):
+        what = f"the function {getattr(value, '__name__', '')}".rstrip() if callable(value) else f"a {kind.__name__}"
+        raise RecipeError(f"{step}: {name}= is {what}, which a recipe file cannot hold. Repeat this run from Python")
+    fields = {
+        each.name: _plain(step, each.name, getattr(value, each.name), each.type)
+        for each in dataclasses.fields(value)
+        if each.default is dataclasses.MISSING or getattr(value, each.name) != each.default
+    }
+    return {kind.__name__: fields}
+
+
+def _size(size_bytes: int) -> str:
+    """Return bytes exactly, in the largest unit in which they are a whole number.
+
+    Examples
+    --------
+    >>> _size(4_000_000_000), _size(1_234_000), _size(1_000_001)
+    ('4GB', '1234kB', '1000001B')
+    """
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size_bytes % scale == 0:
+            return f"{size_bytes // scale}{unit}"
+    return f"{size_bytes}B"
+
+
+def recipe_of(receipt: Any) -> str:
+    """Return the recipe file of a receipt's run; see `Receipt.recipe`."""
+    if receipt.recipe_gap:
+        raise RecipeError(f"the run that wrote {receipt.output} cannot be a recipe: {receipt.recipe_gap}")
+    if not receipt.recipe_text:
+        raise RecipeError(f"the receipt of {receipt.output} has no recipe: an earlier version of curator_df wrote it")
+    settings = {name: receipt.arguments[name] for name in _OF_CLUSTERS if name in receipt.arguments}
+    cluster = {
+        name: f"{value}B" if name in _SIZES and isinstance(value, int) else value for name, value in settings.items()
+    }
+    about = {"reproduces": f"the run that wrote {receipt.output}", "source": f"its receipt; {receipt.made()}"}
+    return f"{dump({'about': about})}{receipt.recipe_text}{dump({'cluster': cluster}) if cluster else ''}"
