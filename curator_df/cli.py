@@ -27,7 +27,7 @@ from typer.core import TyperGroup
 
 import curator_df as cdf
 from curator_df.arguments import absolute
-from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, exit_code
+from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, RecipeError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.recipes.commands import recipe_app
 from curator_df.standard_streams import watched
@@ -318,22 +318,30 @@ def run(
             help="Replace a value, such as memory=8GB or steps.keep_language.min_score=0.8. Repeatable.",
         ),
     ] = None,
+    memory: Annotated[str | None, typer.Option(show_default="that of the recipe", help="Memory budget.")] = None,
+    cpus: Annotated[int | None, typer.Option(show_default="that of the recipe", help="Concurrent threads.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show the plan and its memory, and run nothing.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted run: the same as --on-existing resume.")
+    ] = False,
+    on_existing: Annotated[
+        str | None, typer.Option(show_default="that of the recipe", help="raise, resume or overwrite, as for `curate`.")
+    ] = None,
     metrics: Metrics = False,
 ) -> None:
     """Run a recipe: reader, steps, writer and memory budget from a YAML file."""
     from curator_df.recipes.recipe import read_recipe
     from curator_df.recipes.settings import typed_settings
 
-    short = [f"{name}={value}" for name, value in (("input", source), ("output", output)) if value is not None]
+    options = {"input": source, "output": output, "memory": memory, "cpus": cpus}
+    short = [f"{name}={value}" for name, value in options.items() if value is not None]
     loaded = read_recipe(recipe, typed_settings([*short, *(settings or ())]))
     if explain:
         _console().print(loaded.explain())
         return
     with loaded.cluster() as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
-        result = loaded.run(resume=resume)
+        result = loaded.run(on_existing="resume" if resume else on_existing)  # type: ignore[arg-type]
     for receipt in result.values() if isinstance(result, dict) else [result]:
         _console().print(_for_terminal(receipt) if isinstance(receipt, cdf.Receipt) else str(receipt))
 
@@ -526,8 +534,9 @@ def report(exc: BaseException, *, is_verbose: bool) -> None:
         traceback.print_exception(exc)
     if isinstance(exc, KeyboardInterrupt):
         said = f"Interrupted.{_how_to_continue(sys.argv)}"
-    elif isinstance(exc, CuratorError):
-        said = f"{type(exc).__name__}: {_with_options(str(exc))}"
+    elif isinstance(exc, CuratorError):  # what a recipe says are its own words
+        message = str(exc) if isinstance(exc, RecipeError) else _with_options(str(exc))
+        said = f"{type(exc).__name__}: {message}"
     else:
         said = f"{type(exc).__name__}: {str(exc) or 'no message'}"
         if exit_code(exc) == UNEXPECTED:

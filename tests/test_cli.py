@@ -300,7 +300,8 @@ def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     assert "Neither grafana-server nor grafana is on the PATH" in done.stdout
 
 
-COMMANDS = ("", "curate", "explain", "recommend", "dedup", "warm", "demo", "monitor", "monitor up")
+COMMANDS = ("", "curate", "explain", "recommend", "dedup", "run", "warm", "demo", "monitor", "monitor up")
+COMMANDS += ("recipe", "recipe list", "recipe show", "recipe schema")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "curator-df")

@@ -141,7 +141,7 @@ def _no_such(name: str, what: str, functions: Mapping[str, Any]) -> str:
     if functions is steps() and (short in writers() or short in readers()):
         part = "write" if short in writers() and not name.startswith("read_") else "read"
         return (
-            f"found {name!r}, but {'a writer' if part == 'write' else 'a reader'} is no step. Move it out of steps: to "
+            f"found {name!r}, which is {'a writer' if part == 'write' else 'a reader'}, not a step. Move it out of steps: to "
             f"{part}: {{{short}: ...}}"
         )
     if name in _public():

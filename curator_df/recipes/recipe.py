@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.core.planning.plan import Plan
+from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.runner.session import has_session
 from curator_df.errors import RecipeError
 from curator_df.recipes.calls import (
@@ -51,6 +52,7 @@ class Recipe:
 
     def __init__(self, name: str, value: Value) -> None:
         self.name, self._value = name, value
+        self._prepared: Any = None
         self.about = _about(value)
         _check(value)
 
@@ -67,13 +69,13 @@ class Recipe:
         """
         return _table(self._value, "")
 
-    def run(self, *, resume: bool = False) -> Any:
+    def run(self, *, on_existing: OnExisting | None = None) -> Any:
         """Run the recipe, on the running cluster or else on one with the settings of ``cluster:``.
 
         Parameters
         ----------
-        resume : bool, default False
-            Continue an interrupted run, as ``on_existing="resume"`` does.
+        on_existing : {"raise", "resume", "overwrite"}, optional
+            What to do if the output folder is not empty, as for `write_parquet`. Default: as the recipe says.
 
         Returns
         -------
@@ -82,12 +84,11 @@ class Recipe:
             ``write:``, the receipt of the last step.
         """
         with self.cluster():
-            result = self.table()
+            result, self._prepared = self.table() if self._prepared is None else self._prepared, None
             for name, options, key in self._part("write", writers()):
                 function = writers()[name]
                 arguments = self._writer_arguments(name, options, key)
-                if resume and "on_existing" in inspect.signature(function).parameters:
-                    arguments["on_existing"] = "resume"
+                arguments |= {} if on_existing is None else {"on_existing": on_existing}
                 return call(function, (), arguments | _tables(function, result, options), options, key)
             return importlib.import_module("curator_df").read_receipt(result)
 
@@ -119,10 +120,15 @@ class Recipe:
 
     @contextlib.contextmanager
     def cluster(self) -> Iterator[Any]:
-        """Return a context with the cluster of the recipe; with one that is running already, None."""
+        """Return a context with the cluster of the recipe; with one that is running already, None.
+
+        The table is made before the cluster starts, so that a missing input is noticed at once.
+        """
         if has_session():
             yield None
             return
+        if not any(runs(name) for name, _, _ in self._steps()):
+            self._prepared = self.table()
         value = self._value.data.get("cluster", Value(None, self._value.path))
         with call(start_cluster(), (), self._settings(), value, "cluster") as cluster:
             yield cluster
@@ -173,7 +179,7 @@ def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
 
     Notes
     -----
-    Computes: no.
+    Computes: no. See ``docs/recipes.md``.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from curator_df.errors import RecipeError
-from curator_df.recipes.calls import readers, start_cluster, steps, writers
+from curator_df.recipes.calls import readers, start_cluster, writers
 from curator_df.recipes.yaml_values import Value, plain_value, read_yaml
 from curator_df.suggestions import did_you_mean
 
@@ -131,9 +131,8 @@ def _set_step(recipe: Value, rest: list[str], value: Value) -> None:
     places = [number for number, item in enumerate(items) if _name(item) == name]
     if not places:
         names = [_name(item) for item in items]
-        kind = "step" if name in steps() or not did_you_mean(name, names) else "operator"
         hint = did_you_mean(name, names) or f" Its steps are: {', '.join(names)}"
-        raise value.error("", f"the recipe has no {kind} {name!r}.{hint}")
+        raise value.error("", f"the recipe has no step {name!r}.{hint}")
     if rest and rest[0].isdigit():
         which = int(rest.pop(0))
         if not 1 <= which <= len(places):

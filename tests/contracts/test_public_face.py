@@ -40,6 +40,7 @@ VERBLESS = {
     "explore_thresholds",
     "forget",
     "job_cluster",
+    "load_recipe",
     "model",
     "monitor_memory",
     "presidio",

@@ -157,6 +157,7 @@ VOCABULARY = {
     "queue": Word("queue of a batch system", "", "str"),
     "queue_timeout_seconds": Word("time to wait for a job", "seconds", "float"),
     "reason": Word("reason under which rows are dropped", "", "str"),
+    "recipe": Word("recipe file, or name of a shipped recipe", "", PATH),
     "recycle_after": Word("growth after which a worker is restarted", "bytes", "str | int"),
     "rejects": Word(
         "folder of dropped rows, or whether there is one",
@@ -182,6 +183,7 @@ VOCABULARY = {
     "seed": Word("seed of random choices", "", "int"),
     "segment_id": Word("column of a segment's number", "", "str"),
     "separator": Word("text between segments", "", "str"),
+    "settings": Word("values that replace those of a recipe", "", "Any"),
     "signatures": Word("column of MinHash signatures", "", "str"),
     "source": Word("output whose receipt is read", "", f"{PATH} | {TABLE}"),
     "special_tokens": Word("whether a tokenizer's own tokens count", "", "bool"),
