@@ -37,6 +37,8 @@ from curator_df.recipes.parameter_types import (
 from curator_df.recipes.yaml_values import Value
 from curator_df.suggestions import did_you_mean
 
+LONGEST_WORDS = 80
+"""Characters of the description of a type in an error about missing parameters."""
 TABLE_PARAMETERS = ("df", "tables")
 """Parameters of steps and writers that the recipe itself fills."""
 _OF_CALLS = (ParameterError, ColumnError, SchemaError, ExpressionError, UnsupportedBackendError)
@@ -93,9 +95,9 @@ def makes_parts(name: str) -> bool:
     return _is_parts(_public()[name][1])
 
 
-def runs(name: str) -> bool:
-    """Return whether a step runs the chain before it when it is called."""
-    return "on_oom" in inspect.signature(steps()[name]).parameters
+def runs(function: Callable[..., Any]) -> bool:
+    """Return whether a step, or a reader, runs what comes before it when it is called."""
+    return "on_oom" in inspect.signature(function).parameters
 
 
 @functools.cache
@@ -153,6 +155,10 @@ def _listed(functions: Mapping[str, Any]) -> str:
     return f" The names are: {', '.join(sorted(functions))}" if len(functions) < 12 else ""
 
 
+def _needed(name: str, words: str) -> str:
+    return f"{name}: ({words})" if len(words) <= LONGEST_WORDS else f"{name}:"
+
+
 class Arguments:
     """Check arguments, and make the objects and tables among them; without ``makes`` they are only checked."""
 
@@ -170,7 +176,8 @@ class Arguments:
             raise options.error(key, f"found {said_of(options)}, but {name} takes a mapping of parameters. {write}")
         found = {}
         for given, value in options.data.items():
-            line = Value(None, options.path, _line(options, given) or value.line)
+            is_in_file = str(given) in (options.key_lines or {})
+            line = Value(None, options.path, _line(options, given)) if is_in_file else value
             if given not in taken or given in without:
                 names = [one for one in taken if one not in without]
                 hint = did_you_mean(str(given), names) or (
@@ -187,7 +194,7 @@ class Arguments:
             if parameter.default is inspect.Parameter.empty and each not in options.data and each not in without
         ]
         if missing:
-            words = " and ".join(f"{each}: ({taken[each][0].words})" for each in missing)
+            words = " and ".join(_needed(each, taken[each][0].words) for each in missing)
             raise options.error(key, f"{name} needs {words}")
         return found
 

@@ -282,10 +282,14 @@ def accept(kind: Any, value: Value, key: str, make: Make) -> Any:
         return _accept_made(kind, value, key, make)
     if isinstance(kind, Table) or (isinstance(kind, Sum) and isinstance(value.data, list)):
         return make(kind, value, key)
-    if isinstance(kind, Anything):
-        return anything(value, key)
     if isinstance(kind, ListOf | MappingOf) and isinstance(value.data, list | dict):
         return _accept_items(kind, value, key, make)
+    return anything(value, key) if isinstance(kind, Anything) else _accept_scalar(kind, value, key)
+
+
+def _accept_scalar(kind: Any, value: Value, key: str) -> Any:
+    if value.is_typed and value.text and value.data is not None and kind == Scalar(str):
+        return value.text
     if _has_type(kind, value.data):
         return value.data
     raise mismatch(kind, value, key)
@@ -346,10 +350,10 @@ def _one_of(kind: OneOf, value: Value, key: str, make: Make) -> Any:
     if maker is not None:
         return make(maker, value, key)
     errors = []
-    for one in kind.types:
+    for one in sorted(kind.types, key=lambda each: each == Scalar(str)):  # typed numbers are numbers if they can be
         if isinstance(value.data, dict) and isinstance(one, Made):
             continue
-        if isinstance(one, Refused) or not _may_be(one, value.data):
+        if isinstance(one, Refused) or not _may_be(one, value.data) or _is_other_kind(one, kind, value.data):
             continue
         try:
             return accept(one, value, key, make)
@@ -359,6 +363,13 @@ def _one_of(kind: OneOf, value: Value, key: str, make: Make) -> Any:
         raise errors[0]
     deeper = [one for one in errors if one.key != key]
     raise deeper[0] if deeper else mismatch(kind, value, key)
+
+
+def _is_other_kind(one: Any, kind: OneOf, data: Any) -> bool:
+    """Return whether a mapping is a table where this is a mapping of tables, or the other way around."""
+    if not isinstance(data, dict) or not {Table, MappingOf} <= {type(each) for each in kind.types}:
+        return False
+    return isinstance(one, MappingOf if "read" in data else Table)
 
 
 def _only_choice(kind: OneOf) -> bool:

@@ -95,21 +95,26 @@ class Recipe:
     def explain(self) -> Plan:
         """Return the plan: passes, steps and memory. Nothing runs.
 
-        If a step runs the chain before it, such as `checkpoint`, the plan is that of the chain up to this step.
+        If a step runs the chain before it, such as `checkpoint`, the plan is that of the chain up to this step. The same is
+        true of the reader `blend`.
         """
         explain = importlib.import_module("curator_df").explain
         plan: Plan
         budget = {name: value for name, value in self._settings().items() if name in ("memory", "cpus")}
+        ((name, options, key),) = self._part("read", readers())
+        if runs(readers()[name]):
+            arguments = _arguments(makes=True).of(readers()[name], options, key)
+            plan = call(explain, (arguments.pop("tables"), readers()[name]), budget | arguments, options, key)
+            return _planned_to(plan, name)
         number, running = next(
-            ((number, step) for number, step in enumerate(self._steps()) if runs(step[0])), (None, None)
+            ((number, step) for number, step in enumerate(self._steps()) if runs(steps()[step[0]])), (None, None)
         )
         if running is not None:
             name, options, key = running
             table = _table(self._value, "", until=number)
             arguments = _arguments(makes=True).of(steps()[name], options, key, without=TABLE_PARAMETERS)
             plan = call(explain, (table, steps()[name]), budget | arguments, options, key)
-            later = "planned when this step has run"
-            return dataclasses.replace(plan, remarks=(*plan.remarks, (f"after {name}", later)))
+            return _planned_to(plan, name)
         ((name, options, key),) = self._part("write", writers())
         function, table = writers()[name], self.table()
         arguments = self._writer_arguments(name, options, key)
@@ -127,7 +132,9 @@ class Recipe:
         if has_session():
             yield None
             return
-        if not any(runs(name) for name, _, _ in self._steps()):
+        called = [readers()[name] for name, _, _ in self._part("read", readers())]
+        called += [steps()[name] for name, _, _ in self._steps()]
+        if not any(map(runs, called)):
             self._prepared = self.table()
         value = self._value.data.get("cluster", Value(None, self._value.path))
         with call(start_cluster(), (), self._settings(), value, "cluster") as cluster:
@@ -217,6 +224,11 @@ def _file_text(path: str) -> str:
         raise RecipeError(f"the recipe {path!r} cannot be read: {exc.strerror}") from exc
 
 
+def _planned_to(plan: Plan, name: str) -> Plan:
+    """Return the plan of what a step runs, with a remark about the steps after it."""
+    return dataclasses.replace(plan, remarks=(*plan.remarks, (f"after {name}", "planned when this step has run")))
+
+
 def _about(value: Value) -> dict[str, Any]:
     about = value.data.get("about")
     if about is None or about.data is None:
@@ -297,7 +309,7 @@ def _check(value: Value) -> None:
     if cluster is not None and cluster.data is not None:
         _arguments(makes=False).of(start_cluster(), cluster, "cluster")
     if "write" not in value.data:
-        if last is None or not runs(last[0]):
+        if last is None or not runs(steps()[last[0]]):
             kinds = ", ".join(writers())
             raise value.error("", f"there is no write:. Write write: {{parquet: {{path: out/}}}}, with one of {kinds}")
         return

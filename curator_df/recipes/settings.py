@@ -35,7 +35,7 @@ def typed_settings(texts: list[str]) -> dict[str, Value]:
         if not sign or not _PATH.fullmatch(name):
             raise RecipeError.at(place, 0, "", "a setting is NAME=VALUE, such as --set memory=8GB")
         value = read_yaml(given, place) if given.strip() else Value("", place)
-        value.line, value.doubt = 0, ""  # no quotes reach a program from a shell
+        value.line, value.doubt, value.is_typed = 0, "", True
         found[name] = value
     return found
 
@@ -48,7 +48,7 @@ def python_settings(settings: Mapping[str, Any]) -> dict[str, Value]:
 def _flat(prefix: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in settings.items():
         path = f"{prefix}{name}"
-        depth = 1 + (path.partition(".")[0] in ("read", "steps", "write"))
+        depth = 1 + (path.partition(".")[0] in ("read", "steps", "write")) + (re.search(r"\.\d+$", path) is not None)
         if isinstance(value, Mapping) and path.partition(".")[0] in PARTS and path.count(".") < depth:
             yield from _flat(f"{path}.", value)
         else:

@@ -7,6 +7,7 @@ accepted without quotes. Anchors, aliases, merge keys, tags and several document
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,8 @@ _SPELLINGS = {"yes", "no", "on", "off"}
 """Words that YAML 1.1 reads as true or false, and YAML 1.2 as text."""
 _TRUE = {"yes", "on"}
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-9]+|0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*_[0-9_]*)|[-+]?\.(inf|nan)", re.IGNORECASE)
-_STRING_TAG = "tag:yaml.org,2002:str"
+LONGEST_SHOWN = 80
+"""Characters of a line that an error shows."""
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Value:
     """Text of an unquoted scalar as written; None for other values."""
     key_lines: dict[str, int] | None = None
     """Line of each key of a dict."""
+    is_typed: bool = False
+    """Whether the text was typed on a command line, where quotes are lost: a number is text where text is wanted."""
 
     def error(self, key: str, said: str) -> RecipeError:
         """Return the error for this place."""
@@ -74,7 +78,7 @@ def plain_value(data: Any, path: str) -> Value:
         return Value({key: plain_value(one, path) for key, one in data.items()}, path)
     if isinstance(data, list | tuple):
         return Value([plain_value(one, path) for one in data], path)
-    return Value(data, path)
+    return Value(os.fspath(data) if isinstance(data, os.PathLike) else data, path)
 
 
 def _refuse_events(text: str, path: str) -> None:
@@ -108,7 +112,7 @@ def _syntax_error(text: str, path: str, exc: yaml.YAMLError) -> RecipeError:
         return RecipeError.at(path, line, "", f"found the character {found}, which YAML does not allow. Remove it")
     lines = text.splitlines()
     line = mark.line + 1
-    shown = lines[mark.line].strip() if mark.line < len(lines) else "the end of the file"
+    shown = lines[mark.line].strip()[:LONGEST_SHOWN] if mark.line < len(lines) else "the end of the file"
     problem = getattr(exc, "problem", None) or "not valid YAML"
     if "'\\t'" in problem:
         return RecipeError.at(path, line, "", f"found a tab at {shown!r}. Indent with spaces")

@@ -79,7 +79,7 @@ def recorded_recipe(df: Any) -> tuple[str, str]:
     If a file cannot hold it, the first is empty and the second says why.
     """
     try:
-        text = dump(_recipe(df, current_call()))
+        text = dump(recipe_values(df, current_call()))
     except RecipeError as gap:
         return "", str(gap)
     if len(text) > LONGEST:
@@ -87,7 +87,8 @@ def recorded_recipe(df: Any) -> tuple[str, str]:
     return text, ""
 
 
-def _recipe(df: Any, run: Call | None) -> dict[str, Any]:
+def recipe_values(df: Any, run: Call | None) -> dict[str, Any]:
+    """Return the recipe of a run, which a call starts on a table; raise `RecipeError` if a file cannot hold it."""
     if run is None:
         raise RecipeError("the run was not started by a public function of curator_df")
     if "tables" in run.arguments and run.name.startswith("write_"):
