@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from curator_df.dedup.near.text_sink import SIDE_BIT, texts_name
+from curator_df.dedup.near.text_sink import CROWD_BIT, SIDE_BIT, texts_name
 from curator_df.errors import CorruptFileError
 from curator_df.exchange.range_groups import RangeGroups
 from curator_df.files.slice_file import damaged, read_ranges, wrong
@@ -42,6 +42,8 @@ class PairBatch:
     """Array of type large_binary (pyarrow) with each text (or kept signature) once."""
     text_addresses: npt.NDArray[np.int64]
     """Array of shape (texts,)."""
+    in_crowd: npt.NDArray[np.bool_]
+    """Array of shape (pairs, 2): whether the row is in a crowd and the other row is its anchor."""
 
 
 def pair_batches(folder: Folder, groups: RangeGroups, rows: Iterator[Any], *, memory_bytes: int) -> Iterator[PairBatch]:
@@ -89,9 +91,10 @@ def _batches(folder: Folder, groups: RangeGroups, pairs: Any, memory_bytes: int)
         yield from _batches(folder, groups, pairs[middle:], memory_bytes)
         return
     numbers = np.searchsorted(groups.starts, addresses, side="right") - 1
-    starts = (located[:, 0] & ~SIDE_BIT).view(np.int64)
+    starts = (located[:, 0] & ~(SIDE_BIT | CROWD_BIT)).view(np.int64)
     texts = read_texts(folder, texts_name, numbers, starts, located[:, 1])
-    yield PairBatch(ends, which.reshape(-1, 2), texts, addresses)
+    in_crowd = pairs[:, [2, 6]] & CROWD_BIT != 0
+    yield PairBatch(ends, which.reshape(-1, 2), texts, addresses, in_crowd)
 
 
 def read_texts(folder: Folder, name: Callable[[int], str], numbers: Any, starts: Any, sums_and_lengths: Any) -> Any:

@@ -21,6 +21,7 @@ from curator_df.exchange.exchange import Keep
 from curator_df.exchange.keys import Keys
 from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
+from curator_df.kernels.minhash.residuals import residual_hashes
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.signatures import (
     SPAN_ROWS,
@@ -138,6 +139,10 @@ def _series(texts: Any) -> Any:
 
 EDGE_WORDS = 3
 """Words of an edge: address of a row, address of another, bits of their similarity (a float64; NaN while unknown)."""
+UNKNOWN = np.float64(np.nan).view(np.uint64)
+"""Bits of an unknown similarity."""
+IN_CROWD = np.uint64(0x7FF4_0000_0000_0000)
+"""Bits of the unknown similarity of a row and an anchor of a crowd (`tasks.edges_of`): another NaN, which sorts before `UNKNOWN`."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +215,11 @@ class NearSettings:
         return () if program is None else tuple(program.source.files)
 
     @property
+    def finds_crowds(self) -> bool:
+        """Whether rows of crowded buckets are compared by the shingles of their own: texts are needed, and what was found is checked."""
+        return self.verify is not None and self.text is not None
+
+    @property
     def for_kept(self) -> NearSettings:
         """Return a copy for the rows of ``against``."""
         column = "" if self.against is None else self.against.column
@@ -252,3 +262,9 @@ class NearSettings:
     ) -> npt.NDArray[np.float64]:
         """Return the similarities of pairs of places in ``texts``, of which ``are_kept`` marks those of kept signatures."""
         return text_similarities(texts, are_kept, pairs, memory_bytes, text=self.text, scheme=self.scheme)
+
+    def residuals(
+        self, texts: Any, pairs: npt.NDArray[np.int64], memory_bytes: int
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """Return hashes of shingles that the first of two texts has and the second lacks, and the pair of each hash."""
+        return residual_hashes(_series(texts), pairs, self.scheme, table_bytes=max(memory_bytes, _LEAST_TABLE_BYTES))

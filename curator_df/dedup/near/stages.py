@@ -26,6 +26,7 @@ from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
+from curator_df.dedup.near.crowds import run_locate, run_own_pairs
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import NearKeySink
 from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
@@ -99,6 +100,8 @@ KEY_WORDS = 3
 """Words of a key row: bucket, content and address."""
 PLAN = f"{JOURNAL_FOLDER}/exchange.json"
 ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
+CROWD_ROUNDS = 3
+"""Maximum number of times that rows of crowds are compared by their own shingles: once for each level of templates in a template."""
 CONTENTS = "contents"
 """Folder of the journal of the stage that compares whole texts."""
 
@@ -295,8 +298,10 @@ class NearStages:
         """Fetch the texts of all rows that have an edge, and compare them; return the edges that are similar enough."""
 
         def compare(texts: list[TaskRecord]) -> list[TaskRecord]:
-            job = NearJob(self.home, self.groups, self.pending, files_below(texts, "locations"), exchange)
-            return self.stage.tasks("compare", "compare", run_verify, job, len(self.groups))
+            job = NearJob(self.home, self.groups, self.pending, files_below(texts, "locations"), exchange, into="bands")
+            job = dataclasses.replace(job, places=files_below(texts, "places"))
+            found = self.stage.tasks("compare", "compare", run_verify, job, len(self.groups))
+            return found + self._compare_crowds(job, found)
 
         def make() -> StageRecord:
             texts, verified = mended(self.home, lambda: self.passes.fetch_texts(pairs), compare)
@@ -313,9 +318,34 @@ class NearStages:
             return StageRecord({"edges": files_below(verified, "verified")}, figures)
 
         done = self.stage.once("verify", make)
-        self.home.delete_tree("texts")
-        self.home.delete_tree("locations")
+        for name in ("texts", "locations", "places", "crowd-keys", "crowds"):
+            self.home.delete_tree(name)
         return done
+
+    def _compare_crowds(self, job: NearJob, found: list[TaskRecord]) -> list[TaskRecord]:
+        """Compare rows of crowds by the shingles that their anchors lack; return the records of these comparisons."""
+        compared: list[TaskRecord] = []
+        for number in range(CROWD_ROUNDS):
+            keys = files_below(found, "crowd-keys")
+            if not any(file.rows for file in keys):
+                break
+            into, title = f"crowds/{number:03d}", f"crowds, round {number + 1}"
+            pairs = dataclasses.replace(job, files=keys, into=into)
+            made = self.stage.tasks(f"{into}/pairs", title, run_own_pairs, pairs, len(self.groups))
+            found = self._compare_new(job, files_below(made, "crowds"), into, title)
+            compared += found
+        return compared
+
+    def _compare_new(
+        self, job: NearJob, edges: tuple[FileRecord, ...], into: str, title: str
+    ) -> list[TaskRecord]:
+        """Compare the pairs of new edges, whose texts were fetched."""
+        if not any(file.rows for file in edges):
+            return []
+        wanted = dataclasses.replace(job, files=edges, into=into)
+        located = self.stage.tasks(f"{into}/locate", title, run_locate, wanted, len(self.groups))
+        compared = dataclasses.replace(job, files=files_below(located, into.partition("/")[0]), into=into)
+        return self.stage.tasks(f"{into}/compare", title, run_verify, compared, len(self.groups))
 
     def _bands_per_iteration(self, rows: int) -> int:
         """Return the number of bands whose rows fit into the working memory while they are merged, given the number of rows."""

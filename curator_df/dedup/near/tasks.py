@@ -22,10 +22,10 @@ import numpy as np
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.keys import ROW_BIT
-from curator_df.dedup.near.pair_texts import pair_batches
-from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
+from curator_df.dedup.near.pair_texts import PairBatch, pair_batches
+from curator_df.dedup.near.settings import EDGE_WORDS, IN_CROWD, UNKNOWN, NearSettings
 from curator_df.errors import ParameterError
-from curator_df.exchange.exchange import Exchange
+from curator_df.exchange.exchange import Exchange, hash_bounds
 from curator_df.exchange.range_groups import RangeGroups
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
@@ -60,7 +60,7 @@ class OpenBucket:
     """State of the last bucket, which may continue in the next piece."""
 
     first_rows: Rows = field(default_factory=lambda: np.empty((0, 3), dtype=np.uint64))
-    """Array of shape (at most 2 x anchors, 3): its first kept signatures and its first rows, with different contents."""
+    """Array of shape (at most 2 x anchors + 1, 3): its first kept signatures, and one more of its first rows, with different contents."""
     rows: int = 0
     """Number of rows seen so far."""
     last: tuple[int, int] = (-1, -1)
@@ -116,7 +116,6 @@ def reduce_buckets(
         memory_bytes=memory_bytes // 2,
         scratch=scratch,
     )
-    similarity = np.float64(np.nan if anchors is not None else 1.0).view(np.uint64)
     rows = buckets = largest = 0
     last = OpenBucket()
     try:
@@ -126,9 +125,11 @@ def reduce_buckets(
                 if anchors is None:
                     edges, begun, fullest, last = same_contents(piece, last)
                     edges = edges[edges[:, 1] < groups.first_kept]  # two kept signatures are not a pair
+                    sorter.append(both_ways(edges, np.full(len(edges), _SAME)))
                 else:
                     edges, begun, fullest, last = edges_of(piece, last, anchors)
-                sorter.append(both_ways(edges, np.full(len(edges), similarity)))
+                    sorter.append(edges)
+                    sorter.append(reversed_edges(edges))
                 rows, buckets, largest = rows + len(piece), buckets + begun, max(largest, fullest)
         file = sorter.commit()
     finally:
@@ -146,8 +147,21 @@ def both_ways(edges: Rows, similarities: Rows) -> Rows:
     return rows
 
 
+_SAME = np.float64(1.0).view(np.uint64)
+
+
+def reversed_edges(edges: Rows) -> Rows:
+    """Return edges of unknown similarity from the other row of each edge."""
+    rows = np.empty_like(edges)
+    rows[:, 0], rows[:, 1], rows[:, 2] = edges[:, 1], edges[:, 0], UNKNOWN
+    return rows
+
+
 def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, int, OpenBucket]:
     """Return the edges of some bucket rows, the number of new buckets, the size of the fullest one, and the last bucket.
+
+    An edge is (row, anchor, `IN_CROWD` or `UNKNOWN`). Rows of a crowd are those that are not compared with all others of their
+    bucket: neither anchors, nor the only row besides these.
 
     Parameters
     ----------
@@ -165,7 +179,7 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     >>> rows = np.array([[1, 3, 90], [1, 4, 10], [1, 5, 20], [1, 5, 25], [1, 6, 30], [2, 0, 10]], dtype=np.uint64)
     >>> rows[1:, 1] |= ROW_BIT
     >>> edges, buckets, fullest, _ = edges_of(rows, OpenBucket(), 2)
-    >>> edges.tolist(), buckets, fullest
+    >>> edges[:, :2].tolist(), buckets, fullest
     ([[20, 10], [30, 10], [10, 90], [20, 90], [30, 90], [30, 20]], 2, 4)
     """
     begun, last = _buckets_begun(rows, before), (int(rows[-1, 0]), int(rows[-1, 1]))
@@ -183,15 +197,18 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     rows_begin[1:] |= is_row[1:] != is_row[:-1]
     row_starts = np.maximum.accumulate(np.where(rows_begin, places, 0))
     later = is_row & (places >= held)
+    lengths = np.diff(np.append(np.flatnonzero(rows_begin), len(joined)))
+    in_crowd = is_row & (places - row_starts >= anchors) & (np.repeat(lengths, lengths) > anchors + 1)
     parts = []
     for anchor in range(anchors):
-        for first, stop in ((row_starts, places), (starts, row_starts)):
-            members = np.flatnonzero(later & (stop - first > anchor))
-            parts.append(np.stack([joined[members, 2], joined[first[members] + anchor, 2]], axis=1))
+        for first, stop, chosen in ((row_starts, places, later | in_crowd), (starts, row_starts, later)):
+            members = np.flatnonzero(chosen & (stop - first > anchor))
+            bits = np.where(in_crowd[members] & (first is row_starts), IN_CROWD, UNKNOWN)
+            parts.append(np.stack([joined[members, 2], joined[first[members] + anchor, 2], bits], axis=1))
     sizes = np.diff(np.append(np.flatnonzero(begins), len(joined)))
     sizes[0] += before.rows - held
     open_rows, are_rows = joined[starts[-1] :], is_row[starts[-1] :]
-    first_rows = np.concatenate([open_rows[~are_rows][:anchors], open_rows[are_rows][:anchors]])
+    first_rows = np.concatenate([open_rows[~are_rows][:anchors], open_rows[are_rows][: anchors + 1]])
     after = OpenBucket(first_rows, int(sizes[-1]), last)
     return np.concatenate(parts), begun, int(sizes.max()), after
 
@@ -262,6 +279,8 @@ class NearJob:
     """Subfolder to write to, if it varies."""
     ranks: tuple[FileRecord, ...] = ()
     """Files of (address, rank), one for each range."""
+    places: tuple[FileRecord, ...] = ()
+    """Files with the places of texts, in ascending order of addresses."""
 
 
 @functools.lru_cache(maxsize=2)
@@ -318,13 +337,25 @@ def run_pairs(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Compare the pairs whose smaller address is in a group of ranges, and keep those that are similar enough."""
+    """Compare the pairs whose smaller address is in a group of ranges, and keep those that are similar enough.
+
+    The second file has the keys of rows in crowds: hashes of shingles that a row has and its anchor lacks, for `crowds.run_own_pairs`.
+    """
 
     def work(manifest: Manifest) -> None:
         job, group, memory_bytes = load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes
         pending, found = job.pending, np.zeros(SIMILARITY_BINS, dtype=np.int64)
-        name = f"verified/part-{group:06d}.slices"
-        sorter = RowSorter(job.folder, name, words=EDGE_WORDS, bounds=job.groups.bounds, memory_bytes=memory_bytes // 8)
+        name = f"{job.into}/part-{group:06d}.slices"
+        sorter = RowSorter(
+            job.folder, f"verified/{name}", words=EDGE_WORDS, bounds=job.groups.bounds, memory_bytes=memory_bytes // 16
+        )
+        keys = RowSorter(
+            job.folder,
+            f"crowd-keys/{name}",
+            words=CROWD_WORDS,
+            bounds=hash_bounds(len(job.groups)),
+            memory_bytes=memory_bytes // 16,
+        )
         joined = text_bytes = 0
         compare_bytes = min(memory_bytes // 4, COMPARE_BYTES)
         try:
@@ -342,17 +373,38 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
                 joined += int(similar.sum())
                 edges = batch.addresses[similar].view(np.uint64)
                 sorter.append(both_ways(edges, similarities[similar].view(np.uint64)))
-            manifest.files = [sorter.commit()]
+                _append_crowd_keys(keys, batch, similarities, pending, compare_bytes)
+            manifest.files = [sorter.commit(), keys.commit()]
         finally:
             sorter.discard()
+            keys.discard()
         manifest.summary = {
             "joined": joined,
             "held_bytes": 2 * text_bytes + (compare_bytes if text_bytes else 0),
-            "spilled_bytes": sorter.spilled_bytes,
+            "spilled_bytes": sorter.spilled_bytes + keys.spilled_bytes,
             **{f"compared_{place}": int(count) for place, count in enumerate(found)},
         }
 
     return run_guarded(attempt, work)
+
+
+CROWD_WORDS = 2
+"""Words of a key of a row in a crowd: hash of a shingle, address of the row."""
+LEAST_LIKE_ANCHOR = 0.5
+"""Minimum similarity of a row to the anchor of its crowd, as a share of the threshold: less like it, the row has too many other shingles."""
+
+
+def _append_crowd_keys(
+    keys: RowSorter, batch: PairBatch, similarities: Any, pending: NearSettings, memory_bytes: int
+) -> None:
+    if not pending.finds_crowds:
+        return
+    is_like = similarities >= LEAST_LIKE_ANCHOR * (pending.verify or 0.0)
+    for side in (0, 1):
+        chosen = np.flatnonzero(batch.in_crowd[:, side] & is_like)
+        pairs = batch.places[chosen][:, [side, 1 - side]]
+        hashes, numbers = pending.residuals(batch.texts, pairs, memory_bytes)
+        keys.append(np.stack([hashes, batch.addresses[chosen, side].view(np.uint64)[numbers]], axis=1))
 
 
 def edge_slices(job: NearJob, group: int) -> list[Slice]:

@@ -12,14 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
+from curator_df.dedup.near.settings import EDGE_WORDS, IN_CROWD, NearSettings
 from curator_df.dedup.table.row_fetch import AskedRowsSink, RangeAnswers
 from curator_df.exchange.keys import LEAST_KEY_BYTES
-from curator_df.files.storage import NewFile
+from curator_df.files.slice_file import SliceWriter
+from curator_df.files.storage import FileRecord, NewFile
 
 LOCATION_WORDS = 4
 """Words of a location: addresses of a pair, the smaller first; side (top bit) and offset of one text; its CRC-32 and length."""
+PLACE_WORDS = 3
+"""Words of a place: address of a row, offset of its text, CRC-32 and length of the text."""
 SIDE_BIT = np.uint64(1 << 63)
+CROWD_BIT = np.uint64(1 << 62)
+"""Bit next to the side that is set if the row is in a crowd and the other row is its anchor."""
 _LENGTH_BITS = np.uint64(32)
 _NO_ADDRESS = np.uint64((1 << 64) - 1)
 
@@ -61,6 +66,8 @@ class _RangeTexts(RangeAnswers):
         self._pending = sink.pending
         self._last = (_NO_ADDRESS, np.uint64(0), np.uint64(0))
         self._texts = 0
+        self._place_file = NewFile(sink.folder, f"places/part-{number:06d}.slices")
+        self._places = SliceWriter(self._place_file, PLACE_WORDS, np.zeros(1, dtype=np.uint64))
 
     def _answer(self, block: Any, places: npt.NDArray[np.int64], asked: Any) -> None:
         """Write the text of each row once, and its position for each of the row's edges."""
@@ -72,11 +79,21 @@ class _RangeTexts(RangeAnswers):
             texts = self._pending.texts(block, places[first[known:]])
             self._texts += len(texts)
             located[known:] = write_texts(self._file, texts)
+            self._places.append(np.column_stack([rows[known:], located[known:]]))
         self._last = (rows[-1], located[-1, 0], located[-1, 1])
         self._sorter.append(location_rows(asked, located[which]))
 
     def _answered(self) -> int:
         return self._texts
+
+    def commit(self) -> list[FileRecord]:
+        files = super().commit()
+        self._places.finish()
+        return [*files, self._place_file.commit(self._texts)]
+
+    def discard(self) -> None:
+        super().discard()
+        self._place_file.discard()
 
 
 def write_texts(file: NewFile, texts: Any) -> Any:
@@ -100,5 +117,6 @@ def location_rows(edges: Any, located: Any) -> Any:
     rows = np.empty((len(edges), LOCATION_WORDS), dtype=np.uint64)
     rows[:, 0], rows[:, 1] = np.minimum(first, second), np.maximum(first, second)
     rows[:, 2] = located[:, 0] | np.where(first > second, SIDE_BIT, np.uint64(0))
+    rows[:, 2] |= np.where(edges[:, 2] == IN_CROWD, CROWD_BIT, np.uint64(0))
     rows[:, 3] = located[:, 1]
     return rows

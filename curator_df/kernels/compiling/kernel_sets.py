@@ -60,6 +60,9 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "minhash.jaccard.similarities_of_characters": 1.5,
     "minhash.jaccard.similarities_of_normalized": 1.6,
     "minhash.jaccard.similarities_of_words": 1.3,
+    "minhash.residuals.residuals_of_characters": 1.5,
+    "minhash.residuals.residuals_of_normalized": 1.6,
+    "minhash.residuals.residuals_of_words": 1.3,
     "metrics.source.source_metrics.count_source_of_span": 0.3,
     "english_tokens.spans.split_span": 8.7,
     "metrics.lines.text_sentences.count_sentences_of_lines": 0.4,
@@ -122,7 +125,8 @@ def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
 
 def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
-    compared = (f"minhash.jaccard.similarities_of_{unit}",) if compares_texts else ()
+    compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.residuals.residuals_of_{unit}")
+    compared = compared if compares_texts else ()
     return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
 
 

@@ -49,7 +49,7 @@ WORD_BYTES = 4
 
 
 @helper
-def _insert(
+def insert_hashes(
     table: Any, slots: int, used: int, most: int, hashes: Any, count: int, side: int, part: int, parts: int
 ) -> tuple[int, int]:
     """Add hashes of one part to the table; return the slots used (-1 if too many), and those now used by both."""
@@ -74,7 +74,7 @@ def _insert(
 
 
 @helper
-def _slots_for(shingles: int, most_slots: int) -> int:
+def slots_for(shingles: int, most_slots: int) -> int:
     """Return a power of two that is twice the shingles, or the largest allowed."""
     slots = _LEAST_SLOTS
     while slots < 2 * shingles and slots < most_slots:
@@ -124,7 +124,7 @@ def _similarities(
         expected = left_bytes + right_offsets[right_row + 1] - right_offsets[right_row]
         if kind % WITH_GAPS >= WORDS:
             expected = expected // WORD_BYTES + 1
-        slots = _slots_for(expected, len(table))
+        slots = slots_for(expected, len(table))
         parts = 1 + expected // (len(table) // 2)
         part = union = intersection = 0
         while part < parts:
@@ -143,7 +143,7 @@ def _similarities(
                     )
                     if count == 0:
                         break
-                    used, more = _insert(table, slots, used, slots // 4 * 3, hashes, count, side, part, parts)
+                    used, more = insert_hashes(table, slots, used, slots // 4 * 3, hashes, count, side, part, parts)
                     shared += more
             if used < 0:
                 slots, parts = (4 * slots, parts) if 4 * slots <= len(table) else (len(table), 2 * parts)
@@ -329,11 +329,12 @@ def jaccard_similarities(
     if scheme.ngrams == "words":
         kind += WITH_GAPS
     similarities_of = _SIMILARITIES[shingle_unit(scheme)]
-    similarities_of(*_buffers(left), *_buffers(right), wanted, kind, *settings, table, similarities)
+    similarities_of(*text_buffers(left), *text_buffers(right), wanted, kind, *settings, table, similarities)
     return similarities
 
 
-def _buffers(texts: pd.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def text_buffers(texts: pd.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the bytes of texts, and where each begins."""
     chunks = text_chunks(texts).chunks
     whole: Any = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks, pa.large_string()).combine_chunks()
     if whole.null_count:
