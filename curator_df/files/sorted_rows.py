@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from curator_df.errors import CorruptFileError
 from curator_df.files.row_order import Rows
 
 
@@ -44,3 +45,35 @@ class RowsUpTo:
         left = len(self._waiting) + sum(len(piece) for piece in self._pieces)
         self._waiting = self._waiting[:0]
         return left
+
+
+def with_values(pieces: Iterator[Rows], table: RowsUpTo, missing: str) -> Iterator[tuple[Rows, Rows]]:
+    """Yield sorted rows with the row of a sorted table that has the same first word.
+
+    Parameters
+    ----------
+    pieces : iterator of ndarray of uint64, shape (rows, words)
+        Rows in order; a first word may be repeated.
+    table : RowsUpTo
+        Rows with distinct first words, among them all those of ``pieces``.
+    missing : str
+        Message of the error if the table lacks a row.
+
+    Raises
+    ------
+    CorruptFileError
+        If the table lacks a row.
+    """
+    held: Rows | None = None
+    for rows in pieces:
+        if not len(rows):
+            continue
+        parts = [*([] if held is None else [held]), *table.take(int(rows[-1, 0]))]
+        if not parts:
+            raise CorruptFileError(missing)
+        known = np.concatenate(parts)
+        at = np.minimum(np.searchsorted(known[:, 0], rows[:, 0]), len(known) - 1)
+        if (known[at, 0] != rows[:, 0]).any():
+            raise CorruptFileError(missing)
+        held = known[-1:].copy()
+        yield rows, known[at]

@@ -20,11 +20,10 @@ from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.settings import EDGE_WORDS, IN_CROWD, UNKNOWN
 from curator_df.dedup.near.tasks import NearJob, distinct_rows, edge_slices, load_near_job, reversed_edges
 from curator_df.dedup.near.text_sink import LOCATION_WORDS, PLACE_WORDS, location_rows
-from curator_df.errors import CorruptFileError
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.files.slice_file import open_slices
-from curator_df.files.sorted_rows import RowsUpTo
+from curator_df.files.sorted_rows import RowsUpTo, with_values
 
 ALL_PAIRS = 4
 """Number of rows with a common key up to which all pairs are made of them."""
@@ -116,21 +115,17 @@ def run_locate(job_bytes: bytes, attempt: Attempt) -> Manifest:
             job.folder, name, words=LOCATION_WORDS, bounds=job.groups.bounds, memory_bytes=memory_bytes // 2
         )
         places = RowsUpTo(_places_of(job, group), PLACE_WORDS)
-        held: Any = np.empty((0, PLACE_WORDS), dtype=np.uint64)
+        missing = f"{job.folder.url}: a pair has no text. Delete the folder and run again"
+        edges = distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 4))
+        if job.round is not None:  # pairs that were compared in an earlier round have its number
+            edges = (rows[rows[:, 2] == np.uint64(job.round)] for rows in edges)
         try:
-            for edges in distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 4)):
-                if not len(edges):
-                    continue
-                known = np.concatenate([held, *places.take(int(edges[-1, 0]))])
-                at = np.minimum(np.searchsorted(known[:, 0], edges[:, 0]), max(len(known) - 1, 0))
-                if not len(known) or (known[at, 0] != edges[:, 0]).any():
-                    raise CorruptFileError(f"{job.folder.url}: a pair has no text. Delete the folder and run again")
-                sorter.append(location_rows(edges, known[at, 1:]))
-                held = known[-1:].copy()
+            for rows, found in with_values(edges, places, missing):
+                sorter.append(location_rows(rows, found[:, 1:]))
             manifest.files = [sorter.commit()]
         finally:
             sorter.discard()
-        manifest.summary = {"spilled_bytes": sorter.spilled_bytes}
+        manifest.summary = {"located": sorter.rows, "spilled_bytes": sorter.spilled_bytes}
 
     return run_guarded(attempt, work)
 

@@ -71,7 +71,7 @@ def run_vertices(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
     def work(manifest: Manifest) -> None:
         job, group = load_near_job(job_bytes), attempt.piece.number
-        ranks = _Ranks(job, group)
+        ranks = Ranks(job, group)
         sorter = RowSorter(
             job.folder,
             f"{job.into}/part-{group:06d}.slices",
@@ -217,7 +217,7 @@ def _best(centres: Any, preferences: Any, rows: Any, kept: Any, counts: Any) -> 
     return np.stack(columns, axis=1)
 
 
-class _Ranks:
+class Ranks:
     """Ranks of ascending vertices of a group of ranges, from the files of its ranges; 0 if the position decides."""
 
     def __init__(self, job: NearJob, group: int) -> None:
@@ -397,6 +397,8 @@ class Grouped:
     """Files of (address, kept row, rows of the group) for all members, with a slice for each range."""
     drops: tuple[FileRecord, ...]
     """Files of (address, kept row) for the rows to drop, with a slice for each range."""
+    matches: tuple[FileRecord, ...]
+    """Files of the edges from members to their matches, if these are not the edges that define the groups."""
     summary: dict[str, int]
     """Figures for the receipt."""
 
@@ -407,7 +409,7 @@ def group_rows(stage: Stage, job: NearJob) -> Grouped:
     [done] = stage.tasks("groups", "groups", run_components, job, 1)
     if done.files:
         members, drops = done.files
-        return Grouped((members,), (drops,), dict(done.summary))
+        return Grouped((members,), (drops,), (), dict(done.summary))
     stars, rounds = _linked_to_smallest(stage, replace(job, ranks=()))
     vertices = replace(job, files=stars, known=(), into="stars/vertices")
     sent = files_below(stage.tasks("stars/vertices", "groups", run_vertices, vertices, groups), "stars")
@@ -425,7 +427,7 @@ def group_rows(stage: Stage, job: NearJob) -> Grouped:
         for name, count in record.summary.items():
             summary[name] = summary.get(name, 0) + count
     home.delete_tree("stars")
-    return Grouped(files_below(written, "groups"), files_below(written, "drops"), summary)
+    return Grouped(files_below(written, "groups"), files_below(written, "drops"), (), summary)
 
 
 def _linked_to_smallest(stage: Stage, job: NearJob) -> tuple[tuple[FileRecord, ...], int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +137,8 @@ def _series(texts: Any) -> Any:
     return pd.Series(dtype.__from_arrow__(texts.view(pa.large_string())))
 
 
+Linkage = Literal["direct", "transitive"]
+"""How rows are linked: each dropped row directly to a kept one, or through other rows."""
 EDGE_WORDS = 3
 """Words of an edge: address of a row, address of another, bits of their similarity (a float64; NaN while unknown)."""
 UNKNOWN = np.float64(np.nan).view(np.uint64)
@@ -179,6 +181,8 @@ class NearSettings:
     """Minimum similarity of a joined pair; None joins all rows that share a bucket with an anchor."""
     keep: Keep
     """Row of a group to keep."""
+    linkage: Linkage
+    """Whether a row is dropped because of a kept row that it is similar to, or because of any row of its group."""
     reason: str
     """Drop reason of the other rows, for the receipt."""
     bands_per_iteration: int | None = field(default=None, metadata={"identity": False})

@@ -29,6 +29,7 @@ from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_
 from curator_df.dedup.near.crowds import run_locate, run_own_pairs
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import NearKeySink
+from curator_df.dedup.near.links import cover_rows, run_cover
 from curator_df.dedup.near.settings import EDGE_WORDS, NearSettings
 from curator_df.dedup.near.tasks import (
     SIMILARITY_BINS,
@@ -102,6 +103,8 @@ PLAN = f"{JOURNAL_FOLDER}/exchange.json"
 ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
 CROWD_ROUNDS = 3
 """Maximum number of times that rows of crowds are compared by their own shingles: once for each level of templates in a template."""
+LINK_ROUNDS = 16
+"""Maximum number of times that kept rows are compared with the matches of rows that they are similar to."""
 CONTENTS = "contents"
 """Folder of the journal of the stage that compares whole texts."""
 
@@ -202,13 +205,17 @@ class NearStages:
         taken, (contents, pairs) = mended(self.home, take_keys, compare_bands)
         self.home.delete_tree("keys")
         edges, known, verified = files_below(contents, "edges"), pairs.files["edges"], StageRecord()
+        same = edges
         if self.pending.verify is not None:
-            verified = self._verify(exchange, known)
+            verified = self._verify(exchange, known, same, files_below(taken, "ranks"))
             edges, known = (*edges, *verified.files["edges"]), ()
         job = NearJob(
             self.home, self.groups, self.pending, edges, exchange, known=known, ranks=files_below(taken, "ranks")
         )
-        grouped = group_rows(self.stage, job)
+        if self.pending.linkage == "transitive":
+            grouped = group_rows(self.stage, job)
+        else:
+            grouped = cover_rows(self.stage, dataclasses.replace(job, same=same))
         own, kept = taken[: len(self.runner.ranges)], taken[len(self.runner.ranges) :]
         rows = sum(record.rows_written for record in own)
         receipt = ExchangeReceipt(
@@ -232,7 +239,7 @@ class NearStages:
                 **grouped.summary,
             },
         )
-        files = {"drops": grouped.drops, "members": grouped.members, "edges": edges, "known": known}
+        files = {"drops": grouped.drops, "members": grouped.members, "edges": grouped.matches or edges, "known": known}
         return StageRecord(files, exchange=receipt)
 
     def _per_band(self, exchange: Exchange) -> int:
@@ -294,14 +301,23 @@ class NearStages:
         self.home.delete_all([file.name for file in used])
         return done
 
-    def _verify(self, exchange: Exchange, pairs: tuple[FileRecord, ...]) -> StageRecord:
+    def _verify(
+        self,
+        exchange: Exchange,
+        pairs: tuple[FileRecord, ...],
+        same: tuple[FileRecord, ...],
+        ranks: tuple[FileRecord, ...],
+    ) -> StageRecord:
         """Fetch the texts of all rows that have an edge, and compare them; return the edges that are similar enough."""
 
         def compare(texts: list[TaskRecord]) -> list[TaskRecord]:
             job = NearJob(self.home, self.groups, self.pending, files_below(texts, "locations"), exchange, into="bands")
             job = dataclasses.replace(job, places=files_below(texts, "places"))
             found = self.stage.tasks("compare", "compare", run_verify, job, len(self.groups))
-            return found + self._compare_crowds(job, found)
+            found = found + self._compare_crowds(job, found)
+            if self.pending.linkage == "direct":
+                found = found + self._compare_with_kept(dataclasses.replace(job, ranks=ranks), same, found)
+            return found
 
         def make() -> StageRecord:
             texts, verified = mended(self.home, lambda: self.passes.fetch_texts(pairs), compare)
@@ -318,7 +334,7 @@ class NearStages:
             return StageRecord({"edges": files_below(verified, "verified")}, figures)
 
         done = self.stage.once("verify", make)
-        for name in ("texts", "locations", "places", "crowd-keys", "crowds"):
+        for name in ("texts", "locations", "places", "crowd-keys", "crowds", "links"):
             self.home.delete_tree(name)
         return done
 
@@ -336,6 +352,23 @@ class NearStages:
             compared += found
         return compared
 
+    def _compare_with_kept(
+        self, job: NearJob, same: tuple[FileRecord, ...], found: list[TaskRecord]
+    ) -> list[TaskRecord]:
+        """Compare each row whose match was dropped with the kept row of that one, until no pair is left; return the records."""
+        asked: tuple[FileRecord, ...] = ()
+        compared: list[TaskRecord] = []
+        for number in range(LINK_ROUNDS):
+            into, title = f"links/{number:03d}", f"links, round {number + 1}"
+            edges = (*same, *files_below([*found, *compared], "verified"))
+            cover = dataclasses.replace(job, files=edges, same=same, into=into, round=number)
+            asked = (*asked, *files_below(self.stage.tasks(f"{into}/cover", title, run_cover, cover, 1), "links"))
+            new = self._compare_new(dataclasses.replace(job, round=number), asked, into, title)
+            compared += new
+            if not sum_of(new, "joined"):
+                break
+        return compared
+
     def _compare_new(
         self, job: NearJob, edges: tuple[FileRecord, ...], into: str, title: str
     ) -> list[TaskRecord]:
@@ -344,6 +377,8 @@ class NearStages:
             return []
         wanted = dataclasses.replace(job, files=edges, into=into)
         located = self.stage.tasks(f"{into}/locate", title, run_locate, wanted, len(self.groups))
+        if not sum_of(located, "located"):
+            return []
         compared = dataclasses.replace(job, files=files_below(located, into.partition("/")[0]), into=into)
         return self.stage.tasks(f"{into}/compare", title, run_verify, compared, len(self.groups))
 

@@ -281,6 +281,10 @@ class NearJob:
     """Files of (address, rank), one for each range."""
     places: tuple[FileRecord, ...] = ()
     """Files with the places of texts, in ascending order of addresses."""
+    same: tuple[FileRecord, ...] = ()
+    """Files of the edges between rows with the same text, which are among ``files``."""
+    round: int | None = None
+    """Number of the round of questions (`links`); the third word of an edge is then that of the round that asked for it first."""
 
 
 @functools.lru_cache(maxsize=2)

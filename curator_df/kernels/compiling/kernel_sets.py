@@ -69,6 +69,7 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "edits.unicode_repair.next_suspect": 1.2,
     "minhash.components.join_edges": 0.2,
     "minhash.components.name_roots": 0.1,
+    "minhash.cover.drop_neighbors": 0.2,
     "metrics.nemo.nemo_line_counts.count_web_of_span": 1.5,
     "metrics.words.word_counts.count_words_of_span": 1.2,
 }
@@ -111,6 +112,7 @@ TOKEN_SENTENCES = ("metrics.lines.text_sentences.count_sentences_of_lines",)
 DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
 C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
 COMPONENTS = ("minhash.components.join_edges", "minhash.components.name_roots")
+COVER = ("minhash.cover.drop_neighbors",)
 
 
 Unit = Literal["characters", "normalized", "words"]
@@ -127,7 +129,7 @@ def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) 
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
     compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.residuals.residuals_of_{unit}")
     compared = compared if compares_texts else ()
-    return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS)
+    return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS, *COVER)
 
 
 METRICS = (

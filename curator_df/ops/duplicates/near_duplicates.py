@@ -10,7 +10,7 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 
-from curator_df.arguments import require_integer, require_number
+from curator_df.arguments import choose, require_integer, require_number
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_columns, require_text
 from curator_df.core.planning.lowering import require_addresses
@@ -18,6 +18,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.dedup.near.settings import Linkage
 from curator_df.dedup.near.stages import NearDrop, NearFound
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.errors import ParameterError
@@ -73,6 +74,7 @@ def drop_near_duplicates(
     jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
+    linkage: Linkage | None = None,
     signatures: str | None = None,
     against: dd.DataFrame | None = None,
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
@@ -99,6 +101,11 @@ def drop_near_duplicates(
         more disk and fewer passes; the result is the same. By default as many as fit into the work memory.
     keep : {"first", "last", "longest"} or `best`
         Which row of a group to keep, as for `drop_exact_duplicates`.
+    linkage : {"direct", "transitive"}, optional
+        ``"direct"``: a row is dropped only if its similarity to a row that is kept is at least ``jaccard_threshold``.
+        Rows are taken in the order of ``keep``. ``"transitive"``: all rows that are joined through other rows are one
+        group, of which one row is kept. By default ``"direct"``, and ``"transitive"`` with ``jaccard_threshold=None``,
+        where no similarity is known.
     signatures : str, optional
         Column made by `add_minhash` with the same scheme except the bands: these may differ, as long as they need
         no more hashes. Signatures are then not computed again.
@@ -134,8 +141,8 @@ def drop_near_duplicates(
     ``jaccard_threshold=None``.
 
     The preceding steps run three times (twice with ``jaccard_threshold=None``): to compute signatures, to fetch the
-    texts to compare, and to write. Groups are transitive: a dropped row may be similar only to another dropped row, not to the
-    one that is kept. Rows with the same text are always joined, including those without text, and with ``normalize=``
+    texts to compare, and to write. With ``linkage="transitive"``, a dropped row may be similar only to another dropped row,
+    not to the one that is kept. Rows with the same text are always joined, including those without text, and with ``normalize=``
     those left empty by it (white space only). Other rows without a shingle (empty, or white space where shingles are
     words) are similar to none.
 
@@ -154,11 +161,12 @@ def drop_near_duplicates(
     """
     chosen = chosen_scheme(df, DROP, scheme)
     kept = kept_signatures(df, DROP, signatures, against, chosen)
-    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
+    linked = chosen_linkage(DROP, linkage, jaccard_threshold)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept, linked)
     if groups is None:
         return _pending(df, DROP, question, bands_per_iteration)
     home, found = found_drops(groups, DROP)
-    default = NearQuestion("text", chosen_scheme(df, DROP, "default"), JACCARD_THRESHOLD, "first", None, None)
+    default = NearQuestion("text", chosen_scheme(df, DROP, "default"), JACCARD_THRESHOLD, "first", None, None, "direct")
     if question.to_json() != default.to_json():
         require_same_parameters(DROP, found, question.to_json())
     pending = _pending(df, DROP, NearQuestion.from_json(found), None, home)
@@ -175,6 +183,7 @@ def find_near_duplicates(
     jaccard_threshold: float | None = JACCARD_THRESHOLD,
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
+    linkage: Linkage | None = None,
     signatures: str | None = None,
     against: dd.DataFrame | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -188,7 +197,7 @@ def find_near_duplicates(
     ----------
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
-    text, scheme, jaccard_threshold, bands_per_iteration, keep, signatures, against
+    text, scheme, jaccard_threshold, bands_per_iteration, keep, linkage, signatures, against
         As in `drop_near_duplicates`.
     id : str, optional
         Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
@@ -242,10 +251,24 @@ def find_near_duplicates(
     operator = "find_near_duplicates"
     chosen = chosen_scheme(df, operator, scheme)
     kept = kept_signatures(df, operator, signatures, against, chosen)
-    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept)
+    linked = chosen_linkage(operator, linkage, jaccard_threshold)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept, linked)
     pending = _pending(df, operator, question, bands_per_iteration)
     table = named_by(GroupTable(near_matches, against=kept), df, operator, id, against)
     return find_groups(pending, operator, question.to_json(), workdir, storage_options, table, on_error, on_oom)
+
+
+def chosen_linkage(operator: str, linkage: Linkage | None, jaccard_threshold: float | None) -> Linkage:
+    """Return how rows are linked: by default directly where similarities are computed."""
+    if linkage is None:
+        return "transitive" if jaccard_threshold is None else "direct"
+    choose(operator, "linkage", linkage, Linkage)
+    if linkage == "direct" and jaccard_threshold is None:
+        raise ParameterError(
+            f"{operator}: linkage='direct' needs similarities, and jaccard_threshold=None computes none. Set "
+            "jaccard_threshold=, or use linkage='transitive'"
+        )
+    return linkage
 
 
 def _pending(
@@ -278,6 +301,7 @@ def _pending(
         anchors=ANCHORS,
         verify=jaccard_threshold,
         keep=survivor_policy(operator, question.keep),
+        linkage=question.linkage,
         reason=REASON,
         bands_per_iteration=bands_per_iteration,
         home=home,

@@ -15,7 +15,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.row_estimate import ROW_BYTES_GUESS
 from curator_df.core.ranges.source import OFFSET_BITS, Ranges
 from curator_df.core.runner.run import range_bytes
-from curator_df.dedup.near.settings import KeptSignatures
+from curator_df.dedup.near.settings import KeptSignatures, Linkage
 from curator_df.errors import CuratorError
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.stored_signatures import require_stored
@@ -62,6 +62,8 @@ class NearQuestion:
     """Column of signatures."""
     against: KeptSignatures | None
     """Rows of another table."""
+    linkage: Linkage
+    """How rows are linked."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings in the form that is stored with the groups."""
@@ -73,6 +75,7 @@ class NearQuestion:
             "jaccard_threshold": self.jaccard_threshold,
             "keep": vars(self.keep) if isinstance(self.keep, Best) else self.keep,
             "signatures": self.signatures,
+            "linkage": self.linkage,
             "against": against and {name: getattr(against, name) for name in ("column", "first_address", "identity")},
         }
 
@@ -87,6 +90,7 @@ class NearQuestion:
             Best(**keep) if isinstance(keep, dict) else keep,
             stored["signatures"],
             against and KeptSignatures(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),
+            stored["linkage"],
         )
 
 
