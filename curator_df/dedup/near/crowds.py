@@ -9,7 +9,8 @@ with a common key are compared (`run_own_pairs`). If a key is itself that of a c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,7 +19,15 @@ import numpy as np
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.near.settings import EDGE_WORDS, IN_CROWD, UNKNOWN
-from curator_df.dedup.near.tasks import NearJob, distinct_rows, edge_slices, load_near_job, reversed_edges
+from curator_df.dedup.near.tasks import (
+    NearJob,
+    add_figures,
+    distinct_rows,
+    edge_slices,
+    load_near_job,
+    reversed_edges,
+    verify_group,
+)
 from curator_df.dedup.near.text_sink import LOCATION_WORDS, PLACE_WORDS, location_rows
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
@@ -27,6 +36,12 @@ from curator_df.files.sorted_rows import RowsUpTo, with_values
 
 ALL_PAIRS = 4
 """Number of rows with a common key up to which all pairs are made of them."""
+
+
+FOUND_BINS = 200
+"""Number of bins of equal width from 0 to 1 in which similar pairs are counted."""
+CROWD_EDGES = "verified/crowds/"
+"""Beginning of the names of the files of edges that were found in crowds."""
 
 
 class OwnPairs:
@@ -78,27 +93,12 @@ def _last_key(rows: Rows) -> Rows:
 
 
 def run_own_pairs(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Merge one hash range of the keys of rows in crowds, and write the edges of rows with a common key, in both directions."""
+    """Merge one hash range of the keys of rows in crowds (or all), and write the edges of rows with a common key, in both directions."""
 
     def work(manifest: Manifest) -> None:
-        job, number, memory_bytes = load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes
-        slices = open_slices(job.folder, job.files, number)
-        manifest.rows_read = sum(piece.rows for piece in slices)
-        name = f"{job.into}/pairs-{number:06d}.slices"
-        sorter = RowSorter(
-            job.folder, name, words=EDGE_WORDS, bounds=job.groups.bounds, memory_bytes=memory_bytes // 2
-        )
-        pairs = OwnPairs()
-        try:
-            for rows in distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 2)):
-                for start in range(0, len(rows), PIECE_ROWS):
-                    edges = pairs.of(rows[start : start + PIECE_ROWS])
-                    sorter.append(edges)
-                    sorter.append(reversed_edges(edges))
-            manifest.files = [sorter.commit()]
-        finally:
-            sorter.discard()
-        manifest.summary = {"spilled_bytes": sorter.spilled_bytes}
+        job = load_near_job(job_bytes)
+        for number in _numbers(job, attempt):
+            _pair_range(job, number, attempt.block_bytes, manifest)
 
     return run_guarded(attempt, work)
 
@@ -107,27 +107,88 @@ def run_locate(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """Write where the texts are of the rows of a group of ranges that have new edges, for `tasks.run_verify`."""
 
     def work(manifest: Manifest) -> None:
-        job, group, memory_bytes = load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes
-        slices = edge_slices(job, group)
-        manifest.rows_read = sum(piece.rows for piece in slices)
-        name = f"{job.into}/located-{group:06d}.slices"
-        sorter = RowSorter(
-            job.folder, name, words=LOCATION_WORDS, bounds=job.groups.bounds, memory_bytes=memory_bytes // 2
-        )
-        places = RowsUpTo(_places_of(job, group), PLACE_WORDS)
-        missing = f"{job.folder.url}: a pair has no text. Delete the folder and run again"
-        edges = distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 4))
-        if job.round is not None:  # pairs that were compared in an earlier round have its number
-            edges = (rows[rows[:, 2] == np.uint64(job.round)] for rows in edges)
-        try:
-            for rows, found in with_values(edges, places, missing):
-                sorter.append(location_rows(rows, found[:, 1:]))
-            manifest.files = [sorter.commit()]
-        finally:
-            sorter.discard()
-        manifest.summary = {"located": sorter.rows, "spilled_bytes": sorter.spilled_bytes}
+        _locate_group(load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes, manifest)
 
     return run_guarded(attempt, work)
+
+
+def run_compare_few(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Compare all pairs of new edges in one task, as `run_locate` and `tasks.run_verify` do in many."""
+
+    def work(manifest: Manifest) -> None:
+        job, located = load_near_job(job_bytes), Manifest(attempt.piece.number)
+        for group in range(len(job.groups)):
+            _locate_group(job, group, attempt.block_bytes, located)
+        add_figures(manifest, located=located.summary["located"])
+        if located.summary["located"]:
+            pairs = replace(job, files=tuple(located.files))
+            for group in range(len(job.groups)):
+                verify_group(pairs, group, attempt.block_bytes, manifest)
+        job.folder.delete_all([file.name for file in located.files])
+
+    return run_guarded(attempt, work)
+
+
+def run_count(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Count the distinct pairs that were similar enough, by similarity: those found in crowds, and those found by a band alone."""
+
+    def work(manifest: Manifest) -> None:
+        job, memory_bytes = load_near_job(job_bytes), attempt.block_bytes
+        crowds = tuple(file for file in job.files if file.name.startswith(CROWD_EDGES))
+        all_pairs, of_crowds = (np.zeros(FOUND_BINS, dtype=np.int64) for _ in range(2))
+        for group in _numbers(job, attempt):
+            for counts, files in ((all_pairs, job.files), (of_crowds, crowds)):
+                slices = open_slices(job.folder, files, group)
+                manifest.rows_read += sum(piece.rows for piece in slices)
+                for rows in distinct_rows(merge_slices(slices, memory_bytes=memory_bytes)):
+                    similarities = rows[rows[:, 0] < rows[:, 1], 2].copy().view(np.float64)
+                    bins = np.minimum((similarities * FOUND_BINS).astype(np.int64), FOUND_BINS - 1)
+                    counts += np.bincount(bins, minlength=FOUND_BINS)
+        for name, counts in (("crowd", of_crowds), ("band", all_pairs - of_crowds)):
+            add_figures(manifest, **{f"{name}_{place}": int(count) for place, count in enumerate(counts) if count})
+
+    return run_guarded(attempt, work)
+
+
+def _numbers(job: NearJob, attempt: Attempt) -> Sequence[int]:
+    return range(len(job.groups)) if job.at_once else (attempt.piece.number,)
+
+
+def _pair_range(job: NearJob, number: int, memory_bytes: int, manifest: Manifest) -> None:
+    slices = open_slices(job.folder, job.files, number)
+    manifest.rows_read += sum(piece.rows for piece in slices)
+    name, bounds = f"{job.into}/pairs-{number:06d}.slices", job.groups.bounds
+    sorter = RowSorter(job.folder, name, words=EDGE_WORDS, bounds=bounds, memory_bytes=memory_bytes // 2)
+    pairs = OwnPairs()
+    try:
+        for rows in distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 2)):
+            for start in range(0, len(rows), PIECE_ROWS):
+                edges = pairs.of(rows[start : start + PIECE_ROWS])
+                sorter.append(edges)
+                sorter.append(reversed_edges(edges))
+        manifest.files.append(sorter.commit())
+    finally:
+        sorter.discard()
+    add_figures(manifest, spilled_bytes=sorter.spilled_bytes)
+
+
+def _locate_group(job: NearJob, group: int, memory_bytes: int, manifest: Manifest) -> None:
+    slices = edge_slices(job, group)
+    manifest.rows_read += sum(piece.rows for piece in slices)
+    name, bounds = f"{job.into}/located-{group:06d}.slices", job.groups.bounds
+    sorter = RowSorter(job.folder, name, words=LOCATION_WORDS, bounds=bounds, memory_bytes=memory_bytes // 2)
+    places = RowsUpTo(_places_of(job, group), PLACE_WORDS)
+    missing = f"{job.folder.url}: a pair has no text. Delete the folder and run again"
+    edges = distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 4))
+    if job.round is not None:  # pairs that were compared in an earlier round have its number
+        edges = (rows[rows[:, 2] == np.uint64(job.round or 0)] for rows in edges)
+    try:
+        for rows, found in with_values(edges, places, missing):
+            sorter.append(location_rows(rows, found[:, 1:]))
+        manifest.files.append(sorter.commit())
+    finally:
+        sorter.discard()
+    add_figures(manifest, located=sorter.rows, spilled_bytes=sorter.spilled_bytes)
 
 
 def _places_of(job: NearJob, group: int) -> Iterator[Rows]:

@@ -26,7 +26,7 @@ from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
-from curator_df.dedup.near.crowds import run_locate, run_own_pairs
+from curator_df.dedup.near.crowds import FOUND_BINS, run_compare_few, run_count, run_locate, run_own_pairs
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import NearKeySink
 from curator_df.dedup.near.links import cover_rows, run_cover
@@ -103,6 +103,8 @@ PLAN = f"{JOURNAL_FOLDER}/exchange.json"
 ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
 CROWD_ROUNDS = 3
 """Maximum number of times that rows of crowds are compared by their own shingles: once for each level of templates in a template."""
+FEW_KEYS, FEW_EDGES = 1_000_000, 20_000
+"""Number of keys of rows in crowds, and of new edges, up to which one task does the work of a round."""
 LINK_ROUNDS = 16
 """Maximum number of times that kept rows are compared with the matches of rows that they are similar to."""
 CONTENTS = "contents"
@@ -322,21 +324,33 @@ class NearStages:
         def make() -> StageRecord:
             texts, verified = mended(self.home, lambda: self.passes.fetch_texts(pairs), compare)
             counts = [sum_of(verified, f"compared_{place}") for place in range(SIMILARITY_BINS)]
+            found = files_below(verified, "verified")
             fetched = files_below(texts, "texts")
             figures = {
                 "verify": self.pending.verify,
                 "compared": sum(counts),
                 "joined": sum_of(verified, "joined"),
                 "compared_by_similarity": counts,
+                **self._found_by_similarity([file for file in found if not file.name.startswith("verified/links/")]),
                 "texts_fetched": sum(file.rows for file in fetched),
                 "text_bytes_fetched": sum(file.size_bytes for file in fetched),
             }
-            return StageRecord({"edges": files_below(verified, "verified")}, figures)
+            return StageRecord({"edges": found}, figures)
 
         done = self.stage.once("verify", make)
         for name in ("texts", "locations", "places", "crowd-keys", "crowds", "links"):
             self.home.delete_tree(name)
         return done
+
+    def _found_by_similarity(self, files: Sequence[FileRecord]) -> dict[str, list[int]]:
+        """Return the number of distinct similar pairs by similarity, from the threshold on: found by a band alone, and in crowds."""
+        at_once = sum(file.rows for file in files) <= FEW_KEYS
+        job = NearJob(self.home, self.groups, self.pending, tuple(files), at_once=at_once)
+        counted = self.stage.tasks("count", "compare", run_count, job, 1 if at_once else len(self.groups))
+        bins = range(int((self.pending.verify or 0.0) * FOUND_BINS), FOUND_BINS)
+        return {
+            f"found_by_{name}": [sum_of(counted, f"{name}_{place}") for place in bins] for name in ("band", "crowd")
+        }
 
     def _compare_crowds(self, job: NearJob, found: list[TaskRecord]) -> list[TaskRecord]:
         """Compare rows of crowds by the shingles that their anchors lack; return the records of these comparisons."""
@@ -346,8 +360,9 @@ class NearStages:
             if not any(file.rows for file in keys):
                 break
             into, title = f"crowds/{number:03d}", f"crowds, round {number + 1}"
-            pairs = dataclasses.replace(job, files=keys, into=into)
-            made = self.stage.tasks(f"{into}/pairs", title, run_own_pairs, pairs, len(self.groups))
+            at_once = sum(file.rows for file in keys) <= FEW_KEYS
+            pairs = dataclasses.replace(job, files=keys, into=into, at_once=at_once)
+            made = self.stage.tasks(f"{into}/pairs", title, run_own_pairs, pairs, 1 if at_once else len(self.groups))
             found = self._compare_new(job, files_below(made, "crowds"), into, title)
             compared += found
         return compared
@@ -376,6 +391,8 @@ class NearStages:
         if not any(file.rows for file in edges):
             return []
         wanted = dataclasses.replace(job, files=edges, into=into)
+        if edges and sum(file.rows for file in edges) <= FEW_EDGES:
+            return self.stage.tasks(f"{into}/compare", title, run_compare_few, wanted, 1)
         located = self.stage.tasks(f"{into}/locate", title, run_locate, wanted, len(self.groups))
         if not sum_of(located, "located"):
             return []

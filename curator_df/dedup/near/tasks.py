@@ -283,6 +283,8 @@ class NearJob:
     """Files with the places of texts, in ascending order of addresses."""
     same: tuple[FileRecord, ...] = ()
     """Files of the edges between rows with the same text, which are among ``files``."""
+    at_once: bool = False
+    """Whether one task does the work of all groups of ranges, because it is little."""
     round: int | None = None
     """Number of the round of questions (`links`); the third word of an edge is then that of the round that asked for it first."""
 
@@ -347,49 +349,57 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """
 
     def work(manifest: Manifest) -> None:
-        job, group, memory_bytes = load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes
-        pending, found = job.pending, np.zeros(SIMILARITY_BINS, dtype=np.int64)
-        name = f"{job.into}/part-{group:06d}.slices"
-        sorter = RowSorter(
-            job.folder, f"verified/{name}", words=EDGE_WORDS, bounds=job.groups.bounds, memory_bytes=memory_bytes // 16
-        )
-        keys = RowSorter(
-            job.folder,
-            f"crowd-keys/{name}",
-            words=CROWD_WORDS,
-            bounds=hash_bounds(len(job.groups)),
-            memory_bytes=memory_bytes // 16,
-        )
-        joined = text_bytes = 0
-        compare_bytes = min(memory_bytes // 4, COMPARE_BYTES)
-        try:
-            slices = open_slices(job.folder, job.files, group)
-            manifest.rows_read = sum(piece.rows for piece in slices)
-            rows = merge_slices(slices, memory_bytes=memory_bytes // 4)
-            # Texts are in memory twice while they are read.
-            for batch in pair_batches(job.folder, job.groups, rows, memory_bytes=memory_bytes // 8):
-                text_bytes = max(text_bytes, batch.texts.nbytes)
-                are_kept = batch.text_addresses.view(np.uint64) >= job.groups.first_kept
-                similarities = pending.similarities(batch.texts, are_kept, batch.places, compare_bytes)
-                places = np.minimum((similarities * SIMILARITY_BINS).astype(np.int64), SIMILARITY_BINS - 1)
-                found += np.bincount(places, minlength=SIMILARITY_BINS)
-                similar = similarities >= (pending.verify or 0.0)
-                joined += int(similar.sum())
-                edges = batch.addresses[similar].view(np.uint64)
-                sorter.append(both_ways(edges, similarities[similar].view(np.uint64)))
-                _append_crowd_keys(keys, batch, similarities, pending, compare_bytes)
-            manifest.files = [sorter.commit(), keys.commit()]
-        finally:
-            sorter.discard()
-            keys.discard()
-        manifest.summary = {
-            "joined": joined,
-            "held_bytes": 2 * text_bytes + (compare_bytes if text_bytes else 0),
-            "spilled_bytes": sorter.spilled_bytes + keys.spilled_bytes,
-            **{f"compared_{place}": int(count) for place, count in enumerate(found)},
-        }
+        verify_group(load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes, manifest)
 
     return run_guarded(attempt, work)
+
+
+def verify_group(job: NearJob, group: int, memory_bytes: int, manifest: Manifest) -> None:
+    """Compare the pairs of a group of ranges, as `run_verify` does; add files and figures to a manifest."""
+    pending, found = job.pending, np.zeros(SIMILARITY_BINS, dtype=np.int64)
+    verified = _sorter(job, f"verified/{job.into}/part-{group:06d}.slices", EDGE_WORDS, job.groups.bounds, memory_bytes)
+    bounds = hash_bounds(len(job.groups))
+    keys = _sorter(job, f"crowd-keys/{job.into}/part-{group:06d}.slices", CROWD_WORDS, bounds, memory_bytes)
+    joined = text_bytes = 0
+    compare_bytes = min(memory_bytes // 4, COMPARE_BYTES)
+    try:
+        slices = open_slices(job.folder, job.files, group)
+        manifest.rows_read += sum(piece.rows for piece in slices)
+        rows = merge_slices(slices, memory_bytes=memory_bytes // 4)
+        # Texts are in memory twice while they are read.
+        for batch in pair_batches(job.folder, job.groups, rows, memory_bytes=memory_bytes // 8):
+            text_bytes = max(text_bytes, batch.texts.nbytes)
+            are_kept = batch.text_addresses.view(np.uint64) >= job.groups.first_kept
+            similarities = pending.similarities(batch.texts, are_kept, batch.places, compare_bytes)
+            places = np.minimum((similarities * SIMILARITY_BINS).astype(np.int64), SIMILARITY_BINS - 1)
+            found += np.bincount(places, minlength=SIMILARITY_BINS)
+            similar = similarities >= (pending.verify or 0.0)
+            joined += int(similar.sum())
+            edges = batch.addresses[similar].view(np.uint64)
+            verified.append(both_ways(edges, similarities[similar].view(np.uint64)))
+            _append_crowd_keys(keys, batch, similarities, pending, compare_bytes)
+        manifest.files += [verified.commit(), keys.commit()]
+    finally:
+        verified.discard()
+        keys.discard()
+    held_bytes = 2 * text_bytes + (compare_bytes if text_bytes else 0)
+    add_figures(
+        manifest,
+        joined=joined,
+        spilled_bytes=verified.spilled_bytes + keys.spilled_bytes,
+        **{f"compared_{place}": int(count) for place, count in enumerate(found)},
+    )
+    manifest.summary["held_bytes"] = max(manifest.summary.get("held_bytes", 0), held_bytes)
+
+
+def add_figures(manifest: Manifest, **figures: int) -> None:
+    """Add figures to those of a manifest."""
+    for name, number in figures.items():
+        manifest.summary[name] = manifest.summary.get(name, 0) + number
+
+
+def _sorter(job: NearJob, name: str, words: int, bounds: Rows, memory_bytes: int) -> RowSorter:
+    return RowSorter(job.folder, name, words=words, bounds=bounds, memory_bytes=memory_bytes // 16)
 
 
 CROWD_WORDS = 2

@@ -16,6 +16,7 @@ from dask.dataframe.dask_expr import FrameBase
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
+from curator_df.dedup.near.crowds import FOUND_BINS
 from curator_df.errors import ParameterError
 from curator_df.io.output.checkpoint import read_receipt
 from curator_df.io.parquet.reader import read_parquet
@@ -44,9 +45,11 @@ class NearDuplicateReport:
     precision: float | None
     """Share of the compared pairs that were similar enough, that is, the precision of agreement in a band."""
     recall: float | None
-    """Estimated share of all pairs at or above ``jaccard_threshold`` that agree in a band: pairs found, over pairs found
-    divided by the probability of finding a pair of their similarity. It ignores pairs that were not compared because their bucket
-    was large, and pairs that are joined through other rows."""
+    """Estimated share of all pairs at or above ``jaccard_threshold`` that were compared. A pair that was found because it agrees
+    in a band stands for 1 / chance pairs of its similarity; one that was found in a crowd, where rows are compared by their own
+    shingles, stands for itself. Pairs that are joined through other rows are not counted."""
+    recall_interval: tuple[float, float] | None
+    """Interval that contains ``recall`` with a probability of about 95 %, if pairs are found independently of each other."""
     sizes: pd.DataFrame
     """Index ``rows``: group size. Columns: ``groups`` (number of groups) and ``going`` (rows to drop)."""
     similarities: pd.DataFrame
@@ -76,6 +79,9 @@ class NearDuplicateReport:
             found.append(
                 ("recall", f"about {self.recall:.1%} of the pairs at or above {self.settings['jaccard_threshold']}")
             )
+            if self.recall_interval is not None:
+                low, high = self.recall_interval
+                found[-1] = ("recall", f"{found[-1][1]} ({low:.1%} to {high:.1%})")
         scheme = self.settings["scheme"]
         shingles = f"{scheme['ngram_size']} {scheme['ngrams']}, {64 if scheme['use_64_bit_hash'] else 32} bits"
         bands = f"{scheme['num_bands']} bands of {scheme['minhashes_per_band']}"
@@ -166,7 +172,9 @@ def describe_near_duplicates(
             )
         drop_near_duplicates(docs, groups=groups)  # raises if they were found for another table
         shown = _examples(docs, table, top, examples, max_chars, parameters["text"])
-    similarities, precision, recall = _pairs(details, Scheme(**parameters["scheme"]), parameters["jaccard_threshold"])
+    scheme = Scheme(**parameters["scheme"])
+    similarities, precision = _pairs(details, scheme, parameters["jaccard_threshold"])
+    recall, interval = _recall(details, scheme)
     return NearDuplicateReport(
         rows=receipt.rows_read,
         rows_in_groups=int((sizes.index * sizes["groups"]).sum()),
@@ -174,6 +182,7 @@ def describe_near_duplicates(
         compared=details.get("compared"),
         precision=precision,
         recall=recall,
+        recall_interval=interval,
         sizes=sizes,
         similarities=similarities,
         largest=top.reset_index(drop=True),
@@ -217,17 +226,27 @@ SETTINGS = ("bands_per_iteration", "iterations", "buckets", "largest_bucket")
 
 def _pairs(
     details: dict[str, Any], scheme: Scheme, jaccard_threshold: float | None
-) -> tuple[pd.DataFrame, float | None, float | None]:
-    """Return compared pairs by similarity, precision and recall."""
+) -> tuple[pd.DataFrame, float | None]:
+    """Return compared pairs by similarity, and precision."""
     counts = np.array(details.get("compared_by_similarity", []), dtype=np.int64)
     edges = np.linspace(0, 1, len(counts) + 1)
-    middles = (edges[:-1] + edges[1:]) / 2
-    chances = scheme.candidate_probability(middles)
+    chances = scheme.candidate_probability((edges[:-1] + edges[1:]) / 2)
     index = pd.Index(edges[:-1].round(4), name="jaccard")
     table = pd.DataFrame({"compared": counts, "chance": chances}, index=index)
     if jaccard_threshold is None or not counts.sum():
-        return table, None, None
-    similar = middles >= jaccard_threshold
-    found = counts[similar]
-    recall = float(found.sum() / (found / chances[similar]).sum()) if found.sum() else None
-    return table, details["joined"] / int(counts.sum()), recall
+        return table, None
+    return table, details["joined"] / int(counts.sum())
+
+
+def _recall(details: dict[str, Any], scheme: Scheme) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the estimated share of similar pairs that were compared, and its interval."""
+    by_band = np.array(details.get("found_by_band", []), dtype=np.float64)
+    in_crowds = float(sum(details.get("found_by_crowd", [])))
+    found = float(by_band.sum()) + in_crowds
+    if not found:
+        return None, None
+    first = FOUND_BINS - len(by_band)
+    chances = scheme.candidate_probability((np.arange(first, FOUND_BINS) + 0.5) / FOUND_BINS)
+    all_pairs = float((by_band / chances).sum()) + in_crowds
+    spread = 1.96 * float(np.sqrt((by_band * (1 - chances) / chances**2).sum()))
+    return found / all_pairs, (found / (all_pairs + spread), min(found / max(all_pairs - spread, found), 1.0))
