@@ -17,14 +17,12 @@ from curator_df import errors
 from curator_df.core.runner import run
 from curator_df.core.tasks.task import run_guarded
 from curator_df.dedup.near import grouping as near_grouping
-from curator_df.dedup.near.settings import text_bands
-from curator_df.kernels.minhash.components import component_names, vertices
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.signatures import band_hashes
-from curator_df.kernels.rows.content_hash import row_hashes
 from tests.core.runner.fake_client import inline_cluster
 from tests.kernels.near_duplicate_truth import BINS, read_texts, read_truth, together
 from tests.kernels.test_candidates import FIVE_DOCUMENTS
+from tests.ops.plain_near_duplicates import plain_groups, plain_matches
 
 WORDS = cdf.minhash.Scheme("words", 3, num_bands=12, minhashes_per_band=3, normalize="case_and_spaces", seed=3)
 
@@ -77,52 +75,31 @@ def ids_in(folder: Path) -> list[int]:
     return [number for path in sorted(folder.glob("*.parquet")) for number in pq.read_table(path)["id"].to_pylist()]
 
 
-def plain_groups(texts: list, scheme, jaccard_threshold: float | None, anchors: int = 2) -> np.ndarray:
-    """Return the first row of each row's group, with every bucket a dictionary in memory."""
-    series = pd.Series(texts, dtype="string[pyarrow]")
-    block = pd.DataFrame({"text": series})
-    hashes = band_hashes(series, scheme)
-    nothing = series.notna() & (series.fillna("").str.strip() == "")
-    contents = row_hashes(block.mask(nothing, "") if scheme.normalize else block, ("text",))
-    _, compared = text_bands(block, text="text", scheme=scheme, signatures=None)
-    same: dict = {}
-    first = [same.setdefault(tuple(content), number) for number, content in enumerate(contents.tolist())]
-    edges = [(number, other) for number, other in enumerate(first) if number != other]
-    pairs = set()
-    for band in range(scheme.num_bands):
-        buckets: dict = {}
-        for number in np.flatnonzero(compared).tolist():
-            if first[number] == number:
-                buckets.setdefault(int(hashes[number, band]), []).append(number)
-        for members in buckets.values():
-            members.sort(key=lambda number: int(contents[number, 0]))
-            for place, member in enumerate(members):
-                pairs |= {tuple(sorted((member, anchor))) for anchor in members[: min(place, anchors)]}
-    found = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
-    if jaccard_threshold is not None and len(found):
-        found = found[jaccard_similarities(series, series, found, scheme) >= jaccard_threshold]
-    joined = np.concatenate([np.array(edges, dtype=np.int64).reshape(-1, 2), found])
-    names = np.arange(len(texts))
-    ids = vertices([joined])
-    names[ids] = component_names(ids, [joined])
-    return names
-
-
 def first_of_each(names: np.ndarray) -> list[int]:
     return np.unique(names).tolist()
 
 
-@pytest.mark.parametrize("jaccard_threshold", [0.6, None])
-def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypatch, jaccard_threshold):
+def kept_rows(texts: list, jaccard_threshold: float | None, linkage: str, order: list | None = None) -> list[int]:
+    """Return the rows that a drop keeps, by its definition."""
+    if linkage == "transitive":
+        return first_of_each(plain_groups(texts, WORDS, jaccard_threshold))
+    dropped = plain_matches(texts, WORDS, jaccard_threshold, order)
+    return [number for number in range(len(texts)) if number not in dropped]
+
+
+@pytest.mark.parametrize(
+    ("jaccard_threshold", "linkage"), [(0.6, "direct"), (0.6, "transitive"), (None, "transitive")], ids=str
+)
+def test_the_same_rows_as_in_memory_however_the_input_is_cut(tmp_path, monkeypatch, jaccard_threshold, linkage):
     texts = [*variants(700, seed=5), None, None]
-    expected = first_of_each(plain_groups(texts, WORDS, jaccard_threshold))
+    expected = kept_rows(texts, jaccard_threshold, linkage)
     assert 200 < len(expected) < 600
     cuts = [(1, 10**9, None), (3, 4_000, 5), (5, 2_500, 3)]
     for number, (files, range_bytes, each) in enumerate(cuts):
         monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
         docs = cdf.read_jsonl(write_rows(tmp_path / f"in{number}", texts, files))
         clean = cdf.drop_near_duplicates(
-            docs, scheme=WORDS, jaccard_threshold=jaccard_threshold, bands_per_iteration=each
+            docs, scheme=WORDS, jaccard_threshold=jaccard_threshold, bands_per_iteration=each, linkage=linkage
         )
         receipt = cdf.write_parquet(clean, tmp_path / f"out{number}")
         assert ids_in(tmp_path / f"out{number}") == expected
@@ -154,15 +131,12 @@ def test_groups_too_many_for_memory_are_made_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(near_grouping, "run_components", no_room)
     texts = variants(500, seed=4)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    groups = cdf.find_near_duplicates(
-        docs, scheme=WORDS, jaccard_threshold=0.6, keep="longest", workdir=tmp_path / "disk"
-    )
+    settings = {"scheme": WORDS, "jaccard_threshold": 0.6, "keep": "longest", "linkage": "transitive"}
+    groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "disk", **settings)
     receipt = cdf.write_parquet(cdf.drop_near_duplicates(docs, groups=groups), tmp_path / "out")
     monkeypatch.undo()
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
-    same = cdf.find_near_duplicates(
-        docs, scheme=WORDS, jaccard_threshold=0.6, keep="longest", workdir=tmp_path / "memory"
-    )
+    same = cdf.find_near_duplicates(docs, workdir=tmp_path / "memory", **settings)
     assert groups.compute().equals(same.compute())
     assert receipt.rows_dropped == int((~same["kept"]).sum().compute()) > 100
     assert "grouping_rounds" in cdf.read_receipt(groups).exchanges[0].details
@@ -187,7 +161,8 @@ def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
     texts = variants(400, seed=6)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    groups = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work")
+    settings = {"scheme": WORDS, "jaccard_threshold": 0.6, "linkage": "transitive", "workdir": tmp_path / "work"}
+    groups = cdf.find_near_duplicates(docs, id="id", **settings)
     found, rows = groups.compute(), docs.compute()
     names = plain_groups(texts, WORDS, 0.6)
     sizes = dict(zip(*np.unique(names, return_counts=True), strict=True))
@@ -208,8 +183,37 @@ def test_each_member_of_a_group_is_listed_with_its_match(tmp_path, monkeypatch):
     assert [stage.title for stage in cdf.explain(clean).stages] == ["write"]
     cdf.write_parquet(clean, tmp_path / "out")
     assert ids_in(tmp_path / "out") == first_of_each(names)
-    again = cdf.find_near_duplicates(docs, id="id", scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work")
+    again = cdf.find_near_duplicates(docs, id="id", **settings)
     assert cdf.read_receipt(again).output == cdf.read_receipt(groups).output
+
+
+@pytest.mark.parametrize("keep", ["first", "last", cdf.best("score")], ids=str)
+def test_each_dropped_row_is_listed_with_a_kept_row(tmp_path, monkeypatch, keep):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
+    texts = variants(400, seed=6)
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    rows = docs.compute()
+    settings = {"scheme": WORDS, "jaccard_threshold": 0.6, "keep": keep}
+    groups = cdf.find_near_duplicates(docs, id="id", workdir=tmp_path / "work", **settings)
+    found = groups.compute()
+    expected = plain_matches(texts, WORDS, 0.6, preferred(rows.reset_index(drop=True), keep))
+    dropped = found[~found.kept]
+    assert dropped.id.tolist() == sorted(expected)
+    assert dropped.matched_id.tolist() == [expected[number][0] for number in dropped.id]
+    assert dropped.jaccard.to_numpy(dtype=float) == pytest.approx([expected[number][1] for number in dropped.id])
+    assert (dropped.group == dropped.matched_address).all()
+    staying = found[found.kept]
+    assert staying.id.tolist() == sorted({match for match, _ in expected.values()})
+    assert staying.jaccard.isna().all()
+    assert staying.matched_id.isna().all()
+    sizes = found.groupby("group").size()
+    assert found.group_size.tolist() == sizes[found.group].tolist()
+    receipt = cdf.write_parquet(
+        cdf.drop_near_duplicates(docs, **settings), tmp_path / "out", rejects=tmp_path / "rejects"
+    )
+    assert receipt.rows_dropped == len(dropped)
+    assert ids_in(tmp_path / "out") == [number for number in range(400) if number not in expected]
+    assert sorted(ids_in(tmp_path / "rejects")) == sorted(expected)
 
 
 def test_groups_of_other_parameters_or_another_table_are_refused(tmp_path):
@@ -221,21 +225,32 @@ def test_groups_of_other_parameters_or_another_table_are_refused(tmp_path):
         cdf.drop_near_duplicates(docs.curate.keep_where("id > 3"), groups=groups)
 
 
+def preferred(rows: pd.DataFrame, keep) -> list[int]:
+    """Return the numbers of rows from the preferred one on."""
+    if keep == "first":
+        return list(range(len(rows)))
+    if keep == "last":
+        return list(range(len(rows)))[::-1]
+    value = rows.text.str.encode("utf-8").str.len() if keep == "longest" else rows.score
+    is_rising = keep != "longest" and keep.which == "min"
+    return value.sort_values(ascending=is_rising, kind="stable").index.tolist()
+
+
+@pytest.mark.parametrize("linkage", ["direct", "transitive"])
 @pytest.mark.parametrize("keep", ["last", "longest", cdf.best("score"), cdf.best("score", "min")], ids=str)
-def test_the_survivor_follows_the_policy(tmp_path, monkeypatch, keep):
+def test_the_survivor_follows_the_policy(tmp_path, monkeypatch, keep, linkage):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 3_000)
     texts = variants(300, seed=7)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6, keep=keep), tmp_path / "out")
+    settings = {"scheme": WORDS, "jaccard_threshold": 0.6, "keep": keep, "linkage": linkage}
+    cdf.write_parquet(cdf.drop_near_duplicates(docs, **settings), tmp_path / "out")
     rows = docs.compute().reset_index(drop=True)
-    rows["name"], rows["place"] = plain_groups(texts, WORDS, 0.6), range(len(rows))
-    if keep == "last":
-        order = rows.sort_values("place", ascending=False)
-    elif keep == "longest":
-        order = rows.assign(length=rows.text.str.len()).sort_values(["length", "place"], ascending=[False, True])
-    else:
-        order = rows.sort_values(["score", "place"], ascending=[keep.which == "min", True])
-    assert ids_in(tmp_path / "out") == sorted(order.groupby("name").head(1).id)
+    order = preferred(rows, keep)
+    if linkage == "direct":
+        assert ids_in(tmp_path / "out") == kept_rows(texts, 0.6, linkage, order)
+        return
+    rows["name"] = plain_groups(texts, WORDS, 0.6)
+    assert ids_in(tmp_path / "out") == sorted(rows.loc[order].groupby("name").head(1).id)
 
 
 def test_all_pairs_of_real_texts_as_theory_says(shared_data, tmp_path):
@@ -244,7 +259,7 @@ def test_all_pairs_of_real_texts_as_theory_says(shared_data, tmp_path):
     rows.to_json(tmp_path / "in.jsonl", orient="records", lines=True, force_ascii=False)
     docs = cdf.read_jsonl(tmp_path / "in.jsonl")
     for name, scheme in (("word5", cdf.minhash.FINEWEB), ("char24", cdf.minhash.NEMO)):
-        groups = cdf.find_near_duplicates(docs, scheme=scheme, jaccard_threshold=0.8, workdir=tmp_path / name)
+        groups = cdf.find_near_duplicates(docs, scheme=scheme, linkage="transitive", workdir=tmp_path / name)
         found = groups.compute()
         places = pd.Series(range(len(texts)), index=docs.compute().index)
         names = np.arange(len(texts))
@@ -267,10 +282,36 @@ def test_all_pairs_of_real_texts_as_theory_says(shared_data, tmp_path):
         assert similar.min() >= 0.8
 
 
+@pytest.mark.parametrize(("name", "scheme"), [("word5", cdf.minhash.FINEWEB), ("char24", cdf.minhash.NEMO)])
+@pytest.mark.parametrize("keep", ["first", "longest"])
+def test_each_dropped_row_of_real_texts_is_like_a_kept_one(shared_data, tmp_path, name, scheme, keep):
+    texts = read_texts(shared_data)
+    rows = pd.DataFrame({"id": texts.index, "text": texts.to_numpy()})
+    rows.to_json(tmp_path / "in.jsonl", orient="records", lines=True, force_ascii=False)
+    groups = cdf.find_near_duplicates(
+        cdf.read_jsonl(tmp_path / "in.jsonl"), id="id", scheme=scheme, keep=keep, workdir=tmp_path
+    )
+    found = groups.compute()
+    pairs, jaccards = read_truth(shared_data, name, texts)
+    number = {name: place for place, name in enumerate(texts.index)}
+    truth = {frozenset(pair): j for pair, j in zip(pairs.tolist(), jaccards.tolist(), strict=True)}
+    dropped = found[~found.kept]
+    gone = {number[one] for one in dropped.id}
+    assert len(gone) > 800
+    for line in dropped.itertuples():
+        one, other = number[line.id], number[line.matched_id]
+        assert other not in gone
+        assert line.jaccard == pytest.approx(truth.get(frozenset((one, other)), 1.0))
+        assert line.jaccard >= 0.8
+    similar = pairs[jaccards >= 0.8]
+    assert np.isin(similar, list(gone)).any(axis=1).mean() >= 0.99
+
+
 def test_the_report_says_what_was_found(tmp_path):
     texts = variants(400, seed=6)
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
-    groups = cdf.find_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6, workdir=tmp_path / "work")
+    settings = {"scheme": WORDS, "jaccard_threshold": 0.6, "linkage": "transitive"}
+    groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work", **settings)
     names = plain_groups(texts, WORDS, 0.6)
     _, sizes = np.unique(names, return_counts=True)
     for given in (groups, cdf.read_receipt(groups).output):
@@ -282,6 +323,7 @@ def test_the_report_says_what_was_found(tmp_path):
         assert report.similarities.compared.sum() == report.compared > 100
         assert 0.5 < report.precision <= 1
         assert 0.9 < report.recall <= 1
+        assert report.recall_interval[0] < report.recall < report.recall_interval[1]
         assert "400, of which" in str(report)
         assert "<table>" in report._repr_html_()
         assert report.examples is None
@@ -362,8 +404,8 @@ def test_behind_other_steps_and_out_of_parquet(tmp_path, of_the_user):
     cdf.write_parquet(cdf.drop_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6), tmp_path / "out")
     kept = [number for number in range(300) if number % 3 != 1]
     prepared = [f"{texts[number][:-2]}\n" for number in kept]
-    names = plain_groups([text.upper() for text in prepared] if of_the_user else prepared, WORDS, 0.6)
-    assert ids_in(tmp_path / "out") == [kept[place] for place in first_of_each(names)]
+    prepared = [text.upper() for text in prepared] if of_the_user else prepared
+    assert ids_in(tmp_path / "out") == [kept[place] for place in kept_rows(prepared, 0.6, "direct")]
 
 
 def test_a_prefix_that_depends_on_chance_is_caught(tmp_path):

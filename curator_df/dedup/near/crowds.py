@@ -81,8 +81,7 @@ class OwnPairs:
             bits = np.full(len(crowded), IN_CROWD)
             parts.append(np.stack([joined[firsts + rank, 1], joined[firsts, 1], bits], axis=1))
         self._held = _last_key(joined[starts[-1] :])
-        edges = np.concatenate(parts)
-        return edges[edges[:, 0] != edges[:, 1]]
+        return np.concatenate(parts)
 
 
 def _last_key(rows: Rows) -> Rows:
@@ -93,7 +92,7 @@ def _last_key(rows: Rows) -> Rows:
 
 
 def run_own_pairs(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Merge one hash range of the keys of rows in crowds (or all), and write the edges of rows with a common key, in both directions."""
+    """Merge one hash range of the keys of rows in crowds (or all), and write the edges of rows with a common key."""
 
     def work(manifest: Manifest) -> None:
         job = load_near_job(job_bytes)
@@ -130,7 +129,7 @@ def run_compare_few(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def run_count(job_bytes: bytes, attempt: Attempt) -> Manifest:
-    """Count the distinct pairs that were similar enough, by similarity: those found in crowds, and those found by a band alone."""
+    """Count the distinct pairs that were similar enough, by similarity: of bands alone, and of crowds."""
 
     def work(manifest: Manifest) -> None:
         job, memory_bytes = load_near_job(job_bytes), attempt.block_bytes
@@ -143,9 +142,9 @@ def run_count(job_bytes: bytes, attempt: Attempt) -> Manifest:
                 for rows in distinct_rows(merge_slices(slices, memory_bytes=memory_bytes)):
                     similarities = rows[rows[:, 0] < rows[:, 1], 2].copy().view(np.float64)
                     bins = np.minimum((similarities * FOUND_BINS).astype(np.int64), FOUND_BINS - 1)
-                    counts += np.bincount(bins, minlength=FOUND_BINS)
-        for name, counts in (("crowd", of_crowds), ("band", all_pairs - of_crowds)):
-            add_figures(manifest, **{f"{name}_{place}": int(count) for place, count in enumerate(counts) if count})
+                    counts[:] += np.bincount(bins, minlength=FOUND_BINS)
+        for name, found in (("crowd", of_crowds), ("band", all_pairs - of_crowds)):
+            add_figures(manifest, **{f"{name}_{place}": int(count) for place, count in enumerate(found) if count})
 
     return run_guarded(attempt, work)
 
@@ -180,8 +179,8 @@ def _locate_group(job: NearJob, group: int, memory_bytes: int, manifest: Manifes
     places = RowsUpTo(_places_of(job, group), PLACE_WORDS)
     missing = f"{job.folder.url}: a pair has no text. Delete the folder and run again"
     edges = distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 4))
-    if job.round is not None:  # pairs that were compared in an earlier round have its number
-        edges = (rows[rows[:, 2] == np.uint64(job.round or 0)] for rows in edges)
+    if (asked := job.round) is not None:  # pairs that were compared in an earlier round have its number
+        edges = (rows[rows[:, 2] == np.uint64(asked)] for rows in edges)
     try:
         for rows, found in with_values(edges, places, missing):
             sorter.append(location_rows(rows, found[:, 1:]))

@@ -232,6 +232,7 @@ class Ranks:
             yield from merge_slices(open_slices(job.folder, (file,), 0), memory_bytes=1_000_000)
 
     def of(self, vertices: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Return the ranks of the next vertices."""
         found = np.full(len(vertices), _NONE if self._has_any else np.uint64(0), dtype=np.uint64)
         at = 0
         while self._has_any and at < len(vertices):

@@ -83,7 +83,7 @@ class _Cover:
     _dropped: Any = None
 
     def number_rows(self) -> None:
-        """Number the vertices in the order of preference: kept signatures, then the rows that ``keep=`` prefers."""
+        """Give each vertex its number in the order of preference: kept signatures, then the rows that ``keep=`` prefers."""
         keep, first_kept = self.job.pending.keep, self.job.groups.first_kept
         texts = self._sorter("texts", 4)
         for rows in _ranked_rows(self.job, self.memory_bytes // 8):
@@ -159,7 +159,9 @@ class _Cover:
         matches = RowsUpTo(self._read("matches"), EDGE_COLUMNS)
         from_dropped = (rows[self._is_dropped(rows[:, 0])] for rows in self._read("edges"))
         try:
-            for rows, found in with_values(from_dropped, matches, "a dropped row has no match; this is a defect in curator_df"):
+            for rows, found in with_values(
+                from_dropped, matches, "a dropped row has no match; this is a defect in curator_df"
+            ):
                 match, number = found[:, 3], found[:, 1]
                 chosen = ~self._is_dropped(rows[:, 1]) & (rows[:, 1] != number)
                 chosen &= (rows[:, 3] < job.groups.first_kept) | (match < job.groups.first_kept)
@@ -241,7 +243,9 @@ class _Cover:
     def _joined(self, pieces: Iterator[Rows], purpose: str, words: int) -> Iterator[tuple[Rows, Rows]]:
         """Yield sorted rows with those of a file that begin with the same word."""
         table = RowsUpTo(self._read(purpose), words)
-        return with_values(pieces, table, f"a row is missing among the {purpose} of links; this is a defect in curator_df")
+        return with_values(
+            pieces, table, f"a row is missing among the {purpose} of links; this is a defect in curator_df"
+        )
 
 
 def _all_edges(job: NearJob, memory_bytes: int) -> Iterator[Rows]:

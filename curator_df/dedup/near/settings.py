@@ -144,7 +144,7 @@ EDGE_WORDS = 3
 UNKNOWN = np.float64(np.nan).view(np.uint64)
 """Bits of an unknown similarity."""
 IN_CROWD = np.uint64(0x7FF4_0000_0000_0000)
-"""Bits of the unknown similarity of a row and an anchor of a crowd (`tasks.edges_of`): another NaN, which sorts before `UNKNOWN`."""
+"""Bits of the unknown similarity of a row and the anchor of its crowd: another NaN, which sorts before `UNKNOWN`."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class NearSettings:
 
     @property
     def finds_crowds(self) -> bool:
-        """Whether rows of crowded buckets are compared by the shingles of their own: texts are needed, and what was found is checked."""
+        """Whether rows of crowded buckets are compared by their own shingles, which needs texts."""
         return self.verify is not None and self.text is not None
 
     @property

@@ -102,7 +102,7 @@ KEY_WORDS = 3
 PLAN = f"{JOURNAL_FOLDER}/exchange.json"
 ITERATIONS = f"{JOURNAL_FOLDER}/iterations.json"
 CROWD_ROUNDS = 3
-"""Maximum number of times that rows of crowds are compared by their own shingles: once for each level of templates in a template."""
+"""Maximum number of times that rows of crowds are compared by their own shingles: once for each level of templates."""
 FEW_KEYS, FEW_EDGES = 1_000_000, 20_000
 """Number of keys of rows in crowds, and of new edges, up to which one task does the work of a round."""
 LINK_ROUNDS = 16
@@ -343,7 +343,7 @@ class NearStages:
         return done
 
     def _found_by_similarity(self, files: Sequence[FileRecord]) -> dict[str, list[int]]:
-        """Return the number of distinct similar pairs by similarity, from the threshold on: found by a band alone, and in crowds."""
+        """Return the number of distinct similar pairs by similarity, from the threshold on, of bands alone and of crowds."""
         at_once = sum(file.rows for file in files) <= FEW_KEYS
         job = NearJob(self.home, self.groups, self.pending, tuple(files), at_once=at_once)
         counted = self.stage.tasks("count", "compare", run_count, job, 1 if at_once else len(self.groups))
@@ -384,9 +384,7 @@ class NearStages:
                 break
         return compared
 
-    def _compare_new(
-        self, job: NearJob, edges: tuple[FileRecord, ...], into: str, title: str
-    ) -> list[TaskRecord]:
+    def _compare_new(self, job: NearJob, edges: tuple[FileRecord, ...], into: str, title: str) -> list[TaskRecord]:
         """Compare the pairs of new edges, whose texts were fetched."""
         if not any(file.rows for file in edges):
             return []

@@ -60,7 +60,7 @@ class OpenBucket:
     """State of the last bucket, which may continue in the next piece."""
 
     first_rows: Rows = field(default_factory=lambda: np.empty((0, 3), dtype=np.uint64))
-    """Array of shape (at most 2 x anchors + 1, 3): its first kept signatures, and one more of its first rows, with different contents."""
+    """Array of shape (at most 2 x anchors + 2, 3): its first kept signatures, and two more of its first rows."""
     rows: int = 0
     """Number of rows seen so far."""
     last: tuple[int, int] = (-1, -1)
@@ -199,16 +199,18 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     later = is_row & (places >= held)
     lengths = np.diff(np.append(np.flatnonzero(rows_begin), len(joined)))
     in_crowd = is_row & (places - row_starts >= anchors) & (np.repeat(lengths, lengths) > anchors + 1)
+    # A row that was the only one besides the anchors is in a crowd as soon as there is another.
+    now_in_crowd = later | (in_crowd & (np.count_nonzero(is_row[:held]) == anchors + 1))
     parts = []
     for anchor in range(anchors):
-        for first, stop, chosen in ((row_starts, places, later | in_crowd), (starts, row_starts, later)):
+        for first, stop, chosen in ((row_starts, places, now_in_crowd), (starts, row_starts, later)):
             members = np.flatnonzero(chosen & (stop - first > anchor))
             bits = np.where(in_crowd[members] & (first is row_starts), IN_CROWD, UNKNOWN)
             parts.append(np.stack([joined[members, 2], joined[first[members] + anchor, 2], bits], axis=1))
     sizes = np.diff(np.append(np.flatnonzero(begins), len(joined)))
     sizes[0] += before.rows - held
     open_rows, are_rows = joined[starts[-1] :], is_row[starts[-1] :]
-    first_rows = np.concatenate([open_rows[~are_rows][:anchors], open_rows[are_rows][: anchors + 1]])
+    first_rows = np.concatenate([open_rows[~are_rows][:anchors], open_rows[are_rows][: anchors + 2]])
     after = OpenBucket(first_rows, int(sizes[-1]), last)
     return np.concatenate(parts), begun, int(sizes.max()), after
 
@@ -345,7 +347,7 @@ def run_pairs(job_bytes: bytes, attempt: Attempt) -> Manifest:
 def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """Compare the pairs whose smaller address is in a group of ranges, and keep those that are similar enough.
 
-    The second file has the keys of rows in crowds: hashes of shingles that a row has and its anchor lacks, for `crowds.run_own_pairs`.
+    The second file has the keys of rows in crowds: hashes of shingles that a row has and its anchor lacks (`crowds`).
     """
 
     def work(manifest: Manifest) -> None:
@@ -405,7 +407,7 @@ def _sorter(job: NearJob, name: str, words: int, bounds: Rows, memory_bytes: int
 CROWD_WORDS = 2
 """Words of a key of a row in a crowd: hash of a shingle, address of the row."""
 LEAST_LIKE_ANCHOR = 0.5
-"""Minimum similarity of a row to the anchor of its crowd, as a share of the threshold: less like it, the row has too many other shingles."""
+"""Minimum similarity of a row to the anchor of its crowd, as a share of the threshold."""
 
 
 def _append_crowd_keys(

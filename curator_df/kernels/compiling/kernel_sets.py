@@ -128,8 +128,8 @@ def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
 def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
     compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.residuals.residuals_of_{unit}")
-    compared = compared if compares_texts else ()
-    return (*signatures(unit, use_64_bit_hash=use_64_bit_hash), *compared, *COMPONENTS, *COVER)
+    found = signatures(unit, use_64_bit_hash=use_64_bit_hash)
+    return (*found, *(compared if compares_texts else ()), *COMPONENTS, *COVER)
 
 
 METRICS = (

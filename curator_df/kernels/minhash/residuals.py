@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Shingles that a text has and another lacks: the smallest hashes of them, by which texts from one template are told from each other."""
+"""Smallest hashes of the shingles that a text has and another lacks, by which texts from one template are distinguished."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LEFT, _RIGHT, _BOTH = _U(1), _U(2), _U(3)
 _SEED: Any = np.int64(0)
 _WORD_BYTES = 4
 RESIDUALS = 32
-"""Number of hashes that are taken of a text's own shingles: two texts that share a seventh of these share a hash in 99 of 100 cases."""
+"""Maximum number of hashes for each text: two texts that share a seventh of these shingles share a hash in 99 of 100 cases."""
 
 
 @helper
@@ -90,7 +90,18 @@ def _residuals(
                 state[AT] = offsets[text]
                 while used >= 0:
                     count, buffer = next_shingles(
-                        data, offsets[text + 1], state, kind, size, _SEED, byte_of, page_of, pages, buffer, arrays, hashes
+                        data,
+                        offsets[text + 1],
+                        state,
+                        kind,
+                        size,
+                        _SEED,
+                        byte_of,
+                        page_of,
+                        pages,
+                        buffer,
+                        arrays,
+                        hashes,
                     )
                     if count == 0:
                         break
