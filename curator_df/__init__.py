@@ -79,6 +79,8 @@ if _TYPE_CHECKING:
     from curator_df.ops.rows.joining import join_documents
     from curator_df.ops.rows.sample import sample_rows, split_rows
     from curator_df.ops.rows.splitting import split_documents
+    from curator_df.ops.urls.url_filter import keep_urls
+    from curator_df.ops.urls.url_parts import add_url_parts
     from curator_df.profiles import minhash
     from curator_df.recipes.recipe import Recipe, load_recipe
 
@@ -125,6 +127,7 @@ __all__ = [
     "add_prompt_scores",
     "add_quality_tier",
     "add_token_count",
+    "add_url_parts",
     "best",
     "blend",
     "checkpoint",
@@ -149,6 +152,7 @@ __all__ = [
     "keep_class",
     "keep_language",
     "keep_profile",
+    "keep_urls",
     "keep_where",
     "load_recipe",
     "minhash",
@@ -233,6 +237,7 @@ _PLACES = {
     "add_prompt_scores": "models.classifiers.prompt_scores:add_prompt_scores",
     "add_quality_tier": "ops.filters.quality_tiers:add_quality_tier",
     "add_token_count": "models.token_count:add_token_count",
+    "add_url_parts": "ops.urls.url_parts:add_url_parts",
     "best": "ops.duplicates.exact:best",
     "blend": "io.shuffle.operators:blend",
     "checkpoint": "io.output.checkpoint:checkpoint",
@@ -257,6 +262,7 @@ _PLACES = {
     "keep_class": "models.classifiers.classification:keep_class",
     "keep_language": "ops.language.identification:keep_language",
     "keep_profile": "ops.filters.profile:keep_profile",
+    "keep_urls": "ops.urls.url_filter:keep_urls",
     "keep_where": "ops.filters.where:keep_where",
     "load_recipe": "recipes.recipe:load_recipe",
     "minhash": "profiles.minhash",
@@ -332,6 +338,7 @@ _OPERATORS = (
     "add_prompt_scores",
     "add_quality_tier",
     "add_token_count",
+    "add_url_parts",
     "checkpoint",
     "describe_drops",
     "drop_contaminated",
@@ -348,6 +355,7 @@ _OPERATORS = (
     "keep_class",
     "keep_language",
     "keep_profile",
+    "keep_urls",
     "keep_where",
     "normalize_newlines",
     "normalize_unicode",

@@ -16,6 +16,7 @@ LANGUAGE = "the language model runs on the CPU and takes Python strings"
 CONTAMINATION = "n-grams are looked up in host memory, by a kernel that is compiled for CPUs alone"
 WRITES = "its kernel, which writes new texts, is compiled for CPUs alone"
 VECTORS = "vectors are written to files, and compared on CPUs"
+URLS = "URLs are split by pyarrow and Python, in host memory"
 FIXED_WIDTH = "cuDF has no type for the fixed-width bytes of signatures"
 
 HOST_ONLY: Mapping[str, str] = {
@@ -30,6 +31,7 @@ HOST_ONLY: Mapping[str, str] = {
     "add_prompt_scores": MODEL,
     "add_quality_tier": "scores are combined with NumPy, in host memory",
     "add_token_count": "tokenizers take Python strings",
+    "add_url_parts": URLS,
     "describe_drops": "rows and characters are counted with NumPy, in host memory",
     "drop_contaminated": CONTAMINATION,
     "drop_semantic_duplicates": VECTORS,
@@ -38,6 +40,7 @@ HOST_ONLY: Mapping[str, str] = {
     "join_documents": "documents that span blocks are held and joined in host memory",
     "keep_class": MODEL,
     "keep_language": LANGUAGE,
+    "keep_urls": URLS,
     "normalize_newlines": WRITES,
     "normalize_unicode": "ftfy repairs Python strings",
     "normalize_whitespace": WRITES,

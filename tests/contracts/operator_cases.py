@@ -62,6 +62,7 @@ _EXTRAS = {
     "httpx": ("add_completion",),
     "sklearn": ("drop_semantic_duplicates",),
     "tokenizers": ("add_token_count",),
+    "tldextract": ("add_url_parts", "keep_urls"),
     "torch": ("add_prompt_scores",),
 }
 WITHOUT_EXTRA = {
@@ -231,6 +232,9 @@ def with_ext(block: Any) -> Any:
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
 EVERYWHERE = str(Path(__file__).with_name("everywhere.txt"))
 
+# Hosts of none of `ROWS`.
+DOMAINS = str(Path(__file__).with_name("domains.txt"))
+
 # A token for each byte, which is the most there can be.
 TOKENIZER = str(Path(__file__).with_name("tokenizer.json"))
 
@@ -288,6 +292,7 @@ ALL_CASES = (
         "add_embedding", {"model": cdf.model(length_vectors, max_chars=1_000), "dimensions": 384}, adds=("embedding",)
     ),
     Case("add_html_text_ratio", {"min_chars": 5}, adds=("html_text_ratio",)),
+    Case("add_url_parts", {"url": "text", "prefix": "link_"}, adds=("link_host", "link_domain", "link_path")),
     Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
     Case("add_ids", {"into": "number", "identity": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=BOTH),
@@ -409,6 +414,13 @@ ALL_CASES = (
         {"languages": {"en": 0.3, "de": 0.9}},
         "a score for each language",
         costly={"languages": {"en": 0.0, "de": 0.9}},
+    ),
+    Case("keep_urls", {"url": "text", "hard_words": ["not"]}, costly={"hard_words": ["nowhere"], "missing": "drop"}),
+    Case(
+        "keep_urls",
+        {"url": "text", "block_lists": DOMAINS, "substrings": ["ma rk"], "matching": "datatrove", "missing": "drop"},
+        "datatrove",
+        costly={"soft_words": ["nowhere", "never"]},
     ),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=BOTH),
     Case(

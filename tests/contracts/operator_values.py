@@ -8,7 +8,7 @@ from typing import Any
 
 import curator_df as cdf
 from tests.contracts.model_functions import LetterEntities, vowel_counts
-from tests.contracts.operator_cases import EVERYWHERE, OPERATORS, OURS, VECTORS
+from tests.contracts.operator_cases import DOMAINS, EVERYWHERE, OPERATORS, OURS, VECTORS
 from tests.contracts.tiny_prompts import prompts_model
 
 _CONTAMINATION = {
@@ -64,6 +64,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "into": "tier",
     },
     "add_token_count": {"into": "tokens", "per_token": "characters", "special_tokens": True, "text": "title"},
+    "add_url_parts": {"url": "title", "prefix": "page_", "private_suffixes": True},
     "add_minhash": {
         "text": "title",
         "scheme": cdf.minhash.FINEWEB,
@@ -92,6 +93,17 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     },
     "keep_language": {"languages": "de", "min_score": 0.5, "unit": "lines", "max_chars": 50, "text": "title"},
     "keep_profile": {"profile": OURS.replace(too_short=3), "words": "datatrove", "text": "title", "add_metrics": True},
+    "keep_urls": {
+        "block_lists": DOMAINS,
+        "allow_lists": DOMAINS,
+        "hard_words": ["short"],
+        "soft_words": ["to", "be"],
+        "min_soft_words": 3,
+        "substrings": ["tobe"],
+        "matching": "datatrove",
+        "missing": "drop",
+        "url": "title",
+    },
     "keep_where": {"predicate": "score > 4", "reason": "low_score"},
     "normalize_newlines": {"text": "title"},
     "normalize_unicode": {
@@ -155,6 +167,7 @@ NO_IDENTITY = {
     ("drop_near_duplicates", "groups"),
     ("drop_semantic_duplicates", "groups"),
     ("keep_profile", "from_metrics"),
+    ("keep_urls", "storage_options"),
     ("remove_contamination", "storage_options"),
 }
 """Parameters that change nothing that comes out: how files and servers are reached, what was computed before, in how many

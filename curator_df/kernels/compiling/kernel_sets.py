@@ -159,6 +159,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "find_near_duplicates": _NEAR,
     "join_documents": JOINING,
     "keep_profile": METRICS,
+    "keep_urls": CONTENT,
     "normalize_newlines": CLEANING,
     "normalize_unicode": UNICODE,
     "normalize_whitespace": CLEANING,

@@ -99,7 +99,7 @@ def text_series(chunks: list[pa.Array], like: pd.Series, index: Any = None) -> p
     return pd.Series(array, index=like.index if index is None else index, name=like.name, copy=False)
 
 
-def repeated_texts(values: Sequence[str], codes: npt.NDArray[np.integer[Any]]) -> Any:
+def repeated_texts(values: Sequence[str | None], codes: npt.NDArray[np.integer[Any]]) -> Any:
     """Return the pandas array of ``values[code]`` for each code, null where the code is negative."""
     indices = pa.array(codes, mask=codes < 0)
     array = pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.large_string())).cast(pa.large_string())
