@@ -79,6 +79,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.rows.joining import join_documents
     from curator_df.ops.rows.sample import sample_rows, split_rows
     from curator_df.ops.rows.splitting import split_documents
+    from curator_df.ops.urls.domain_counts import describe_domains
     from curator_df.ops.urls.url_filter import keep_urls
     from curator_df.ops.urls.url_parts import add_url_parts
     from curator_df.profiles import minhash
@@ -134,6 +135,7 @@ __all__ = [
     "classifiers",
     "compare_receipts",
     "connect",
+    "describe_domains",
     "describe_drops",
     "describe_near_duplicates",
     "drop_contaminated",
@@ -244,6 +246,7 @@ _PLACES = {
     "classifiers": "models.classifiers.catalogue",
     "compare_receipts": "core.receipts.comparison:compare_receipts",
     "connect": "cluster.connect:connect",
+    "describe_domains": "ops.urls.domain_counts:describe_domains",
     "describe_drops": "ops.filters.drops:describe_drops",
     "describe_near_duplicates": "ops.duplicates.near_report:describe_near_duplicates",
     "drop_contaminated": "ops.cleaning.contamination:drop_contaminated",
@@ -340,6 +343,7 @@ _OPERATORS = (
     "add_token_count",
     "add_url_parts",
     "checkpoint",
+    "describe_domains",
     "describe_drops",
     "drop_contaminated",
     "drop_exact_duplicates",

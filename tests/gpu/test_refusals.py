@@ -44,7 +44,7 @@ IN_PART = (
 )
 """What is said of some arguments by operators that take cuDF blocks with others."""
 TAKES_SOME = {case.operator for case in ALL_CASES if "cudf" in case.backends}
-BESIDE_OPERATORS = {"describe_drops", "explore_thresholds", "find_semantic_duplicates"}
+BESIDE_OPERATORS = {"describe_domains", "describe_drops", "explore_thresholds", "find_semantic_duplicates"}
 """What is no operator, takes a table, and takes no cuDF blocks."""
 
 
@@ -75,6 +75,10 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
     [
         (lambda docs: cdf.describe_drops(docs, OURS), f"describe_drops {REFUSED.format(HOST_ONLY['describe_drops'])}"),
         (
+            lambda docs: cdf.describe_domains(docs, url="text"),
+            f"describe_domains {REFUSED.format(HOST_ONLY['describe_domains'])}",
+        ),
+        (
             lambda docs: cdf.explore_thresholds(docs, metrics=["score"]),
             f"explore_thresholds {REFUSED.format(HOST_ONLY['explore_thresholds'])}",
         ),
@@ -94,7 +98,14 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
             f"drop_near_duplicates with signatures= or against= {REFUSED.format(HOST_ONLY['add_minhash'])}",
         ),
     ],
-    ids=["describe_drops", "explore_thresholds", "find_semantic_duplicates", "from_metrics", "signatures"],
+    ids=[
+        "describe_drops",
+        "describe_domains",
+        "explore_thresholds",
+        "find_semantic_duplicates",
+        "from_metrics",
+        "signatures",
+    ],
 )
 def test_so_is_what_no_case_calls(call, why, raise_if_dask_computes, monkeypatch):
     monkeypatch.setattr(near_duplicates, "require_stored", lambda *found: None)

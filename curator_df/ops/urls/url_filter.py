@@ -89,7 +89,8 @@ def keep_urls(
     Raises
     ------
     InputError
-        If a list does not exist, has no entries, or is a folder without any of the three files; when computing, if a list has changed.
+        If a list does not exist, has no entries, or is a folder without any of the three files; when computing, if a
+        list has changed.
     BadRowError
         If a list is not text in UTF-8, a line is longer than 8 kB, an expression is invalid, or most lines of a list
         of domains or URLs are something else. Single lines of that kind are ignored with a warning.

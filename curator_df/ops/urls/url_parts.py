@@ -107,13 +107,13 @@ def add_url_parts(
     return map_blocks(df, kernel, meta=df._meta.assign(**{name: pd.Series(dtype=TEXT) for name in names}))
 
 
-def suffix_list_price(peak_factor: float, held_bytes: int = 0) -> Price:
+def suffix_list_price(peak_factor: float, held_bytes: int = 0, *, is_measured: bool = True) -> Price:
     """Return the price of a step that uses the public suffix list, and keeps ``held_bytes`` of its own."""
     return Price(
         peak_factor,
         held_bytes=held_bytes + LIBRARY_BYTES,
         libraries={"tldextract": LIBRARY_BYTES},
-        is_measured=True,
+        is_measured=is_measured,
     )
 
 
