@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
-import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.errors import ColumnError, CorruptFileError, InputError, MissingExtraError, ParameterError, SchemaError
 from curator_df.memory.process_cache import release_held
-from curator_df.models import token_count as module
-from curator_df.models.token_count import CALL_BYTES, add_token_count_block, find_tokenizer
+from curator_df.models.token_count import add_token_count_block
+from curator_df.models.tokens.tokenizer import CALL_BYTES, find_tokenizer
 from curator_df.ops.filters.profile import keep_profile_block
 from curator_df.ops.filters.rules import Profile, Rule
 from tests.contracts.operator_cases import computed, kernels_of
@@ -128,31 +125,6 @@ def test_a_rule_on_a_column_that_is_not_there_is_an_error(tokenizer):
         cdf.keep_profile(table(TEXTS).assign(token_count="three"), profile)
     with pytest.raises(ParameterError, match="'token_count' is a column that add_token_count adds"):
         cdf.add_metrics(table(TEXTS), ["token_count"])
-
-
-@settings(max_examples=40)
-@given(st.lists(st.sampled_from(["to", "be", "x", "caf\u00e9", "\u6f22", "\n", "  ", " "]), max_size=60))
-def test_a_long_text_in_pieces_has_the_same_tokens(tmp_path_factory, words):
-    folder = tmp_path_factory.mktemp("tokenizer")
-    made, text = trained(folder), " ".join(words)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PIECE_BYTES", 32)
-        patch.setattr(module, "MOST_PIECES", 3)
-        counter = module.LoadedTokenizer(find_tokenizer("add_token_count", folder))
-        counted = counter.count(pd.Series([text, None, text], dtype="string[pyarrow]"))
-    # White space that stands together may be cut from the word after it.
-    assert np.all(np.abs(counted[[0, 2]] - length(made, text)) <= len(text.encode()) // 16)
-    assert counted[1] == 0
-    if "\n" not in words and "  " not in words and " " not in words:
-        assert counted[0] == length(made, text)
-
-
-def test_a_text_without_white_space_is_cut_between_code_points(monkeypatch):
-    monkeypatch.setattr(module, "PIECE_BYTES", 10)
-    data = np.frombuffer(("\u6f22" * 30).encode(), np.uint8)
-    cuts = list(module._cuts(data, 0, len(data)))
-    assert "".join(data[start:stop].tobytes().decode() for start, stop in cuts) == "\u6f22" * 30
-    assert max(stop - start for start, stop in cuts) <= 10
 
 
 def test_the_plan_knows_what_a_tokenizer_takes(tokenizer):
