@@ -45,6 +45,7 @@ if _TYPE_CHECKING:
     from curator_df.models.entities.presidio import Presidio, presidio
     from curator_df.models.model import Model, model
     from curator_df.models.token_count import add_token_count
+    from curator_df.models.tokens.write import write_tokens
     from curator_df.monitor.alerts import Alert, AlertRule
     from curator_df.monitor.memory_monitor import MemoryMonitor, monitor_memory
     from curator_df.monitor.memory_profile import MemoryProfile, profile_memory
@@ -197,6 +198,7 @@ __all__ = [
     "write_jsonl",
     "write_many",
     "write_parquet",
+    "write_tokens",
 ]
 
 _PLACES = {
@@ -308,6 +310,7 @@ _PLACES = {
     "write_jsonl": "io.output.write:write_jsonl",
     "write_many": "io.output.write_many:write_many",
     "write_parquet": "io.output.write:write_parquet",
+    "write_tokens": "models.tokens.write:write_tokens",
 }
 """Where each public name comes from, which is imported when it is first used; see `core.importing`."""
 _FOLDERS = {
@@ -384,6 +387,7 @@ _OPERATORS = (
     "write_by",
     "write_jsonl",
     "write_parquet",
+    "write_tokens",
 )
 """Operators that are methods of a table, as `df.curate.name`."""
 

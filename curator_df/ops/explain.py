@@ -40,6 +40,7 @@ RUNS = (
     "write_jsonl",
     "write_many",
     "write_by",
+    "write_tokens",
     "checkpoint",
     "shuffle_rows",
     "blend",

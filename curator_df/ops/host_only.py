@@ -57,6 +57,7 @@ HOST_ONLY: Mapping[str, str] = {
     "remove_repeated_parts": WRITES,
     "remove_urls": WRITES,
     "split_documents": WRITES,
+    "write_tokens": "tokenizers take Python strings",
 }
 """A clause by function, as `require_backend` takes it."""
 

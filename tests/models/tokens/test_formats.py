@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of tokens have the bytes that Megatron, NumPy and Arrow expect, however the documents are cut into blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curator_df.files.storage import Folder
+from curator_df.models.tokens import formats
+from curator_df.models.tokens.formats import ArrowFormat, MegatronFormat, NumpyFormat
+from curator_df.models.tokens.tokenizer import Vocabulary
+
+DOCUMENTS = [[5, 6, 7, 2], [], [9, 2], [40_000, 1, 2], [], [3] * 300 + [2], []]
+DIGESTS = {
+    "uint16": (
+        "1e127d8a8fd746c86710cfe02548cdd2cd454f45b3cb634762932d25ef157f82",
+        "2ac5dba840e7d1f02f696ac8d0991c90714a620eb54a5707da988a3628343114",
+    ),
+    "int32": (
+        "6a1f23bb9cdd4a1144a9831e83ea4b06fdfe41326b61d66ae3e54b66a5f5a85c",
+        "ef0fd270f87c8b46166d9e3ce4e7c4a58d84c68d69ad4a927735676312bcac6d",
+    ),
+}
+"""Digests (SHA-256) of the pair that megatron-core 0.16.1 writes for `DOCUMENTS`, by the type of the tokens."""
+
+
+def write(form: Any, folder: Path, documents: list[list[int]], cuts: tuple[int, ...] = ()) -> list[bytes]:
+    """Write documents in blocks that end at ``cuts``; return the content of the files."""
+    writer = form.open(Folder(str(folder)), 0)
+    bounds = [0, *sorted(cuts), len(documents)]
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        some = documents[start:stop]
+        flat = [token for document in some for token in document]
+        writer.write(np.array(flat, dtype=form.dtype), np.array([len(each) for each in some], dtype=np.int64))
+    for file in writer.finish():
+        file.commit()
+    writer.discard()
+    return [(folder / formats.name_of(0, suffix)).read_bytes() for suffix in form.suffixes]
+
+
+def built_by_megatron(folder: Path, documents: list[list[int]], dtype: str) -> list[bytes]:
+    """Return the pair that Megatron's preprocess_data.py writes for documents of these tokens."""
+    megatron = pytest.importorskip(
+        "megatron.core.datasets.indexed_dataset", reason="needs megatron-core (not installed)"
+    )
+    builder = megatron.IndexedDatasetBuilder(str(folder / "m.bin"), dtype=getattr(np, dtype))
+    for document in documents:
+        builder.add_document(document, [len(document)] if document else [])
+    builder.finalize(str(folder / "m.idx"))
+    return [(folder / f"m.{suffix}").read_bytes() for suffix in ("bin", "idx")]
+
+
+@pytest.mark.parametrize("dtype", DIGESTS)
+def test_a_pair_has_the_bytes_that_megatron_writes(tmp_path, dtype):
+    pair = write(MegatronFormat(dtype), tmp_path, DOCUMENTS, (2, 2, 5))
+    assert tuple(hashlib.sha256(content).hexdigest() for content in pair) == DIGESTS[dtype]
+
+
+@pytest.mark.filterwarnings("ignore")  # what the package says about GPUs when it is imported
+@pytest.mark.parametrize("dtype", DIGESTS)
+@pytest.mark.parametrize("documents", [DOCUMENTS, [[1]], [[], [1, 2]]])
+def test_the_live_package_writes_the_same_pair_and_reads_it(tmp_path, dtype, documents):
+    pair = write(MegatronFormat(dtype), tmp_path, documents, (1,))
+    assert pair == built_by_megatron(tmp_path, documents, dtype)
+    megatron = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    dataset = megatron.IndexedDataset(str(tmp_path / "part-000000-000"))
+    assert [dataset[place].tolist() for place in range(len(dataset))] == [each for each in documents if each]
+    assert dataset.document_indices.tolist() == np.cumsum([0, *(bool(each) for each in documents)]).tolist()
+
+
+def test_an_index_says_where_each_document_is(tmp_path):
+    _, index = write(MegatronFormat("uint16"), tmp_path, DOCUMENTS)
+    assert index[:9] == b"MMIDIDX\x00\x00"
+    version, code, sequences, documents = struct.unpack_from("<QBQQ", index, 9)
+    assert (version, code, sequences, documents) == (1, 8, 4, 8)
+    lengths, rest = np.frombuffer(index, "<i4", 4, 34), np.frombuffer(index, "<i8", 12, 50)
+    assert lengths.tolist() == [4, 2, 3, 301]
+    assert rest[:4].tolist() == [0, 8, 12, 18]
+    assert rest[4:].tolist() == [0, 1, 1, 2, 3, 3, 4, 4]
+
+
+def test_the_type_of_tokens_is_that_of_megatron():
+    for size, largest, dtype in (
+        (65_499, 65_498, "uint16"),
+        (65_500, 65_499, "int32"),
+        (100, 65_536, "int32"),
+        (100, 65_535, "uint16"),
+    ):
+        assert MegatronFormat.of(Vocabulary(size, largest, None, None)).dtype == dtype
+    for largest, dtype in ((65_535, "uint16"), (65_536, "uint32")):
+        assert NumpyFormat.of(Vocabulary(10, largest, None, None), None).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_numpy_maps_an_array(tmp_path, dtype):
+    write(NumpyFormat(dtype, None), tmp_path, DOCUMENTS, (3,))
+    found = np.load(tmp_path / "part-000000-000.npy", mmap_mode="r")
+    assert found.dtype == dtype
+    assert found.tolist() == [token for document in DOCUMENTS for token in document]
+    packed = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 9, 9, 9]]
+    write(NumpyFormat(dtype, 4), tmp_path / "packed", packed, (1,))
+    found = np.load(tmp_path / "packed/part-000000-000.npy", mmap_mode="r")
+    assert isinstance(found, np.memmap)
+    assert found.tolist() == packed
+
+
+def test_an_array_without_tokens_can_be_loaded(tmp_path):
+    for pack, shape in ((None, (0,)), (4, (0, 4))):
+        (content,) = write(NumpyFormat("uint16", pack), tmp_path / str(pack), [])
+        assert np.load(io.BytesIO(content)).shape == shape
+
+
+def test_arrow_maps_a_stream_and_long_documents_are_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "BATCH_TOKENS", 200)
+    (content,) = write(ArrowFormat(), tmp_path, DOCUMENTS, (3,))
+    with pa.memory_map(str(tmp_path / "part-000000-000.arrow")) as file:
+        batches = list(pa.ipc.open_stream(file))
+        assert pa.Table.from_batches(batches)["input_ids"].to_pylist() == DOCUMENTS
+    assert [len(batch) for batch in batches] == [5, 1, 1]
+    assert batches[0].schema == pa.schema([("input_ids", pa.list_(pa.int32()))])
+    assert content.endswith(b"\xff\xff\xff\xff\0\0\0\0")  # the end of a stream
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_package_datasets_reads_a_stream(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="needs the package datasets (not installed)")
+    write(ArrowFormat(), tmp_path, DOCUMENTS)
+    path = str(tmp_path / "part-000000-000.arrow")
+    assert datasets.Dataset.from_file(path)["input_ids"][:] == DOCUMENTS
+    loaded = datasets.load_dataset("arrow", data_files=path, split="train", cache_dir=str(tmp_path / "cache"))
+    assert loaded["input_ids"][:] == DOCUMENTS
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60_000), max_size=9), max_size=30),
+    st.lists(st.integers(0, 30), max_size=4),
+    st.sampled_from(
+        [MegatronFormat("uint16"), MegatronFormat("int32"), NumpyFormat("uint32", None), ArrowFormat()]
+    ),
+)
+def test_files_do_not_depend_on_blocks(tmp_path_factory, documents, cuts, form):
+    folder = tmp_path_factory.mktemp("files")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "BATCH_ROWS", 5)
+        patch.setattr(formats, "BATCH_TOKENS", 8)
+        patch.setattr(formats, "LENGTHS_AT_ONCE", 4)
+        cut = write(form, folder / "cut", documents, tuple(min(place, len(documents)) for place in cuts))
+        assert cut == write(form, folder / "whole", documents)
