@@ -31,7 +31,8 @@ MERGED_NUMBER = 1 << 40
 """Number of an input split that no run has: merged files belong to all of them, so each unfinished run deletes them."""
 SINK_BYTES = 20_000_000
 """Memory of the writer of an input split: lengths of documents, a group of rows of the table, a batch, and open sequences."""
-GROUP_ROWS = 1 << 16
+GROUP_ROWS = 1 << 15
+"""Rows of a group of the table of documents."""
 PROVENANCE = pa.schema(
     [
         ("first_token", pa.int64()),
@@ -171,20 +172,26 @@ class _ProvenanceFile:
     def __init__(self, folder: Folder, number: int, files: Sequence[str]) -> None:
         self._file = NewFile(folder, f"{PROVENANCE_FOLDER}/{name_of(number, 'parquet')}")
         self._names = files
-        self._writer = pq.ParquetWriter(self._file, PROVENANCE, compression="zstd")
-        self._waiting: list[Pieces] = []
-        self._rows = 0
-        self._tokens, self._met = 0, 0
+        self._writer = pq.ParquetWriter(
+            self._file,
+            PROVENANCE,
+            compression="zstd",
+            use_dictionary=["file"],
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in PROVENANCE.names if name != "file"},
+        )
+        self._waiting = np.empty((len(Pieces._fields), GROUP_ROWS), dtype=np.int64)
+        self._rows = self._met = 0
 
     def append(self, pieces: Pieces) -> None:
         """Append documents, or their parts."""
-        self._tokens += int(pieces.tokens.sum())
-        self._met += len(pieces.tokens)
-        while len(pieces.tokens):
-            some = Pieces(*(column[: GROUP_ROWS - self._rows].copy() for column in pieces))
-            pieces = Pieces(*(column[GROUP_ROWS - self._rows :] for column in pieces))
-            self._waiting.append(some)
-            self._rows += len(some.tokens)
+        start, stop = 0, len(pieces.tokens)
+        self._met += stop
+        while start < stop:
+            count = min(stop - start, GROUP_ROWS - self._rows)
+            for waiting, column in zip(self._waiting, pieces, strict=True):
+                waiting[self._rows : self._rows + count] = column[start : start + count]
+            start += count
+            self._rows += count
             if self._rows == GROUP_ROWS:
                 self._flush()
 
@@ -204,10 +211,10 @@ class _ProvenanceFile:
         self._file.discard()
 
     def _flush(self) -> None:
-        if not self._waiting:
+        if not self._rows:
             return
-        first, tokens, document, addresses = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
-        self._waiting, self._rows = [], 0
+        first, tokens, document, addresses = self._waiting[:, : self._rows]
+        self._rows = 0
         names = pa.DictionaryArray.from_arrays(*_coded(addresses >> OFFSET_BITS, self._names))
         offsets = addresses & np.int64((1 << OFFSET_BITS) - 1)
         columns = [first, tokens, document, names, offsets]

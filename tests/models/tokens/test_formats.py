@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import struct
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def write(form: Any, folder: Path, documents: list[list[int]], cuts: tuple[int, 
     """Write documents in blocks that end at ``cuts``; return the content of the files."""
     writer = form.open(Folder(str(folder)), 0)
     bounds = [0, *sorted(cuts), len(documents)]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         some = documents[start:stop]
         flat = [token for document in some for token in document]
         writer.write(np.array(flat, dtype=form.dtype), np.array([len(each) for each in some], dtype=np.int64))
@@ -144,9 +145,7 @@ def test_the_package_datasets_reads_a_stream(tmp_path):
 @given(
     st.lists(st.lists(st.integers(0, 60_000), max_size=9), max_size=30),
     st.lists(st.integers(0, 30), max_size=4),
-    st.sampled_from(
-        [MegatronFormat("uint16"), MegatronFormat("int32"), NumpyFormat("uint32", None), ArrowFormat()]
-    ),
+    st.sampled_from([MegatronFormat("uint16"), MegatronFormat("int32"), NumpyFormat("uint32", None), ArrowFormat()]),
 )
 def test_files_do_not_depend_on_blocks(tmp_path_factory, documents, cuts, form):
     folder = tmp_path_factory.mktemp("files")

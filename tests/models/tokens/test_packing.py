@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ LENGTHS = st.lists(st.integers(0, 25), max_size=40)
 def documents_of(lengths: list[int]) -> list[list[int]]:
     """Return documents whose tokens are all different."""
     ends = np.cumsum([0, *lengths])
-    return [list(range(100 + start, 100 + stop)) for start, stop in zip(ends, ends[1:], strict=False)]
+    return [list(range(100 + start, 100 + stop)) for start, stop in itertools.pairwise(ends)]
 
 
 def run(lengths: list[int], cuts: list[int], pack: int | None, *, split: bool) -> tuple[list[Any], list[Any], int]:
@@ -29,7 +30,7 @@ def run(lengths: list[int], cuts: list[int], pack: int | None, *, split: bool) -
     documents = documents_of(lengths)
     bounds = [0, *sorted(min(cut, len(documents)) for cut in cuts), len(documents)]
     found = []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         ids = np.array([token for each in documents[start:stop] for token in each], dtype=np.uint32)
         block = Documents(ids, np.array(lengths[start:stop], dtype=np.int64), np.arange(start, stop) * 10)
         # Copied, because a packer may reuse what it has filled.
@@ -48,10 +49,15 @@ def test_no_token_is_lost(lengths, cuts, pack, split):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "MOST_OPEN", 3)
         sequences, pieces, padding = run(lengths, cuts, pack, split=split)
-        assert (sequences, sorted(pieces), padding) == (run(lengths, [], pack, split=split)[0], *_sorted(lengths, pack, split))
+        assert (sequences, sorted(pieces), padding) == (
+            run(lengths, [], pack, split=split)[0],
+            *_sorted(lengths, pack, split),
+        )
     flat = [token for sequence in sequences for token in sequence]
     found: dict[int, list[int]] = {number: [] for number in range(len(lengths))}
-    for first, tokens, document, address in sorted(pieces, key=lambda piece: (piece[2], flat[piece[0]] if piece[1] else 0)):
+    for first, tokens, document, address in sorted(
+        pieces, key=lambda piece: (piece[2], flat[piece[0]] if piece[1] else 0)
+    ):
         assert address == document * 10
         found[document] += flat[first : first + tokens]
     assert list(found.values()) == documents_of(lengths)

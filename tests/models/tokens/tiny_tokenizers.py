@@ -50,7 +50,8 @@ def tiny(folder: Path, kind: str = "byte-level", *, vocabulary: int = 320, eos: 
         single="<s> $A </s>", special_tokens=[("<s>", first), ("</s>", last)]
     )
     made.save(str(folder / "tokenizer.json"))
-    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": {"content": "<pad>"}}
+    pad = {"__type": "AddedToken", "content": "<pad>", "special": True}
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": pad}
     if eos is not None:
         config["eos_token"] = eos
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
