@@ -74,6 +74,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.filters.thresholds import ThresholdExplorer, explore_thresholds
     from curator_df.ops.filters.user_metrics import UserMetric
     from curator_df.ops.filters.where import keep_where
+    from curator_df.ops.joins.join import join
     from curator_df.ops.language.identification import add_language, keep_language
     from curator_df.ops.preview import Preview, preview
     from curator_df.ops.rows.ids import add_ids
@@ -151,6 +152,7 @@ __all__ = [
     "find_semantic_duplicates",
     "forget",
     "job_cluster",
+    "join",
     "join_documents",
     "keep_class",
     "keep_language",
@@ -263,6 +265,7 @@ _PLACES = {
     "find_semantic_duplicates": "models.embeddings.semantic_duplicates:find_semantic_duplicates",
     "forget": "ops.explain:forget",
     "job_cluster": "cluster.jobs:job_cluster",
+    "join": "ops.joins.join:join",
     "join_documents": "ops.rows.joining:join_documents",
     "keep_class": "models.classifiers.classification:keep_class",
     "keep_language": "ops.language.identification:keep_language",
@@ -358,6 +361,7 @@ _OPERATORS = (
     "find_near_duplicates",
     "find_semantic_duplicates",
     "forget",
+    "join",
     "join_documents",
     "keep_class",
     "keep_language",

@@ -38,6 +38,7 @@ HOST_ONLY: Mapping[str, str] = {
     "drop_semantic_duplicates": VECTORS,
     "explore_thresholds": "values are counted with NumPy, in host memory",
     "find_semantic_duplicates": VECTORS,
+    "join": "keys are hashed and looked up in host memory",
     "join_documents": "documents that span blocks are held and joined in host memory",
     "keep_class": MODEL,
     "keep_language": LANGUAGE,

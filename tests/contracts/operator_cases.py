@@ -54,7 +54,7 @@ SAME_ROWS = ("add_", "normalize_", "redact_", *_REMOVE)
 """Verbs that neither drop rows nor change their order."""
 SUBSET = ("keep_", "sample_", "drop_", "split_rows", *SHORTENED)
 """Verbs that drop rows and change nothing else."""
-OTHER_ROWS = ("join_documents", "split_documents")
+OTHER_ROWS = ("join", "join_documents", "split_documents")
 """Operators of which other rows come out than went in."""
 
 _EXTRAS = {
@@ -227,6 +227,10 @@ def with_ext(block: Any) -> Any:
     """Return a block with a column of programming languages, of which the dearest is parsed."""
     return block.assign(ext=pd.Series("python", index=block.index, dtype="string[pyarrow]"))
 
+
+LABELS = pd.DataFrame({"doc": [2, 5, 7, 400], "label": ["two", None, "seven", "none"], "title": ["x"] * 4})
+"""Another table of a join, with a key that no row has; the ids of the rows are their numbers."""
+MANY_LABELS = pd.DataFrame({"doc": range(1, 300_000), "label": 1.5})
 
 # Passages of some of `ROWS`; and of most that the memory of operators is measured on.
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
@@ -430,6 +434,13 @@ ALL_CASES = (
         costly={"predicate": is_not_the_first},
         backends=BOTH,
     ),
+    Case(
+        "join",
+        {"other": LABELS, "on": {"id": "doc"}, "suffix": "_x"},
+        adds=("label", "title_x"),
+        costly={"other": MANY_LABELS},
+    ),
+    Case("join", {"other": LABELS, "on": {"id": "doc"}, "how": "semi"}, "semi", costly={"other": MANY_LABELS}),
     Case("join_documents", {"id": "title", "segment_id": "id"}, waits=True),
     Case("normalize_newlines", rewrites=("text",)),
     Case("normalize_unicode", rewrites=("text",)),

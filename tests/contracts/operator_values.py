@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 import curator_df as cdf
 from tests.contracts.model_functions import LetterEntities, vowel_counts
 from tests.contracts.operator_cases import DOMAINS, EVERYWHERE, OPERATORS, OURS, VECTORS
@@ -140,6 +142,14 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "remove_urls": {"text": "title"},
     "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "subset": "title"},
     "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "subset": "title", "group_column": "score"},
+    "join": {
+        "other": pd.DataFrame({"doc": [2, 5, 8, 400], "label": ["two", None, "seven", "none"], "title": ["x"] * 4}),
+        "on": {"title": "label"},
+        "how": "inner",
+        "columns": ["title"],
+        "suffix": "_other",
+        "duplicates": "first",
+    },
     "split_documents": {"separator": "\n", "text": "title", "segment_id": "segment"},
 }
 OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}

@@ -26,7 +26,7 @@ LAZY_VERBS = (
     "remove_",
     "split_documents",
     "split_rows",
-    "join_",
+    "join",
 )
 """Verbs whose functions are lazy and state what they do to rows and memory."""
 OTHER_VERBS = ("find_", "describe_", "write_")

@@ -18,7 +18,7 @@ LONGEST = 60
 SECRET = ("password", "secret", "api_key")
 Printed = dict[str, tuple[str, str]]
 """Displayed value and its digest, by name."""
-EXPANDED = ("parameters", "format", "taken")
+EXPANDED = ("parameters", "format", "taken", "joining")
 """Names of fields that are replaced by their own fields."""
 
 

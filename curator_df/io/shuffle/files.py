@@ -157,4 +157,4 @@ def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _damaged(path: str, what: str) -> CorruptFileError:
-    return CorruptFileError(f"{path} is damaged: {what}; Shuffle again with on_existing='overwrite'")
+    return CorruptFileError(f"{path} is damaged: {what}. Run again with on_existing='overwrite'")

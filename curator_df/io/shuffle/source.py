@@ -125,7 +125,7 @@ class ShuffledSource:
                 for file in stored.files
                 for batch in batches_of(stored.folder, file, bucket, 1 << self.bits)
             ]
-            reader = _InOrder(keyed_schema(self.schema), block_bytes, largest_row_bytes, on_long_row)
+            reader = InOrder(keyed_schema(self.schema), block_bytes, largest_row_bytes, on_long_row)
             address = bucket << OFFSET_BITS
             for table in reader.tables(batches, 64 - self.bits):
                 addresses = np.arange(address, address + len(table), dtype=np.int64)
@@ -144,7 +144,7 @@ class ShuffledSource:
 
 
 @dataclass(frozen=True)
-class _InOrder:
+class InOrder:
     """Reader of the rows of batches in order of their keys."""
 
     schema: pa.Schema

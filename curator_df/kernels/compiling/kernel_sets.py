@@ -157,6 +157,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "drop_near_duplicates": _NEAR,
     "find_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
     "find_near_duplicates": _NEAR,
+    "join": CONTENT,
     "join_documents": JOINING,
     "keep_profile": METRICS,
     "keep_urls": CONTENT,

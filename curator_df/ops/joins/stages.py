@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Join with a table that is read from files: a pass that writes its keys and columns, tasks that sort them, and the last pass.
+
+The first pass splits the rows by the first bits of the hashes of their keys into buckets (`io.shuffle.files`). A task for each
+bucket sorts its rows and leaves one row of each key. Every worker then holds the sorted rows of all buckets (`HeldFiles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from curator_df.core.files.storage import FileRecord, Folder, NewFile, disk_errors
+from curator_df.core.fingerprint import fingerprint
+from curator_df.core.memory.process_cache import held
+from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.lowering import lower, require_addresses
+from curator_df.core.planning.program import Pending, PendingPass, Program, Step
+from curator_df.core.planning.row_estimate import estimate_kept
+from curator_df.core.ranges.blocks import BlockKernel, Outcome
+from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
+from curator_df.core.ranges.parameter_digests import Digested, printed_source
+from curator_df.core.ranges.price import Price
+from curator_df.core.ranges.range_action import OfRange, RangeAction
+from curator_df.core.ranges.sink import StageSink
+from curator_df.core.ranges.source import OFFSET_BITS, Ranges
+from curator_df.core.runner.passes import Stage, StageRecord
+from curator_df.core.runner.run import range_bytes
+from curator_df.core.sizes import show_size, size_to_type
+from curator_df.core.tasks.task import Attempt, run_guarded
+from curator_df.errors import BudgetError, CuratorError, ExpressionError
+from curator_df.io.output.files import to_table
+from curator_df.io.shuffle.files import BatchWriter, batches_of
+from curator_df.io.shuffle.sink import keyed_schema
+from curator_df.io.shuffle.source import InOrder
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.ops.duplicates.exact import refuse_block
+from curator_df.ops.joins.keys import Joining, key_hashes
+from curator_df.ops.joins.lookup import HASH_BYTES, Lookup, distinct, join_block, repeated_key
+from curator_df.ops.rows.row_lookup import rows_at
+
+LOW, ROW = "__low__", "__row__"
+"""Columns of the files after the high half of the hash: its low half, and the row ID."""
+BUCKET_BYTES = 32_000_000
+"""Approximate decompressed bytes of the other table for each bucket."""
+MOST_BUCKET_BITS = 10
+WRITER_FACTOR = 3.0
+"""Peak extra memory of the first pass as a multiple of the block's bytes: hashes, the rows in order, and a copy to write."""
+SORT_SHARE = 5
+"""Divisor of the memory of a task for the rows that it sorts together: they, their order, and a sorted copy."""
+HELD_MARGIN = 1.5
+"""Factor of the estimated bytes of the other table that a plan counts: its rows and the widths of texts are estimates."""
+HELD_COPIES = 2
+"""Copies of the other table in a worker while it is loaded."""
+READ_BYTES = 8_000_000
+"""Memory for reading the files in a worker, in bytes."""
+MOST_NAMED_FILES = 1_000
+"""Number of files of the other table up to which each is compared by name when a run resumes."""
+
+
+@dataclass(frozen=True)
+class OtherTable:
+    """The other table of a join: the program that makes its rows."""
+
+    program: Program
+    """Program of its rows."""
+    ranges: Ranges
+    """Ranges of its input."""
+
+
+def other_table(other: Any) -> OtherTable:
+    """Return the other table as a program.
+
+    Raises
+    ------
+    ExpressionError
+        If it has a pending operation, or cannot be streamed.
+    """
+    program = for_sink(lower(other, spools=True))
+    waiting = [step.name for step in program.steps if step.is_pending]
+    if waiting:
+        raise ExpressionError(
+            f"join: the other table has the pending operation {waiting[0]}, which needs a full pass of its own. Compute the "
+            "other table first with checkpoint(other, path), and join the table that it returns"
+        )
+    return OtherTable(program, program.source.cut(range_bytes(program.source)))
+
+
+def table_join(
+    df: Any, other: OtherTable, joining: Joining, schema: pa.Schema, peak_factor: float, row_bytes: int
+) -> BlockKernel:
+    """Return the deferred kernel of a join with a table from files."""
+    require_addresses(df, "join")
+    rows = estimate_kept(other.program, other.ranges)
+    held_bytes = READ_BYTES + int(HELD_MARGIN * HELD_COPIES * rows * (HASH_BYTES + row_bytes))
+    pending = TableJoin(_described(joining, other), joining, other, schema)
+    return BlockKernel(
+        "join",
+        refuse_block,
+        {"operator": "join", "waits_for": "rows of the other table are known only when all of it has been read"},
+        price=Price(peak_factor, held_bytes=held_bytes, is_measured=True),
+        compiled=kernel_sets.CONTENT,
+        pending=pending,
+    )
+
+
+def _described(joining: Joining, other: OtherTable) -> dict[str, Any]:
+    """Return the settings of a join and the identity of its other table, as a journal stores and compares them."""
+    source, steps = other.program.source, other.program.steps
+    said: dict[str, Any] = {
+        "on": joining.rule,
+        **{name: getattr(joining, name) for name in ("how", "columns", "into", "duplicates", "signed")},
+        "the steps of the other table": Digested(
+            " -> ".join(s.name for s in steps) or "none", other.program.fingerprint
+        ),
+    }
+    listing = getattr(source, "listing", None)
+    if listing is not None and len(listing) <= MOST_NAMED_FILES:
+        for path, size, stamp in zip(listing.paths, listing.sizes.tolist(), listing.stamps.tolist(), strict=True):
+            digest = fingerprint(path, size, stamp)[:16]
+            said[f"the file {path!r} of the other table"] = Digested(show_size(size), digest)
+    said |= {f"{name} of the other table": Digested(*value) for name, value in printed_source(source).items()}
+    return {**said, "the input of the other table": Digested(f"{len(source.files):,} files", source.fingerprint)}
+
+
+@dataclass(frozen=True)
+class TableJoin(Pending):
+    """Deferred join with a table from files."""
+
+    parameters: Mapping[str, Any]
+    """Settings and the identity of the other table."""
+    joining: Joining = field(metadata={"identity": False})
+    """Settings."""
+    other: OtherTable = field(metadata={"identity": False})
+    """The other table."""
+    schema: pa.Schema = field(metadata={"identity": False})
+    """Columns that it adds."""
+    home: Folder | None = field(default=None, metadata={"identity": False})
+    """Folder that stores the completed stage."""
+    uses_addresses: ClassVar[bool] = True
+
+    @property
+    def bits(self) -> int:
+        """Logarithm (base 2) of the number of buckets; it depends only on the input, so that runs can resume."""
+        buckets = max(-(-self.other.program.source.text_bytes // BUCKET_BYTES), 1)
+        return min((buckets - 1).bit_length(), MOST_BUCKET_BITS)
+
+    @property
+    def batch_schema(self) -> pa.Schema:
+        """Columns of the files: the hash, the row ID, and the columns that are added."""
+        return keyed_schema(pa.schema([pa.field(LOW, pa.uint64()), pa.field(ROW, pa.int64()), *self.schema]))
+
+    def passes(self, name: str) -> Sequence[PendingPass]:
+        """Return the pass over the other table."""
+        work = "hash keys, and write them with the columns"
+        return [PendingPass(f"other table for {name}", work, WRITER_FACTOR, self.other.program)]
+
+    def prepare(self, runner: Any, before: Program, step: Step) -> HeldFiles:
+        """Write the rows of the other table, sorted by the hashes of their keys."""
+        with runner.open_stage(before, step, self.home) as stage:
+            record = stage.finish(lambda: _sorted(stage, self, step))
+        figures = record.figures
+        found = HeldFiles(stage.home, record.files["sorted"], self.batch_schema, figures["rows"], figures["bytes"])
+        if found.held_bytes > step.price.held_bytes:
+            layout = runner.session.layout
+            more = found.held_bytes - step.price.held_bytes
+            needed = size_to_type(layout.allowed_bytes + more * layout.node_workers)
+            raise BudgetError(
+                f"join: the other table takes {show_size(found.held_bytes)} in each worker, but only "
+                f"{show_size(step.price.held_bytes)} were estimated. Use memory={needed}, or choose fewer columns with columns="
+            )
+        return found
+
+    def resolved(self, prepared: HeldFiles) -> RangeAction:
+        """Return the action that joins the rows in the last pass."""
+        return HeldJoin(self, prepared)
+
+
+@dataclass(frozen=True)
+class OtherSink(StageSink):
+    """Sink of the pass over the other table."""
+
+    folder: Folder
+    """Folder of the files."""
+    pending: TableJoin
+    """The deferred join."""
+    writer_factor: float = WRITER_FACTOR
+    """Peak extra memory as a multiple of the block's bytes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the settings that determine the content."""
+        return fingerprint(self.pending)
+
+    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeOther:  # noqa: ARG002 - the interface of a sink
+        """Create the file of a range."""
+        return _RangeOther(self, number)
+
+
+class _RangeOther:
+    """Writer of the rows of one range of the other table, split into buckets."""
+
+    summary: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, sink: OtherSink, number: int) -> None:
+        self._pending, bits = sink.pending, sink.pending.bits
+        self._file = NewFile(sink.folder, f"other/part-{number:06d}.batches")
+        self._writer = BatchWriter(self._file, 64 - bits, 1 << bits)
+
+    def append(self, block: Any) -> None:
+        """Write the rows of the next block that have a key."""
+        joining = self._pending.joining
+        hashes, valid = key_hashes(block, joining.right, joining.signed)
+        rows = np.flatnonzero(valid)
+        addresses = block.index.to_numpy().astype(np.int64)
+        if joining.duplicates == "first" or not joining.columns:
+            rows = np.sort(rows[distinct(hashes[rows], addresses[rows]).order])  # fewer rows to sort later
+        rows = rows[np.argsort(hashes[rows, 0], kind="stable")]
+        if not len(rows):
+            return
+        table = to_table(block[list(joining.columns)], self._pending.schema).take(pa.array(rows))
+        arrays = [pa.array(hashes[rows, 0]), pa.array(hashes[rows, 1]), pa.array(addresses[rows])]
+        arrays += [column.combine_chunks() for column in table.columns]
+        self._writer.append(pa.RecordBatch.from_arrays(arrays, schema=self._pending.batch_schema))
+
+    def commit(self) -> list[FileRecord]:
+        """Finish the file."""
+        self._writer.finish()
+        return [self._file.commit(self._writer.rows)]
+
+    def discard(self) -> None:
+        """Delete the file."""
+        self._file.discard()
+
+
+@dataclass(frozen=True)
+class SortJob:
+    """Fields that all tasks which sort a bucket share."""
+
+    folder: Folder
+    """Folder of the files."""
+    files: tuple[FileRecord, ...]
+    """Files of the pass over the other table."""
+    bits: int
+    """Logarithm (base 2) of the number of buckets."""
+    schema: pa.Schema
+    """Columns of the files."""
+
+
+def run_sort(job_bytes: bytes, attempt: Attempt) -> Manifest:
+    """Sort the rows of one bucket by the hashes of their keys; keep the first row of each."""
+
+    def work(manifest: Manifest) -> None:
+        job: SortJob = cloudpickle.loads(job_bytes)
+        name = f"sorted/part-{attempt.piece.number:06d}.batches"
+        with disk_errors(job.folder), job.folder.create(name) as file:
+            writer, repeated, size = BatchWriter(file, 64, 1), list[int](), 0
+            for table in _in_order(job, attempt.piece.number, attempt.block_bytes // SORT_SHARE):
+                hashes = np.stack([table.column(place).to_numpy() for place in range(2)], axis=1)
+                addresses = table.column(ROW).to_numpy()
+                order, pair = distinct(hashes, addresses)
+                if pair is not None and not repeated:
+                    repeated = [int(addresses[place]) for place in pair]
+                for batch in table.take(pa.array(order)).combine_chunks().to_batches():
+                    writer.append(batch)
+                    size += batch.nbytes
+            writer.finish()
+            manifest.files = [file.commit(writer.rows)]
+        manifest.rows_read = writer.rows
+        manifest.summary = {"bytes": size}
+        if repeated:
+            manifest.summary |= {"first": repeated[0], "again": repeated[1]}
+
+    return run_guarded(attempt, work)
+
+
+def _in_order(job: SortJob, bucket: int, memory_bytes: int) -> Any:
+    batches = [batch for file in job.files for batch in batches_of(job.folder, file, bucket, 1 << job.bits)]
+    return InOrder(job.schema, memory_bytes, None, None).tables(batches, 64 - job.bits)
+
+
+def _sorted(stage: Stage, pending: TableJoin, step: Step) -> StageRecord:
+    """Run the pass over the other table, and the tasks that sort its buckets."""
+    joining, other = pending.joining, pending.other
+    sink, title = OtherSink(stage.home, pending), f"{step.name}: other table"
+    columns = tuple(dict.fromkeys((*joining.right, *joining.columns)))
+    written = stage.stream(title, other.program, columns, sink, other.ranges, name="other")
+    job = SortJob(stage.home, files_below(written, "other"), pending.bits, pending.batch_schema)
+    done = stage.tasks("sort", f"{step.name}: sort", run_sort, job, 1 << pending.bits)
+    if joining.duplicates == "raise" and joining.how in ("left", "inner"):
+        _require_distinct(done, pending)
+    figures = {name: sum(record.summary.get(name, 0) for record in done) for name in ("bytes",)}
+    return StageRecord({"sorted": files_below(done, "sorted")}, {**figures, "rows": sum(r.rows_read for r in done)})
+
+
+def _require_distinct(done: Sequence[TaskRecord], pending: TableJoin) -> None:
+    """Raise `ParameterError` if a key is in several rows; it names the two that come first in the input."""
+    pairs = [(record.summary["first"], record.summary["again"]) for record in done if "first" in record.summary]
+    if not pairs:
+        return
+    first, again = min(pairs)
+    source, names = pending.other.program.source, pending.joining.right
+    places = [
+        f"{source.files[address >> OFFSET_BITS]} offset {address & ((1 << OFFSET_BITS) - 1):,}"
+        for address in (first, again)
+    ]
+    try:
+        row = rows_at(pending.other.program, np.array([first]), "join")
+        key = tuple(row[name].iloc[0] for name in names)
+    except (CuratorError, IndexError):  # the two places are enough to find it
+        key = ("?",) * len(names)
+    raise repeated_key(key, *places)
+
+
+@dataclass(frozen=True)
+class HeldFiles:
+    """Sorted rows of the other table, which each worker process holds."""
+
+    folder: Folder
+    """Folder of the files."""
+    files: tuple[FileRecord, ...]
+    """Files with the rows of each bucket, in order."""
+    schema: pa.Schema
+    """Columns of the files."""
+    rows: int
+    """Number of rows."""
+    row_bytes: int
+    """Bytes of all rows in memory."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that each worker process needs while it loads them, and then holds."""
+        return READ_BYTES + HELD_COPIES * self.row_bytes
+
+    def lookup(self) -> Lookup:
+        """Return the rows, which this process holds once."""
+        key = ("join", self.folder.url, tuple(file.checksum for file in self.files))
+        found: Lookup = held(key, self._read)
+        return found
+
+    def _read(self) -> Lookup:
+        hashes, start = np.empty((self.rows, 2), dtype=np.uint64), 0
+        batches: list[pa.RecordBatch] = []
+        for file in self.files:
+            for batch in batches_of(self.folder, file, 0, 1):
+                rows = batch.read(self.schema)
+                for half in range(2):
+                    hashes[start : start + len(rows), half] = rows.column(half).to_numpy()
+                start += len(rows)
+                batches.append(rows.select(self.schema.names[3:]))
+        schema = pa.schema(list(self.schema)[3:])
+        return Lookup(hashes, pa.Table.from_batches(batches, schema).combine_chunks())
+
+
+@dataclass(frozen=True)
+class HeldJoin(RangeAction):
+    """Join in the last pass with rows that each worker holds."""
+
+    follows_addresses: ClassVar[bool] = True
+    pending: TableJoin
+    """Deferred operation."""
+    other: HeldFiles
+    """Rows of the other table."""
+
+    def of_range(self, number: int) -> OfRange:  # noqa: ARG002 - every range is joined with the same rows
+        """Return the object that joins the rows of one range."""
+        return _HeldRange(self)
+
+
+class _HeldRange:
+    def __init__(self, action: HeldJoin) -> None:
+        self._joining, self._other = action.pending.joining, action.other
+
+    def run(self, block: Any) -> Outcome:
+        return join_block(block, joining=self._joining, other=self._other)
+
+    def finish(self, step: str) -> None:
+        """Check nothing: a row's match depends on its key alone."""
