@@ -23,6 +23,7 @@ if _TYPE_CHECKING:
     from curator_df.core.planning.plan import Plan
     from curator_df.core.receipts.comparison import compare_receipts
     from curator_df.core.receipts.receipt import Receipt
+    from curator_df.io.csv.reader import read_csv
     from curator_df.io.device_transfer import to_backend
     from curator_df.io.jsonl.reader import read_jsonl
     from curator_df.io.output.checkpoint import checkpoint, read_receipt
@@ -170,6 +171,7 @@ __all__ = [
     "preview",
     "profile_memory",
     "profiles",
+    "read_csv",
     "read_jsonl",
     "read_parquet",
     "read_receipt",
@@ -283,6 +285,7 @@ _PLACES = {
     "preview": "ops.preview:preview",
     "profile_memory": "monitor.memory_profile:profile_memory",
     "profiles": "profiles",
+    "read_csv": "io.csv.reader:read_csv",
     "read_jsonl": "io.jsonl.reader:read_jsonl",
     "read_parquet": "io.parquet.reader:read_parquet",
     "read_receipt": "io.output.checkpoint:read_receipt",

@@ -25,6 +25,7 @@ import curator_df as cdf
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES
 from curator_df.core.planning.price import largest_block
 from curator_df.io import text_files
+from curator_df.io.csv import reader as csv
 from curator_df.io.jsonl import reader as jsonl
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, JsonlFormat, ParquetFormat
@@ -190,6 +191,7 @@ def test_the_peaks_of_readers_and_writers_are_theirs():
     peaks = documented_peaks()
     assert peaks["read_jsonl"] == {jsonl.READER_FACTOR}
     assert peaks["read_parquet"] == {parquet.READER_FACTOR}
+    assert peaks["read_csv"] == {csv.READER_FACTOR}
     assert peaks["read_text_files"] == {text_files.READER_FACTOR}
     assert peaks["read_warc"] == {warc.READER_FACTOR}
     assert peaks["shuffle_rows"] == peaks["blend"] == {shuffle_source.READER_FACTOR}

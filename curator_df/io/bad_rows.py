@@ -84,8 +84,8 @@ def without_bad_texts(
     """
     bad: dict[int, tuple[str, str]] = {}
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        if has_text(column.type) and not all(_is_valid_text(chunk) for chunk in column.chunks):
-            bad |= {place: (name, reason) for place, reason in _bad_places(column) if place not in bad}
+        if has_text(column.type) and not all(is_valid_text(chunk) for chunk in column.chunks):
+            bad |= {place: (name, reason) for place, reason in bad_places(column) if place not in bad}
     start = 0
     for place in sorted(bad):
         row = _bad_row(table, path, first, place, *bad[place])
@@ -126,7 +126,8 @@ def has_text(kind: pa.DataType) -> bool:
     return _is_text(kind) or any(has_text(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def _is_valid_text(array: pa.Array) -> bool:
+def is_valid_text(array: pa.Array) -> bool:
+    """Return whether all texts of an array are UTF-8."""
     if pa.types.is_large_string(array.type) and _is_ascii(array):
         return True
     try:
@@ -146,7 +147,7 @@ def _is_ascii(array: pa.Array) -> bool:
     return not len(used) or int(used.max()) < 128
 
 
-def _bad_places(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
+def bad_places(column: pa.ChunkedArray) -> Iterator[tuple[int, str]]:
     """Yield the positions of rows that Arrow does not accept, found by halving, and their contents."""
     pending = [(0, len(column))]
     while pending:

@@ -120,7 +120,7 @@ _NOT_READ = {
     ".lzo": "compress them with zstd instead (lzop -dc old.lzo | zstd -o new.jsonl.zst)",
     ".lzma": "compress them with zstd instead (xz -dc old.lzma | zstd -o new.jsonl.zst)",
     ".z": "compress them with zstd instead (uncompress -c old.Z | zstd -o new.jsonl.zst)",
-    **dict.fromkeys((".csv", ".tsv", ".orc", ".avro", ".feather", ".arrow", ".ipc", ".h5", ".hdf5", ".xlsx"), _PARQUET),
+    **dict.fromkeys((".orc", ".avro", ".feather", ".arrow", ".ipc", ".h5", ".hdf5", ".xlsx"), _PARQUET),
     **dict.fromkeys((".sqlite", ".sqlite3", ".db", ".pkl", ".pickle", ".npy", ".npz"), _PARQUET),
     **dict.fromkeys((".crdownload", ".part", ".partial", ".tmp"), "wait until their download ends, or rename them"),
 }

@@ -35,6 +35,7 @@ from curator_df.io.glob_match import MAGIC, URL, finds
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """Input as users may give it."""
 READERS = {
+    "read_csv": (".csv", ".tsv", ".tab"),
     "read_jsonl": (".jsonl", ".ndjson", ".json", ".jsonlines"),
     "read_parquet": (".parquet", ".parq", ".pq"),
     "read_text_files": (".txt", ".text", ".md"),

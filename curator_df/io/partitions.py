@@ -119,16 +119,17 @@ def from_source(
 
 
 def _parts(source: Any, ranges: Ranges, block_bytes: int) -> Parts | None:
-    """Return how ranges of one compressed file each are read in parts; None if each is about a block, or smaller."""
+    """Return how ranges of one file each, which cannot be split, are read in parts; None if each is about a block, or smaller."""
     first, start, last, stop = ranges.table.T
     single = first == last
     counts = np.ones(len(ranges), np.int64)
     numbers = np.flatnonzero(single & (stop > start)).tolist()
     for number in numbers:
         path = source.files[int(first[number])]
-        if is_compressed(path):
-            about = int(stop[number] - start[number]) * COMPRESSION_RATIO
-            if not start[number] and about * MOST_TIMES > block_bytes and len(numbers) <= MOST_ASKED:
+        is_packed = is_compressed(path)
+        if is_packed or not getattr(source, "splits_files", True):
+            about = int(stop[number] - start[number]) * (COMPRESSION_RATIO if is_packed else 1)
+            if is_packed and not start[number] and about * MOST_TIMES > block_bytes and len(numbers) <= MOST_ASKED:
                 about = max(about, said_bytes(path))
             if about > PARTED_FROM * block_bytes:
                 counts[number] = -(-about // block_bytes)

@@ -18,14 +18,14 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from curator_df.core.arguments import did_you_mean_path, path_of
-from curator_df.core.files.storage import Folder
-from curator_df.core.sizes import show_count
+from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.errors import BadRowError, InputChangedError, InputError, ParameterError, outside_level
+from curator_df.files.storage import Folder
 from curator_df.io.formats import COMPRESSED_SUFFIXES
 from curator_df.io.streams.file_stream import open_bytes
 from curator_df.kernels.urls.listed import ENTRY_BYTES, HashedLists, matches
 from curator_df.kernels.urls.parts import split_url
+from curator_df.memory.sizes import show_count
 
 Kind = Literal["domains", "urls", "expressions"]
 """Kind of the entries of a file."""

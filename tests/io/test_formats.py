@@ -243,7 +243,8 @@ def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path, suffi
         ("a.tgz", "(tar -xf)"),
         ("a.jsonl.lz4", "Files in .lz4 are not read: compress them with zstd instead (lz4 -dc"),
         ("a.snappy", "compress them with gzip or zstd instead"),
-        ("a.csv", "Files in .csv are not read: convert them to Parquet"),
+        ("a.csv", "read_csv reads files that end in .csv, .tsv or .tab"),
+        ("a.orc", "Files in .orc are not read: convert them to Parquet"),
         ("a.jsonl.part", "wait until their download ends"),
     ],
 )

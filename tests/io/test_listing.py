@@ -389,6 +389,7 @@ def test_the_error_of_a_directory_of_arc_files_says_how_to_convert_them(tmp_path
 
 def test_the_suffixes_of_readers_are_those_in_errors():
     from curator_df.io import text_files
+    from curator_df.io.csv import reader as csv
     from curator_df.io.formats import COMPRESSED_SUFFIXES
     from curator_df.io.jsonl import reader as jsonl
     from curator_df.io.listing import READERS
@@ -398,6 +399,7 @@ def test_the_suffixes_of_readers_are_those_in_errors():
     plain = {
         name: tuple(suffix for suffix in suffixes if not suffix.endswith(COMPRESSED_SUFFIXES))
         for name, suffixes in (
+            ("read_csv", csv.SUFFIXES),
             ("read_jsonl", jsonl.SUFFIXES),
             ("read_parquet", parquet.SUFFIXES),
             ("read_text_files", text_files.SUFFIXES),

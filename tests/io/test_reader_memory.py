@@ -27,12 +27,13 @@ import gc, json, os, pickle, sys
 import numpy as np
 from curator_df.memory.limits import give_back_large_buffers
 from curator_df.memory.system import reset_peak, status_bytes
+from curator_df.io.csv.reader import read_csv
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc.reader import read_warc
 from curator_df.kernels.compiling.compiled import compile_named
-from curator_df.kernels.compiling.kernel_sets import JSON_LINES
+from curator_df.kernels.compiling.kernel_sets import CSV_RECORDS, JSON_LINES
 
 def source_of(path):
     if path.endswith("shuffled"):
@@ -41,6 +42,8 @@ def source_of(path):
         return read_text_files(path).expr.operand("func").source
     if path.endswith((".warc", ".warc.gz")):
         return read_warc(path).expr.frame.operand("func").source
+    if path.endswith("csv"):
+        return read_csv(path, add_source=True).expr.operand("func").source
     read = read_parquet if path.endswith("parquet") else read_jsonl
     texts = ("text", "code") if path.endswith("codes.jsonl") else ("text",)
     return read(path, add_source=True, dtype=dict.fromkeys(texts, "string")).expr.operand("func").source
@@ -62,7 +65,7 @@ def measure(path, block_bytes, wanted=None):
     return status_bytes("VmHWM") - before, source.reader_factor
 
 give_back_large_buffers()  # as a worker does
-list(compile_named(JSON_LINES))  # machine code of kernels is budgeted apart from the reader's memory
+list(compile_named((*CSV_RECORDS, *JSON_LINES)))  # machine code of kernels is budgeted apart from the reader's memory
 gc.collect()
 gc.freeze()  # a collection in a fork would walk, and so copy, all that is here already
 for line in sys.stdin:
@@ -99,6 +102,22 @@ def measured(process):
         return json.loads(process.stdout.readline())
 
     return measured
+
+
+@pytest.mark.parametrize("kind", ["prose", "one-letter words", "quoted lines", "numbers", "one field"])
+def test_csv(measured, tmp_path, kind):
+    path = tmp_path / "a.csv"
+    rows = {
+        "prose": [f"{number},{TEXTS['prose'](number)}" for number in range(1000)],
+        "one-letter words": [f"{number},a b c d e" for number in range(1000)],
+        "quoted lines": [f'{number},"a ""b""\n{"c" * 70}"' for number in range(1000)],
+        "numbers": [f"{number},{number / 8}" for number in range(1000)],
+        "one field": [f'1,"{"text, " * 4_000_000}"'],
+    }[kind]
+    lines = "".join(row + "\n" for row in rows)
+    path.write_text("n,text\n" + lines * max(5 * BLOCK_BYTES // 2 // len(lines), 1))
+    peak_bytes, factor = measured(path, BLOCK_BYTES)
+    assert peak_bytes <= factor * max(BLOCK_BYTES, len(lines) if kind == "one field" else 0) + SLACK_BYTES
 
 
 def line_offsets(path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.process_cache import release_held
+from curator_df.memory.process_cache import release_held
 from curator_df.ops.joins import lookup as lookups
 from curator_df.ops.joins import stages
 from curator_df.ops.joins.keys import key_hashes
@@ -336,7 +336,7 @@ def test_a_frame_too_large_to_send_is_refused(monkeypatch):
 
 
 def test_workers_release_the_other_table_when_the_run_ends(cluster, tmp_path):
-    from curator_df.core.memory import process_cache
+    from curator_df.memory import process_cache
 
     other = cdf.read_jsonl(str(write_rows(tmp_path / "b", [{"id": "b", "score": 2}])))
     docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": "b", "text": "x"}])))

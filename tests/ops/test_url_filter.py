@@ -16,11 +16,11 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.memory.budget import choose_layout
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.memory.budget import choose_layout
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 
 pytest.importorskip("tldextract", reason="needs the extra urls")

@@ -21,6 +21,7 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "metrics.nemo.character_counts.count_characters_of_span": 2.1,
     "edits.clean_texts.copy_cleaned": 0.8,
     "metrics.source.comments.count_comments_of_span": 0.7,
+    "text.csv_records.find_records": 0.5,
     "edits.cut_copy.copy_slices": 1.2,
     "edits.cut_copy.copy_without_boilerplate": 0.7,
     "edits.cut_copy.copy_without_lines": 1.2,
@@ -78,6 +79,7 @@ COMPILE_SECONDS: Mapping[str, float] = {
 
 EVERY_RUN = ("rows.keep_rows.copy_rows",)
 """Any step may leave out rows."""
+CSV_RECORDS = ("text.csv_records.find_records",)
 JSON_LINES = ("text.json_texts.take_texts",)
 UNICODE = ("edits.unicode_repair.next_suspect",)
 CONTENT = ("text.murmur_hash.hash_texts",)
@@ -164,6 +166,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "normalize_newlines": CLEANING,
     "normalize_unicode": UNICODE,
     "normalize_whitespace": CLEANING,
+    "read_csv": CSV_RECORDS,
     "read_jsonl": JSON_LINES,
     "redact_pii": PERSONAL_DATA,
     "remove_boilerplate": BOILERPLATE,

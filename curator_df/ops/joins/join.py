@@ -10,7 +10,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import choose, require_string, strings_of
+from curator_df.arguments import choose, require_string, strings_of
 from curator_df.core.columns import listed, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from curator_df.core.arguments import strings_of
+from curator_df.arguments import strings_of
 from curator_df.core.columns import is_text, require_names
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.rows.content_hash import Hashes, row_hashes

@@ -18,13 +18,13 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.host_blocks import pandas_block
-from curator_df.core.memory.process_cache import held
 from curator_df.core.ranges.blocks import Outcome
-from curator_df.core.sizes import show_size
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.io.shuffle.sink import Taken, stored_schema
 from curator_df.kernels.rows.content_hash import Hashes
 from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.memory.process_cache import held
+from curator_df.memory.sizes import show_size
 from curator_df.ops.host_only import require_host
 from curator_df.ops.joins.keys import Joining, key_hashes
 

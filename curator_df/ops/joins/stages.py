@@ -15,9 +15,7 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from curator_df.core.files.storage import FileRecord, Folder, NewFile, disk_errors
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.process_cache import held
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
@@ -31,14 +29,16 @@ from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import OFFSET_BITS, Ranges
 from curator_df.core.runner.passes import Stage, StageRecord
 from curator_df.core.runner.run import range_bytes
-from curator_df.core.sizes import show_size, size_to_type
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.errors import BudgetError, CuratorError, ExpressionError
+from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
 from curator_df.io.output.files import to_table
 from curator_df.io.shuffle.files import BatchWriter, batches_of
 from curator_df.io.shuffle.sink import keyed_schema
 from curator_df.io.shuffle.source import InOrder
 from curator_df.kernels.compiling import kernel_sets
+from curator_df.memory.process_cache import held
+from curator_df.memory.sizes import show_size, size_to_type
 from curator_df.ops.duplicates.exact import refuse_block
 from curator_df.ops.joins.keys import Joining, key_hashes
 from curator_df.ops.joins.lookup import HASH_BYTES, Lookup, distinct, join_block, repeated_key

@@ -21,19 +21,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curator_df.core.arguments import require_integer, require_string
+from curator_df.arguments import require_integer, require_string
 from curator_df.core.columns import require_columns, require_table, require_text
-from curator_df.core.extras import require_package
-from curator_df.core.files.row_order import Rows
-from curator_df.core.files.row_sort import RowSorter, merge_slices
-from curator_df.core.files.scratch import scratch_directory
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.storage import Folder
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.runner.session import current_session
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.extras import require_package
+from curator_df.files.row_order import Rows
+from curator_df.files.row_sort import RowSorter, merge_slices
+from curator_df.files.scratch import scratch_directory
+from curator_df.files.slice_file import open_slices
+from curator_df.files.storage import Folder
 from curator_df.io.output.checkpoint import checkpoint
 from curator_df.io.streams.file_stream import open_file
 from curator_df.kernels.compiling import kernel_sets

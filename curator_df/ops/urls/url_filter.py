@@ -12,11 +12,11 @@ import dask.dataframe as dd
 import numpy as np
 import pyarrow.compute as pc
 
-from curator_df.core.arguments import choose, path_of, require_integer, require_mapping, strings_of
+from curator_df.arguments import choose, path_of, require_integer, require_mapping, strings_of
 from curator_df.core.columns import require_text
-from curator_df.core.extras import require_package
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.errors import ParameterError
+from curator_df.extras import require_package
 from curator_df.io.url_lists import LOAD_BYTES, Paths, find_lists, read_words
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.rows.keep_rows import keep_rows

@@ -9,12 +9,12 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.arguments import require_string
+from curator_df.arguments import require_string
 from curator_df.core.columns import refuse_columns, require_text
-from curator_df.core.extras import require_package
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
+from curator_df.extras import require_package
 from curator_df.kernels.text.buffers import repeated_texts, text_chunks
 from curator_df.kernels.urls.parts import registered_domain, spans_of, split_urls
 from curator_df.ops.host_only import require_host

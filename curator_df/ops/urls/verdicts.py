@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.memory.process_cache import held
 from curator_df.io.url_lists import UrlLists, comparable
 from curator_df.kernels.urls.listed import HashedLists, has_part, has_word, matches, normalized, words_of
 from curator_df.kernels.urls.parts import SplitUrls, split_urls, suffix_list
+from curator_df.memory.process_cache import held
 
 Matching = Literal["ut1", "datatrove"]
 """How URLs are compared with lists and words."""
