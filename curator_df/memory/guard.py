@@ -10,6 +10,7 @@ What it knows of workers, and what it tells them, is in the files of FOLDER (`cu
 modules of the standard library and nothing else, like `peak`.
 """
 
+import errno
 import os
 import signal
 import struct
@@ -268,6 +269,7 @@ class Guard:
         self._unsettled_until = self._workers_due = 0.0
         self._has_forks, self._limits_due, self._told = False, wall_bytes, -1
         self._waiting: list[tuple[float, int, int, list[object]]] = []
+        self._lines: list[list[object]] = []
 
     def look(self) -> float:
         """Look once; return the seconds until the next look."""
@@ -403,7 +405,7 @@ class Guard:
         steps = b"" if slot is None else os.pread(slot, SLOT_BYTES, HEAD.size).rstrip(b"\0")
         what = PROCESS if one.kind == OTHER else SHARED if 2 * one.shmem > took_bytes else PRIVATE
         fields = [one.worker, one.pid, child.pid, what, took_bytes, free_bytes, steps.decode(errors="replace")]
-        append_line(f"{self.folder}/{ENDED}", fields)
+        self._write_down(fields)
         if one.kind == OTHER and one.worker in self.slots and one.worker != self.family.root:
             due = time.monotonic() + PATIENCE_SECONDS
             self._waiting.append((due, one.worker, self._handled(one.worker), fields))
@@ -413,6 +415,17 @@ class Guard:
                 f"memory budget of the cluster had {free_bytes / 1e6:,.0f} MB left for it. Start the cluster with a larger "
                 "memory=, or start this process from another program\n"
             )
+
+    def _write_down(self, fields: "list[object] | None" = None) -> None:
+        """Append a line about what is ended, and those for which the disk had no room; these wait until it has."""
+        if fields is not None:
+            self._lines.append(fields)
+        try:
+            while self._lines:
+                append_line(f"{self.folder}/{ENDED}", self._lines[0])
+                del self._lines[0]
+        except OSError:  # the guard goes on: without it, nothing would hold the budget
+            return
 
     def _handled(self, worker: int) -> int:
         return read_head(self.slots[worker])[0]
@@ -426,15 +439,20 @@ class Guard:
             elif now >= due:
                 self._waiting.remove(waiting)
                 self.family.members[worker].ended = True
-                append_line(f"{self.folder}/{ENDED}", [worker, worker, worker, *fields[3:]])
+                self._write_down([worker, worker, worker, *fields[3:]])
                 end(worker)
 
     def _tell_free(self, new: "list[Member]") -> None:
         """Say how much is free, and let what steps have started ask for no more than that."""
         free = max(0, self.wall - self._bound)
         if free != self._told:
-            os.pwrite(self._free, struct.pack("q", free), 0)
-            self._told = free
+            try:
+                os.pwrite(self._free, struct.pack("q", free), 0)
+                self._told = free
+            except OSError:  # the disk is full: until it has room, what is free counts as nothing or as it was
+                self._told = -1
+        if self._lines:
+            self._write_down()
         if new or abs(free - self._limits_due) > LIMIT_STEP * self.wall:
             self._limits_due = free
             for one in self.family.members.values():
@@ -451,10 +469,20 @@ def end(pid: int) -> None:
 
 
 def append_line(path: str, fields: "list[object]") -> None:
-    """Append a line to a file that others read at the same time: at once, so that none of them sees half of it."""
+    """Append a line to a file that others read at the same time: at once, so that none of them sees half of it.
+
+    Raises
+    ------
+    OSError
+        If the disk has no room for it; nothing of it is then in the file.
+    """
+    line = ("\t".join(map(str, fields)) + "\n").encode()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        os.write(file, ("\t".join(map(str, fields)) + "\n").encode())
+        before = os.fstat(file).st_size
+        if os.write(file, line) < len(line):
+            os.ftruncate(file, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:
         os.close(file)
 

@@ -372,4 +372,5 @@ def note_end_by_nanny(pid: int, counted: int, limit_bytes: int) -> None:
                 content[HEAD.size :].rstrip(b"\0").decode(errors="replace"),
             )
             took_bytes, free_bytes = counted - idle_bytes, max(0, limit_bytes - idle_bytes)
-            append_line(f"{wall.folder}/{ENDED}", [pid, pid, pid, SHARED, took_bytes, free_bytes, steps])
+            with contextlib.suppress(OSError):  # the disk is full: the worker is ended nevertheless, only not named
+                append_line(f"{wall.folder}/{ENDED}", [pid, pid, pid, SHARED, took_bytes, free_bytes, steps])

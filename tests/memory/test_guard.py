@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is ended for the memory of all processes together, and when: the decisions, and a guard of real processes."""
 
+import errno
 import os
 import resource
 import signal
@@ -143,6 +144,24 @@ def test_the_youngest_process_of_a_worker_is_ended_and_named(worker, watch, tmp_
     assert (ended.worker, ended.pid, ended.child, ended.what) == (process.pid, second, second, "processes")
     assert ended.steps == "'step'" and 200 * MB < ended.took_bytes < 260 * MB
     assert "step 'f' starts processes that took 2" in str(ended.error("'1GB'", "'f'"))
+
+
+def test_the_guard_goes_on_while_the_disk_is_full(worker, watch, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write = os.write
+    process, (_, second) = worker(100 * MB, 100 * MB)
+    watching = watch(os.getpid(), -20 * MB)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        disk.setattr(os, "write", lambda file, line: write(file, line[:5]))  # a part still fits
+        wait_until(lambda: watching.look() and not is_alive(second))
+        assert read_ended(str(tmp_path)) == ([], 0)
+    wait_until(lambda: watching.look() and read_ended(str(tmp_path))[0])
+    ((ended,), _) = read_ended(str(tmp_path))
+    assert (ended.worker, ended.pid) == (process.pid, second)
+    wait_until(lambda: watching.look() and len((tmp_path / "free").read_bytes()) == 8)
 
 
 def test_nothing_is_ended_while_there_is_room(worker, watch, tmp_path):

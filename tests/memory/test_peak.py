@@ -3,6 +3,7 @@
 
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -113,6 +114,21 @@ def test_a_tree_counts_its_children_and_no_process_that_has_ended():
         assert tree_bytes(os.getpid(), excluded=child.pid) < tree_bytes(os.getpid()) - 45 * MB
         child.communicate(b"\n")
     assert counted_bytes(child.pid) == private_bytes(child.pid) == 0
+
+
+def test_a_guard_that_is_killed_is_replaced(tmp_path, caplog):
+    sampler = PeakSampler(guarding=(str(tmp_path), 1 << 60, 1 << 60))
+    try:
+        assert sampler.now() > 0
+        killed = sampler.pid
+        os.kill(killed, signal.SIGKILL)
+        os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)
+        assert sampler.now() > 0
+        assert sampler.pid != killed
+        assert f"process {killed}, which guards the memory budget, was killed" in caplog.text
+    finally:
+        sampler.close()
+    assert sampler.now() == 0  # a closed one stays closed
 
 
 @pytest.mark.linux

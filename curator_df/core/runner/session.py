@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import multiprocessing.process
 import os
 import subprocess
@@ -37,6 +38,7 @@ from curator_df.memory.wall import Wall
 if TYPE_CHECKING:
     from curator_df.core.runner.recycling import Recycling
 
+LOG = logging.getLogger("curator_df.runner")
 WORKER_START_SECONDS = 120.0
 """Time in seconds that a run continues without any worker, if workers are processes that a nanny restarts."""
 
@@ -84,9 +86,13 @@ class PeakSampler:
             command += [str(wall_bytes), str(exclusive_bytes), folder]
         elif exact:
             command.append("--exact")
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self._command, self._is_closed = command, False
+        self._process = self._start()
         self._asked = 0
         self._asking = threading.Lock()  # used by the runner and by watchers that serve or show figures
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
     @property
     def pid(self) -> int:
@@ -113,17 +119,29 @@ class PeakSampler:
     def close(self) -> None:
         """Stop the process."""
         with self._asking:
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
+            self._is_closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # it was killed with a question unread
                     pipe.close()
-            self._process.wait(timeout=5)
+        self._process.wait(timeout=5)
 
     def _ask(self, command: str) -> int:
         return int(self._line(command) or 0)
 
     def _line(self, command: str) -> str:
         with self._asking:
-            if self._process.poll() is not None or self._process.stdin is None or self._process.stdout is None:
+            if self._is_closed:
+                return ""
+            if self._process.poll() is not None:
+                # Killed by somebody: without a guard, nothing would keep what steps start within the budget.
+                LOG.warning("process %d, which guards the memory budget, was killed; another takes its place", self.pid)
+                self._let_go()
+                self._process = self._start()
+            if self._process.stdin is None or self._process.stdout is None:
                 return ""
             # Questions are numbered: after Ctrl-C between a question and its answer, that answer is still unread.
             self._asked += 1
