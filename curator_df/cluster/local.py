@@ -73,7 +73,7 @@ from curator_df.cluster.worker_processes import (
 )
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
-from curator_df.errors import BudgetError, CuratorError, NoClusterError, ParameterError
+from curator_df.errors import BudgetError, CuratorError, DiskFullError, NoClusterError, ParameterError
 from curator_df.memory.budget import (
     CLIENT_GROWTH_BYTES,
     CLIENT_PRIVATE_BYTES,
@@ -468,7 +468,7 @@ def start_cluster(
         )
     except BaseException as exc:
         spill.delete()
-        named = None if isinstance(exc, CuratorError) else start_failure(exc)
+        named = None if isinstance(exc, CuratorError) else start_failure(exc, parent)
         if named is None:
             raise
         raise named from exc
@@ -495,6 +495,8 @@ def new_spill_folder(parent: str) -> SpillFolder:
     try:
         return SpillFolder(parent)
     except OSError as exc:
+        if (full := start_failure(exc, parent)) is not None and isinstance(full, DiskFullError):
+            raise full from exc
         raise ParameterError(
             f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Use your own directory with free "
             "space with spill_directory=, or set TMPDIR to one"

@@ -28,12 +28,17 @@ class SpillFolder:
     def __init__(self, parent: str) -> None:
         delete_left_behind(parent)
         self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
-        self._lock: Any = open(f"{self.path}/{LOCK}-new", "w")  # noqa: SIM115
-        with contextlib.suppress(OSError):  # a file system without locks, on which leftovers are never deleted
+        self._lock: Any = open(f"{self.path}/{LOCK}-new", "wb", buffering=0)  # noqa: SIM115 - so that its close writes nothing
+        try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._lock.write(socket.gethostname())
-            self._lock.flush()
+        except OSError:  # a file system without locks, on which leftovers are never deleted
+            return
+        try:
+            self._lock.write(socket.gethostname().encode())
             os.rename(self._lock.name, f"{self.path}/{LOCK}")  # so that it is never visible before it is held
+        except OSError:  # the disk is full
+            self.delete()
+            raise
 
     def delete(self) -> None:
         """Delete the folder and its contents."""

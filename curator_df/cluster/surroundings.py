@@ -7,10 +7,12 @@ Otherwise the result would be a worker that never connects, an empty error, or a
 from __future__ import annotations
 
 import ast
+import errno
 import logging
 import multiprocessing
 import os
 import resource
+import shutil
 import socket
 import sys
 import tempfile
@@ -19,9 +21,10 @@ import types
 from pathlib import Path
 from typing import Any
 
-from curator_df.errors import BudgetError, NoClusterError, ParameterError
+from curator_df.errors import BudgetError, DiskFullError, NoClusterError, ParameterError
 from curator_df.memory.address_space import START_ADDRESS_BYTES, WAY_OUT, lacking_address_space
 from curator_df.memory.limits import thread_limit
+from curator_df.memory.sizes import show_size
 
 LOG = logging.getLogger("curator_df.cluster")
 NO_HOME = "/nonexistent"
@@ -231,7 +234,7 @@ def require_threads() -> None:
             thread.join()
 
 
-def start_failure(exc: BaseException) -> Exception | None:
+def start_failure(exc: BaseException, spill_directory: str = "") -> Exception | None:
     """Return the error for the cause that kept Dask from starting a cluster, or None if it is unknown."""
     said: list[str] = []
     one: BaseException | None = exc
@@ -240,6 +243,8 @@ def start_failure(exc: BaseException) -> Exception | None:
         one = one.__cause__ or one.__context__
     limits = limits_in_force()
     text = " <- ".join(said)
+    if any(f"[Errno {number}]" in text for number in (errno.ENOSPC, errno.EDQUOT)):
+        return _full_disk(spill_directory)
     if isinstance(exc, TimeoutError):
         return NoClusterError(
             f"The cluster did not start in time ({said[0]}). "
@@ -258,6 +263,13 @@ def start_failure(exc: BaseException) -> Exception | None:
         )
     if "MemoryError" in text:
         return BudgetError(f"The cluster could not start, because memory ran out ({text}). Free memory on the machine")
-    if str(exc).startswith("Cluster failed to start: "):
-        return NoClusterError(f"The cluster could not start ({text.partition(': ')[2]})")
-    return None
+    is_of_dask = str(exc).startswith("Cluster failed to start: ")
+    return NoClusterError(f"The cluster could not start ({text.partition(': ')[2]})") if is_of_dask else None
+
+
+def _full_disk(spill_directory: str) -> DiskFullError:
+    free = f" ({show_size(shutil.disk_usage(spill_directory).free)} free)" if os.path.isdir(spill_directory) else ""
+    return DiskFullError(
+        f"The cluster could not start, because no space is left in spill_directory={spill_directory!r}{free}. Free some "
+        "space, or name another directory with spill_directory="
+    )

@@ -51,7 +51,8 @@ if __name__ == "__main__":
     else:
         cluster = cdf.start_cluster(memory=memory, cpus=2, spill_directory=os.environ.get("SPILL"))
     with cluster:
-        receipt = cdf.write_parquet(docs, target, on_existing=on_existing, workdir=os.environ.get("WORKDIR"))
+        folders = {"workdir": os.environ.get("WORKDIR"), "rejects": os.environ.get("REJECTS")}
+        receipt = cdf.write_parquet(docs, target, on_existing=on_existing, **folders)
     print(json.dumps(receipt.to_json()))
 """
 

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+import curator_df as cdf
 from curator_df.cluster.spill_folder import LOCK, SpillFolder
 from tests.faults.runs import EXPECTED, PATIENCE_SECONDS, ROWS, finish, ids, wait_for_ranges, write_corpus
 
@@ -131,6 +132,33 @@ def test_a_full_disk_for_temporary_files_is_a_clear_error_and_the_run_resumes(
     filler.unlink()
     assert finish(start(script, corpus, out, on_existing="resume", **there))["rows_read"] == ROWS
     assert ids(out) == UNIQUE
+
+
+@LONG
+def test_a_full_disk_for_rejects_is_the_one_that_is_named_and_the_run_resumes(
+    start, script, corpus, tmp_path, small_disk
+):
+    filler, rejects = small_disk / "filler", small_disk / "rejects"
+    filler.write_bytes(b"x" * 560_000)
+    there = {"REJECTS": str(rejects), "SLEEP": "0"}
+    process = start(script, corpus, tmp_path / "out", **there)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode != 0
+    assert f"DiskFullError: no space left in {rejects} (" in err
+    filler.unlink()
+    receipt = finish(start(script, corpus, tmp_path / "out", on_existing="resume", **there))
+    assert receipt["rows_read"] == ROWS
+    assert ids(tmp_path / "out") == EXPECTED
+    assert sorted(ids(rejects)) == [number for number in range(ROWS) if number % 5 == 0]
+
+
+def test_a_cluster_whose_spill_disk_is_full_says_so(small_disk):
+    with open(small_disk / "filler", "wb") as filler:
+        os.posix_fallocate(filler.fileno(), 0, shutil.disk_usage(small_disk).free)
+    said = rf"no space is left in spill_directory='{small_disk}' \(0 B free\). Free some"
+    with pytest.raises(cdf.errors.DiskFullError, match=said):
+        cdf.start_cluster(memory="2GB", cpus=1, spill_directory=small_disk)
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
 @pytest.mark.proof

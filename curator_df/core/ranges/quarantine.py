@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from curator_df.core.ranges.source import BadRow
-from curator_df.files.storage import FileRecord, Folder, NewFile
+from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
 
 QUARANTINE_FOLDER = "_quarantine"
 """Name of the folder in the output; readers skip names that begin with an underscore."""
@@ -37,18 +37,23 @@ class QuarantineFile:
 
     def add_row(self, row: BadRow) -> None:
         """Quarantine a row that is in a block."""
+        with disk_errors(self._folder):
+            self._write(row)
+        self.rows += 1
+        self.rows_out_of_memory += row.size_bytes is not None
+
+    def _write(self, row: BadRow) -> None:
         if self._file is None:
             self._file = self._stack.enter_context(self._folder.create(self._name))
         line = json.dumps(_record(row), ensure_ascii=False)
         # A file name need not be UTF-8: Python represents such bytes by surrogates, which JSON writes escaped.
         line = line if line.isascii() or _is_whole(line) else json.dumps(_record(row))
         self._file.write(line.encode() + b"\n")
-        self.rows += 1
-        self.rows_out_of_memory += row.size_bytes is not None
 
     def commit(self) -> list[FileRecord]:
         """Make the file durable and visible, if there is one."""
-        return [] if self._file is None else [self._file.commit(self.rows)]
+        with disk_errors(self._folder):
+            return [] if self._file is None else [self._file.commit(self.rows)]
 
     def discard(self) -> None:
         """Discard everything that was not committed."""

@@ -191,11 +191,12 @@ class RangeFiles:
             return
         self._rows += len(block)
         table = to_table(block, self._schema)
-        for folder, part in self._parts(table):
-            growing = self._file(folder)
-            growing.waiting.append(part)
-            growing.waiting_bytes += part.nbytes
-        self._make_room()
+        with disk_errors(self._sink.folder):
+            for folder, part in self._parts(table):
+                growing = self._file(folder)
+                growing.waiting.append(part)
+                growing.waiting_bytes += part.nbytes
+            self._make_room()
 
     def touch(self) -> None:
         """Start a file even without rows."""
@@ -203,14 +204,15 @@ class RangeFiles:
 
     def commit(self) -> list[FileRecord]:
         """Make all files durable and visible."""
-        for folder in list(self._growing):
-            self._finish(folder)
-        written = sum(rows for _, rows in self._finished)
-        if written != self._rows:
-            raise RowCountError(
-                f"range {self._number}: {show_count(self._rows, 'row')} to write, and {written:,} are in the files"
-            )
-        return [file.commit(rows) for file, rows in self._finished]
+        with disk_errors(self._sink.folder):
+            for folder in list(self._growing):
+                self._finish(folder)
+            written = sum(rows for _, rows in self._finished)
+            if written != self._rows:
+                raise RowCountError(
+                    f"range {self._number}: {show_count(self._rows, 'row')} to write, and {written:,} are in the files"
+                )
+            return [file.commit(rows) for file, rows in self._finished]
 
     @property
     def summary(self) -> dict[str, int]:
