@@ -43,6 +43,11 @@ Measured (``benchmarks/interactive.py --working-files``) for 290 MB of documents
 had 0.99 of its size, and 0.28 of the size of the rows. The rest is room for inputs that zstd compresses less.
 """
 CODEC = "zstd"
+MOST_CUTS = 16
+"""Parts into which a block can be cut where there are fewer blocks than parts: the number of parts comes from a size that is
+estimated. Dask's operations on neighboring rows, and many functions of users, fail on a part without rows."""
+FEW_PARTS = 8
+"""Number of parts up to which a file may turn out to have one block only; with more, the first part looks at no second block."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +139,13 @@ class SplitBlocks:
             blocks = self.source.blocks(self.piece, block_bytes=self.block_bytes)
             first = next(blocks, None)
             if first is not None:
-                yield first
+                is_only = count <= FEW_PARTS and next(blocks, None) is None
+                yield first.iloc[slice(*_rows(_marks(first), len(first), 0, count))] if is_only else first
             return
         folder, index = self._written()
-        for place in _places(number, count, len(index)):
-            yield _read(folder, self._name, index[place])
+        for place, piece, pieces in _places(number, count, len(index)):
+            block, entry = _read(folder, self._name, index[place]), index[place]
+            yield block.iloc[slice(*_rows(entry["marks"], len(block), piece, pieces))] if pieces > 1 else block
 
     def starts(self, count: int) -> list[int]:
         """Return the least address of each part; one without blocks begins where the next begins."""
@@ -146,7 +153,12 @@ class SplitBlocks:
         starts = [(self.piece.last_file << OFFSET_BITS) + (1 << OFFSET_BITS) - 1] * (count + 1)
         for number in reversed(range(count)):
             places = _places(number, count, len(index))
-            starts[number] = index[places[0]]["address"] if places else starts[number + 1]
+            if places:
+                place, piece, pieces = places[0]
+                marks = index[place]["marks"]
+                starts[number] = marks[len(marks) * piece // pieces][1]
+            else:
+                starts[number] = starts[number + 1]
         return [(self.piece.first_file << OFFSET_BITS) + self.piece.start, *starts[1:-1]]
 
     @property
@@ -154,7 +166,7 @@ class SplitBlocks:
         table = [self.piece.first_file, self.piece.start, self.piece.last_file, self.piece.stop, self.block_bytes]
         return fingerprint(self.source.fingerprint, table)[:24]
 
-    def _written(self) -> tuple[Folder, list[dict[str, int]]]:
+    def _written(self) -> tuple[Folder, list[dict[str, Any]]]:
         """Return the folder and the index of the blocks; they are written by the first that asks, and others wait."""
         folder = parts_folder()
         name = f"{self._name}.json"
@@ -162,7 +174,7 @@ class SplitBlocks:
             with _locked(folder, self._name):
                 if not folder.exists(name):
                     self._write(folder)
-        index: list[dict[str, int]] = json.loads(folder.read(name))
+        index: list[dict[str, Any]] = json.loads(folder.read(name))
         return folder, index
 
     def _write(self, folder: Folder) -> None:
@@ -173,16 +185,17 @@ class SplitBlocks:
                 f"To read {path!r} in parts, its rows are kept in a file of about {show_size(needed)}; {show_size(free)} are "
                 f"free in {folder.url}.\nNothing was written. Make room, or start the cluster with workdir= on a larger disk."
             )
-        index, start = [], 0
+        index: list[dict[str, Any]] = []
+        start = 0
         try:
             with folder.create(f"{self._name}.blocks") as file:
                 for block in self.source.blocks(self.piece, block_bytes=self.block_bytes):
                     content = pickle.dumps(block, protocol=5)
                     packed = pa.compress(content, codec=CODEC, asbytes=True)
                     file.write(packed)
-                    address = int(block.index[0]) if len(block) else -1
                     row = {"start": start, "size": len(packed), "checksum": zlib.crc32(packed), "bytes": len(content)}
-                    index.append({**row, "address": address})
+                    if len(block):
+                        index.append({**row, "marks": _marks(block)})
                     start += len(packed)
                     del block, content, packed
                 file.commit()
@@ -197,23 +210,53 @@ class SplitBlocks:
             ) from exc
 
 
-def _places(number: int, count: int, blocks: int) -> range:
-    """Return the blocks of one part: the first has one, the others have about as many as each other.
+def _places(number: int, count: int, blocks: int) -> list[tuple[int, int, int]]:
+    """Return the blocks of one part, each with the number of its piece, and of how many.
+
+    The first part has one block, the others have about as many as each other; where there are fewer, they have pieces of one.
 
     Examples
     --------
-    >>> [list(_places(number, 3, 6)) for number in range(3)]
-    [[0], [1, 2], [3, 4, 5]]
-    >>> [list(_places(number, 3, 2)) for number in range(3)]
-    [[0], [], [1]]
+    >>> [_places(number, 3, 6) for number in range(3)]
+    [[(0, 0, 1)], [(1, 0, 1), (2, 0, 1)], [(3, 0, 1), (4, 0, 1), (5, 0, 1)]]
+    >>> [_places(number, 4, 3) for number in range(4)]
+    [[(0, 0, 1)], [(1, 0, 2)], [(1, 1, 2)], [(2, 0, 1)]]
+    >>> [_places(number, 2, 1) for number in range(2)]
+    [[(0, 0, 2)], [(0, 1, 2)]]
     """
+    if blocks == 1 and count <= FEW_PARTS:
+        return [(0, number, count)]
     if number == 0:
-        return range(min(blocks, 1))
-    rest = max(blocks - 1, 0)
-    return range(1 + (number - 1) * rest // (count - 1), 1 + number * rest // (count - 1))
+        return [(0, 0, 1)][:blocks]
+    rest, parts = max(blocks - 1, 0), count - 1
+    if rest >= parts or not rest:
+        return [(place, 0, 1) for place in range(1 + (number - 1) * rest // parts, 1 + number * rest // parts)]
+    block = (number - 1) * rest // parts
+    first, after = -(-block * parts // rest), -(-(block + 1) * parts // rest)
+    return [(1 + block, number - 1 - first, after - first)]
 
 
-def _read(folder: Folder, name: str, row: dict[str, int]) -> Any:
+def _marks(block: Any) -> list[list[int]]:
+    """Return the places in a block where it can be cut, each with its address; the first is its beginning."""
+    count = min(len(block), MOST_CUTS)
+    rows = [number * len(block) // count for number in range(count)]
+    return [[row, int(block.index[row])] for row in rows]
+
+
+def _rows(marks: list[list[int]], rows: int, piece: int, pieces: int) -> tuple[int, int]:
+    """Return the first row of a piece of a block, and the one after its last.
+
+    Examples
+    --------
+    >>> marks = [[0, 100], [5, 105], [10, 110], [15, 115]]
+    >>> [_rows(marks, 20, piece, 3) for piece in range(3)]
+    [(0, 5), (5, 10), (10, 20)]
+    """
+    first, after = len(marks) * piece // pieces, len(marks) * (piece + 1) // pieces
+    return (marks[first][0] if first < len(marks) else rows, marks[after][0] if after < len(marks) else rows)
+
+
+def _read(folder: Folder, name: str, row: dict[str, Any]) -> Any:
     path = folder.path(f"{name}.blocks")
     with folder.filesystem.open(path, "rb") as file:
         file.seek(row["start"])

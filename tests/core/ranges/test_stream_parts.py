@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 
 import dask
 import pandas as pd
@@ -121,6 +122,24 @@ def test_the_size_that_a_compressed_file_says_it_has_counts(tmp_path, suffix):
     assert cdf.read_jsonl(str(tmp_path / f"a.jsonl.{suffix}"), blocksize="100kB").npartitions == -(
         -len(lines) // 100_000
     )
+
+
+@pytest.mark.parametrize("texts", [2_000, 300, 60])
+def test_no_partition_is_empty_where_the_number_of_parts_was_estimated_too_high(tmp_path, texts):
+    """Random text hardly gets smaller, so a file has a fourth of the blocks that its size lets expect."""
+    rows = [{"n": n, "text": random.Random(n).randbytes(40).hex()} for n in range(texts)]
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    # Without the size that gzip states, the number of parts is that of the estimate.
+    docs = cdf.read_jsonl(str(tmp_path / "a.jsonl.gz"), blocksize="8kB")
+    sizes = docs.map_partitions(len, meta=("n", "int64")).compute()
+    assert docs.npartitions > 1
+    assert sizes.min() > 0 and sizes.sum() == texts
+    assert docs["n"].compute().tolist() == list(range(texts))
+    assert docs["n"].diff().sum().compute() == texts - 1
+    assert docs["text"].apply(len, meta=("text", "int64")).sum().compute() == 80 * texts
+    seen = docs.pipe(cdf.drop_exact_duplicates)
+    with inline_cluster(memory="4GB", cpus=2):
+        assert seen["n"].compute().tolist() == list(range(texts))
 
 
 def test_small_and_plain_files_are_not_cut(tmp_path):
