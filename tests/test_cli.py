@@ -292,6 +292,66 @@ def test_a_working_directory_that_was_deleted_is_named(tmp_path, monkeypatch, co
     assert "is a relative path, and the working directory of this process was deleted. Change to a directory" in output
 
 
+RECIPE = """
+read: {jsonl: {paths: in}}
+steps:
+- keep_where: {predicate: id > 3}
+- sample_rows: {fraction: 0.5}
+write: {parquet: {path: out}}
+cluster: {memory: 1GB, cpus: 1}
+"""
+
+
+def test_a_recipe_is_planned_run_and_resumed(corpus, tmp_path):
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    arguments = ("run", tmp_path / "mine.yaml", "--input", corpus, "--output", tmp_path / "out")
+    planned = curator_df(*arguments, "--explain", "--memory", "700MB")
+    assert planned.returncode == 0, planned.stderr
+    assert "700 MB budget: it fits" in planned.stdout
+    assert not (tmp_path / "out").exists()
+    done = curator_df(*arguments, "--set", "steps.sample_rows=null")
+    assert done.returncode == 0, done.stderr
+    assert "20 read, 16 written, 4 dropped" in done.stdout
+    again = curator_df(*arguments, "--set", "steps.sample_rows=null", "--resume")
+    assert (again.returncode, "20 read, 16 written" in again.stdout) == (0, True), again.stderr
+    other = curator_df(*arguments, "--resume")
+    assert (other.returncode, other.stderr.splitlines()[-1].partition(":")[0]) == (2, "ResumeError")
+
+
+def test_what_is_wrong_in_a_recipe_is_the_last_line_with_exit_code_2(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(RECIPE.replace("memory: 1GB", "memory: 8"))
+    for arguments, said in (
+        (("mine.yaml",), "RecipeError: mine.yaml:7: cluster.memory: found the number 8, but memory is"),
+        (
+            ("finweb",),
+            "RecipeError: there is no file 'finweb', and no shipped recipe of this name. Did you mean 'fineweb'?",
+        ),
+        (("dedup", "--set", "memry=1GB"), "RecipeError: --set memry=1GB: there is no setting 'memry'. Did you mean"),
+        (("dedup", "--memory", "8"), "RecipeError: --set memory=8: cluster.memory: found the number 8"),
+    ):
+        code, output = answer("run", *arguments)
+        assert code == 2
+        assert " ".join(output.split()).startswith(said), output
+
+
+def test_a_run_of_a_recipe_is_continued_with_resume():
+    command = ["curator-df", "run", "a b.yaml", "--set", "cpus=2"]
+    assert cli._how_to_continue(command) == " To continue: curator-df run 'a b.yaml' --set cpus=2 --resume"
+    assert cli._how_to_continue([*command, "--resume"]).count("--resume") == 1
+
+
+def test_shipped_recipes_are_listed_and_shown():
+    code, output = answer("recipe", "list")
+    assert (code, output.splitlines()[0].split()[0]) == (0, "code")
+    assert "FineWeb-2 (Penedo et al. 2025)" in output
+    assert answer("recipe", "show", "fineweb") == (0, (Path(cdf.__file__).parent / "recipes/fineweb.yaml").read_text())
+    code, output = answer("recipe", "show", "fine")
+    assert (code, output.startswith("RecipeError: there is no file 'fine'")) == (2, True)
+    code, output = answer("recipe", "schema")
+    assert (code, json.loads(output)["title"]) == (0, "Recipe of curator_df")
+
+
 def test_monitor_up_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = curator_df("monitor", "up", "--dir", tmp_path / "watch")

@@ -46,7 +46,7 @@ def in_a_file(case, folder):
     run = Call(inspect.unwrap(cdf.write_parquet), {"df": made, "path": "out"})
     if case.part:
         run = Call(inspect.unwrap(cdf.write_many), {"tables": {"out": made}})
-    return fingerprints_of(made), recipe_values(made, run)
+    return fingerprints_of(made), recipe_values(run)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -31,14 +31,14 @@ LEFT_OUT = ("on_existing",)
 _SECRET = re.compile(rf"(?i)(^|_)(key|token|credential|{'|'.join(SECRET)})s?$")
 _OF_STORES = ("storage_options", "options")
 """Parameters with options of stores and servers, some of which may be secrets."""
-_PLAIN = re.compile(r"[A-Za-z_./][\w ./*+=()-]*(?<! )")
+_PLAIN = re.compile(r"[0-9]+[kMG]?B|[A-Za-z_./][\w ./*+=()-]*(?<! )")
 """Texts that need no quotes, unless they are one of `AMBIGUOUS`."""
 _OF_CLUSTERS = ("memory", "cpus", "gpus", "device_memory", "recycle_after")
 """Arguments of a receipt that are those of `start_cluster`."""
 _SIZES = ("memory", "device_memory")
 AMBIGUOUS = frozenset({"true", "false", "null", "~", "", "y", "n", "yes", "no", "on", "off", ".nan", ".inf"})
 """Words without quotes, in lower case, that a version of YAML does not read as text."""
-_NUMBER_LIKE = re.compile(r"[.+-]*[0-9]|\.(inf|nan)$", re.IGNORECASE)
+_NUMBER_LIKE = re.compile(r"[.+-]*[0-9](?![0-9]*[kMG]?B$)|\.(inf|nan)$", re.IGNORECASE)
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc] # PyYAML has no annotations
@@ -73,13 +73,13 @@ def dump(value: Any) -> str:
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
 
 
-def recorded_recipe(df: Any) -> tuple[str, str]:
-    """Return the recipe of the run that the current call starts on a table, and an empty text.
+def recorded_recipe() -> tuple[str, str]:
+    """Return the recipe of the run that the current call starts, and an empty text.
 
     If a file cannot hold it, the first is empty and the second says why.
     """
     try:
-        text = dump(recipe_values(df, current_call()))
+        text = dump(recipe_values(current_call()))
     except RecipeError as gap:
         return "", str(gap)
     if len(text) > LONGEST:
@@ -87,18 +87,24 @@ def recorded_recipe(df: Any) -> tuple[str, str]:
     return text, ""
 
 
-def recipe_values(df: Any, run: Call | None) -> dict[str, Any]:
-    """Return the recipe of a run, which a call starts on a table; raise `RecipeError` if a file cannot hold it."""
+def recipe_values(run: Call | None) -> dict[str, Any]:
+    """Return the recipe of a run, which a call starts; raise `RecipeError` if a file cannot hold it."""
     if run is None:
         raise RecipeError("the run was not started by a public function of curator_df")
     if "tables" in run.arguments and run.name.startswith("write_"):
         return _of_parts(run)
-    if "df" not in inspect.signature(run.function).parameters:
+    if "df" not in run.arguments:
         return {"read": _one(run)}
-    found = _chain(df.expr)
+    found = _chain(run.arguments["df"].expr)
     if run.name.startswith("write_"):
         return found | {"write": _one(run)}
-    return found | {"steps": [*found.get("steps", []), _one(run)]}
+    return found | {"steps": [*found.get("steps", []), _step(run)]}
+
+
+def _step(call: Call) -> Any:
+    """Return a call as an item of ``steps``: a name alone if it has no parameters."""
+    ((name, options),) = _one(call).items()
+    return {name: options} if options else name
 
 
 def _of_parts(run: Call) -> dict[str, Any]:
@@ -114,7 +120,7 @@ def _of_parts(run: Call) -> dict[str, Any]:
             "Write each table in a run of its own"
         )
     found = _chain(split.arguments["df"].expr)
-    steps = [*found.get("steps", []), _one(split)]
+    steps = [*found.get("steps", []), _step(split)]
     (name, options), *_ = _one(run).items()
     return found | {"steps": steps, "write": {name: {"tables": parts, **options}}}
 
@@ -133,9 +139,7 @@ def _chain(expression: Any) -> dict[str, Any]:
         if "df" not in call.arguments:
             read = {"read": _one(call)}
             return read | {"steps": steps[::-1]} if steps else read
-        step = _one(call)
-        ((name, options),) = step.items()
-        steps.append(step if options else name)
+        steps.append(_step(call))
         expression = call.arguments["df"].expr
 
 
@@ -244,9 +248,10 @@ def recipe_of(receipt: Any) -> str:
         raise RecipeError(f"the run that wrote {receipt.output} cannot be a recipe: {receipt.recipe_gap}")
     if not receipt.recipe_text:
         raise RecipeError(f"the receipt of {receipt.output} has no recipe: an earlier version of curator_df wrote it")
-    settings = {name: receipt.arguments[name] for name in _OF_CLUSTERS if name in receipt.arguments}
+    arguments = {"memory": receipt.allowed_bytes, **receipt.arguments}
+    settings = {name: arguments[name] for name in _OF_CLUSTERS if name in arguments}
     cluster = {
-        name: f"{value}B" if name in _SIZES and isinstance(value, int) else value for name, value in settings.items()
+        name: _size(value) if name in _SIZES and isinstance(value, int) else value for name, value in settings.items()
     }
     about = {"reproduces": f"the run that wrote {receipt.output}", "source": f"its receipt; {receipt.made()}"}
-    return f"{dump({'about': about})}{receipt.recipe_text}{dump({'cluster': cluster}) if cluster else ''}"
+    return f"{dump({'about': about})}{receipt.recipe_text}{dump({'cluster': cluster})}"

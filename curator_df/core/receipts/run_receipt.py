@@ -12,6 +12,7 @@ from curator_df.core.planning.plan import Plan, assumed_names, most_peak_bytes
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.core.receipts.earlier import earlier_runs
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.core.receipts.recipe_text import recorded_recipe
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.memory.sizes import show_size
 
@@ -49,7 +50,7 @@ def new_receipt(plan: Plan, joined: Fork, branch: Branch, ranges: int, on_error:
 
 
 def note_start(receipt: Receipt) -> None:
-    """Note in a receipt when, where and with which version its run is started."""
+    """Note in a receipt when, where and with which version its run is started, and by which calls."""
     now = dt.datetime.now(dt.UTC).replace(microsecond=0, tzinfo=None)
     package = sys.modules[__name__.partition(".")[0]]
     receipt.version, receipt.host, receipt.started = (
@@ -57,6 +58,7 @@ def note_start(receipt: Receipt) -> None:
         socket.gethostname(),
         f"{now.isoformat()}Z",
     )
+    receipt.recipe_text, receipt.recipe_gap = recorded_recipe()
 
 
 def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:

@@ -38,7 +38,6 @@ from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.receipts.advice import advice, rows_out_of_memory
 from curator_df.core.receipts.model_figures import most_reserved
 from curator_df.core.receipts.receipt import Receipt, RunEvent
-from curator_df.core.receipts.recipe_text import recorded_recipe
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
@@ -263,9 +262,7 @@ def run_branches(
             stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             with stages.running(folders, plan, steps):
-                begun = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages)
-                begun.note_recipes([outputs[number][0] for number in waiting])
-                now = begun.execute(stages)
+                now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
         return [receipt for receipt in receipts if receipt is not None]
@@ -353,11 +350,6 @@ class _Run:
             for branch, journal in zip(joined.branches, journals, strict=True)
         ]
         self.show: Any = None
-
-    def note_recipes(self, tables: Sequence[Any]) -> None:
-        """Store in the receipts how the tables were built."""
-        for target, table in zip(self.targets, tables, strict=True):
-            target.receipt.recipe_text, target.receipt.recipe_gap = recorded_recipe(table)
 
     @property
     def finished(self) -> npt.NDArray[np.bool_]:

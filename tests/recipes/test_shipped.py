@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shipped recipes: each runs, has the thresholds of its source, and says what it reproduces, what differs and what is missing."""
+
+import gzip
+import json
+import os
+import random
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df.profiles import fineweb_2
+from curator_df.recipes.recipe import ABOUT
+from curator_df.recipes.shipped import shipped_about, shipped_names, shipped_text
+from tests.core.runner.fake_client import inline_cluster
+from tests.models.test_local_models import write_fasttext
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+GOOD = (
+    "The river that runs through the old town is long, and the people who live there have walked along it for years. "
+    "In the morning {0} of them go to the market with baskets of bread, apples and flowers to be sold before noon. "
+    "A teacher told the children stories of ships that came from the sea and of the bridge which nobody could build. "
+    "When winter comes, the water is cold and clear, so that the stones on the ground can be counted from above. "
+    "Number {1} of these stories was written down by a visitor, who had never been to a quieter place in all her life. "
+    "She stayed until spring, and on the last evening wrote to {2} with more thanks than a letter can hold."
+)
+GERMAN = (
+    "Der Fluss, der durch die alte Stadt fließt, ist lang, und die Menschen, die dort wohnen, gehen seit Jahren an ihm "
+    "entlang. Am Morgen gehen {0} von ihnen mit Körben voller Brot, Äpfel und Blumen auf den Markt, um sie vor Mittag zu "
+    "verkaufen. Ein Lehrer erzählte den Kindern Geschichten von Schiffen, die aus dem Meer kamen, und von der Brücke, die "
+    "niemand bauen konnte. Im Winter ist das Wasser kalt und klar, sodass man die Steine auf dem Grund zählen kann. Die "
+    "Geschichte Nummer {1} wurde von einer Besucherin aufgeschrieben, die {2} davon schrieb."
+)
+SEVERAL = ("a few", "seven", "many", "some", "fifty")
+
+
+def pages(text, count=5):
+    """Return texts of the same words in different orders, so that they are not near-duplicates."""
+    found = []
+    for number in range(count):
+        words = text.format(SEVERAL[number], number, f"mail{number}@example.org").split(" ")
+        random.Random(number).shuffle(words)
+        found.append(" ".join(words).rstrip(",.") + ".")
+    return found
+
+
+def write_crawl(folder, texts):
+    """Write pages as a WARC file, one of them twice, and a page of another kind."""
+    folder.mkdir()
+    with gzip.open(folder / "a.warc.gz", "wb") as file:
+        for number, text in enumerate([*texts, texts[0], "short"]):
+            page = f"<html><body><article><p>{text}</p></article></body></html>".encode()
+            body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + page
+            head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://example.org/{number}\r\n"
+            head += "WARC-Date: 2026-01-01T00:00:00Z\r\nContent-Type: application/http; msgtype=response\r\n"
+            file.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body + b"\r\n\r\n")
+
+
+def write_jsonl(folder, texts):
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+CODE = """# A program that greets.
+NAME = "world"
+
+
+def greet(name):
+    # The name comes last.
+    print("Hello", name)
+"""
+INPUTS = {
+    "code": (write_jsonl, [CODE, "x = 1\n", CODE.replace("world", "moon")], 2),
+    "dclm_baseline": (write_crawl, pages(GOOD), 5),
+    "dedup": (write_jsonl, [*pages(GOOD, 3), pages(GOOD)[0], pages(GOOD)[1] + " And so on."], 3),
+    "fineweb": (write_crawl, pages(GOOD), 5),
+    "fineweb_2": (write_crawl, pages(GERMAN), 5),
+    "nemo_english": (write_jsonl, [*pages(GOOD), "short"], 5),
+}
+"""For each recipe what writes its input, the texts, and how many rows are kept."""
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_recipe_runs(name, tmp_path):
+    write, texts, kept = INPUTS[name]
+    write(tmp_path / "in", texts)
+    settings = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+    if name == "dclm_baseline":
+        pytest.importorskip("fasttext", reason="needs the language extra")
+        settings["steps"] = {"add_class": {"classifier": write_fasttext(tmp_path / "quality.bin"), "score_of": "good"}}
+    recipe = cdf.load_recipe(name, **settings)
+    with inline_cluster():
+        assert "it fits" in str(recipe.explain())
+        receipt = recipe.run()
+    assert receipt.rows_written == kept < receipt.rows_read, receipt
+    if name.startswith("fineweb"):
+        texts = pd.read_parquet(tmp_path / "out").text
+        assert texts.str.contains("<EMAIL>").all()
+        assert not texts.str.contains("@").any()
+
+
+def test_every_recipe_has_a_test_of_its_own():
+    assert sorted(INPUTS) == shipped_names()
+
+
+def test_fineweb_on_a_crawl_keeps_the_rows_of_each_step(shared_data, tmp_path):
+    recipe = cdf.load_recipe("fineweb", input=str(shared_data / "crawl_sample.warc.gz"), output=str(tmp_path / "out"))
+    with inline_cluster():
+        receipt = recipe.run()
+    counted = [(step.name, step.rows_in, step.rows_out) for step in receipt.steps]
+    assert counted == [
+        ("read", 1485, 1485),
+        ("read_warc", 1485, 758),
+        ("remove_html", 758, 758),
+        ("keep_language", 758, 322),
+        ("keep_profile", 322, 268),
+        ("keep_profile", 268, 165),
+        ("keep_profile", 165, 133),
+        ("remove_c4_lines", 133, 133),
+        ("keep_profile", 133, 72),
+        ("drop_near_duplicates", 72, 68),
+        ("redact_pii", 68, 68),
+        ("write", 68, 68),
+    ]
+
+
+def parameters_of(name):
+    """Return the steps of a shipped recipe with their parameters, as plain values."""
+
+    def plain(value):
+        data = value.data
+        if isinstance(data, dict):
+            return {key: plain(one) for key, one in data.items()}
+        return [plain(one) for one in data] if isinstance(data, list) else data
+
+    return [(step, plain(options)) for step, options, _ in cdf.load_recipe(name)._steps()]
+
+
+def test_the_values_are_those_of_the_sources():
+    # datatrove 0.10.0, examples/fineweb.py: LanguageFilter's default of 0.65, MinhashConfig(64 bits, 14 buckets of 8, 5-grams).
+    fineweb = parameters_of("fineweb")
+    assert ("keep_language", {"languages": ["en"], "min_score": 0.65}) in fineweb
+    assert ("drop_near_duplicates", {"scheme": "fineweb", "jaccard_threshold": None}) in fineweb
+    scheme = cdf.minhash.FINEWEB
+    assert (scheme.num_bands, scheme.minhashes_per_band, scheme.ngram_size, scheme.bits) == (14, 8, 5, 64)
+    profiles = [options["profile"] for step, options in fineweb if step == "keep_profile"]
+    order = ["datatrove_gopher_repetition", "datatrove_gopher_quality", "fineweb_c4", "datatrove_fineweb"]
+    assert profiles == order
+    # fineweb-2, configs/deu_Latn.yml: language_score: 0.821.
+    assert ("keep_language", {"languages": ["de"], "min_score": 0.821}) in parameters_of("fineweb_2")
+    assert fineweb_2("deu_Latn").name == "fineweb_2 deu_Latn"
+    # dclm, dclm_baseline_refinedweb.yaml: threshold: 0.65; arXiv 2406.11794: the fastText scores of the highest tenth.
+    dclm = parameters_of("dclm_baseline")
+    assert ("keep_language", {"languages": ["en"], "min_score": 0.65}) in dclm
+    assert ("keep_where", {"predicate": "quality_score >= 0.018112", "reason": "low_quality"}) in dclm
+    # nemo_curator 0.9.0, heuristic_filter_code.yaml has neither XMLHeaderFilter nor AlphaFilter.
+    ((_, _), (_, code)) = parameters_of("code")
+    assert code["profile"][0] == {"replace": {"of": "nemo_code", "xml_header": None, "alpha_filter": None}}
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_recipe_says_what_it_is(name):
+    about = cdf.load_recipe(name).about
+    assert {"reproduces", "source", "differs"} <= set(about) <= set(ABOUT)
+    assert about == shipped_about()[name]
+    assert shipped_text(name).startswith("# SPDX-License-Identifier: Apache-2.0\n# ")
+
+
+def listed():
+    """Return the list of shipped recipes as the page has it."""
+    lines = []
+    for name, about in shipped_about().items():
+        lines += [f"### `{name}`", ""]
+        for key in ABOUT:
+            texts = about.get(key, [])
+            said = [texts] if isinstance(texts, str) else texts
+            if said:
+                lines.append(f"- {key}: {said[0]}" if len(said) == 1 else f"- {key}:")
+                lines += [f"  - {text}" for text in said if len(said) > 1]
+        lines.append("")
+    return "\n".join(lines).replace("<EMAIL>", "`<EMAIL>`").replace("<IP>", "`<IP>`")
+
+
+def test_the_page_lists_the_shipped_recipes():
+    path = CHECKOUT / "docs/recipes.md"
+    head, mark, _ = path.read_text().partition("## Shipped recipes\n\n")
+    if "CURATOR_DF_WRITE_RECIPES" in os.environ:  # to write the list, which a person then reads
+        path.write_text(f"{head}{mark}{listed().rstrip()}\n")
+    assert path.read_text().partition(mark)[2] == listed().rstrip() + "\n"
+
+
+def test_a_wheel_has_the_recipes():
+    wheel = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["curator_df"]  # with everything below it that git does not ignore
+    assert not {"exclude", "only-include", "include"} & set(wheel)
+    ignored = (CHECKOUT / ".gitignore").read_text()
+    assert "yaml" not in ignored
+    assert "recipes" not in ignored
