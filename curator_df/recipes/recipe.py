@@ -225,7 +225,7 @@ def _file_text(path: str) -> str:
 
 
 def _planned_to(plan: Plan, name: str) -> Plan:
-    """Return the plan of what a step runs, with a remark about the steps after it."""
+    """Return the plan up to a step, with a remark about the steps after it."""
     return dataclasses.replace(plan, remarks=(*plan.remarks, (f"after {name}", "planned when this step has run")))
 
 
