@@ -13,6 +13,7 @@ import curator_df as cdf
 from curator_df.core.receipts import recipe_text
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.errors import RecipeError
+from curator_df.models.entities.presidio import Presidio, SpacyPipeline
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY, fineweb_2
 from tests.core.runner.fake_client import inline_cluster
 
@@ -169,6 +170,14 @@ def test_a_receipt_of_an_earlier_version_has_no_recipe():
 )
 def test_profiles_are_named_by_what_they_are_made_of(profile, wanted):
     assert recipe_text._plain("keep_profile", "profile", profile) == wanted
+
+
+def test_a_model_of_presidio_is_the_call_that_makes_it():
+    pipeline = SpacyPipeline("en_core_web_sm", "/models/en", "digest", 7, "en")
+    finder = Presidio(("LOCATION", "PERSON"), pipeline, 0.4, ("presidio 2",))
+    assert recipe_text._plain("redact_pii", "presidio", finder) == {
+        "presidio": {"entities": ["LOCATION", "PERSON"], "model": "en_core_web_sm", "min_score": 0.4}
+    }
 
 
 def test_other_values_are_plain():
