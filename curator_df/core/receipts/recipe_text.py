@@ -8,6 +8,7 @@ is `curator_df.recipes`, whose rules for plain text `_Dumper` keeps.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import os
@@ -186,10 +187,19 @@ def _refuse_secrets(step: str, name: str, value: Any) -> None:
                 )
 
 
+@functools.singledispatch
+def recipe_value(value: Any) -> Any:  # noqa: ARG001 - implementations use it
+    """Return how a recipe names a value of a class that has names of its own; None if it has none.
+
+    The module of such a class registers an implementation.
+    """
+    return None
+
+
 def _plain(step: str, name: str, value: Any, annotation: Any = "") -> Any:
     """Return a value of a parameter as YAML can hold it."""
     _refuse_secrets(step, name, value)
-    if hasattr(type(value), "recipe_value") and (short := value.recipe_value()) is not None:
+    if (short := recipe_value(value)) is not None:
         return short
     if isinstance(value, np.generic):
         value = value.item()

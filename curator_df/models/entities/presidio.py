@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.arguments import absolute, choose, strings_of
+from curator_df.core.receipts.recipe_text import recipe_value
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.extras import require_package
 from curator_df.models.entities.presidio_engine import ENTITIES, LABELS, RECOGNIZERS, Entity, loaded_analyzer
@@ -89,20 +90,17 @@ class Presidio:
         """Memory that a call holds for a piece."""
         return CALL_BYTES
 
-    def recipe_value(self) -> dict[str, Any]:
-        """Return the call that makes it, as a recipe file has it."""
-        return {
-            "presidio": {
-                "entities": list(self.entities),
-                "model": self.pipeline.name,
-                "min_score": self.min_score,
-            }
-        }
-
     def find(self, text: str) -> list[Entity]:
         """Return the entities of a text, in order and without overlaps."""
         of = self.pipeline
         return loaded_analyzer(of.folder, of.digest, of.language, self.entities, self.min_score).find(text)
+
+
+@recipe_value.register(Presidio)
+def _recipe_of_presidio(finder: Presidio) -> dict[str, Any]:
+    """Return the call that makes it, as a recipe file has it."""
+    call = {"entities": list(finder.entities), "model": finder.pipeline.name, "min_score": finder.min_score}
+    return {"presidio": call}
 
 
 def presidio(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from curator_df.arguments import choose
 from curator_df.core.columns import require_columns
+from curator_df.core.receipts.recipe_text import recipe_value
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.minhash.scheme import Scheme
@@ -51,6 +52,7 @@ def published_profiles() -> dict[str, Profile]:
     return {each.name: each for each in map(vars(profiles).get, profiles.__all__) if isinstance(each, Profile)}
 
 
+@recipe_value.register(Profile)
 def recipe_of_profile(profile: Profile) -> Any:
     """Return a profile as a recipe names it: a name, a list of names that are joined, or what makes it; None if nothing does.
 

@@ -249,12 +249,6 @@ class Profile:
             stop_words=(counting or [self])[0].stop_words,
         )
 
-    def recipe_value(self) -> Any:
-        """Return the profile as a recipe names it: by published profiles and what was replaced; None if it has none of these."""
-        from curator_df.ops.filters.published import recipe_of_profile  # its classes are of this module
-
-        return recipe_of_profile(self)
-
     def _reason_of(self, name: str) -> str:
         reasons = [rule.reason for rule in self.rules if name in (rule.reason, rule.column)]
         if name in self.reasons:
