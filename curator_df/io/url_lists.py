@@ -16,14 +16,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.errors import BadRowError, InputChangedError, InputError, ParameterError, outside_level
 from curator_df.files.storage import Folder
 from curator_df.io.formats import COMPRESSED_SUFFIXES
 from curator_df.io.streams.file_stream import open_bytes
-from curator_df.kernels.urls.listed import ENTRY_BYTES, HashedLists, matches
+from curator_df.kernels.urls.listed import ENTRY_BYTES, HashedLists, hashes_of, matches
 from curator_df.kernels.urls.parts import split_url
 from curator_df.memory.sizes import show_count
 
@@ -35,8 +37,8 @@ CHUNK_BYTES = 1 << 18
 """Number of bytes that are read together."""
 LONGEST_LINE_BYTES = 1 << 13
 """Maximum length of a line, in bytes."""
-LOAD_BYTES = 16_000_000
-"""Memory for the lines of a chunk while a list is read, in bytes. Measured (private bytes, a million domains): 4 MB."""
+LOAD_BYTES = 8_000_000
+"""Memory for the lines of a chunk while lists are read, in bytes. Measured (private bytes), a million domains or URLs: 2 MB."""
 
 _PLAIN = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]*[a-z_-][a-z0-9_-]*)+")
 """Domains that are keys without further work: lower case ASCII, and no address of numbers."""
@@ -70,7 +72,7 @@ class UrlLists:
     expressions: tuple[tuple[int, str], ...]
     """Expressions, each with the number of its list."""
     is_raw: bool
-    """Whether entries are compared as they are written, as datatrove compares them."""
+    """True if entries are compared unchanged, in the way of datatrove."""
     longest_url: int
     """Number of characters of the longest key of a URL."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, metadata={"identity": False}, repr=False)
@@ -95,20 +97,30 @@ class UrlLists:
         """
         return self._hashed("domains", raw if self.is_raw else domain_key)
 
-    def urls(self) -> HashedLists:
-        """Read the URLs again, and hash them; see `domains`."""
-        return self._hashed("urls", raw if self.is_raw else url_key)
+    def urls(self) -> tuple[HashedLists, HashedLists]:
+        """Read the URLs again, and hash them, and the first part of each up to the first slash; see `domains`."""
+        entries = self.entries("urls")
+        hosts, at = np.empty(entries, dtype=np.uint64), 0
 
-    def url_hosts(self) -> HashedLists:
-        """Read the URLs again, and hash the first part of each, up to the first slash; see `domains`."""
-        return self._hashed("urls", lambda line: (url_key(line) or "").partition("/")[0] or None)
+        def noted(batch: pa.Array) -> pa.Array:
+            nonlocal at
+            hosts[at : at + len(batch)] = hashes_of(pc.replace_substring_regex(batch, "(?s)/.*", ""))
+            at += len(batch)
+            return batch
 
-    def _hashed(self, kind: Kind, key: Callable[[str], str | None]) -> HashedLists:
+        urls = self._hashed("urls", raw if self.is_raw else url_key, noted)
+        hosts.sort()
+        return urls, HashedLists(hosts, (0, entries))
+
+    def _hashed(
+        self, kind: Kind, key: Callable[[str], str | None], noted: Callable[[pa.Array], pa.Array] | None = None
+    ) -> HashedLists:
         own = {file.number: file for file in self.files if file.kind == kind}
-        lists = (
+        read = (
             _batches(own[number], key, self.storage_options) if number in own else ()
             for number in range(len(self.names))
         )
+        lists = (batches if noted is None else map(noted, batches) for batches in read)
         return HashedLists.of(lists, self.entries(kind))
 
 

@@ -419,12 +419,22 @@ ALL_CASES = (
         "a score for each language",
         costly={"languages": {"en": 0.0, "de": 0.9}},
     ),
-    Case("keep_urls", {"url": "text", "hard_words": ["not"]}, costly={"hard_words": ["nowhere"], "missing": "drop"}),
     Case(
         "keep_urls",
-        {"url": "text", "block_lists": DOMAINS, "substrings": ["ma rk"], "matching": "datatrove", "missing": "drop"},
+        {"url": "text", "hard_words": ["short"], "soft_words": ["not", "be"]},
+        costly={"hard_words": ["nowhere"], "soft_words": ["nowhere", "never"], "missing": "drop"},
+    ),
+    Case(
+        "keep_urls",
+        {
+            "url": "text",
+            "block_lists": DOMAINS,
+            "soft_words": ["not", "be"],
+            "matching": "datatrove",
+            "missing": "drop",
+        },
         "datatrove",
-        costly={"soft_words": ["nowhere", "never"]},
+        costly={"soft_words": ["nowhere", "never"], "substrings": ["nowhere"]},
     ),
     Case("keep_where", {"predicate": "score > 3"}, costly={"predicate": "id > 0"}, backends=BOTH),
     Case(

@@ -124,8 +124,8 @@ def describe_domains(
     Rows: one for each of the ``top`` domains. Columns: ``domain``, ``rows``, ``share_of_rows``, ``characters``, ``tokens``.
     Peak extra memory: 4.0 x block (assumed), and 100 MB in this process. Computes: yes, one pass over each table.
 
-    Counts are exact, for any number of domains. Domains are told apart by 128-bit hashes until the names of the ``top``
-    are looked up.
+    Counts are exact, for any number of domains. Domains are identified by 128-bit hashes until the names of the
+    ``top`` are looked up.
 
     Examples
     --------

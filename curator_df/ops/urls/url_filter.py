@@ -28,8 +28,8 @@ from curator_df.ops.urls.url_parts import suffix_list_price
 from curator_df.ops.urls.verdicts import Hit, Matching, UrlRules, hits_of
 
 Missing = Literal["keep", "drop"]
-"""What to do with rows without a URL."""
-Words = str | os.PathLike[str] | Sequence[str]
+"""Treatment of rows without a URL."""
+WordList = str | os.PathLike[str] | Sequence[str]
 """Words, or the path of a file with a word on each line."""
 NO_URL = "no_url"
 OPERATOR = "keep_urls"
@@ -41,10 +41,10 @@ def keep_urls(
     *,
     block_lists: Paths = (),
     allow_lists: Paths = (),
-    hard_words: Words = (),
-    soft_words: Words = (),
+    hard_words: WordList = (),
+    soft_words: WordList = (),
     min_soft_words: int = 2,
-    substrings: Words = (),
+    substrings: WordList = (),
     matching: Matching = "ut1",
     missing: Missing = "keep",
     url: str = "url",
@@ -106,7 +106,7 @@ def keep_urls(
     Notes
     -----
     Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 1.2 x block, and the lists in each worker: 8 bytes for
-    a domain, 16 bytes for a URL, and 41 MB. Computes: no; it reads the lists.
+    a domain, 16 bytes for a URL, and 33 MB. Computes: no; it reads the lists.
 
     With ``matching="ut1"``, a domain blocks its host and all hosts below it; hosts are compared as `add_url_parts` makes
     them. A URL blocks all URLs that begin with it, up to the end, a ``/`` or a ``?``; both are compared in lower case,
@@ -115,7 +115,7 @@ def keep_urls(
     Words are compared in any case.
 
     With ``matching="datatrove"``, a domain blocks URLs with this registered domain or exactly this host, a URL blocks only
-    itself, all compared as they are written; words are compared with lower-case words of the URL only, and expressions are
+    itself, all compared unchanged; words are compared with lower-case words of the URL only, and expressions are
     not used. An empty line of a list blocks nothing.
 
     In the rejects, ``reject_rule`` is the list and its entry (``adult: example.com``), or the words; for soft words
@@ -222,7 +222,7 @@ def _rejects(removed: Any, rules: UrlRules, missing: Missing, url: str) -> tuple
     }
 
 
-def _words(parameter: str, words: Words, storage_options: Mapping[str, Any] | None) -> tuple[str, ...]:
+def _words(parameter: str, words: WordList, storage_options: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return words in the form in which they are compared, in order."""
     if isinstance(words, (str, os.PathLike)):
         lines: Sequence[str] = read_words(path_of(OPERATOR, parameter, words), storage_options)

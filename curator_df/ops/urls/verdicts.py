@@ -20,7 +20,7 @@ from curator_df.kernels.urls.parts import SplitUrls, split_urls, suffix_list
 from curator_df.memory.process_cache import held
 
 Matching = Literal["ut1", "datatrove"]
-"""How URLs are compared with lists and words."""
+"""Way in which URLs are compared with lists and words."""
 _RAW_AUTHORITY = r"^(?:(?:[A-Za-z0-9+.\-]+:)?//)?(?P<authority>[^/?#]*)"
 CANDIDATE_CHARS = 1_000_000
 """Number of characters of the beginnings of URLs that are looked up together."""
@@ -44,11 +44,11 @@ class UrlRules:
     substrings: tuple[str, ...]
     """Letters and digits that drop a row wherever they stand."""
     matching: Matching
-    """How URLs are compared."""
+    """Way in which URLs are compared."""
 
     @property
     def is_raw(self) -> bool:
-        """Whether URLs are compared as datatrove compares them."""
+        """True if URLs are compared in the way of datatrove."""
         return self.matching == "datatrove"
 
 
@@ -83,9 +83,9 @@ class Lookups:
     domains: HashedLists
     """Domains."""
     urls: HashedLists
-    """URLs, as they are compared."""
-    url_hosts: HashedLists | None = None
-    """First parts of these URLs; None if whole URLs are compared."""
+    """URLs, in the form in which they are compared."""
+    url_hosts: HashedLists
+    """First parts of these URLs, in one list."""
 
     @classmethod
     def of(cls, lists: UrlLists) -> Lookups:
@@ -95,7 +95,7 @@ class Lookups:
     @classmethod
     def read(cls, lists: UrlLists) -> Lookups:
         """Read the lists."""
-        return cls(lists, lists.domains(), lists.urls(), None if lists.is_raw else lists.url_hosts())
+        return cls(lists, lists.domains(), *lists.urls())
 
 
 def hits_of(urls: pa.Array, rules: UrlRules) -> dict[int, Hit]:
@@ -210,7 +210,7 @@ def _domains(split: SplitUrls, domains: HashedLists) -> dict[int, _Entry]:
 
 
 def _urls(split: SplitUrls, lookups: Lookups) -> dict[int, _Entry]:
-    if not len(lookups.urls.hashes) or lookups.url_hosts is None:
+    if not len(lookups.urls.hashes):
         return {}
     first_parts = pa.array([comparable(host, "") for host in split.hosts], pa.large_string())
     wanted = np.flatnonzero(lookups.url_hosts.find(first_parts) >= 0).tolist()
@@ -237,7 +237,7 @@ def _prefixes(key: str, longest: int) -> list[str]:
 
 
 def _raw_domains(urls: pa.Array, lookups: Lookups) -> dict[int, _Entry]:
-    """Return the entries that rows match as datatrove compares them: registered domain, host, and the URL as it is written."""
+    """Return the entries that rows match as datatrove compares them: registered domain, host, and the unchanged URL."""
     found = pc.struct_field(pc.extract_regex(urls, _RAW_AUTHORITY), "authority").dictionary_encode()
     codes = pc.fill_null(found.indices, -1).to_numpy(zero_copy_only=False)
     parts = [suffix_list()(authority) for authority in found.dictionary.to_pylist()]
