@@ -350,6 +350,16 @@ def test_the_examples_of_the_profiles_page_work():
     assert steps == ["keep_profile", "remove_c4_lines", "keep_profile"]
 
 
+def test_the_example_of_the_page_on_urls_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source, *runs = code_blocks(page("docs/urls.md"), "python")
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "urls.md", "exec"), namespace)  # it asserts which URLs are left
+    compared = namespace["table"].set_index("domain")
+    assert compared.loc["adult-pages.example", ["rows_before", "rows_after"]].tolist() == [2, 1]
+    assert {name for run in runs for name in re.findall(r"\bcdf\.(\w+)", run)} <= set(cdf.__all__)
+
+
 def test_what_the_pages_for_other_machines_and_users_call_exists():
     calls = []
     for name in ("docs/migration.md", "docs/clusters.md", "docs/gpu.md", "docs/security.md"):
