@@ -98,7 +98,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
     "keep_urls": {
         "block_lists": DOMAINS,
         "allow_lists": DOMAINS,
-        "hard_words": ["short"],
+        "hard_words": ["worse"],
         "soft_words": ["to", "be"],
         "min_soft_words": 3,
         "substrings": ["tobe"],
