@@ -23,6 +23,7 @@ if _TYPE_CHECKING:
     from curator_df.core.planning.plan import Plan
     from curator_df.core.receipts.comparison import compare_receipts
     from curator_df.core.receipts.receipt import Receipt
+    from curator_df.io.concat import concat
     from curator_df.io.csv.reader import read_csv
     from curator_df.io.device_transfer import to_backend
     from curator_df.io.jsonl.reader import read_jsonl
@@ -137,6 +138,7 @@ __all__ = [
     "checkpoint",
     "classifiers",
     "compare_receipts",
+    "concat",
     "connect",
     "describe_domains",
     "describe_drops",
@@ -251,6 +253,7 @@ _PLACES = {
     "checkpoint": "io.output.checkpoint:checkpoint",
     "classifiers": "models.classifiers.catalogue",
     "compare_receipts": "core.receipts.comparison:compare_receipts",
+    "concat": "io.concat:concat",
     "connect": "cluster.connect:connect",
     "describe_domains": "ops.urls.domain_counts:describe_domains",
     "describe_drops": "ops.filters.drops:describe_drops",

@@ -124,10 +124,11 @@ def _parts(source: Any, ranges: Ranges, block_bytes: int) -> Parts | None:
     single = first == last
     counts = np.ones(len(ranges), np.int64)
     numbers = np.flatnonzero(single & (stop > start)).tolist()
+    is_whole = getattr(source, "is_whole_file", None)
     for number in numbers:
         path = source.files[int(first[number])]
         is_packed = is_compressed(path)
-        if is_packed or not getattr(source, "splits_files", True):
+        if is_packed or (is_whole is not None and is_whole(int(first[number]))):
             about = int(stop[number] - start[number]) * (COMPRESSION_RATIO if is_packed else 1)
             if is_packed and not start[number] and about * MOST_TIMES > block_bytes and len(numbers) <= MOST_ASKED:
                 about = max(about, said_bytes(path))

@@ -35,6 +35,7 @@ VERBLESS = {
     "blend",
     "checkpoint",
     "compare_receipts",
+    "concat",
     "connect",
     "explain",
     "explore_thresholds",

@@ -47,7 +47,7 @@ VOCABULARY = {
     "client_or_address": Word("running cluster of Dask", "", f"Client | {PATH}"),
     "cluster": Word("running cluster to observe", "", "Any"),
     "column": Word("a single column of any type", "", "str"),
-    "columns": Word("columns to take from files or another table", "", "Sequence[str] | str"),
+    "columns": Word("columns to take from files or another table", "", "Sequence[str] | str | Columns"),
     "compression": Word(
         "codec of files", "", "ParquetCompression | JsonlCompression | Compression | Mapping[Path, Compression]"
     ),
@@ -214,7 +214,9 @@ VOCABULARY = {
     "suffixes": Word("endings of the names of files", "", "Sequence[str]"),
     "system": Word("batch system", "", "BatchSystem"),
     "system_prompt": Word("instruction before a request", "", "str"),
-    "tables": Word("tables by name or path", "", f"{TABLE} | Mapping[str, {TABLE}] | Mapping[Path, {TABLE}]"),
+    "tables": Word(
+        "tables by name or path", "", f"{TABLE} | Sequence[{TABLE}] | Mapping[str, {TABLE}] | Mapping[Path, {TABLE}]"
+    ),
     "target_file_size": Word("size at which a file is closed", "bytes", "str | int"),
     "text": Word("the text column", "", "str"),
     "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),

@@ -44,8 +44,8 @@ _PICKED = (
     "rows with sample_rows(df, ...)"
 )
 _TOGETHER = (
-    "concatenates tables, but one run streams one input. Pass all paths to one reader, as in "
-    "read_jsonl([a, b]), or mix tables with blend"
+    "concatenates tables, but one run streams one input. Put them one after another with curator_df.concat([a, b]), pass all "
+    "paths to one reader, as in read_jsonl([a, b]), or mix tables with blend"
 )
 _REFUSED = {
     **dict.fromkeys(("ResetIndex", "SetIndex", "SetIndexBlockwise", "AssignIndex", "SetPartition"), _INDEX),
@@ -269,7 +269,8 @@ def several_inputs(count: int) -> ExpressionError:
     """Return the error for a table that combines several inputs."""
     return ExpressionError(
         f"this table combines {count} inputs, but one run streams one input. Pass all paths to one reader, as in "
-        "read_jsonl([a, b]); mix tables with blend; or write each with write_parquet"
+        "read_jsonl([a, b]); put tables one after another with curator_df.concat; add columns of another table with "
+        "curator_df.join; mix tables with blend; or write each with write_parquet"
     )
 
 

@@ -75,8 +75,6 @@ class CsvSource:
     """Peak bytes held while a block is made, the block included, as a multiple of its ``block_bytes``."""
     reader_fixed_bytes: int = 0
     """Bytes held in addition to blocks, always 0."""
-    splits_files: bool = False
-    """Whether a file may be split: False, because a line end may be in quotes."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -180,6 +178,10 @@ class CsvSource:
         yield from blocks.rest()
         if warning is not None:
             warning.warn()
+
+    def is_whole_file(self, file: int) -> bool:  # noqa: ARG002 - every file
+        """Return whether a file can only be read from its beginning: True, because a line end may be in quotes."""
+        return True
 
     def open_file(self, file: int, trailing: list[BadRow] | None = None) -> Any:
         """Open one of the files as decompressed bytes; ``trailing`` takes data that follows the compressed data."""
