@@ -27,6 +27,7 @@ from curator_df.recipes.parameter_types import (
     public_makers,
 )
 from curator_df.recipes.recipe import ABOUT
+from curator_df.recipes.settings import OPTIONAL
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SCALARS: Mapping[type, str] = {
@@ -61,7 +62,9 @@ def recipe_schema() -> dict[str, Any]:
         "required": ["read"],
         "additionalProperties": False,
     }
-    chain = {"read": _one_of(readers(), used), "steps": _steps(used)}
+    alone = [name for name, function in steps().items() if not _required(function)]
+    step = {"anyOf": [{"enum": alone}, _one_of(steps(), used, alone)["anyOf"][-1]]}
+    chain = {"read": _one_of(readers(), used), "step": step, "steps": _steps()}
     _complete(used)
     return {
         "$schema": DIALECT,
@@ -82,11 +85,12 @@ def _complete(used: dict[str, Any]) -> None:
             used[name] = _options(public_makers()[name], used)
 
 
-def _steps(used: dict[str, Any]) -> dict[str, Any]:
-    alone = [name for name, function in steps().items() if not _required(function)]
+def _steps() -> dict[str, Any]:
+    step = {"$ref": "#/$defs/step"}
+    optional = {"type": "object", "properties": {OPTIONAL: step}, "required": [OPTIONAL], "additionalProperties": False}
     return {
         "anyOf": [
-            {"type": "array", "items": {"anyOf": [{"enum": alone}, _one_of(steps(), used, alone)["anyOf"][-1]]}},
+            {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/step"}, optional]}},
             {"type": "null"},
         ]
     }

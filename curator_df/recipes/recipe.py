@@ -29,7 +29,7 @@ from curator_df.recipes.calls import (
     writers,
 )
 from curator_df.recipes.parameter_types import said_of
-from curator_df.recipes.settings import PARTS, python_settings, with_settings
+from curator_df.recipes.settings import PARTS, optional_step, python_settings, with_settings
 from curator_df.recipes.shipped import is_name, no_such_recipe, shipped_text
 from curator_df.recipes.yaml_values import Value, read_yaml
 from curator_df.suggestions import did_you_mean, suggests_names
@@ -273,7 +273,8 @@ def _require_parts(value: Value, key: str, parts: tuple[str, ...]) -> None:
         )
 
 
-def _steps_of(value: Value, prefix: str) -> Iterator[tuple[str, Value, str]]:
+def _steps_of(value: Value, prefix: str, *, with_optional: bool = False) -> Iterator[tuple[str, Value, str]]:
+    """Yield the steps; those that are optional only on request."""
     listed = value.data.get("steps")
     if listed is None or listed.data is None:
         return
@@ -281,7 +282,9 @@ def _steps_of(value: Value, prefix: str) -> Iterator[tuple[str, Value, str]]:
         write = "Begin each step with '- '"
         raise listed.error(f"{prefix}steps", f"found {said_of(listed)}, but steps: is a list. {write}")
     for item in listed.data:
-        yield one_call(item, f"{prefix}steps", steps(), "a step")
+        inner = optional_step(item)
+        if inner is None or with_optional:
+            yield one_call(item if inner is None else inner, f"{prefix}steps", steps(), "a step")
 
 
 def _check_steps(value: Value, prefix: str) -> tuple[str, Value, str] | None:
@@ -290,7 +293,7 @@ def _check_steps(value: Value, prefix: str) -> tuple[str, Value, str] | None:
     name, options, key = one_call(value.data["read"], f"{prefix}read", readers(), "a reader")
     arguments.of(readers()[name], options, key)
     last: tuple[str, Value, str] | None = None
-    for step in _steps_of(value, prefix):
+    for step in _steps_of(value, prefix, with_optional=True):
         if last is not None and makes_parts(last[0]):
             raise step[1].error(
                 step[2],

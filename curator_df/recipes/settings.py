@@ -15,6 +15,8 @@ from curator_df.suggestions import did_you_mean
 
 PARTS = ("about", "read", "steps", "write", "cluster")
 """Keys of a recipe."""
+OPTIONAL = "optional"
+"""Key of a step that runs only if a setting names it."""
 SHORT = {"input": "read.paths", "output": "write.path", "rejects": "write.rejects"}
 """Settings with a name of their own."""
 _PATH = re.compile(r"\w+(\.[\w/-]+)*")
@@ -128,9 +130,9 @@ def _set_step(recipe: Value, rest: list[str], value: Value) -> None:
     name, *rest = rest
     listed = recipe.data.get("steps")
     items = listed.data if listed is not None and isinstance(listed.data, list) else []
-    places = [number for number, item in enumerate(items) if _name(item) == name]
+    places = [number for number, item in enumerate(items) if _name(optional_step(item) or item) == name]
     if not places:
-        names = [_name(item) for item in items]
+        names = [_name(optional_step(item) or item) for item in items]
         hint = did_you_mean(name, names) or f" Its steps are: {', '.join(names)}"
         raise value.error("", f"the recipe has no step {name!r}.{hint}")
     if rest and rest[0].isdigit():
@@ -143,10 +145,19 @@ def _set_step(recipe: Value, rest: list[str], value: Value) -> None:
     if not rest and value.data is None:
         del items[places[0]]  # ``steps.redact_pii=null`` leaves the step out
         return
-    item = items[places[0]]
+    item = optional_step(items[places[0]]) or items[places[0]]
+    items[places[0]] = item  # a setting turns an optional step into one of the others
     if isinstance(item.data, str):
         item.data = {name: Value({}, item.path, item.line)}
     _put(item.data, name, rest, value)
+
+
+def optional_step(item: Value) -> Value | None:
+    """Return the step of ``optional: {step: ...}``, which runs only if a setting names it; None for any other step."""
+    if isinstance(item.data, dict) and [*item.data] == [OPTIONAL]:
+        inner: Value = item.data[OPTIONAL]
+        return inner
+    return None
 
 
 def _name(item: Value) -> str:

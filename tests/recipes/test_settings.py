@@ -41,6 +41,34 @@ def values(recipe):
 
 
 @pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ([], ["normalize_newlines"]),
+        (["steps.keep_where.predicate=n > 3"], ["keep_where", "normalize_newlines"]),
+        (["steps.redact_pii.kinds=[ip]"], ["redact_pii", "normalize_newlines"]),
+        (["steps.keep_where=null"], ["normalize_newlines"]),
+    ],
+)
+def test_an_optional_step_is_one_of_the_chain_if_a_setting_names_it(tmp_path, settings, steps):
+    path = tmp_path / "a.yaml"
+    optional = "- optional: {keep_where: {predicate: n > 2}}\n- optional: redact_pii\n"
+    path.write_text(
+        "read: {jsonl: {paths: in}}\nsteps:\n" + optional + "- normalize_newlines\nwrite: {jsonl: {path: o}}\n"
+    )
+    recipe = read_recipe(path, typed_settings(settings))
+    assert [name for name, _, _ in recipe._steps()] == steps
+
+
+def test_an_optional_step_is_checked_even_where_it_is_left_out(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "read: {jsonl: {paths: in}}\nsteps:\n- optional: {keep_were: {predicate: n > 2}}\nwrite: {jsonl: {path: o}}\n"
+    )
+    with pytest.raises(RecipeError, match=r"a.yaml:3: steps: found 'keep_were'.* Did you mean 'keep_where'"):
+        cdf.load_recipe(path)
+
+
+@pytest.mark.parametrize(
     ("setting", "place", "wanted"),
     [
         ("input=other/", ("read", "jsonl", "paths"), "other/"),

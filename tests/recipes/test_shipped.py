@@ -127,6 +127,21 @@ def test_fineweb_on_a_crawl_keeps_the_rows_of_each_step(shared_data, tmp_path):
     ]
 
 
+def test_fineweb_drops_pages_by_lists_of_domains_if_a_setting_names_them(shared_data, tmp_path):
+    (tmp_path / "listed").write_text("casino-bonus.example\nfree-prizes.example\nadult-pages.example\n")
+    recipe = cdf.load_recipe(
+        "fineweb",
+        input=str(shared_data / "crawl_sample.warc.gz"),
+        output=str(tmp_path / "out"),
+        steps={"keep_urls": {"block_lists": str(tmp_path / "listed")}},
+    )
+    with inline_cluster():
+        receipt = recipe.run()
+    counted = {step.name: (step.rows_in, step.rows_out) for step in receipt.steps}
+    assert counted["keep_urls"] == (758, 758 - 27)
+    assert counted["remove_html"] == (731, 731)
+
+
 def parameters_of(name):
     """Return the steps of a shipped recipe with their parameters, as plain values."""
 
