@@ -146,7 +146,8 @@ def drop_near_duplicates(
     those left empty by it (white space only). Other rows without a shingle (empty, or white space where shingles are
     words) are similar to none.
 
-    In a bucket each text is compared with two others, not with all, so the work grows linearly with the number of rows.
+    In a bucket each text is compared with two others and, if there are more, with those that share shingles which these
+    two lack; never with all, so the work grows linearly with the number of rows.
 
     References
     ----------
