@@ -79,6 +79,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "scheme": cdf.minhash.FINEWEB,
         "jaccard_threshold": None,
         "keep": "last",
+        "linkage": "transitive",
     },
     "drop_semantic_duplicates": {
         "embedding": VECTORS[1],
