@@ -59,7 +59,7 @@ if __name__ == "__main__":
     rows = cdf.read_parquet(sys.argv[1])
     scheme = cdf.minhash.Scheme("words", 1, num_bands=int(sys.argv[4]), minhashes_per_band=1)
     pending = NumberDrop(
-        text="key", scheme=scheme, ranked_by=None, signatures=None, anchors=2, verify=None, keep="first",
+        text="key", scheme=scheme, ranked_by=None, signatures=None, anchors=2, verify=None, keep="first", linkage="transitive",
         reason="near_duplicate", columns=("key",),
     )
     kernel = BlockKernel("drop_near_duplicates", refuse_block, {}, peak_factor=1.4, pending=pending)

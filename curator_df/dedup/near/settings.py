@@ -138,7 +138,7 @@ def _series(texts: Any) -> Any:
 
 
 Linkage = Literal["direct", "transitive"]
-"""How rows are linked: each dropped row directly to a kept one, or through other rows."""
+"""Kind of links between rows: each dropped row directly to a kept one, or through other rows."""
 EDGE_WORDS = 3
 """Words of an edge: address of a row, address of another, bits of their similarity (a float64; NaN while unknown)."""
 UNKNOWN = np.float64(np.nan).view(np.uint64)

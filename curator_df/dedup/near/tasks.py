@@ -161,7 +161,7 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     """Return the edges of some bucket rows, the number of new buckets, the size of the fullest one, and the last bucket.
 
     An edge is (row, anchor, `IN_CROWD` or `UNKNOWN`). Rows of a crowd are those that are not compared with all others of their
-    bucket: neither anchors, nor the only row besides these.
+    bucket: neither anchors, nor the only other row.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def edges_of(rows: Rows, before: OpenBucket, anchors: int) -> tuple[Rows, int, i
     later = is_row & (places >= held)
     lengths = np.diff(np.append(np.flatnonzero(rows_begin), len(joined)))
     in_crowd = is_row & (places - row_starts >= anchors) & (np.repeat(lengths, lengths) > anchors + 1)
-    # A row that was the only one besides the anchors is in a crowd as soon as there is another.
+    # A row that was the only one after the anchors is in a crowd as soon as there is another.
     now_in_crowd = later | (in_crowd & (np.count_nonzero(is_row[:held]) == anchors + 1))
     parts = []
     for anchor in range(anchors):

@@ -63,7 +63,7 @@ class NearQuestion:
     against: KeptSignatures | None
     """Rows of another table."""
     linkage: Linkage
-    """How rows are linked."""
+    """Kind of links between rows."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings in the form that is stored with the groups."""
