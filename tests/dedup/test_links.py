@@ -201,7 +201,7 @@ def test_a_run_interrupted_in_a_task_goes_on(tmp_path, monkeypatch, module, name
     if name != "run_compare_few":
         monkeypatch.setattr(near_stages, "FEW_KEYS", 0)
         monkeypatch.setattr(near_stages, "FEW_EDGES", 0)
-    docs = write_rows(tmp_path / "in", chain(150), 3)
+    docs = write_rows(tmp_path / "in", chain(80), 3)
     clean = cdf.drop_near_duplicates(docs, scheme="fineweb")
     task, calls, stop_at = getattr(module, name), tmp_path / "calls", tmp_path / "stop_at"
 
@@ -224,7 +224,7 @@ def test_a_run_interrupted_in_a_task_goes_on(tmp_path, monkeypatch, module, name
     assert not list((tmp_path / "out").glob("*.parquet"))
     receipt = cdf.write_parquet(clean, tmp_path / "out", on_existing="resume")
     assert ids_in(tmp_path / "out") == ids_in(tmp_path / "whole")
-    assert receipt.rows_dropped == 150 - len(ids_in(tmp_path / "whole"))
+    assert receipt.rows_dropped == 80 - len(ids_in(tmp_path / "whole"))
     assert not (tmp_path / "out/_curator/stages").exists()
 
 

@@ -90,7 +90,7 @@ class NearQuestion:
             Best(**keep) if isinstance(keep, dict) else keep,
             stored["signatures"],
             against and KeptSignatures(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),
-            stored["linkage"],
+            stored.get("linkage", "transitive"),  # groups of earlier releases
         )
 
 
