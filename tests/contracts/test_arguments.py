@@ -27,6 +27,7 @@ TAKES_A_TABLE = [
     *((name, {"path": "out"}) for name in ("checkpoint", "shuffle_rows", "write_jsonl", "write_parquet")),
     ("blend", {"path": "out", "epochs": {"a": 1}}),
     ("write_by", {"path": "out", "column": "text"}),
+    ("write_tokens", {"path": "out", "tokenizer": "tokenizer.json"}),
     ("to_backend", {"backend": "pandas"}),
     ("explore_thresholds", {}),
     ("describe_domains", {"url": "text"}),

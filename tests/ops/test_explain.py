@@ -15,6 +15,7 @@ import curator_df as cdf
 from curator_df.core.runner.events import RunStarted
 from curator_df.errors import ColumnError, ExpressionError, ParameterError
 from curator_df.ops.explain import RUNS
+from tests.contracts.operator_cases import TOKENIZER
 from tests.core.runner.fake_client import inline_cluster
 
 ROWS = pd.DataFrame({"n": range(40), "text": [f"text {number // 2}" for number in range(40)]})
@@ -153,6 +154,7 @@ def calls():
         "write_parquet": (lambda docs: docs, {"partition_on": "text", "rejects": "removed"}),
         "write_jsonl": (lambda docs: docs, {"compression": "gzip"}),
         "write_by": (lambda docs: docs, {"column": "text"}),
+        "write_tokens": (lambda docs: docs, {"tokenizer": TOKENIZER, "add_eos": False, "format": "numpy"}),
         "write_many": (lambda docs: cdf.split_rows(docs, both), {"format": "jsonl"}),
         "checkpoint": (lambda docs: docs, {"on_error": "quarantine"}),
         "shuffle_rows": (lambda docs: docs, {"seed": 7}),
@@ -174,6 +176,8 @@ def test_every_function_that_runs_can_be_explained():
 
 @pytest.mark.parametrize("name", sorted({*RUNS} - {"find_semantic_duplicates"}))
 def test_a_call_is_planned_as_it_starts_and_nothing_is_written(docs, cluster, tmp_path, monkeypatch, name):
+    if name == "write_tokens":
+        pytest.importorskip("tokenizers", reason="needs the tokenizers extra (tokenizers is not installed)")
     monkeypatch.chdir(tmp_path)
     table, options = calls()[name]
     before = sorted(tmp_path.rglob("*"))

@@ -118,7 +118,7 @@ class _MegatronWriter(_Files):
 
 
 def lengths_in(column: ScratchColumn) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield the lengths of the documents, some at a time."""
+    """Yield the lengths of the documents, in arrays of a limited length."""
     for start in range(0, len(column), LENGTHS_AT_ONCE):
         yield column.read(start, start + LENGTHS_AT_ONCE)
 
@@ -194,7 +194,7 @@ class _NumpyWriter(_Files):
 
 
 def write_array_head(file: Any, form: NumpyFormat, tokens: int) -> None:
-    """Write the head of an array of so many tokens."""
+    """Write the head of an array with this number of tokens."""
     shape = (tokens,) if form.pack is None else (tokens // form.pack, form.pack)
     descr = np.lib.format.dtype_to_descr(np.dtype(form.dtype).newbyteorder("<"))
     np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})

@@ -62,8 +62,8 @@ def require_mergeable(operator: str, form: str, merge: Any) -> None:
     """Raise `ParameterError` if the files of a format cannot be merged."""
     if merge and form not in MERGEABLE:
         raise ParameterError(
-            f"{operator}: merge=True applies to the formats {' and '.join(map(repr, MERGEABLE))}; files of {form!r} are read "
-            "together as they are. Leave merge out"
+            f"{operator}: merge=True applies to the formats {' and '.join(map(repr, MERGEABLE))}, but format={form!r}. Leave merge "
+            "out, and read the files of all parts together"
         )
 
 
@@ -258,7 +258,7 @@ def _sequences(folder: Folder, part: Part) -> int:
 
 
 def _document_lengths(folder: Folder, part: Part) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield the lengths of the documents of an index, some at a time."""
+    """Yield the lengths of the documents of an index, in arrays of a limited length."""
     sequences, start = _sequences(folder, part), len(INDEX_HEAD) + INDEX_COUNTS.size
     ends = start + sequences * (4 + 8)
     for first in range(0, part.documents, LENGTHS_AT_ONCE):

@@ -314,7 +314,7 @@ class LoadedTokenizer:
     def _ids_of_long(self, data: npt.NDArray[np.uint8], start: int, stop: int) -> Iterator[npt.NDArray[np.uint32]]:
         """Yield the tokens of a long text, from pieces that overlap.
 
-        In the middle half of what two pieces have in common, both must have the same tokens at the same positions. The tokens of
+        In the middle half of the overlap of two pieces, both must have the same tokens at the same positions. The tokens of
         the first piece then count up to that place, and those of the second from there on. Where they differ even with the
         largest overlap, as in a megabyte of one letter, the text is split before white space if possible.
         """
@@ -356,7 +356,7 @@ class _Piece(NamedTuple):
 
 
 def _joint(piece: _Piece, following: _Piece, shift: int, common: int) -> tuple[int, int] | None:
-    """Return the first token in the middle of what two pieces have in common, in each of them; None if they differ there.
+    """Return the first token in the middle of the overlap of two pieces, in each of them; None if they differ there.
 
     Parameters
     ----------

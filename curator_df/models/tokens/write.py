@@ -43,7 +43,7 @@ from curator_df.ops.host_only import require_host
 TokenFormat = Literal["megatron", "numpy", "arrow"]
 OPERATOR = "write_tokens"
 ROW_FACTOR = 0.6
-"""Memory multiplier of what a row has in addition to its tokens: offset, row ID and EOS token, for short rows."""
+"""Memory multiplier of the offset, row ID and EOS token of each row, for short rows."""
 
 
 def write_tokens(
@@ -93,7 +93,7 @@ def write_tokens(
     special_tokens : bool, default False
         Also write the special tokens that the tokenizer adds to a text, such as ``<s>``. Megatron does not.
     pack : int, optional
-        Write sequences of exactly so many tokens instead of one for each document.
+        Write sequences of exactly this length in tokens, instead of one for each document.
     split_documents : bool, default True
         With ``pack``: True puts all tokens one after the other and cuts them into sequences. False keeps each document in
         one sequence, the first with enough room; only documents longer than ``pack`` are split.

@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ from curator_df.memory.process_cache import release_held
 from curator_df.models.tokens import merging
 from tests.core.runner.fake_client import inline_cluster
 from tests.models.tokens.tiny_tokenizers import SENTENCES, ids_of, tiny
+from tests.test_docs import CHECKOUT, code_blocks
 
 pytest.importorskip("tokenizers", reason="needs the tokenizers extra (tokenizers is not installed)")
 TEXTS: list[str | None] = [
@@ -339,6 +344,23 @@ def test_options_that_do_not_fit_are_errors(corpus, made, tmp_path):
     with pytest.raises(SchemaError, match="write_tokens needs text in the column 'id'"):
         written(corpus, tmp_path / "out", text="id")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_example_of_the_page_on_tokens_runs_as_a_script(tmp_path):
+    example = code_blocks((CHECKOUT / "docs/tokens.md").read_text(), "python")[-1]
+    (tmp_path / "example.py").write_text(example)
+    run = subprocess.run(
+        [sys.executable, "example.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    printed = [line for line in run.stdout.splitlines() if line.startswith("[")]
+    assert printed == re.findall(r"\.tolist\(\)\)  # (.+)", example)
+    assert len(printed) == 2
 
 
 def test_a_plan_says_what_the_tokens_take(corpus, made, tmp_path):
