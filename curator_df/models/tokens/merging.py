@@ -62,8 +62,8 @@ def require_mergeable(operator: str, form: str, merge: Any) -> None:
     """Raise `ParameterError` if the files of a format cannot be merged."""
     if merge and form not in MERGEABLE:
         raise ParameterError(
-            f"{operator}: merge=True applies to the formats {' and '.join(map(repr, MERGEABLE))}, but format={form!r}. Leave merge "
-            "out, and read the files of all parts together"
+            f"{operator}: merge=True applies to the formats {' and '.join(map(repr, MERGEABLE))}, but format={form!r}. Leave "
+            "merge out, and read the files of all parts together"
         )
 
 
