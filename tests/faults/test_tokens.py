@@ -28,7 +28,7 @@ if __name__ == "__main__":
     with cdf.start_cluster(memory=memory, cpus=2):
         receipt = cdf.write_tokens(
             docs.curate.keep_where(slow), target, tokenizer=os.environ["TOKENIZER"], format=form, eos_token=7,
-            merge=form != "arrow", on_existing=on_existing, **options,
+            merge=form in ("megatron", "numpy"), on_existing=on_existing, **options,
         )
     print(json.dumps(receipt.to_json()))
 """
@@ -42,7 +42,7 @@ def content(out):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENCE_SECONDS)
-@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow"])
+@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow", "mds"])
 def test_a_killed_run_leaves_the_same_tokens_when_it_is_resumed(start, corpus, tmp_path, form):
     from tests.contracts.operator_cases import TOKENIZER
 

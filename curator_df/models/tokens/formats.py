@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File formats of tokens: Megatron's pairs, arrays of NumPy, and Arrow streams.
+"""File formats of tokens: Megatron's pairs, arrays of NumPy, Arrow streams, and shards of MosaicML Streaming.
 
 Every file is written from its beginning to its end, in bounded memory, also to an object store. Where the beginning follows from
 what comes later, the rest waits on the local disk. The bytes depend on the sequences alone, not on blocks.
@@ -8,8 +8,9 @@ what comes later, the rest waits on the local disk. The bytes depend on the sequ
 from __future__ import annotations
 
 import contextlib
+import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -17,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from curator_df.errors import ParameterError
 from curator_df.files.scratch import ScratchColumn
-from curator_df.files.storage import Folder, NewFile
+from curator_df.files.storage import FileRecord, Folder, NewFile
 from curator_df.io.output.files import SpooledFile
+from curator_df.memory.sizes import show_size
 from curator_df.models.tokens.packing import Ids, Numbers
 from curator_df.models.tokens.tokenizer import Vocabulary
 
@@ -117,8 +120,8 @@ class _MegatronWriter(_Files):
         return self.files
 
 
-def lengths_in(column: ScratchColumn) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield the lengths of the documents, in arrays of a limited length."""
+def lengths_in(column: ScratchColumn) -> Iterator[npt.NDArray[Any]]:
+    """Yield the numbers of a column, in arrays of a limited length."""
     for start in range(0, len(column), LENGTHS_AT_ONCE):
         yield column.read(start, start + LENGTHS_AT_ONCE)
 
@@ -255,3 +258,96 @@ class _ArrowWriter(_Files):
     def _write_batch(self, offsets: Any, ids: Ids) -> None:
         column = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ids, pa.int32()))
         self._writer.write_batch(pa.record_batch([column], schema=self._schema))
+
+
+@dataclass(frozen=True)
+class MdsFormat:
+    """Shards of MosaicML Streaming with a column ``tokens``; documents without tokens are left out, which it cannot store."""
+
+    pack: int | None
+    """Length of the sequences."""
+    dtype: str = "int32"
+    """Type of the tokens."""
+    name: ClassVar[str] = "mds"
+    suffixes: ClassVar[tuple[str, ...]] = ("mds",)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Description of the columns, as in each shard and in the index."""
+        length = "" if self.pack is None else f":{self.pack}"
+        return {
+            "column_encodings": [f"ndarray:int32{length}"],
+            "column_names": ["tokens"],
+            "column_sizes": [None if self.pack is None else 4 * self.pack],
+            "compression": None,
+            "format": "mds",
+            "hashes": [],
+            "size_limit": None,
+            "version": 2,
+        }
+
+    def open(self, folder: Folder, number: int) -> TokenWriter:
+        """Start the shard of an input split."""
+        return _MdsWriter(folder, number, self)
+
+
+class _MdsWriter(_Files):
+    def __init__(self, folder: Folder, number: int, form: MdsFormat) -> None:
+        super().__init__(folder, number, "mds")
+        self._format, self._size_bytes = form, 0
+        self._sizes = self.stack.enter_context(ScratchColumn(np.int64, LENGTHS_BYTES))
+        self._spooled = SpooledFile(self.files[0])
+        self.stack.callback(self._spooled.discard)
+
+    def write(self, ids: Ids, lengths: Numbers) -> None:
+        if self._format.pack is not None:
+            put(self._spooled, ids)
+            self._sizes.append(4 * lengths)
+            return
+        start, sizes = 0, lengths[lengths > 0] * 4
+        for place, size in enumerate(sizes.tolist()):
+            row = ids[start : start + size // 4]
+            start += len(row)
+            head = _shape(len(row))
+            self._spooled.write(struct.pack("<I", len(head) + size) + head)
+            put(self._spooled, row)
+            sizes[place] += 4 + len(head)
+        self._sizes.append(sizes)
+
+    def finish(self) -> list[NewFile]:
+        (file,) = self.files
+        config = json.dumps(self._format.config, sort_keys=True).encode()
+        offset = 4 + 4 * (len(self._sizes) + 1) + len(config)
+        if offset + self._spooled.size_bytes >= 1 << 32:
+            raise ParameterError(
+                f"{file.name} would have {show_size(offset + self._spooled.size_bytes)}, but a shard of MosaicML Streaming can "
+                "have 4.29 GB. Write more and smaller input files, or use another format="
+            )
+        file.write(struct.pack("<II", len(self._sizes), offset))
+        for sizes in lengths_in(self._sizes):
+            ends = offset + np.cumsum(sizes)
+            put(file, ends.astype("<u4"))
+            offset = int(ends[-1])
+        file.write(config)
+        self._spooled.seal()
+        return self.files
+
+
+def _shape(length: int) -> bytes:
+    """Return the head of an array of one dimension: the number of dimensions, the width of its length, and the length."""
+    for code, width in enumerate("BHI"):
+        if length < 1 << 8 * struct.calcsize(width):
+            return struct.pack(f"<B{width}", 1 << 2 | code, length)
+    return struct.pack("<BQ", 1 << 2 | 3, length)
+
+
+def write_mds_index(file: Any, form: MdsFormat, shards: Sequence[tuple[FileRecord, int]]) -> None:
+    """Write the index of shards, of which each has a number of samples."""
+    file.write(b'{"shards": [')
+    before = b""
+    for shard, samples in shards:
+        raw = {"basename": shard.name, "bytes": shard.size_bytes, "hashes": {}}
+        said = {**form.config, "raw_data": raw, "samples": samples, "zip_data": None}
+        file.write(before + json.dumps(said, sort_keys=True).encode())
+        before = b", "
+    file.write(b'], "version": 2}')

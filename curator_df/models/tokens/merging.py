@@ -32,8 +32,9 @@ from curator_df.models.tokens.formats import (
     NumpyFormat,
     write_array_head,
     write_index,
+    write_mds_index,
 )
-from curator_df.models.tokens.sink import MERGED_FOLDER, TokenSink
+from curator_df.models.tokens.sink import MDS_INDEX, MERGED_FOLDER, TokenSink
 
 COPY_BYTES = 4_000_000
 """Bytes that are read together."""
@@ -53,7 +54,7 @@ class Part:
     documents: int
     """Number of documents."""
     sequences: int
-    """Number of sequences."""
+    """Number of sequences that have tokens."""
     tokens: int
     """Number of tokens, padding included."""
 
@@ -67,6 +68,24 @@ def require_mergeable(operator: str, form: str, merge: Any) -> None:
         )
 
 
+def list_shards(sink: TokenSink) -> None:
+    """Write the index of the shards of a finished run, unless it exists."""
+    with Journal(sink.folder) as journal:
+        if not sink.folder.exists(MDS_INDEX):
+            shards = [(part.files[0], part.sequences) for part in _parts(journal) if part.sequences]
+            with disk_errors(sink.folder), sink.folder.create(MDS_INDEX) as file:
+                write_mds_index(file, sink.format, shards)
+                file.commit()
+
+
+def _parts(journal: Journal) -> list[Part]:
+    return [
+        Part(record.files, *(record.summary[name] for name in ("documents", "sequences", "tokens")))
+        for _, record in sorted(journal.records().items())
+        if record.files
+    ]
+
+
 def merge_parts(sink: TokenSink) -> None:
     """Write the tokens of all parts of a finished run to one pair (or array), unless it exists.
 
@@ -78,12 +97,7 @@ def merge_parts(sink: TokenSink) -> None:
         If a part is missing.
     """
     with Journal(sink.folder) as journal:
-        records = journal.records()
-        parts = [
-            Part(record.files, *(record.summary[name] for name in ("documents", "sequences", "tokens")))
-            for _, record in sorted(records.items())
-            if record.files
-        ]
+        parts = _parts(journal)
         total = sum(part.tokens for part in parts)
         head = b""
         if isinstance(sink.format, NumpyFormat):
@@ -229,8 +243,7 @@ def _read(folder: Folder, file: FileRecord, start: int, stop: int) -> bytes:
 
 def _join_indices(sink: TokenSink, name: str, parts: Sequence[Part]) -> None:
     """Write one index of the documents of all parts."""
-    documents = sum(part.documents for part in parts)
-    sequences = sum(_sequences(sink.folder, part) for part in parts)
+    documents, sequences = sum(part.documents for part in parts), sum(part.sequences for part in parts)
     expected = len(INDEX_HEAD) + INDEX_COUNTS.size + sequences * (4 + 8) + 8 * (documents + 1)
     if sink.folder.size(name) == expected:
         return
@@ -244,22 +257,9 @@ def _join_indices(sink: TokenSink, name: str, parts: Sequence[Part]) -> None:
         file.commit()
 
 
-def _sequences(folder: Folder, part: Part) -> int:
-    """Return the number of sequences of an index."""
-    end = len(INDEX_HEAD) + INDEX_COUNTS.size
-    head = _read(folder, part.files[1], 0, end)
-    _, sequences, documents = INDEX_COUNTS.unpack(head[len(INDEX_HEAD) :])
-    if documents != part.documents + 1:
-        raise CorruptFileError(
-            f"{folder.path(part.files[1].name)} has {documents - 1:,} documents, but the run wrote {part.documents:,}. Delete "
-            "it, and repeat the call with on_existing='resume'"
-        )
-    return int(sequences)
-
-
 def _document_lengths(folder: Folder, part: Part) -> Iterator[npt.NDArray[np.int32]]:
     """Yield the lengths of the documents of an index, in arrays of a limited length."""
-    sequences, start = _sequences(folder, part), len(INDEX_HEAD) + INDEX_COUNTS.size
+    sequences, start = part.sequences, len(INDEX_HEAD) + INDEX_COUNTS.size
     ends = start + sequences * (4 + 8)
     for first in range(0, part.documents, LENGTHS_AT_ONCE):
         last = min(first + LENGTHS_AT_ONCE, part.documents)

@@ -27,6 +27,8 @@ PROVENANCE_FOLDER = "_provenance"
 """Folder of the tables of documents. Readers skip the name."""
 MERGED_FOLDER = "merged"
 """Folder of the files that have the tokens of all input splits."""
+MDS_INDEX = "index.json"
+"""File that lists the shards of MosaicML Streaming."""
 MERGED_NUMBER = 1 << 40
 """Number of an input split that no run has: merged files belong to all of them, so each unfinished run deletes them."""
 SINK_BYTES = 20_000_000
@@ -96,7 +98,10 @@ class TokenSink:
         part = rf"part-(\d{{6,}})-000\.(?:{suffixes})|{PROVENANCE_FOLDER}/part-(\d{{6,}})-000\.parquet"
         if found := re.fullmatch(rf"{part}|_quarantine/part-(\d{{6,}})\.jsonl", name):
             return int(next(filter(None, found.groups())))
-        return MERGED_NUMBER if re.fullmatch(rf"{MERGED_FOLDER}/tokens\.(?:{suffixes})", name) else None
+        of_all = rf"{MERGED_FOLDER}/tokens\.(?:{suffixes})"
+        if self.format.name == "mds":
+            of_all = re.escape(MDS_INDEX)
+        return MERGED_NUMBER if re.fullmatch(of_all, name) else None
 
 
 class RangeTokens:
@@ -159,7 +164,7 @@ class RangeTokens:
         assert self._writer is not None  # noqa: S101 - for the type checker: files were started
         for sequences in made:
             self._writer.write(sequences.ids, sequences.lengths)
-            self._sequences += len(sequences.lengths)
+            self._sequences += int(np.count_nonzero(sequences.lengths))
             self._tokens += len(sequences.ids)
             self._padding += sequences.padding
             if self._table is not None:

@@ -24,8 +24,8 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
 from curator_df.io.output.write import folder_at, rejects_sink
 from curator_df.kernels.text.buffers import text_spans
-from curator_df.models.tokens.formats import ArrowFormat, MegatronFormat, NumpyFormat
-from curator_df.models.tokens.merging import merge_parts, require_mergeable
+from curator_df.models.tokens.formats import ArrowFormat, MdsFormat, MegatronFormat, NumpyFormat
+from curator_df.models.tokens.merging import list_shards, merge_parts, require_mergeable
 from curator_df.models.tokens.packing import MOST_TOKENS
 from curator_df.models.tokens.sink import IDS, SINK_BYTES, TokenSink
 from curator_df.models.tokens.tokenizer import (
@@ -40,7 +40,7 @@ from curator_df.models.tokens.tokenizer import (
 )
 from curator_df.ops.host_only import require_host
 
-TokenFormat = Literal["megatron", "numpy", "arrow"]
+TokenFormat = Literal["megatron", "numpy", "arrow", "mds"]
 OPERATOR = "write_tokens"
 ROW_FACTOR = 0.6
 """Memory multiplier of the offset, row ID and EOS token of each row, for short rows."""
@@ -80,10 +80,10 @@ def write_tokens(
     tokenizer : str or path
         A file ``tokenizer.json``; a folder with one (or with other files, which transformers converts); or the id of a
         model on the Hugging Face hub.
-    format : {"megatron", "numpy", "arrow"}
+    format : {"megatron", "numpy", "arrow", "mds"}
         ``"megatron"``: pairs of ``.bin`` and ``.idx``, as Megatron's ``preprocess_data.py`` writes them. ``"numpy"``: arrays
         (``.npy``) of uint16 or uint32, for ``np.load(mmap_mode="r")``. ``"arrow"``: Arrow streams with a column ``input_ids``,
-        for the package datasets.
+        for the package datasets. ``"mds"``: shards with a column ``tokens`` and an ``index.json``, for MosaicML Streaming.
     text : str, default "text"
         The text column.
     add_eos : bool, default True
@@ -186,6 +186,8 @@ def write_tokens(
         on_error=on_error,
         on_oom=on_oom,
     )
+    if form.name == "mds":
+        list_shards(sink)
     if merge:
         merge_parts(sink)
     return receipt
@@ -219,9 +221,13 @@ def _pad_id(tokenizer: Tokenizer, vocabulary: Vocabulary, pad_id: int | None) ->
     return pad_id
 
 
-def _format(name: TokenFormat, vocabulary: Vocabulary, pack: int | None) -> MegatronFormat | NumpyFormat | ArrowFormat:
+def _format(
+    name: TokenFormat, vocabulary: Vocabulary, pack: int | None
+) -> MegatronFormat | NumpyFormat | ArrowFormat | MdsFormat:
     if name == "megatron":
         return MegatronFormat.of(vocabulary)
+    if name == "mds":
+        return MdsFormat(pack)
     return NumpyFormat.of(vocabulary, pack) if name == "numpy" else ArrowFormat()
 
 

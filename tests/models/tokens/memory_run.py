@@ -18,7 +18,7 @@ from curator_df.cluster.preload import prepare_process
 from curator_df.files.storage import Folder
 from curator_df.memory.limits import peak_of_call
 from curator_df.models.tokens import write
-from curator_df.models.tokens.formats import ArrowFormat, MegatronFormat, NumpyFormat
+from curator_df.models.tokens.formats import ArrowFormat, MdsFormat, MegatronFormat, NumpyFormat
 from curator_df.models.tokens.sink import SINK_BYTES, TokenSink
 from curator_df.models.tokens.tokenizer import find_tokenizer
 from tests.contracts.memory_server import SHAPES, SMALL_BLOCK_BYTES, in_a_fork, make_block, make_table
@@ -33,6 +33,7 @@ SINKS = {
     "numpy": (NumpyFormat("uint32", None), None, True),
     "numpy of a pack": (NumpyFormat("uint16", 2048), 2048, True),
     "arrow": (ArrowFormat(), None, True),
+    "mds": (MdsFormat(None), None, True),
     "arrow of whole documents": (ArrowFormat(), 8192, False),
 }
 

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import itertools
 import struct
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curator_df.errors import ParameterError
 from curator_df.files.storage import Folder
 from curator_df.models.tokens import formats
-from curator_df.models.tokens.formats import ArrowFormat, MegatronFormat, NumpyFormat
+from curator_df.models.tokens.formats import ArrowFormat, MdsFormat, MegatronFormat, NumpyFormat
 from curator_df.models.tokens.tokenizer import Vocabulary
 
 DOCUMENTS = [[5, 6, 7, 2], [], [9, 2], [40_000, 1, 2], [], [3] * 300 + [2], []]
@@ -142,10 +146,73 @@ def test_the_package_datasets_reads_a_stream(tmp_path):
     assert loaded["input_ids"][:] == DOCUMENTS
 
 
+PACKED = [[1, 2, 3, 4], [5, 6, 7, 8]]
+SHARDS = {
+    None: "b1053b284cb002a4ab1a7cb3114ce5c7a553fc22ec414f62d7f51806e6cb0693",
+    4: "896548c0d76061e20f5b3512791ff7287224e8a1def91048ec93abffc456b583",
+}
+"""Digests (SHA-256) of the shards that mosaicml-streaming 0.13.0 writes for `DOCUMENTS` and `PACKED`, by the length."""
+
+
+def streaming_module(name: str) -> Any:
+    """Import a module of MosaicML Streaming, whose package itself also needs torchvision."""
+    spec = importlib.util.find_spec("streaming")
+    if spec is None or importlib.util.find_spec("torch") is None:
+        pytest.skip("needs mosaicml-streaming and torch (not installed)")
+    with pytest.MonkeyPatch.context() as patch:
+        if "streaming" not in sys.modules:
+            package: Any = types.ModuleType("streaming")
+            package.__path__ = list(spec.submodule_search_locations or ())
+            patch.setitem(sys.modules, "streaming", package)
+        return importlib.import_module(f"streaming.base.{name}")
+
+
+def sharded_by_streaming(folder: Path, pack: int | None) -> bytes:
+    """Return the shard that MosaicML Streaming writes."""
+    encoding = "ndarray:int32" if pack is None else f"ndarray:int32:{pack}"
+    writer = streaming_module("format.mds.writer").MDSWriter
+    with writer(columns={"tokens": encoding}, out=str(folder), size_limit=None) as out:
+        for document in DOCUMENTS if pack is None else PACKED:
+            if document:
+                out.write({"tokens": np.array(document, np.int32)})
+    return (folder / "shard.00000.mds").read_bytes()
+
+
+@pytest.mark.parametrize("pack", SHARDS)
+def test_a_shard_has_the_bytes_that_streaming_writes(tmp_path, pack):
+    (shard,) = write(MdsFormat(pack), tmp_path, DOCUMENTS if pack is None else PACKED, (1,))
+    assert hashlib.sha256(shard).hexdigest() == SHARDS[pack]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pack", SHARDS)
+def test_the_live_package_writes_the_same_shard(tmp_path, pack):
+    (shard,) = write(MdsFormat(pack), tmp_path / "ours", DOCUMENTS if pack is None else PACKED, (1,))
+    assert shard == sharded_by_streaming(tmp_path / "theirs", pack)
+
+
+@pytest.mark.parametrize(
+    ("length", "head"),
+    [(255, b"\x04\xff"), (256, b"\x05\0\x01"), (65_536, b"\x06\0\0\x01\0"), (1 << 32, b"\x07\0\0\0\0\x01\0\0\0")],
+)
+def test_a_sample_says_its_length_in_the_fewest_bytes(length, head):
+    assert formats._shape(length) == head
+
+
+def test_a_shard_that_is_too_large_is_an_error(tmp_path):
+    writer = MdsFormat(None).open(Folder(str(tmp_path)), 3)
+    writer.write(np.array([1], np.int32), np.array([1], np.int64))
+    writer._spooled.size_bytes = 1 << 32
+    with pytest.raises(ParameterError, match=r"part-000003-000\.mds would have 4\.29 GB, but a shard"):
+        writer.finish()
+    writer.discard()
+    assert not list(tmp_path.glob("*.mds"))
+
+
 @given(
     st.lists(st.lists(st.integers(0, 60_000), max_size=9), max_size=30),
     st.lists(st.integers(0, 30), max_size=4),
-    st.sampled_from([MegatronFormat("uint16"), MegatronFormat("int32"), NumpyFormat("uint32", None), ArrowFormat()]),
+    st.sampled_from([MegatronFormat("uint16"), NumpyFormat("uint32", None), ArrowFormat(), MdsFormat(None)]),
 )
 def test_files_do_not_depend_on_blocks(tmp_path_factory, documents, cuts, form):
     folder = tmp_path_factory.mktemp("files")

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +32,7 @@ from curator_df.errors import (
 from curator_df.memory.process_cache import release_held
 from curator_df.models.tokens import merging
 from tests.core.runner.fake_client import inline_cluster
+from tests.models.tokens.test_formats import streaming_module
 from tests.models.tokens.tiny_tokenizers import SENTENCES, ids_of, tiny
 from tests.test_docs import CHECKOUT, code_blocks
 
@@ -79,8 +82,22 @@ def tokens_in(out: Path, form: str) -> list[list[int]]:
         return [np.load(path, mmap_mode="r").ravel().tolist() for path in sorted(out.glob("*.npy"))]
     if form == "megatron":
         return [np.fromfile(path, "<u2").tolist() for path in sorted(out.glob("*.bin"))]
+    if form == "mds":
+        return [shard_tokens(path.read_bytes()) for path in sorted(out.glob("*.mds"))]
     tables = [pa.ipc.open_stream(path.read_bytes()).read_all() for path in sorted(out.glob("*.arrow"))]
     return [[token for row in table["input_ids"].to_pylist() for token in row] for table in tables]
+
+
+def shard_tokens(shard: bytes) -> list[int]:
+    """Return the tokens of all samples of a shard, each of which has a size and the head of an array if its length is its own."""
+    (samples,) = struct.unpack_from("<I", shard)
+    offsets = np.frombuffer(shard, "<u4", samples + 1, 4).tolist()
+    config = json.loads(shard[4 * (samples + 2) : offsets[0]])
+    found: list[int] = []
+    for start, stop in itertools.pairwise(offsets):
+        width = 4 + 1 + (1 << shard[start + 4] % 4) if config["column_sizes"] == [None] else 0
+        found += np.frombuffer(shard[start + width : stop], "<i4").tolist()
+    return found
 
 
 def by_row(out: Path, form: str) -> dict[tuple[str, int], list[int]]:
@@ -105,7 +122,7 @@ def expected(corpus: Path, made: Any, **options: Any) -> dict[tuple[str, int], l
     return found
 
 
-@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow"])
+@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow", "mds"])
 def test_the_files_have_the_tokens_of_each_document(corpus, made, tmp_path, form):
     receipt = written(corpus, tmp_path / "out", format=form)
     assert receipt.rows_written == len(TEXTS)
@@ -118,7 +135,7 @@ def test_the_files_have_the_tokens_of_each_document(corpus, made, tmp_path, form
     assert step.counters["tokens"] == sum(map(len, wanted.values()))
 
 
-@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow"])
+@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow", "mds"])
 @pytest.mark.parametrize("split", [True, False])
 def test_a_pack_has_the_tokens_of_each_document(corpus, made, tmp_path, form, split):
     out = tmp_path / "out"
@@ -156,6 +173,7 @@ def test_files_do_not_depend_on_memory_or_blocks(corpus, made, tmp_path):
         ("megatron", {"merge": True}),
         ("numpy", {"pack": 32, "split_documents": False}),
         ("arrow", {}),
+        ("mds", {}),
     ):
         outs = [tmp_path / f"{form}-{blocksize}" for blocksize in ("500", "1MB")]
         for out, blocksize in zip(outs, ("500", "1MB"), strict=True):
@@ -209,6 +227,34 @@ def test_a_merge_has_the_bytes_of_megatrons_own_preprocessing(corpus, made, tmp_
         assert (tmp_path / f"out/merged/tokens.{suffix}").read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
     dataset = megatron.IndexedDataset(str(tmp_path / "out/merged/tokens"))
     assert len(dataset) == sum(bool(text) for text in TEXTS)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pack", [None, 64])
+def test_streaming_reads_the_shards(corpus, made, tmp_path, pack):
+    dataset = streaming_module("local").LocalDataset
+    written(corpus, tmp_path / "out", format="mds", pack=pack)
+    found = [sample["tokens"].tolist() for sample in dataset(str(tmp_path / "out"))]
+    rows = expected(corpus, made).values()
+    if pack is None:
+        assert found == [row for row in rows if row]
+    else:
+        assert {len(sample) for sample in found} == {64}
+    assert len([token for sample in found for token in sample]) >= sum(map(len, rows))
+
+
+def test_an_index_of_shards_is_mended(corpus, made, tmp_path):
+    out = tmp_path / "out"
+    written(corpus, out, format="mds")
+    index = (out / "index.json").read_bytes()
+    shards = json.loads(index)["shards"]
+    assert [shard["raw_data"]["basename"] for shard in shards] == [path.name for path in sorted(out.glob("*.mds"))]
+    assert sum(shard["samples"] for shard in shards) == sum(bool(text) for text in TEXTS)
+    (out / "index.json").unlink()
+    written(corpus, out, format="mds", on_existing="resume")
+    assert (out / "index.json").read_bytes() == index
+    written(corpus, out, format="mds", pack=8, on_existing="overwrite")
+    assert (out / "index.json").read_bytes() != index
 
 
 def test_a_merge_can_be_asked_for_later_and_is_mended(corpus, made, tmp_path):
@@ -299,12 +345,12 @@ def test_another_tokenizer_is_another_run(corpus, made, tmp_path):
 def test_an_output_without_documents_has_empty_files(corpus, made, tmp_path):
     with inline_cluster():
         docs = cdf.read_jsonl(corpus).pipe(cdf.keep_where, "id < 0")
-        for form in ("numpy", "arrow", "megatron"):
-            cdf.write_tokens(
-                docs, tmp_path / form, tokenizer=tmp_path / "tokenizer", format=form, merge=form != "arrow"
-            )
+        for form in ("numpy", "arrow", "megatron", "mds"):
+            merge = form in {"numpy", "megatron"}
+            cdf.write_tokens(docs, tmp_path / form, tokenizer=tmp_path / "tokenizer", format=form, merge=merge)
     assert tokens_in(tmp_path / "numpy", "numpy") == [[]]
     assert tokens_in(tmp_path / "arrow", "arrow") == [[]]
+    assert json.loads((tmp_path / "mds/index.json").read_text()) == {"shards": [], "version": 2}
     assert (tmp_path / "megatron/part-000000-000.idx").stat().st_size == 42
     assert np.load(tmp_path / "numpy/merged/tokens.npy").shape == (0,)
 
@@ -326,7 +372,7 @@ def test_options_that_do_not_fit_are_errors(corpus, made, tmp_path):
     tiny(tmp_path / "unnamed", eos=None)
     (tmp_path / "unnamed/tokenizer_config.json").write_text(json.dumps({}))
     for options, message in (
-        ({"format": "mds"}, r"format='mds' is not one of"),
+        ({"format": "tokens"}, r"format='tokens' is not one of"),
         ({"pack": 1}, r"pack=1 must be the number of tokens of a sequence, from 2 to 1,000,000"),
         ({"pack": "2048"}, r"pack='2048' must be the number"),
         ({"pad_id": 1}, r"pad_id=1 needs pack="),
