@@ -244,7 +244,7 @@ class Receipt:
         self.output_bytes += sum(file.size_bytes for file in done.files)
         for file in done.files:
             folder = file.name.rpartition("/")[0]
-            if folder:
+            if folder and not folder.startswith("_"):  # readers skip such a folder, which has no rows of the output
                 self.rows_by_folder[folder] = self.rows_by_folder.get(folder, 0) + file.rows
         read, *between, write = self.steps
         read.rows_in += done.rows_read - done.rows_quarantined

@@ -126,6 +126,7 @@ def expected(corpus: Path, made: Any, **options: Any) -> dict[tuple[str, int], l
 def test_the_files_have_the_tokens_of_each_document(corpus, made, tmp_path, form):
     receipt = written(corpus, tmp_path / "out", format=form)
     assert receipt.rows_written == len(TEXTS)
+    assert receipt.rows_by_folder == {}
     wanted = expected(corpus, made)
     assert by_row(tmp_path / "out", form) == wanted
     parts = tokens_in(tmp_path / "out", form)
