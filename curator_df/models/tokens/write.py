@@ -160,6 +160,9 @@ def write_tokens(
     require_text(df, OPERATOR, text)
     require_host(df._meta, OPERATOR)
     choose(OPERATOR, "format", format, TokenFormat)
+    choose(OPERATOR, "on_existing", on_existing, OnExisting)
+    choose(OPERATOR, "on_error", on_error, OnError)
+    choose(OPERATOR, "on_oom", on_oom, OnOom)
     require_mergeable(OPERATOR, format, merge)
     _require_pack(pack, pad_id, split_documents=split_documents)
     if isinstance(eos_token, bool) or not isinstance(eos_token, (str, int, type(None))):
