@@ -25,6 +25,7 @@ PATH = "str | os.PathLike[str]"
 TABLE = "dd.DataFrame"
 VOCABULARY = {
     "account": Word("account that a batch system charges", "", "str"),
+    "add_eos": Word("whether the end of a document is a token", "", "bool"),
     "add_metrics": Word("whether a column is added for each metric", "", "bool"),
     "add_source": Word("whether the file is added as a column", "", "bool"),
     "address": Word("network address to listen on", "", "str"),
@@ -70,6 +71,7 @@ VOCABULARY = {
     "embedding": Word("column of vectors", "", "str"),
     "encoding": Word("character encoding of files", "", "str"),
     "entities": Word("kinds of named entities", "", "str | Collection[str]"),
+    "eos_token": Word("token at the end of a document", "", "str | int"),
     "epochs": Word("how often each table is repeated", "", "Mapping[Any, float]"),
     "eps": Word("1 minus the least cosine similarity of a match", "0 to 2", "float | Sequence[float]"),
     "examples": Word("rows shown of each group", "rows", "int"),
@@ -78,7 +80,7 @@ VOCABULARY = {
     "fix_encoding": Word("whether mojibake is repaired", "", "bool"),
     "fix_line_breaks": Word("whether line breaks become line feeds", "", "bool"),
     "form": Word("Unicode normalization form", "", "Form"),
-    "format": Word("format of files", "", "Format | Mapping[Path, Format]"),
+    "format": Word("format of files", "", "Format | TokenFormat | Mapping[Path, Format]"),
     "fraction": Word("share of rows", "0 to 1", "float"),
     "from_metrics": Word("whether metrics are read from columns", "", "bool"),
     "gpu_memory": Word("memory that one call takes of a GPU", "bytes", "str | int"),
@@ -122,6 +124,7 @@ VOCABULARY = {
     "max_retries": Word("repetitions of a request at most", "requests", "int"),
     "max_tokens": Word("tokens of a text at most", "tokens", "int"),
     "memory": Word("memory budget", "bytes", "str | int"),
+    "merge": Word("whether all parts are also written as one", "", "bool"),
     "metrics": Word("metrics of a text", "", "Profile | Sequence[str | UserMetric] | Sequence[str]"),
     "min_chars": Word("characters of a text at least", "characters", "int"),
     "min_ngram_size": Word("words of a short benchmark text at least", "words", "int"),
@@ -146,6 +149,8 @@ VOCABULARY = {
     "options": Word("further options by name", "", "Mapping[str, Any] | Any"),
     "other": Word("table to join with", "", f"{TABLE} | pd.DataFrame"),
     "output": Word("format of the planned output", "", "Literal['parquet', 'jsonl']"),
+    "pack": Word("length of sequences", "tokens", "int"),
+    "pad_id": Word("token that fills a sequence", "", "int"),
     "partition": Word("partition of Slurm", "", "str"),
     "partition_on": Word(
         "columns with a folder for each value", "", "str | list[str] | Mapping[Path, str | list[str]]"
@@ -167,6 +172,7 @@ VOCABULARY = {
     "prologue": Word("shell commands before a job's worker", "", "Sequence[str]"),
     "prompt": Word("template of a request", "", "str"),
     "protocol": Word("protocol between workers", "", "Literal['tcp', 'ucx']"),
+    "provenance": Word("whether the row that tokens come from is written", "", "bool"),
     "python": Word("Python interpreter of jobs", "", "str"),
     "queue": Word("queue of a batch system", "", "str"),
     "queue_timeout_seconds": Word("time to wait for a job", "seconds", "float"),
@@ -202,9 +208,10 @@ VOCABULARY = {
     "signatures": Word("column of MinHash signatures", "", "str"),
     "soft_words": Word("words of which several drop a row", "", "WordList"),
     "source": Word("output whose receipt is read", "", f"{PATH} | {TABLE}"),
-    "special_tokens": Word("whether a tokenizer's own tokens count", "", "bool"),
+    "special_tokens": Word("whether a tokenizer's own tokens are included", "", "bool"),
     "spill_directory": Word("folder of what workers spill", "", PATH),
     "spill_limit": Word("size of what workers may spill", "bytes", "str | int"),
+    "split_documents": Word("whether a document may be in several sequences", "", "bool"),
     "start": Word("number of the first row", "", "int"),
     "storage_options": Word("options of fsspec", "", "dict[str, Any] | Mapping[str, Any]"),
     "strip": Word("whether white space at the ends is removed", "", "bool"),
@@ -221,7 +228,7 @@ VOCABULARY = {
     "text": Word("the text column", "", "str"),
     "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),
     "timeout_seconds": Word("time to wait for an answer", "seconds", "float"),
-    "tokenizer": Word("tokenizer that counts", "", PATH),
+    "tokenizer": Word("tokenizer of texts", "", PATH),
     "tokens": Word("column of numbers of tokens", "", "str"),
     "top": Word("number of languages or domains listed", "languages or domains", "int"),
     "trust_remote_code": Word("whether a model's own code may run", "", "bool"),
@@ -294,7 +301,7 @@ def test_names_say_their_units() -> None:
         unit = endings.get(name.rpartition("_")[2])
         assert unit is None or not word.unit or word.unit == unit, name
     limits = {name for name, word in VOCABULARY.items() if word.unit in ("characters", "tokens", "seconds")}
-    assert {name for name in limits if name.rpartition("_")[2] not in endings} == {"margin"}
+    assert {name for name in limits if name.rpartition("_")[2] not in endings} == {"margin", "pack"}
 
 
 def test_sizes_may_be_written_with_a_unit() -> None:

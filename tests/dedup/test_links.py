@@ -13,9 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import curator_df as cdf
-from curator_df.core.files.row_sort import RowSorter, merge_slices
-from curator_df.core.files.slice_file import open_slices
-from curator_df.core.files.storage import Folder
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner import run
 from curator_df.core.tasks.task import Attempt
@@ -23,6 +20,9 @@ from curator_df.dedup.near import links
 from curator_df.dedup.near import stages as near_stages
 from curator_df.dedup.near.tasks import NearJob, both_ways
 from curator_df.exchange.range_groups import RangeGroups
+from curator_df.files.row_sort import RowSorter, merge_slices
+from curator_df.files.slice_file import open_slices
+from curator_df.files.storage import Folder
 from tests.core.runner.fake_client import inline_cluster
 from tests.ops.plain_near_duplicates import greedy
 
