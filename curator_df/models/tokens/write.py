@@ -181,7 +181,9 @@ def write_tokens(
         lower(df, spools=True).source.files,
     )
     receipt = run(
-        _tokenized(df, found, text, form.dtype, eos_id, special_tokens=bool(special_tokens)),
+        _tokenized(
+            df, found, text, form.dtype, eos_id, special_tokens=bool(special_tokens), keeps_addresses=bool(provenance)
+        ),
         sink,
         rejects=rejects_sink(df, OPERATOR, rejects, storage_options),
         workdir=None if workdir is None else folder_at(workdir, storage_options),
@@ -235,9 +237,16 @@ def _format(
 
 
 def _tokenized(
-    df: Any, tokenizer: Tokenizer, text: str, dtype: str, eos_id: int | None, *, special_tokens: bool
+    df: Any,
+    tokenizer: Tokenizer,
+    text: str,
+    dtype: str,
+    eos_id: int | None,
+    *,
+    special_tokens: bool,
+    keeps_addresses: bool,
 ) -> Any:
-    """Return a table of the tokens of each text."""
+    """Return a table of the tokens of each text. With ``keeps_addresses``, earlier steps must have kept the row IDs."""
     parameters = {
         "text": text,
         "tokenizer": tokenizer,
@@ -256,6 +265,7 @@ def _tokenized(
             libraries={"tokenizers": LIBRARY_BYTES},
             is_measured=True,
         ),
+        uses_addresses=keeps_addresses,
     )
     return map_blocks(df, kernel, meta=pd.DataFrame({IDS: pd.Series(dtype=_list_type(dtype))}, index=df._meta.index))
 

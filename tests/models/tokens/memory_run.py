@@ -41,7 +41,9 @@ SINKS = {
 def kernel_of(dtype: str) -> Any:
     """Return the kernel for tokens of a type."""
     found = find_tokenizer("write_tokens", TOKENIZER)
-    (kernel,) = kernels_of(write._tokenized(table(), found, "text", dtype, 7, special_tokens=True))
+    (kernel,) = kernels_of(
+        write._tokenized(table(), found, "text", dtype, 7, special_tokens=True, keeps_addresses=True)
+    )
     return kernel
 
 

@@ -24,6 +24,7 @@ from curator_df.core.runner import run
 from curator_df.errors import (
     ColumnError,
     CorruptFileError,
+    OperatorError,
     OutputExistsError,
     ParameterError,
     ResumeError,
@@ -367,6 +368,23 @@ def test_dropped_rows_are_written_as_rejects(corpus, made, tmp_path):
     rows = by_row(tmp_path / "out", "numpy")
     kept = [row for number, row in enumerate(expected(corpus, made).items()) if (number % 200) % 2 == 0]
     assert list(rows.items()) == kept
+
+
+def renumbered(block: Any) -> Any:
+    """Stand for a function of the user that gives rows another index."""
+    return block.reset_index(drop=True)
+
+
+def test_rows_without_their_ids_have_no_provenance(corpus, made, tmp_path):
+    with inline_cluster():
+        docs = cdf.read_jsonl(corpus)
+        docs = docs.map_partitions(renumbered, meta=docs._meta)
+        given = {"tokenizer": tmp_path / "tokenizer", "format": "numpy"}
+        with pytest.raises(OperatorError, match=r"changed the index.*by which write_tokens identifies rows"):
+            cdf.write_tokens(docs, tmp_path / "out", **given)
+        cdf.write_tokens(docs, tmp_path / "plain", provenance=False, **given)
+    found = [token for part in tokens_in(tmp_path / "plain", "numpy") for token in part]
+    assert found == [token for row in expected(corpus, made).values() for token in row]
 
 
 def test_options_that_do_not_fit_are_errors(corpus, made, tmp_path):
