@@ -30,6 +30,7 @@ from curator_df.errors import (
     ResumeError,
     SchemaError,
 )
+from curator_df.files.storage import Folder
 from curator_df.memory.process_cache import release_held
 from curator_df.models.tokens import merging
 from tests.core.runner.fake_client import inline_cluster
@@ -257,6 +258,22 @@ def test_an_index_of_shards_is_mended(corpus, made, tmp_path):
     assert (out / "index.json").read_bytes() == index
     written(corpus, out, format="mds", pack=8, on_existing="overwrite")
     assert (out / "index.json").read_bytes() != index
+
+
+@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow", "mds"])
+def test_another_file_system_has_the_same_files(corpus, made, tmp_path, form):
+    merge = form in {"megatron", "numpy"}
+    written(corpus, tmp_path / "out", format=form, merge=merge)
+    url = f"memory://tokens-{form}"
+    with inline_cluster():
+        options = {"tokenizer": tmp_path / "tokenizer", "format": form, "merge": merge}
+        cdf.write_tokens(cdf.read_jsonl(corpus), url, **options)
+        cdf.write_tokens(cdf.read_jsonl(corpus), url, on_existing="resume", **options)
+    found = Folder(url)
+    names = [name for name in found.names() if not name.startswith("_curator/")]
+    wanted = {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in files_of(tmp_path / "out")}
+    assert {name: found.read(name) for name in names} == wanted
+    found.delete_tree("")
 
 
 def test_a_merge_can_be_asked_for_later_and_is_mended(corpus, made, tmp_path):
