@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run under a budget, in a process of its own: ``-m tests.contracts.budget_run MEMORY INPUT OUTPUT [drop|near|many]``.
+"""One run under a budget, in a process of its own: ``-m tests.contracts.budget_run MEMORY INPUT OUTPUT [drop|near|many|tokens]``.
 
 Cleans, filters and writes the input: without its duplicates (or near duplicates), or into four outputs, if asked. Prints what
 the receipt says as JSON.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import curator_df as cdf
@@ -36,13 +37,21 @@ def write_four(docs: Any, output: str) -> Receipt:
     return receipts[f"{output}/all"]
 
 
+def write_tokens(docs: Any, output: str) -> Receipt:
+    """Write the tokens of a table, with a tokenizer of bytes and few words, in sequences of whole documents."""
+    tokenizer = Path(__file__).with_name("tokenizer.json")
+    form = {"format": "numpy", "pack": 2048, "split_documents": False, "merge": True}
+    return cdf.write_tokens(docs, output, tokenizer=tokenizer, add_eos=False, pad_id=0, **form)
+
+
 def main(memory: str, source: str, output: str, how: str = "") -> None:
     """Run once."""
     with cdf.start_cluster(memory=memory, cpus=2):
         docs = cdf.read_jsonl(source).pipe(cdf.normalize_unicode).pipe(cdf.keep_profile, KEPT)
         docs = docs.pipe(cdf.drop_exact_duplicates) if how == "drop" else docs
         docs = docs.pipe(cdf.drop_near_duplicates) if how == "near" else docs
-        receipt = write_four(docs, output) if how == "many" else cdf.write_parquet(docs, output)
+        write = {"many": write_four, "tokens": write_tokens}.get(how, cdf.write_parquet)
+        receipt = write(docs, output)
     sys.stdout.write(json.dumps({name: getattr(receipt, name) for name in SAID}) + "\n")
 
 

@@ -49,13 +49,13 @@ def test_a_killed_run_leaves_the_same_tokens_when_it_is_resumed(start, corpus, t
     script, out, undisturbed = tmp_path / "tokens.py", tmp_path / "out", tmp_path / "undisturbed"
     script.write_text(TOKENS)
     given = {"step": form, "TOKENIZER": TOKENIZER}
-    finish(start(script, corpus, undisturbed, SLEEP="0", **given))
-    process = start(script, corpus, out, **given)
+    finish(start(script, corpus, undisturbed, memory="900MB", SLEEP="0", **given))
+    process = start(script, corpus, out, memory="900MB", **given)
     wait_for_ranges(out, 3, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (out / "merged").exists()
-    receipt = finish(start(script, corpus, out, memory="700MB", on_existing="resume", SLEEP="0", BLOCK="20kB", **given))
+    receipt = finish(start(script, corpus, out, memory="1GB", on_existing="resume", SLEEP="0", BLOCK="20kB", **given))
     assert receipt["ranges_resumed"] >= 3
     assert receipt["rows_read"] == ROWS
     assert content(out) == content(undisturbed)

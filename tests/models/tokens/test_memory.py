@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts.test_budget import prose_documents, run_under, write_corpus
 from tests.contracts.test_memory import ALLOWANCE_BYTES
 from tests.models.tokens.memory_run import SHAPES_HERE, SINKS
 
@@ -36,3 +37,11 @@ def test_peaks_are_at_most_what_is_stated():
     above = [one for one in measured if one["peak"] > one["factor"] * one["block"] + one["fixed"] + ALLOWANCE_BYTES]
     assert above == []
     assert max(one["peak"] for one in measured) > 20_000_000  # it measures something
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_stays_below_its_estimate_and_that_below_the_budget(tmp_path):
+    (tmp_path / "in").mkdir()
+    corpus = write_corpus(tmp_path / "in", prose_documents, cut=4)
+    assert run_under("700MB", corpus, tmp_path / "out", "tokens")["retries"] == {}
