@@ -161,8 +161,8 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        "layout.workers * (layout.threads + beside + 1):",
-        "layout.workers * (layout.threads + beside):",
+        "layout.workers * (layout.threads + extra_tasks + 1):",
+        "layout.workers * (layout.threads + extra_tasks):",
         f"{DISPATCH}::test_each_worker_has_one_task_more_than_threads",
     ),
     Mutation(
