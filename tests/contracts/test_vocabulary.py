@@ -111,6 +111,7 @@ VOCABULARY = {
     "largest": Word("number of groups listed", "groups", "int"),
     "left": Word("left bound of what is kept of a text", "", "int | str"),
     "lines": Word("lines to remove", "", "Collection[str]"),
+    "linkage": Word("way in which similar pairs decide which rows go", "", "Linkage"),
     "links": Word("part of a link that is kept", "", "LinkPart"),
     "main_content": Word("whether navigation is left out", "", "bool"),
     "margin": Word("characters removed around a match", "characters", "int"),
