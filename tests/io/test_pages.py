@@ -215,6 +215,22 @@ def test_the_decoders_of_nested_columns_count(tmp_path):
     assert lower(table).source.reader_fixed_bytes == 103 * COLUMN_BYTES
 
 
+def test_what_many_columns_take_is_what_the_plan_has_for_them(tmp_path, start):
+    def write(count):
+        columns = {f"i{n}": [n] * 50 for n in range(count)} | {f"t{n}": [f"{n}"] * 50 for n in range(count)}
+        pq.write_table(
+            pa.table(columns | {f"l{n}": [[n, 1]] * 50 for n in range(count)}), tmp_path / f"{count}.parquet"
+        )
+        return cdf.write_parquet(
+            cdf.read_parquet(tmp_path / f"{count}.parquet"), tmp_path / f"out{count}"
+        ).measured_bytes
+
+    with start(2_000 * MB):
+        write(10)
+        few, many = write(20), write(1_000)
+    assert 10_000 < (many - few) / (3 * 980) <= COLUMN_BYTES
+
+
 def test_a_plan_has_room_for_the_decoders_of_many_columns(tmp_path):
     """Without it, 10,000 columns under 500 MB ended the process: memory ran out where Arrow cannot report it."""
     pq.write_table(pa.table({f"c{number}": [number] for number in range(3_000)}), tmp_path / "wide.parquet")
@@ -223,7 +239,7 @@ def test_a_plan_has_room_for_the_decoders_of_many_columns(tmp_path):
     assert few == 2_000 * COLUMN_BYTES
     assert lower(cdf.read_parquet(tmp_path / "wide.parquet", columns=["c1", "c7"])).source.reader_fixed_bytes == 0
     with pytest.raises(
-        errors.BudgetError, match=r"pages of the input files \(24 MB; .*fewer columns.*Use memory='"
+        errors.BudgetError, match=r"pages of the input files \(56 MB; .*fewer columns.*Use memory='"
     ) as refused:
         cdf.explain(wide, memory="410MB", cpus=1)
     enough = str(refused.value).rpartition("memory=")[2].strip("'")
