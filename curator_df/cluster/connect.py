@@ -18,6 +18,7 @@ from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
+from curator_df.cluster.worker_processes import leave_nannies
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.tasks.worker_limits import WorkerLimits
@@ -61,6 +62,7 @@ class Connection:
             verify=self._verify,
         )
         self._stop_watching = watch_streams(client)
+        self._release_nannies = leave_nannies(client.cluster)
         self._session.at_close = keep_budget_of_dask(
             self._session,
             owns_workers=False,
@@ -81,6 +83,7 @@ class Connection:
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running."""
         self._stop_watching()
+        self._release_nannies()
         close_session(self._session)
         self._compiler.close()
         if self._owns_client:

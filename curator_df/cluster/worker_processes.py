@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -84,6 +84,17 @@ class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have 
         """Run a coroutine on the event loop, and wait for it until the deadline."""
         timeout = self._deadline.left_seconds if callback_timeout is None else callback_timeout
         return super().sync(func, *args, callback_timeout=timeout, **options)
+
+
+def leave_nannies(cluster: Any) -> Callable[[], None]:
+    """Let the nannies of a user's `LocalCluster` restart their workers as those of `BoundedCluster` do; return how to undo it.
+
+    Without that, a few workers that are killed within seconds leave a cluster without workers for ever. Others are left alone.
+    """
+    if not isinstance(cluster, LocalCluster) or isinstance(cluster, BoundedCluster):
+        return lambda: None
+    cluster._update_worker_status = super(SpecCluster, cluster)._update_worker_status
+    return lambda: vars(cluster).pop("_update_worker_status", None)
 
 
 class BoundedClient(Client):  # type: ignore[misc] # Dask's classes have no types

@@ -324,3 +324,23 @@ def test_a_closed_client_is_a_lost_scheduler(tmp_path):
             client.get(table.expr, table.__dask_keys__())
         with pytest.raises(errors.SchedulerLostError, match="Start a cluster"):
             cdf.write_parquet(cdf.read_jsonl(tmp_path / "a.jsonl"), tmp_path / "out")
+
+
+def test_workers_that_die_again_and_again_come_back_on_a_local_cluster():
+    """Dask closes the nanny of a worker that is missing some time after one of its name was removed, though it starts another."""
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "300ms"}),
+        LocalCluster(n_workers=1, threads_per_worker=1, **settings) as running,
+        Client(running) as client,
+    ):
+        with cdf.connect(client):
+            for _ in range(2):
+                (pid,) = client.run(os.getpid).values()
+                os.kill(pid, signal.SIGKILL)
+                deadline = time.monotonic() + 60
+                while pid in client.run(os.getpid, on_error="ignore").values() or not client.nthreads():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+            assert len(running.workers) == 1
+        assert "_update_worker_status" not in vars(running)
