@@ -41,6 +41,7 @@ def swells_at_first(block):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests are a background job of a shell
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
     source, target, memory, step, on_existing = sys.argv[1:6]
     docs = cdf.read_jsonl(source, blocksize=os.environ.get("BLOCK", "50kB"))
     docs = docs.curate.keep_where(globals()[step])

@@ -140,6 +140,24 @@ def test_ctrl_c_gives_the_prompt_back_and_says_how_to_resume(start, script, corp
     assert ids(tmp_path / "out") == EXPECTED
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_mid_run_ends_all_processes_and_the_run_resumes(start, script, corpus, tmp_path, number):
+    process = start(script, corpus, tmp_path / "out", SLEEP="0.2")
+    wait_for_ranges(tmp_path / "out", 2, process)
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert workers_of(process)
+    process.send_signal(number)
+    assert process.wait(60) == -number
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while living(below) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert living(below) == []
+    receipt = finish(start(script, corpus, tmp_path / "out", on_existing="resume", SLEEP="0"))
+    assert receipt["ranges_resumed"] >= 2
+    assert ids(tmp_path / "out") == EXPECTED
+
+
 def test_two_runs_cannot_write_to_one_folder(start, script, corpus, tmp_path):
     (tmp_path / "out/_curator").mkdir(parents=True)
     with open(tmp_path / "out/_curator/lock", "w") as lock:
