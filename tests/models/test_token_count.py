@@ -146,6 +146,33 @@ def test_another_place_is_the_same_program_and_another_tokenizer_is_not(tokenize
     assert find_tokenizer("a", other).digest != here.digest
 
 
+PIECES = b"".join(b"\n\x0e\n\x05<%03d>\x15\0\0\0\0\x18\x02" % number for number in range(20))
+"""Pieces of a model of SentencePiece."""
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "spiece.model", "vocab.txt"])
+def test_a_damaged_vocabulary_is_named(tmp_path, name):
+    whole = b"[UNK]\nhello\n" if name.endswith(".txt") else PIECES
+    path, damaged = (
+        tmp_path / name,
+        [(b"", "is empty"), (b"\x89PNG\r\n\x1a\n\0\0", "is n(ot text|either a SentencePiece)")],
+    )
+    damaged += (
+        [] if name.endswith(".txt") else [(whole[:-3], "is truncated or damaged"), (whole + b"\xff", "is truncated")]
+    )
+    for content, problem in damaged:
+        path.write_bytes(content)
+        for place in (tmp_path, path):
+            with pytest.raises(CorruptFileError, match=rf"{name} {problem}.*\. Copy or download the file again"):
+                cdf.add_token_count(table(TEXTS), tokenizer=place)
+    path.write_bytes(whole)
+    find_tokenizer("a", tmp_path)
+    with pytest.raises(
+        InputError, match=rf"{name}' is not a tokenizer\.json, .* Name its folder '{tmp_path}', or write a"
+    ):
+        cdf.add_token_count(table(TEXTS), tokenizer=path)
+
+
 def test_what_is_no_tokenizer_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"has neither tokenizer\.json nor"):
         cdf.add_token_count(table(TEXTS), tokenizer=tmp_path)

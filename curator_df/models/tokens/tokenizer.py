@@ -26,7 +26,7 @@ from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.extras import missing_extra, require_package
 from curator_df.kernels.text.buffers import TextSpan, text_spans
 from curator_df.memory.process_cache import held
-from curator_df.models.files import HUB_NAME, digest_of, download, is_read, require_both_ends, require_tokenizer
+from curator_df.models.files import AGAIN, HUB_NAME, digest_of, download, is_read, require_both_ends, require_tokenizer
 
 FILE = "tokenizer.json"
 OTHER_FILES = ("*.json", "*.txt", "*.model")
@@ -118,7 +118,59 @@ def _described(operator: str, name: str, path: Path, revision: str | None) -> To
     for file in files:
         if is_read(file) or (file == path and file.suffix == ".json"):
             require_both_ends(file)
+        elif file.suffix in (".txt", ".model"):
+            _require_whole_vocabulary(file)
+    if path.is_file() and path.suffix != ".json" and not _begins(path).lstrip().startswith(b"{"):
+        raise InputError(
+            f"{operator}: {str(path)!r} is not a {FILE}, but a file from which transformers makes a tokenizer. Name its folder "
+            f"{str(path.parent)!r}, or write a {FILE} with save_pretrained() of a fast tokenizer of transformers"
+        )
     return Tokenizer(name, str(path), revision, digest_of(files), sum(file.stat().st_size for file in files))
+
+
+def _begins(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(64)
+
+
+def _require_whole_vocabulary(path: Path) -> None:
+    """Raise `CorruptFileError` for a vocabulary or SentencePiece model that is damaged; transformers would not name the file."""
+    content = path.read_bytes()
+    problem = "" if content else "is empty"
+    if path.suffix == ".txt" and b"\0" in content:
+        problem = "is not text"
+    elif path.suffix == ".model" and content[:1] == b"\n":  # the first piece of a SentencePiece model
+        problem = "" if _is_whole_message(content) else "is truncated or damaged"
+    elif path.suffix == ".model" and content and not content[:64].isascii():
+        problem = "is neither a SentencePiece model nor a vocabulary of tiktoken"
+    if problem:
+        raise CorruptFileError(f"{path} {problem}. {AGAIN}")
+
+
+def _is_whole_message(content: bytes) -> bool:
+    r"""Return whether a message in the format of Protocol Buffers, of which only the outermost fields are read, is whole.
+
+    Examples
+    --------
+    >>> _is_whole_message(b"\n\x03abc\x10\x01"), _is_whole_message(b"\n\x03ab")
+    (True, False)
+    """
+    at, size = 0, len(content)
+    while at < size:
+        numbers: list[int] = []  # the tag, and for some types the length or the value
+        while len(numbers) < 1 or (len(numbers) < 2 and numbers[0] & 7 in (0, 2)):
+            number = shift = 0
+            while at < size and content[at] & 128:
+                number, shift, at = number | (content[at] & 127) << shift, shift + 7, at + 1
+            if at >= size:
+                return False
+            numbers.append(number | content[at] << shift)
+            at += 1
+        kind = numbers[0] & 7
+        if kind not in (0, 1, 2, 5):
+            return False
+        at += {0: 0, 1: 8, 2: numbers[-1], 5: 4}[kind]
+    return at == size
 
 
 @dataclass(frozen=True)
