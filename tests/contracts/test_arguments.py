@@ -132,6 +132,7 @@ OTHER_CALLS = {
     "find_semantic_duplicates": lambda **given: cdf.find_semantic_duplicates(
         table().map_partitions(with_vectors), embedding=VECTORS[0], **given
     ),
+    "concat": lambda **given: cdf.concat([table()], **given),
     "write_many": lambda **given: cdf.write_many({"out": table()}, **given),
     "blend": lambda **given: cdf.blend({"a": table()}, path="out", epochs={"a": 1}, **given),
     **{

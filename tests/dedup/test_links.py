@@ -79,6 +79,28 @@ class Cover:
                 yield from piece.tolist()
 
 
+def asked_in(cover, same_edges, given_edges):
+    """Return the pairs that a cover in round 3 asks to compare."""
+    answers = cover.run(same_edges, given_edges, 3).files[0]
+    return {
+        tuple(sorted((row // STEP, other // STEP)))
+        for row, other, number in cover.rows(answers, len(cover.groups))
+        if number == 3
+    }
+
+
+def questions_of(neighbors, matches):
+    """Return each row that stays with the kept row of a neighbor that goes."""
+    questions = {
+        tuple(sorted((row, matches[other][0])))
+        for row, others in neighbors.items()
+        if row not in matches
+        for other in others
+        if other in matches and matches[other][0] != row
+    }
+    return {pair for pair in questions if pair[0] < OWN}
+
+
 @settings(max_examples=60, deadline=None)
 @given(same=SAME, edges=EDGES, keep=st.sampled_from(["first", "last", "largest"]), seed=st.integers(0, 5))
 def test_a_cover_of_edges_on_disk_is_that_of_dictionaries(tmp_path_factory, same, edges, keep, seed):
@@ -132,19 +154,7 @@ def test_a_cover_of_edges_on_disk_is_that_of_dictionaries(tmp_path_factory, same
     }
     assert done.summary["going"] == len(expected)
 
-    asked = {
-        tuple(sorted((row // STEP, other // STEP)))
-        for row, other, number in cover.rows(cover.run(same_edges, given_edges, 3).files[0], len(cover.groups))
-        if number == 3
-    }
-    questions = {
-        tuple(sorted((row, matches[other][0])))
-        for row, others in neighbors.items()
-        if row not in matches
-        for other in others
-        if other in matches and matches[other][0] != row
-    }
-    assert asked == {pair for pair in questions if pair[0] < OWN}
+    assert asked_in(cover, same_edges, given_edges) == questions_of(neighbors, matches)
     assert not list((tmp_path_factory.getbasetemp()).glob("cover*/cover/numbers.slices"))
 
 

@@ -50,17 +50,20 @@ def docs(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def docs_with_near(tmp_path, monkeypatch):
-    """Row n + 100 k has the words of row n, and one more that is k."""
+def near_corpus(tmp_path, monkeypatch):
+    """Rows of which row n + 100 k has the words of row n, and one more that is k."""
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 20_000)
     lines = []
     for n in range(ROWS):
         words = " ".join(f"w{n % 100}.{i}" for i in range(80))
         lines.append(json.dumps({"id": n, "text": f"{words} {n // 100}"}) + "\n")
     (tmp_path / "near.jsonl").write_text("".join(lines))
-    return cdf.drop_near_duplicates(
-        cdf.read_jsonl(tmp_path / "near.jsonl"), scheme=cdf.minhash.FINEWEB, jaccard_threshold=0.8
-    )
+    return cdf.read_jsonl(tmp_path / "near.jsonl")
+
+
+@pytest.fixture
+def docs_with_near(near_corpus):
+    return near_corpus.pipe(cdf.drop_near_duplicates, scheme=cdf.minhash.FINEWEB, jaccard_threshold=0.8)
 
 
 def ids_in(folder):
@@ -184,7 +187,7 @@ def test_merges_whose_notes_a_crash_took_are_run_again(docs, tmp_path, monkeypat
 
 def test_comparisons_whose_notes_a_crash_took_are_run_again(docs_with_near, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(near_stages, "group_rows", stop)
+        patched.setattr(near_stages, "cover_rows", stop)
         with pytest.raises(KeyboardInterrupt):
             cdf.write_parquet(docs_with_near, tmp_path / "out")
     assert not list((tmp_path / "out/_curator/stages").glob("*/keys/*"))
@@ -196,7 +199,7 @@ def test_comparisons_whose_notes_a_crash_took_are_run_again(docs_with_near, tmp_
 @pytest.mark.parametrize("damage", [empty, Path.unlink])
 def test_pairs_that_are_lost_are_made_again_from_the_keys(docs_with_near, tmp_path, monkeypatch, damage):
     with monkeypatch.context() as patched:
-        patched.setattr(near_stages, "group_rows", stop)
+        patched.setattr(near_stages, "cover_rows", stop)
         with pytest.raises(KeyboardInterrupt):
             cdf.write_parquet(docs_with_near, tmp_path / "out")
     pairs = list((tmp_path / "out/_curator/stages").glob("*/iteration-*/edges/part-*"))
@@ -209,7 +212,11 @@ def test_pairs_that_are_lost_are_made_again_from_the_keys(docs_with_near, tmp_pa
     assert ids_in(tmp_path / "out") == EXPECTED
 
 
-def test_links_of_groups_that_are_lost_are_made_again_from_the_edges(docs_with_near, tmp_path, monkeypatch):
+def test_links_of_groups_that_are_lost_are_made_again_from_the_edges(near_corpus, tmp_path, monkeypatch):
+    docs = near_corpus.pipe(
+        cdf.drop_near_duplicates, scheme=cdf.minhash.FINEWEB, jaccard_threshold=0.8, linkage="transitive"
+    )
+
     def no_room(job_bytes, attempt):
         return run_guarded(attempt, lambda manifest: None)
 
@@ -223,12 +230,12 @@ def test_links_of_groups_that_are_lost_are_made_again_from_the_edges(docs_with_n
     with monkeypatch.context() as patched:
         patched.setattr(near_grouping, "_stars", link_and_stop)
         with pytest.raises(KeyboardInterrupt):
-            cdf.write_parquet(docs_with_near, tmp_path / "out")
+            cdf.write_parquet(docs, tmp_path / "out")
     links = list((tmp_path / "out/_curator/stages").glob("*/stars/round-*/small/part-*"))
     assert links
     for path in links:
         path.unlink()
-    cdf.write_parquet(docs_with_near, tmp_path / "out", on_existing="resume")
+    cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
     assert ids_in(tmp_path / "out") == EXPECTED
 
 
