@@ -44,7 +44,13 @@ IN_PART = (
 )
 """What is said of some arguments by operators that take cuDF blocks with others."""
 TAKES_SOME = {case.operator for case in ALL_CASES if "cudf" in case.backends}
-BESIDE_OPERATORS = {"describe_domains", "describe_drops", "explore_thresholds", "find_semantic_duplicates"}
+BESIDE_OPERATORS = {
+    "describe_domains",
+    "describe_drops",
+    "explore_thresholds",
+    "find_semantic_duplicates",
+    "write_tokens",
+}
 """What is no operator, takes a table, and takes no cuDF blocks."""
 
 

@@ -154,9 +154,13 @@ def test_a_run_makes_no_series_of_each_column(tmp_path, monkeypatch, suffix):
     (tmp_path / "a.jsonl").write_text(5 * (json.dumps(row) + "\n"))
     pq.write_table(pa.Table.from_pylist([row] * 5), tmp_path / "a.parquet")
     read, write = (read_jsonl, write_jsonl) if suffix == "jsonl" else (read_parquet, write_parquet)
-    made, box = [], pd.DataFrame._box_col_values
+    made, sliced = [], pd.DataFrame._constructor_sliced_from_mgr  # pandas makes each Series of a column with it
     with inline_cluster():
-        monkeypatch.setattr(pd.DataFrame, "_box_col_values", lambda *args: made.append(1) or box(*args))
+        monkeypatch.setattr(
+            pd.DataFrame,
+            "_constructor_sliced_from_mgr",
+            lambda *args, **kwargs: made.append(1) or sliced(*args, **kwargs),
+        )
         receipt = write(read(tmp_path / f"a.{suffix}"), tmp_path / "out")
     assert receipt.rows_written == 5
     assert len(made) < 1_000
