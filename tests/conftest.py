@@ -39,6 +39,7 @@ QUICK_KERNELS = (*CONTENT, *JSON_LINES, *NORMALIZED_CONTENT, *PARTS, *UNICODE, *
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 collect_ignore = [
+    "profiles/datatrove_url_filter.py",
     "profiles/datatrove_verdicts.py",
     "profiles/dclm_scores.py",
     "profiles/dolma_scores.py",

@@ -157,7 +157,7 @@ def test_keys_of_different_widths_are_equal_by_value():
 
 def test_an_unsigned_key_beyond_the_signed_ones_matches_no_negative_key():
     rows = pd.DataFrame({"k": pd.array([-1, 1], "Int64")})
-    other = pd.DataFrame({"k": pd.array([2**64 - 1, 1], "uint64")})
+    other = pd.DataFrame({"k": np.array([2**64 - 1, 1], dtype="uint64")})
     assert cdf.join(table(rows), other, on="k", how="semi").compute()["k"].tolist() == [1]
     unsigned = pd.DataFrame({"k": pd.array([2**64 - 1, 3], "UInt64")})
     assert cdf.join(table(unsigned), other, on="k", how="semi").compute()["k"].tolist() == [2**64 - 1]

@@ -96,6 +96,8 @@ def recipe_values(run: Call | None) -> dict[str, Any]:
         return _of_parts(run)
     if "df" not in run.arguments:
         return {"read": _one(run)}
+    if isinstance(run.arguments["df"], Mapping):
+        raise RecipeError(f"{run.name} was called with a mapping of tables, and a recipe file has one table")
     found = _chain(run.arguments["df"].expr)
     if run.name.startswith("write_"):
         return found | {"write": _one(run)}

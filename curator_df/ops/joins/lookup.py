@@ -185,7 +185,10 @@ def hold_frame(frame: pd.DataFrame, joining: Joining) -> tuple[HeldFrame, pa.Sch
     if is_again.any() and joining.duplicates == "raise" and joining.how in ("left", "inner"):
         again = int(np.flatnonzero(is_again)[0])
         key = tuple(values.iloc[again])
-        first = int(np.flatnonzero((values == key).all(axis=1).to_numpy(dtype=bool, na_value=False))[0])
+        is_same = np.ones(len(values), dtype=bool)
+        for name, value in zip(values.columns, key, strict=True):
+            is_same &= (values[name] == value).to_numpy(dtype=bool, na_value=False)
+        first = int(np.flatnonzero(is_same)[0])
         raise repeated_key(key, f"row {first:,}", f"row {again:,}")
     rows = pa.array(numbers[is_valid & ~is_again])
     keys, columns = keys.take(rows), columns.take(rows)
