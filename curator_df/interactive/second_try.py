@@ -179,6 +179,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
                 cause = message["actual_exception"]
                 error = cause if isinstance(cause, StepMemoryError) else self._error(operation, cause)
                 message.update(error_message(error), actual_exception=error, op="task-erred")
+                del cause  # it refers to the frames of the failure, and they to what the task held
                 release_free_memory()
         return message
 

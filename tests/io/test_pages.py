@@ -239,7 +239,7 @@ def test_a_plan_has_room_for_the_decoders_of_many_columns(tmp_path):
     assert few == 2_000 * COLUMN_BYTES
     assert lower(cdf.read_parquet(tmp_path / "wide.parquet", columns=["c1", "c7"])).source.reader_fixed_bytes == 0
     with pytest.raises(
-        errors.BudgetError, match=r"pages of the input files \(56 MB; .*fewer columns.*Use memory='"
+        errors.BudgetError, match=r"pages of the input files \(80 MB; .*fewer columns.*Use memory='"
     ) as refused:
         cdf.explain(wide, memory="410MB", cpus=1)
     enough = str(refused.value).rpartition("memory=")[2].strip("'")

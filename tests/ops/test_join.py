@@ -195,6 +195,17 @@ def refused(error, match, rows=DOCS, other=SCORES, **arguments):
         cdf.join(table(rows), other, **{"on": "id", **arguments})
 
 
+def test_integers_in_a_column_of_objects_do_not_count_as_text():
+    numbers = pd.DataFrame({"id": pd.Series([1, 2], dtype=object)})
+    refused(errors.SchemaError, r"holds text .*holds integers", other=numbers, how="semi")
+
+
+def test_columns_need_names_of_their_own():
+    for odd in ([["id", 5]], [["id", "s", "s"]]):
+        other = pd.DataFrame([[1] * len(odd[0])], columns=odd[0])
+        refused(errors.ColumnError, "names are not strings, or are used twice", other=other)
+
+
 def test_keys_that_cannot_match_are_refused():
     refused(errors.SchemaError, r"'n' of the table holds integers \(Int64\), but 'id' .* holds text", on={"n": "id"})
     floats = DOCS.assign(n=DOCS["n"].astype("Float64"))

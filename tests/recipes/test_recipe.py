@@ -221,7 +221,7 @@ steps:
 - drop_exact_duplicates: {keep: {best: {column: n, which: max}}}
 write:
   parquet: {path: out, rejects: rejects, compression: snappy}
-cluster: {memory: 1GB, cpus: 1}
+cluster: {memory: 2GB, cpus: 1}
 """
 
 
@@ -238,7 +238,7 @@ def test_a_recipe_is_the_chain_of_the_same_calls():
 def test_a_recipe_runs_on_its_own_cluster_and_is_resumed():
     recipe = load(STEPS, steps={"keep_profile": None})
     receipt = recipe.run()
-    assert (receipt.rows_read, receipt.rows_written, receipt.allowed_bytes) == (30, 7, 1_000_000_000)
+    assert (receipt.rows_read, receipt.rows_written, receipt.allowed_bytes) == (30, 7, 2_000_000_000)
     assert pq.ParquetFile("out/part-000000-000.parquet").metadata.row_group(0).column(0).compression == "SNAPPY"
     assert sorted(pd.read_parquet("out").n) == list(range(23, 30))
     assert len(pd.read_parquet("rejects")) == 23
@@ -256,7 +256,7 @@ def test_a_running_cluster_is_used():
 def test_a_plan_is_shown_for_the_budget_of_the_recipe(raise_if_dask_computes):
     with raise_if_dask_computes():
         said = str(load(STEPS).explain())
-        assert "1.00 GB budget: it fits" in said
+        assert "2.00 GB budget: it fits" in said
         assert "drop_exact_duplicates" in said
         with pytest.raises(BudgetError):
             load(STEPS, memory="300MB").explain()

@@ -29,7 +29,9 @@ LONGEST = 1_000_000
 """Characters of a recipe that a receipt stores at most."""
 LEFT_OUT = ("on_existing",)
 """Parameters that say what to do this time, not what a run does."""
-_SECRET = re.compile(rf"(?i)(^|_)(key|token|credential|{'|'.join(SECRET)})s?$")
+_SECRET = re.compile(r"(?i)key|token(?!s)|secret|pass|pwd|auth(?!or)|cookie|credential|connection_string|signature|sas")
+"""Names of options that may be secrets; ``max_tokens`` is none."""
+_SECRET_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@|(?i:[?&](x-amz-signature|signature|sig|token|key)=)")
 _OF_STORES = ("storage_options", "options")
 """Parameters with options of stores and servers, some of which may be secrets."""
 _PLAIN = re.compile(r"[0-9]+[kMG]?B|[A-Za-z_./][\w ./*+=()-]*(?<! )")
@@ -179,6 +181,11 @@ def _refuse_secrets(step: str, name: str, value: Any) -> None:
         raise RecipeError(
             f"{step}: {name}= may be a secret, which a receipt does not store. Write the recipe file yourself, and pass the "
             f"value when it runs, as with --set steps.{step}.{name}=..."
+        )
+    if isinstance(value, str) and _SECRET_IN_URL.search(value):
+        raise RecipeError(
+            f"{step}: {name or 'a path'} has a password or a signature in its URL, and a receipt does not store it. Set it in "
+            "the environment or in a configuration file of fsspec"
         )
     if isinstance(value, Mapping) and name in _OF_STORES:
         for key, one in value.items():

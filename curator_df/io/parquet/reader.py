@@ -126,11 +126,12 @@ READER_FACTOR = 2.5
 memory pool, zstd prose): 2.2; the batches of a block are held until they are joined."""
 
 
-COLUMN_BYTES = 28_000
+COLUMN_BYTES = 40_000
 """Bytes that a task and the plan hold for each column (each leaf of a nested one) from the footer to the written file.
 
 Measured as the growth of ``measured_bytes`` from 20 columns to 1,000 and 5,000, each of 50 rows, on one thread: 24 to 27 kB for
-integers, 22 for strings, 27 for lists, 23 for structs, 26 for lists of structs. Of these, the writer has 3.5 to 5.5, reading
+integers, 22 for strings, 27 for lists, 23 for structs, 26 for lists of structs; up to 32 where other
+processes are busy. Of these, the writer has 3.5 to 5.5, reading
 12 to 22, two thirds of which are freed pieces of memory that the allocator keeps. Without a share in the plan, 10,000 columns
 and a budget of 500 MB ended the whole process."""
 FREE_COLUMNS = 1_000

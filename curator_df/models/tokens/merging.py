@@ -59,8 +59,13 @@ class Part:
     """Number of tokens, padding included."""
 
 
-def require_mergeable(operator: str, form: str, merge: Any) -> None:
+def require_mergeable(operator: str, form: str, merge: Any, pack: Any) -> None:
     """Raise `ParameterError` if the files of a format cannot be merged."""
+    if merge and form == "megatron" and pack is not None:
+        raise ParameterError(
+            f"{operator}: merge=True cannot merge packed sequences of Megatron (pack={pack!r}). Leave merge out, and pass "
+            "the prefixes of all parts to --data-path"
+        )
     if merge and form not in MERGEABLE:
         raise ParameterError(
             f"{operator}: merge=True applies to the formats {' and '.join(map(repr, MERGEABLE))}, but format={form!r}. Leave "

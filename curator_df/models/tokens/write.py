@@ -101,7 +101,8 @@ def write_tokens(
         With ``pack``: the token that fills a sequence that is not full. By default the padding token of the tokenizer,
         otherwise the EOS token.
     merge : bool, default False
-        Also write the tokens of all files to a single pair (or array) in ``merged/``, for "megatron" and "numpy".
+        Also write the tokens of all files to a single pair (or array) in ``merged/``, for "megatron" (not with
+        ``pack``) and "numpy".
     provenance : bool, default True
         Also write to ``_provenance/`` the file and offset of the row that each range of tokens comes from.
     revision : str, optional
@@ -163,7 +164,7 @@ def write_tokens(
     choose(OPERATOR, "on_existing", on_existing, OnExisting)
     choose(OPERATOR, "on_error", on_error, OnError)
     choose(OPERATOR, "on_oom", on_oom, OnOom)
-    require_mergeable(OPERATOR, format, merge)
+    require_mergeable(OPERATOR, format, merge, pack)
     _require_pack(pack, pad_id, split_documents=split_documents)
     if isinstance(eos_token, bool) or not isinstance(eos_token, (str, int, type(None))):
         raise ParameterError(f"{OPERATOR}: eos_token={eos_token!r} must be a token (str) or its ID (int)")

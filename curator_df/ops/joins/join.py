@@ -121,7 +121,10 @@ def join(
     require_host(df._meta, OPERATOR)
     choose(OPERATOR, "how", how, How)
     choose(OPERATOR, "duplicates", duplicates, Duplicates)
-    if not isinstance(other, pd.DataFrame):
+    if isinstance(other, pd.DataFrame):
+        _require_names(other)
+        other = other.infer_objects()  # a column of objects may hold integers
+    else:
         _require_other(other)
         other = other_table(other)
     meta = other if isinstance(other, pd.DataFrame) else other.program.meta
@@ -155,6 +158,17 @@ def join(
 def _peak_factor(row_bytes: int) -> float:
     """Return the peak factor for added columns of this width."""
     return PEAK_FACTOR + max(row_bytes - FREE_BYTES, 0) / ROW_BYTES
+
+
+def _require_names(frame: pd.DataFrame) -> None:
+    """Raise `ColumnError` for columns without a name of their own."""
+    names = list(frame.columns)
+    odd = [name for name in names if not isinstance(name, str) or names.count(name) > 1]
+    if odd:
+        raise ColumnError(
+            f"{OPERATOR}: the other table has columns whose names are not strings, or are used twice: {listed(odd)}. "
+            "Rename them first"
+        )
 
 
 def _require_other(other: Any) -> None:

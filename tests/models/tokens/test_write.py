@@ -189,6 +189,12 @@ def files_of(out: Path) -> list[Path]:
     return sorted(path for path in out.rglob("*") if path.is_file() and "_curator" not in path.parts)
 
 
+def test_packed_sequences_of_megatron_are_not_merged(corpus, made, tmp_path):
+    with pytest.raises(ParameterError, match="cannot merge packed sequences of Megatron"):
+        written(corpus, tmp_path / "out", merge=True, pack=32)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("form", ["megatron", "numpy"])
 def test_a_merge_is_what_one_writer_would_have_written(corpus, made, tmp_path, form, monkeypatch):
     written(corpus, tmp_path / "out", format=form, merge=True)
