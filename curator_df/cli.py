@@ -332,10 +332,13 @@ def run(
     """Run a recipe: reader, steps, writer and memory budget from a YAML file."""
     from curator_df.recipes.recipe import read_recipe
     from curator_df.recipes.settings import typed_settings
+    from curator_df.recipes.yaml_values import plain_value
 
-    options = {"input": source, "output": output, "memory": memory, "cpus": cpus}
-    short = [f"{name}={value}" for name, value in options.items() if value is not None]
-    loaded = read_recipe(recipe, typed_settings([*short, *(settings or ())]))
+    # Unlike values of --set, paths are not YAML: they may contain any character.
+    paths = {"input": source, "output": output}
+    plain = {name: plain_value(path, f"--{name} {path}") for name, path in paths.items() if path is not None}
+    sizes = [f"{name}={value}" for name, value in (("memory", memory), ("cpus", cpus)) if value is not None]
+    loaded = read_recipe(recipe, plain | typed_settings([*sizes, *(settings or ())]))
     if explain:
         _console().print(loaded.explain())
         return

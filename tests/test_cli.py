@@ -318,6 +318,14 @@ def test_a_recipe_is_planned_run_and_resumed(corpus, tmp_path):
     assert (other.returncode, other.stderr.splitlines()[-1].partition(":")[0]) == (2, "ResumeError")
 
 
+def test_the_paths_of_a_recipe_on_the_command_line_are_taken_as_they_are_typed(corpus, tmp_path):
+    (tmp_path / "mine.yaml").write_text(RECIPE.replace("- sample_rows: {fraction: 0.5}\n", ""))
+    source = corpus.rename(tmp_path / "[2024] crawl #1")
+    done = curator_df("run", tmp_path / "mine.yaml", "--input", source, "--output", tmp_path / "out #1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out #1/part-000000-000.parquet").exists()
+
+
 def test_what_is_wrong_in_a_recipe_is_the_last_line_with_exit_code_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(RECIPE.replace("memory: 1GB", "memory: 8"))
