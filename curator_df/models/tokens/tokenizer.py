@@ -343,7 +343,7 @@ class LoadedTokenizer:
             for rows, pieces in _batches(span):
                 if pieces is not None:
                     found = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
-                    ids = [[*before, *encoded.ids, *after] if encoded.ids else [] for encoded in found]
+                    ids = [[*before, *encoded.ids, *after] for encoded in found]
                     ids = [[*each, *last] if each else each for each in ids]
                     lengths = [len(each) for each in ids]
                     flat = np.fromiter(itertools.chain.from_iterable(ids), np.uint32, sum(lengths))
