@@ -40,7 +40,7 @@ def add_url_parts(
         The table.
     url : str, default "url"
         Column of URLs.
-    prefix : str, default "url_"
+    prefix : str, default ``"url_"``
         Beginning of the names of the columns.
     private_suffixes : bool, default False
         Whether suffixes under which a company lets others register names, such as ``github.io``, count as public
