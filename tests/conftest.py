@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import logging
+import math
 import mmap
 import os
 import subprocess
@@ -32,7 +33,8 @@ from curator_df.kernels.compiling.kernel_sets import (
     UNICODE,
     WORDS,
 )
-from curator_df.memory.system import PORTABLE, PORTABLE_VARIABLE
+from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
+from curator_df.memory.system import PORTABLE, PORTABLE_VARIABLE, status_bytes
 
 QUICK_KERNELS = (*CONTENT, *JSON_LINES, *NORMALIZED_CONTENT, *PARTS, *UNICODE, *WORDS)
 """What the tests marked quick call; other kernels are compiled when they are called."""
@@ -253,6 +255,18 @@ def _why_no_gpu() -> str:
     except pynvml.NVMLError as exc:
         return f"needs an NVIDIA GPU ({exc})"
     return "" if pynvml.nvmlDeviceGetCount() else "needs an NVIDIA GPU (the driver lists none)"
+
+
+@pytest.fixture(scope="session")
+def beside_tests() -> Callable[[int], int]:
+    """``memory=beside_tests(1_000_000_000)`` names so many bytes for a cluster, and what this process holds of other tests."""
+
+    def named(size_bytes: int) -> int:
+        gc.collect()
+        held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)
+        return size_bytes + math.ceil(held / (1 - MARGIN_FRACTION))
+
+    return named
 
 
 @pytest.fixture

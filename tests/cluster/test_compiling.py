@@ -3,7 +3,6 @@
 
 import asyncio
 import io
-import math
 import re
 import sys
 import time
@@ -27,8 +26,6 @@ from curator_df.kernels.compiling.kernel_sets import (
     JSON_LINES,
     QUOTATION_MARKS,
 )
-from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
-from curator_df.memory.system import status_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -108,11 +105,11 @@ def test_a_worker_of_a_job_compiles_before_its_first_task(monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [600_000_000, 2_000_000_000])
-def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_chain_calls(tmp_path, memory):
-    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
-    memory += math.ceil(held / (1 - MARGIN_FRACTION))
+def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_chain_calls(
+    tmp_path, memory, beside_tests
+):
     (tmp_path / "in.jsonl").write_text('{"text": "%s"}\n' % ("word " * 1000) * 400)
-    with cdf.start_cluster(memory=memory, cpus=2):
+    with cdf.start_cluster(memory=beside_tests(memory), cpus=2):
         assert not any(is_compiled(kernel) for kernel in COMPILE_SECONDS)
         docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.normalize_whitespace)
         remarks = dict(cdf.explain(docs).remarks)
@@ -159,7 +156,7 @@ def test_workers_of_others_compile_beside_their_tasks(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "a  b"}\n' * 40)
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, memory_limit="3GB", dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, memory_limit="3GB", dashboard_address="127.0.0.1:0"
         ) as workers,
         Client(workers) as client,
         cdf.connect(client),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A nanny ends its worker for memory that counts, and not for pages of files that the worker maps to read them."""
 
-import math
 import mmap
 import os
 import shlex
@@ -14,9 +13,8 @@ import pytest
 import curator_df as cdf
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
 from curator_df.errors import StepMemoryError
-from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
+from curator_df.memory.budget import choose_layout
 from curator_df.memory.peak import counted_bytes, resident_bytes
-from curator_df.memory.system import status_bytes
 
 pytestmark = pytest.mark.quick
 SIZE = 640_000_000
@@ -24,10 +22,8 @@ SIZE = 640_000_000
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
-    memory = 900_000_000 + math.ceil(held / (1 - MARGIN_FRACTION))
-    with cdf.start_cluster(memory=memory, cpus=1, dashboard_port=None) as running:
+def cluster(beside_tests):
+    with cdf.start_cluster(memory=beside_tests(900_000_000), cpus=1, dashboard_port=None) as running:
         assert not running.layout.in_process
         yield running
 

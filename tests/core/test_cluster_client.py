@@ -20,7 +20,7 @@ def test_a_worker_with_a_fixed_port_is_back_as_soon_as_its_new_process_is(monkey
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "worker_port": port}
+    one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "worker_port": port}
     with LocalCluster(**one) as cluster, Client(cluster) as client:
         ((address, before),) = client.run(worker_name).items()
         started = time.monotonic()

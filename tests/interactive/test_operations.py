@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import json
-import math
 import time
 import traceback
 from pathlib import Path
@@ -20,7 +18,6 @@ import curator_df as cdf
 from curator_df.core.runner.session import Patience, current_session
 from curator_df.errors import BudgetError
 from curator_df.interactive import results
-from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.memory.system import status_bytes
 
 ROWS = 8_000
@@ -38,10 +35,8 @@ def path(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster():
-    gc.collect()
-    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
-    with cdf.start_cluster(memory=1_000_000_000 + math.ceil(held / (1 - MARGIN_FRACTION)), cpus=2) as running:
+def cluster(beside_tests):
+    with cdf.start_cluster(memory=beside_tests(1_000_000_000), cpus=2) as running:
         yield running
 
 

@@ -87,9 +87,9 @@ def test_bytes_are_read_as_bytes_or_checked_when_they_become_text(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(beside_tests):
     """Return a running cluster."""
-    with cdf.start_cluster(memory="1GB", cpus=1) as running:
+    with cdf.start_cluster(memory=beside_tests(700_000_000), cpus=1) as running:
         yield running
 
 

@@ -129,7 +129,7 @@ def test_a_nested_column_is_read_as_the_type_that_stores_it(tmp_path, kind, wrap
     assert found(read_parquet(written).compute()).to_pylist() == WRAPS[wrap](plain).to_pylist()
 
 
-def test_a_run_keeps_nested_columns(tmp_path):
+def test_a_run_keeps_nested_columns(tmp_path, beside_tests):
     (tmp_path / "in").mkdir()
     columns = {
         f"{kind} {wrap}": (kind, wrap) for kind in PAIRS for wrap in WRAPS if "view" not in kind and kind != "null"
@@ -138,7 +138,7 @@ def test_a_run_keeps_nested_columns(tmp_path):
     pq.write_table(
         pa.table({name: array for name, (array, _) in made.items()}), tmp_path / "in/a.parquet", row_group_size=5
     )
-    with cdf.start_cluster(memory="1GB", cpus=1):
+    with cdf.start_cluster(memory=beside_tests(700_000_000), cpus=1):
         cdf.write_parquet(read_parquet(tmp_path / "in"), tmp_path / "out")
     rows = pq.read_table(tmp_path / "out")
     for name, (_, plain) in made.items():

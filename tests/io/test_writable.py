@@ -139,9 +139,9 @@ def deep_lines(path, levels):
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(beside_tests):
     """Return a running cluster."""
-    with cdf.start_cluster(memory="1GB", cpus=1) as running:
+    with cdf.start_cluster(memory=beside_tests(700_000_000), cpus=1) as running:
         yield running
 
 

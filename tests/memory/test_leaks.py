@@ -286,12 +286,13 @@ def hold_more(block):
 
 
 @pytest.mark.slow
-def test_one_worker_that_is_full_of_earlier_ranges_is_started_again_and_all_rows_are_written(tmp_path, monkeypatch):
-    # The process of the tests may be large, and leave little for the worker: a range leaves 64 MB behind.
+def test_one_worker_that_is_full_of_earlier_ranges_is_started_again_and_all_rows_are_written(
+    tmp_path, monkeypatch, beside_tests
+):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000_000)
     row = json.dumps({"text": "word " * 120}) + "\n"
     (tmp_path / "in.jsonl").write_text(row * 60_000)
-    with cdf.start_cluster(memory="1GB", cpus=1):
+    with cdf.start_cluster(memory=beside_tests(900_000_000), cpus=1):
         docs = cdf.read_jsonl(tmp_path / "in.jsonl", blocksize="512kB")
         receipt = cdf.write_parquet(docs.map_partitions(hold_more, meta=docs._meta), tmp_path / "out")
     assert (receipt.rows_written, receipt.rows_quarantined) == (60_000, 0)

@@ -23,9 +23,8 @@ from curator_df.core.runner import run
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
 from curator_df.memory import resources as module
-from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
+from curator_df.memory.budget import choose_layout
 from curator_df.memory.resources import DEVICE_PARTS, Capacity, Resources, admitted, shared
-from curator_df.memory.system import status_bytes
 from tests.contracts.operator_cases import fingerprints_of
 
 PATIENCE_SECONDS = 60
@@ -252,7 +251,7 @@ def test_explain_says_how_many_at_a_time_and_a_gpu_that_is_not_there_is_refused(
         plan_stream(lower(embedded(corpus, resources=cdf.resources(gpus=1))), sink, None, layout)
 
 
-def test_one_call_at_a_time_while_another_task_cleans(corpus, tmp_path):
+def test_one_call_at_a_time_while_another_task_cleans(corpus, tmp_path, beside_tests):
     log = str(tmp_path / "log")
 
     def noted(kind, seconds):
@@ -271,8 +270,7 @@ def test_one_call_at_a_time_while_another_task_cleans(corpus, tmp_path):
 
     docs = corpus.map_partitions(clean, meta=corpus._meta)
     docs = docs.pipe(cdf.add_embedding, cdf.model(model, resources=cdf.resources(cpus=2)), dimensions=1)
-    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
-    with cdf.start_cluster(memory=1_000_000_000 + int(held / (1 - MARGIN_FRACTION)), cpus=2) as cluster:
+    with cdf.start_cluster(memory=beside_tests(1_000_000_000), cpus=2) as cluster:
         assert (cluster.layout.workers, cluster.layout.threads) == (1, 2)
         receipt = cdf.write_parquet(docs, tmp_path / "out")
     spans = {"clean": [], "model": []}

@@ -26,8 +26,7 @@ from curator_df.core.runner.session import current_session
 from curator_df.core.tasks import task as tasks
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.write import Folder, ParquetFormat
-from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION, choose_layout
-from curator_df.memory.system import status_bytes
+from curator_df.memory.budget import choose_layout
 from tests.models.completion_server import completion_server
 
 DEVICE_BYTES = 16_000_000_000
@@ -206,9 +205,8 @@ def test_calls_that_share_a_gpu_are_counted_for_as_many_tasks_as_there_may_be(ta
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    held = max(0, status_bytes("RssAnon") - CLIENT_PRIVATE_BYTES)  # of other tests, in this process
-    with cdf.start_cluster(memory=900_000_000 + int(held / (1 - MARGIN_FRACTION)), cpus=1) as running:
+def cluster(beside_tests):
+    with cdf.start_cluster(memory=beside_tests(900_000_000), cpus=1) as running:
         assert (running.layout.workers, running.layout.threads) == (1, 1)
         yield running
 

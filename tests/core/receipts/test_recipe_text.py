@@ -39,7 +39,7 @@ def chain():
 
 
 def test_the_recipe_of_a_chain_repeats_its_run(tmp_path):
-    with cdf.start_cluster(memory="1GB", cpus=1):
+    with cdf.start_cluster(memory="2GB", cpus=1):
         first = cdf.write_parquet(chain(), tmp_path / "out", rejects="rejects", on_existing="overwrite")
     (tmp_path / "again.yaml").write_text(cdf.read_receipt("out").recipe())
     before = files_of(tmp_path / "out")
@@ -69,7 +69,7 @@ def test_the_recipe_of_a_chain_repeats_its_run(tmp_path):
             {"drop_near_duplicates": {"scheme": "fineweb", "keep": {"Best": {"column": "n", "which": "max"}}}},
         ],
         "write": {"parquet": {"path": str(tmp_path / "out"), "rejects": "rejects"}},
-        "cluster": {"memory": "1GB", "cpus": 1},
+        "cluster": {"memory": "2GB", "cpus": 1},
     }
 
 
