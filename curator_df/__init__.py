@@ -57,22 +57,24 @@ if _TYPE_CHECKING:
     from curator_df.ops.cleaning.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
     from curator_df.ops.cleaning.lines import remove_c4_lines, remove_lines
     from curator_df.ops.cleaning.markup import remove_html, remove_markdown
+    from curator_df.ops.cleaning.normalization import (
+        normalize_newlines,
+        normalize_unicode,
+        normalize_whitespace,
+        remove_urls,
+    )
     from curator_df.ops.cleaning.redaction import redact_pii
-    from curator_df.ops.cleaning.unicode import normalize_unicode
-    from curator_df.ops.cleaning.whitespace import normalize_newlines, normalize_whitespace, remove_urls
     from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
-    from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates, find_near_duplicates
+    from curator_df.ops.duplicates.near_duplicates import add_minhash, drop_near_duplicates, find_near_duplicates
     from curator_df.ops.duplicates.near_report import NearDuplicateReport, describe_near_duplicates
     from curator_df.ops.duplicates.repeated_parts import remove_repeated_parts
-    from curator_df.ops.duplicates.signatures import add_minhash
     from curator_df.ops.explain import explain, forget
-    from curator_df.ops.filters.comments import add_comment_ratio
     from curator_df.ops.filters.drops import describe_drops
-    from curator_df.ops.filters.html_ratio import add_html_text_ratio
     from curator_df.ops.filters.metrics import add_metrics
     from curator_df.ops.filters.profile import add_profile, keep_profile
     from curator_df.ops.filters.quality_tiers import add_quality_tier
     from curator_df.ops.filters.rules import Profile, Rule
+    from curator_df.ops.filters.source_code import add_comment_ratio, add_html_text_ratio
     from curator_df.ops.filters.thresholds import ThresholdExplorer, explore_thresholds
     from curator_df.ops.filters.user_metrics import UserMetric
     from curator_df.ops.filters.where import keep_where
@@ -234,15 +236,15 @@ _PLACES = {
     "ThresholdExplorer": "ops.filters.thresholds:ThresholdExplorer",
     "UserMetric": "ops.filters.user_metrics:UserMetric",
     "add_class": "models.classifiers.classification:add_class",
-    "add_comment_ratio": "ops.filters.comments:add_comment_ratio",
+    "add_comment_ratio": "ops.filters.source_code:add_comment_ratio",
     "add_completion": "models.completion.operator:add_completion",
     "add_contamination": "ops.cleaning.contamination:add_contamination",
     "add_embedding": "models.embeddings.embedding:add_embedding",
-    "add_html_text_ratio": "ops.filters.html_ratio:add_html_text_ratio",
+    "add_html_text_ratio": "ops.filters.source_code:add_html_text_ratio",
     "add_ids": "ops.rows.ids:add_ids",
     "add_language": "ops.language.identification:add_language",
     "add_metrics": "ops.filters.metrics:add_metrics",
-    "add_minhash": "ops.duplicates.signatures:add_minhash",
+    "add_minhash": "ops.duplicates.near_duplicates:add_minhash",
     "add_profile": "ops.filters.profile:add_profile",
     "add_prompt_scores": "models.classifiers.prompt_scores:add_prompt_scores",
     "add_quality_tier": "ops.filters.quality_tiers:add_quality_tier",
@@ -281,9 +283,9 @@ _PLACES = {
     "minhash": "profiles.minhash",
     "model": "models.model:model",
     "monitor_memory": "monitor.memory_monitor:monitor_memory",
-    "normalize_newlines": "ops.cleaning.whitespace:normalize_newlines",
-    "normalize_unicode": "ops.cleaning.unicode:normalize_unicode",
-    "normalize_whitespace": "ops.cleaning.whitespace:normalize_whitespace",
+    "normalize_newlines": "ops.cleaning.normalization:normalize_newlines",
+    "normalize_unicode": "ops.cleaning.normalization:normalize_unicode",
+    "normalize_whitespace": "ops.cleaning.normalization:normalize_whitespace",
     "presidio": "models.entities.presidio:presidio",
     "preview": "ops.preview:preview",
     "profile_memory": "monitor.memory_profile:profile_memory",
@@ -305,7 +307,7 @@ _PLACES = {
     "remove_outside": "ops.cleaning.cuts:remove_outside",
     "remove_quotation_marks": "ops.cleaning.cuts:remove_quotation_marks",
     "remove_repeated_parts": "ops.duplicates.repeated_parts:remove_repeated_parts",
-    "remove_urls": "ops.cleaning.whitespace:remove_urls",
+    "remove_urls": "ops.cleaning.normalization:remove_urls",
     "resources": "memory.resources:resources",
     "sample_rows": "ops.rows.sample:sample_rows",
     "serve_metrics": "monitor.metrics_server:serve_metrics",

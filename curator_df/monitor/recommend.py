@@ -37,7 +37,7 @@ from curator_df.models.files import ModelFiles
 from curator_df.models.model import Model
 from curator_df.models.text_model import CHARACTERS_PER_TOKEN, DEFAULT_BATCH_TOKENS, TextModel, text_model
 from curator_df.monitor.sample_run import COPY_EVERY, SampleTime, measure_sample
-from curator_df.ops.cleaning.unicode import normalize_unicode
+from curator_df.ops.cleaning.normalization import normalize_unicode
 from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates
 from curator_df.ops.duplicates.near_scheme import MANY_ROWS
 from curator_df.profiles.minhash import DEFAULT

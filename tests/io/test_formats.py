@@ -16,7 +16,7 @@ from curator_df.io.formats import other_format, why_no_row
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output.write import write_jsonl
 from curator_df.io.text_files import read_text_files
-from curator_df.ops.cleaning.unicode import normalize_unicode
+from curator_df.ops.cleaning.normalization import normalize_unicode
 
 ROWS = '{"id": 1, "text": "café"}\n{"id": 2, "text": "naïve"}\n'
 PLAIN = ROWS.encode()

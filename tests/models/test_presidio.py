@@ -24,8 +24,8 @@ from curator_df.errors import CorruptFileError, InputError, MissingExtraError, P
 from curator_df.kernels.pii import entities as pii_entities
 from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts
 from curator_df.memory.process_cache import release_held
-from curator_df.models.entities import presidio_engine
-from curator_df.models.entities.presidio_engine import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
+from curator_df.models.entities import presidio
+from curator_df.models.entities.presidio import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
 from tests.contracts.operator_cases import computed, fingerprints_of, kernels_of
 
 # Looked for and not imported: each process that collects the tests would take two seconds for them, and hold 43 MB.
@@ -194,7 +194,7 @@ def test_recognizers_of_presidio_work_without_a_network(folder):
 
 
 def test_only_the_named_recognizers_are_made(folder):
-    made = presidio_engine._recognizers("en", ("PERSON", "URL"))
+    made = presidio._recognizers("en", ("PERSON", "URL"))
     assert [(type(one).__name__, one.supported_entities) for one in made] == [
         ("UrlRecognizer", ["URL"]),
         ("SpacyRecognizer", ["PERSON"]),
@@ -288,9 +288,9 @@ def test_a_pipeline_that_is_not_there_is_an_error(folder, tmp_path):
     with pytest.raises(CorruptFileError, match=r"meta\.json"):
         cdf.presidio(model=tmp_path)
     with pytest.raises(CorruptFileError, match="cannot be loaded by this release"):
-        presidio_engine.LoadedPipeline(str(tmp_path))
+        presidio.LoadedPipeline(str(tmp_path))
     with pytest.raises(InputError, match="is not on this machine"):
-        presidio_engine.LoadedPipeline(str(tmp_path / "gone"))
+        presidio.LoadedPipeline(str(tmp_path / "gone"))
 
 
 def test_what_has_no_price_or_no_label_is_refused(folder, tmp_path):

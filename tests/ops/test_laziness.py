@@ -8,7 +8,7 @@ SCRIPT = """
 import sys
 import dask, dask.dataframe as dd, pandas as pd
 from curator_df.ops.filters.profile import add_profile, keep_profile
-from curator_df.ops.cleaning.unicode import normalize_unicode
+from curator_df.ops.cleaning.normalization import normalize_unicode
 from curator_df.ops.filters.where import keep_where
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY as GOPHER
 

@@ -8,7 +8,7 @@ import pytest
 
 from curator_df.errors import ParameterError, UnsupportedBackendError
 from curator_df.kernels.edits.unicode_repair import RepairSettings
-from curator_df.ops.cleaning.unicode import normalize_unicode, normalize_unicode_block
+from curator_df.ops.cleaning.normalization import normalize_unicode, normalize_unicode_block
 
 BLOCK = pd.DataFrame({"text": ["cafÃ©", None, "ok “fine”", "e\u0301\r\n"], "id": range(4)}, index=[3, 4, 5, 6])
 

@@ -1,78 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consecutive steps with the same outputs, on the blocks of one range; each output counts them as its own.
 
-This module handles rows on which a step fails: exceptions of a user's function (`core.planning.failing_rows`), and
-exhausted memory (`core.ranges.out_of_memory`).
+This module handles rows on which a step fails. Where a user's function raises, the error names the rows, or they are found by
+halving and quarantined; exhausted memory is the business of `core.ranges.out_of_memory`.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from curator_df.core.host_blocks import host_block
 from curator_df.core.planning.concurrency import is_offloaded
-from curator_df.core.planning.failing_rows import may_be_users, operator_error, without_failing_rows
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
 from curator_df.core.ranges.range_action import RangeAction
-from curator_df.core.ranges.source import ADDRESS, BadRow
+from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.errors import CuratorError, OperatorError, RowCountError
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import show_count
 from curator_df.memory.wall import started_processes
 
-
-def require_kept_addresses(step: Step, before: Any, after: Any) -> None:
-    """Raise an error unless the rows that a step returned have row IDs of the block it received, in order.
-
-    Parameters
-    ----------
-    step : Step
-        Step to check; nothing is checked unless a later step or pass uses row IDs.
-    before, after : pandas.DataFrame or cudf.DataFrame
-        Block that the step received, and block that it returned.
-
-    Raises
-    ------
-    OperatorError
-        If there are other row IDs, or they are repeated or reordered.
-    """
-    if not step.addresses_for or after.index is before.index:
-        return
-    fault = _fault(before.index.to_numpy(), after.index.to_numpy())
-    if not fault and len(after) < len(before) and after.index.name != before.index.name:
-        fault = "the index is a new one"  # numbers from 0 look like row IDs in the first block of a Parquet file
-    if fault:
-        raise OperatorError(
-            f"step {step.name!r} changed the index: of the {len(after):,} rows that it returned for a block of {len(before):,}, "
-            f"{fault}. The index contains the row IDs, by which {step.addresses_for} identifies rows. Keep the index of "
-            "the block, without reset_index or set_index; or run the chain up to this step with checkpoint(df, path), and use "
-            "the table that it returns, which has new row IDs"
-        )
-
-
-def _fault(before: Any, after: Any) -> str:
-    """Return the fault in the row IDs after a step; empty if there is none."""
-    if not len(after):
-        return ""
-    if after.dtype != before.dtype or not len(before):
-        return f"none has a row ID (the index has the type {after.dtype})"
-    places = np.minimum(np.searchsorted(before, after), len(before) - 1)
-    strange = int((before[places] != after).sum())
-    if strange:
-        return f"{strange:,} have an index value that is not in the block"
-    # Rows made from one row, as by a split, share its row ID until they are joined again.
-    shared = bool((before[1:] == before[:-1]).any())
-    moved = after[1:] < after[:-1] if shared else after[1:] <= after[:-1]
-    return f"{int(moved.sum()):,} are repeated or reordered" if moved.any() else ""
-
-
+NO_CHILDREN = "daemonic processes are not allowed to have children"
+"""Text of the error that multiprocessing raises when a pool is started in a worker."""
 OnError = Literal["raise", "quarantine"]
 """Policy for a user's function that raises: stop, or quarantine the rows on which it does."""
 
@@ -245,3 +202,137 @@ class StepRunner:
         )
         self._set_aside(row_without_memory(block, self._files, reason))
         return []
+
+
+def may_be_users(step: Step) -> bool:
+    """Return whether a step runs a function that the user wrote."""
+    return step.action.is_users
+
+
+def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:
+    """Return the error that names the step and the rows of the block."""
+    raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
+    started = started_processes(exc)
+    fix = f"{started}. Start the cluster with more memory=, fix the function" if started else "Fix the function"
+    if NO_CHILDREN in str(exc):
+        fix = (
+            "Workers are daemonic processes, in which multiprocessing starts no others. In the function, use threads "
+            "(concurrent.futures.ThreadPoolExecutor) or subprocess, or remove the pool: blocks are processed concurrently anyway"
+        )
+    remedy = getattr(exc, "remedy", fix)
+    error = _operator_error(raised, remedy, block, files)
+    error.may_be_memory = bool(started)
+    return error
+
+
+def _operator_error(raised: str, remedy: str, block: Any, files: Sequence[str]) -> OperatorError:
+    if not len(block):
+        return OperatorError(f"{raised} without rows, which earlier steps may produce. {remedy}")
+    rows = f"of {show_count(len(block), 'row')}"
+    if block.index.name == ADDRESS:  # a user's function may have changed the index
+        first, last = int(block.index[0]), int(block.index[-1])
+        end = _place(last, files)
+        if first >> OFFSET_BITS == last >> OFFSET_BITS:
+            end = end.removeprefix(f"{files[last >> OFFSET_BITS]} ")
+        rows += f", from {_place(first, files)} to {end}"
+    return OperatorError(
+        f"{raised} {rows}. {remedy}, or quarantine such rows with on_error='quarantine', which needs the index that the reader "
+        "created"
+    )
+
+
+def _place(address: int, files: Sequence[str]) -> str:
+    file, offset = address >> OFFSET_BITS, address & ((1 << OFFSET_BITS) - 1)
+    return f"{files[file]} offset {offset:,}"
+
+
+def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside: Callable[[BadRow], None]) -> Any:
+    """Find the rows on which a step raises, by halving; quarantine them and return the others, possibly none."""
+    failing: dict[int, str] = {}
+    waiting, in_a_row = [(0, len(block))], 0
+    while waiting:
+        start, stop = waiting.pop()
+        exc = _raised(step, block.iloc[start:stop])
+        if exc is None:
+            in_a_row = 0
+            continue
+        if stop - start == 1:
+            in_a_row += 1
+            if in_a_row > MOST_IN_A_ROW and started_processes(exc):  # each try takes long, and it is not the rows
+                raise operator_error(step, block, exc, files)
+            failing[start] = f"step {step.name!r} raised {type(exc).__name__}: {exc}"
+        else:
+            middle = (start + stop) // 2
+            waiting += [(middle, stop), (start, middle)]
+    if not failing:
+        raise OperatorError(
+            f"step {step.name!r} raises on a block of {show_count(len(block), 'row')} but on none of its parts: it is not a "
+            "function of the rows alone"
+        )
+    places = np.array(list(failing))
+    for row in _failed_rows(block.iloc[places], failing.values(), files):
+        set_aside(row)
+    return block.iloc[np.delete(np.arange(len(block)), places)]
+
+
+def _raised(step: Step, part: Any) -> Exception | None:
+    try:
+        run_step(step, part)
+    except Exception as exc:
+        if isinstance(exc, CuratorError) or is_out_of_memory(exc):
+            raise
+        return exc
+    return None
+
+
+def _failed_rows(rows: Any, reasons: Iterable[str], files: Sequence[str]) -> Iterator[BadRow]:
+    # All in one call, which takes a millisecond even for one row. Not splitlines: texts may contain U+2028.
+    records = host_block(rows).to_json(orient="records", lines=True, force_ascii=False).strip("\n").split("\n")
+    for address, reason, record in zip(rows.index.to_numpy().tolist(), reasons, records, strict=True):
+        path, offset = files[address >> OFFSET_BITS], address & ((1 << OFFSET_BITS) - 1)
+        yield BadRow(os.fspath(path), 0, offset, reason, record.encode())
+
+
+def require_kept_addresses(step: Step, before: Any, after: Any) -> None:
+    """Raise an error unless the rows that a step returned have row IDs of the block it received, in order.
+
+    Parameters
+    ----------
+    step : Step
+        Step to check; nothing is checked unless a later step or pass uses row IDs.
+    before, after : pandas.DataFrame or cudf.DataFrame
+        Block that the step received, and block that it returned.
+
+    Raises
+    ------
+    OperatorError
+        If there are other row IDs, or they are repeated or reordered.
+    """
+    if not step.addresses_for or after.index is before.index:
+        return
+    fault = _fault(before.index.to_numpy(), after.index.to_numpy())
+    if not fault and len(after) < len(before) and after.index.name != before.index.name:
+        fault = "the index is a new one"  # numbers from 0 look like row IDs in the first block of a Parquet file
+    if fault:
+        raise OperatorError(
+            f"step {step.name!r} changed the index: of the {len(after):,} rows that it returned for a block of {len(before):,}, "
+            f"{fault}. The index contains the row IDs, by which {step.addresses_for} identifies rows. Keep the index of "
+            "the block, without reset_index or set_index; or run the chain up to this step with checkpoint(df, path), and use "
+            "the table that it returns, which has new row IDs"
+        )
+
+
+def _fault(before: Any, after: Any) -> str:
+    """Return the fault in the row IDs after a step; empty if there is none."""
+    if not len(after):
+        return ""
+    if after.dtype != before.dtype or not len(before):
+        return f"none has a row ID (the index has the type {after.dtype})"
+    places = np.minimum(np.searchsorted(before, after), len(before) - 1)
+    strange = int((before[places] != after).sum())
+    if strange:
+        return f"{strange:,} have an index value that is not in the block"
+    # Rows made from one row, as by a split, share its row ID until they are joined again.
+    shared = bool((before[1:] == before[:-1]).any())
+    moved = after[1:] < after[:-1] if shared else after[1:] <= after[:-1]
+    return f"{int(moved.sum()):,} are repeated or reordered" if moved.any() else ""

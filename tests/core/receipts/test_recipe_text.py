@@ -83,7 +83,7 @@ def docs_of():
 
 
 def unrecorded(docs):
-    from curator_df.ops.cleaning.whitespace import normalize_newlines
+    from curator_df.ops.cleaning.normalization import normalize_newlines
 
     return normalize_newlines(docs)
 

@@ -154,7 +154,7 @@ FAMILIES: Mapping[str, int] = {
 """Families of languages for the compiled scan, by its constants, in order."""
 NOT_ENDED = 9999.0
 """Score of a text with an unterminated comment, as in NeMo Curator: higher than any limit."""
-PARSED_FACTOR = 700
+PYTHON_FACTOR = 700
 """Memory that Python needs for a parsed file, as a multiple of its bytes; 190 to 674 were measured."""
 _HAS_DOCSTRING = (ast.FunctionDef, ast.ClassDef, ast.Module)
 
@@ -173,7 +173,7 @@ def comment_ratios(texts: pd.Series, language: Language, max_file_bytes: int) ->
 
     Notes
     -----
-    Memory: 24 bytes a row of a span; of Python `PARSED_FACTOR` x the longest text that is parsed.
+    Memory: 24 bytes a row of a span; of Python `PYTHON_FACTOR` x the longest text that is parsed.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def python_comments(source: str) -> int | None:
         comments = [token.string for token in tokenize.generate_tokens(lines) if token.type == tokenize.COMMENT]
     except MemoryError:
         # Python also raises this for source that is nested too deeply, when there is enough memory.
-        bytearray(PARSED_FACTOR * len(source))
+        bytearray(PYTHON_FACTOR * len(source))
         return None
     except (SyntaxError, ValueError, RecursionError, tokenize.TokenError):
         return None

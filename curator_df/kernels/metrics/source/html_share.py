@@ -18,7 +18,7 @@ import pandas as pd
 
 from curator_df.kernels.text.buffers import text_spans
 
-PARSED_FACTOR = 270
+PAGE_FACTOR = 270
 """Memory for reading a page, as a multiple of its bytes: 25 on unclosed tags, 265 on a tag of only attributes (measured)."""
 MOST_UNCLOSED = 5_000
 """Maximum excess of ``<`` over ``>``: beyond it ``html.parser`` would search for their ends again and again, minutes for a
