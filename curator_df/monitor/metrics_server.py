@@ -38,6 +38,7 @@ from curator_df.monitor.series import SeriesBook
 from curator_df.monitor.targets import (
     LOOPBACK,
     TARGETS_FOLDER,
+    TargetGroups,
     default_directory,
     delete_left_behind,
     scrape_targets,
@@ -253,7 +254,7 @@ class MetricsServer:
         self._last_scrape: float | None = None
         self._server: Any = None
         self._threads: list[threading.Thread] = []
-        self._told: list[dict[str, Any]] = []
+        self._told: TargetGroups = []
         self.targets = targets_path(directory)
         """File in which Prometheus finds this process, the scheduler and the workers."""
 

@@ -17,6 +17,9 @@ from curator_df.monitor.processes import start_ticks
 TARGETS_FOLDER = "targets"
 LOOPBACK = "127.0.0.1"
 
+TargetGroups = list[dict[str, Any]]
+"""Groups of ``targets`` with ``labels``, in the form of Prometheus."""
+
 
 def default_directory() -> Path:
     """Return the default folder of `serve_metrics` and ``curator-df monitor up``."""
@@ -40,7 +43,7 @@ def delete_left_behind(directory: Path) -> None:
                 path.unlink()
 
 
-def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> list[dict[str, Any]]:
+def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> TargetGroups:
     """Return the targets of one session.
 
     Parameters
@@ -67,7 +70,7 @@ def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> list[
     return groups
 
 
-def write_targets(path: Path, groups: list[dict[str, Any]]) -> None:
+def write_targets(path: Path, groups: TargetGroups) -> None:
     """Replace the file atomically, since Prometheus may read it at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")  # not .json: Prometheus ignores it

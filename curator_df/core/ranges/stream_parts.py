@@ -15,9 +15,9 @@ import os
 import pickle
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,21 @@ class PartSource:
 
 
 @dataclass(frozen=True)
+class StoredBlock:
+    """Where a block of a split lies in the file of its blocks."""
+
+    start: int
+    size: int
+    """Compressed bytes."""
+    checksum: int
+    """CRC-32 of the compressed bytes."""
+    plain_bytes: int
+    """Bytes once they are decompressed."""
+    marks: list[tuple[int, int]]
+    """Rows at which the block can be cut, each with its address; the first is its beginning."""
+
+
+@dataclass(frozen=True)
 class SplitBlocks:
     """The blocks of one split, in a file of their own."""
 
@@ -144,8 +159,8 @@ class SplitBlocks:
             return
         folder, index = self._written()
         for place, piece, pieces in _places(number, count, len(index)):
-            block, entry = _read(folder, self._name, index[place]), index[place]
-            yield block.iloc[slice(*_rows(entry["marks"], len(block), piece, pieces))] if pieces > 1 else block
+            block = _read(folder, self._name, index[place])
+            yield block.iloc[slice(*_rows(index[place].marks, len(block), piece, pieces))] if pieces > 1 else block
 
     def starts(self, count: int) -> list[int]:
         """Return the least address of each part; one without blocks begins where the next begins."""
@@ -155,7 +170,7 @@ class SplitBlocks:
             places = _places(number, count, len(index))
             if places:
                 place, piece, pieces = places[0]
-                marks = index[place]["marks"]
+                marks = index[place].marks
                 starts[number] = marks[len(marks) * piece // pieces][1]
             else:
                 starts[number] = starts[number + 1]
@@ -166,7 +181,7 @@ class SplitBlocks:
         table = [self.piece.first_file, self.piece.start, self.piece.last_file, self.piece.stop, self.block_bytes]
         return fingerprint(self.source.fingerprint, table)[:24]
 
-    def _written(self) -> tuple[Folder, list[dict[str, Any]]]:
+    def _written(self) -> tuple[Folder, list[StoredBlock]]:
         """Return the folder and the index of the blocks; they are written by the first that asks, and others wait."""
         folder = parts_folder()
         name = f"{self._name}.json"
@@ -174,8 +189,7 @@ class SplitBlocks:
             with _locked(folder, self._name):
                 if not folder.exists(name):
                     self._write(folder)
-        index: list[dict[str, Any]] = json.loads(folder.read(name))
-        return folder, index
+        return folder, [StoredBlock(**entry) for entry in json.loads(folder.read(name))]
 
     def _write(self, folder: Folder) -> None:
         free, needed = folder.free_bytes(), int((self.piece.stop - self.piece.start) / DISK_SHARE)
@@ -185,7 +199,7 @@ class SplitBlocks:
                 f"To read {path!r} in parts, its rows are kept in a file of about {show_size(needed)}; {show_size(free)} are "
                 f"free in {folder.url}.\nNothing was written. Make room, or start the cluster with workdir= on a larger disk."
             )
-        index: list[dict[str, Any]] = []
+        index: list[StoredBlock] = []
         start = 0
         try:
             with folder.create(f"{self._name}.blocks") as file:
@@ -193,13 +207,13 @@ class SplitBlocks:
                     content = pickle.dumps(block, protocol=5)
                     packed = pa.compress(content, codec=CODEC, asbytes=True)
                     file.write(packed)
-                    row = {"start": start, "size": len(packed), "checksum": zlib.crc32(packed), "bytes": len(content)}
                     if len(block):
-                        index.append({**row, "marks": _marks(block)})
+                        checksum, marks = zlib.crc32(packed), _marks(block)
+                        index.append(StoredBlock(start, len(packed), checksum, len(content), marks))
                     start += len(packed)
                     del block, content, packed
                 file.commit()
-            folder.write(f"{self._name}.json", json.dumps(index).encode())
+            folder.write(f"{self._name}.json", json.dumps([asdict(entry) for entry in index]).encode())
         except OSError as exc:
             if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -236,14 +250,14 @@ def _places(number: int, count: int, blocks: int) -> list[tuple[int, int, int]]:
     return [(1 + block, number - 1 - first, after - first)]
 
 
-def _marks(block: Any) -> list[list[int]]:
+def _marks(block: Any) -> list[tuple[int, int]]:
     """Return the places in a block where it can be cut, each with its address; the first is its beginning."""
     count = min(len(block), MOST_CUTS)
     rows = [number * len(block) // count for number in range(count)]
-    return [[row, int(block.index[row])] for row in rows]
+    return [(row, int(block.index[row])) for row in rows]
 
 
-def _rows(marks: list[list[int]], rows: int, piece: int, pieces: int) -> tuple[int, int]:
+def _rows(marks: Sequence[Sequence[int]], rows: int, piece: int, pieces: int) -> tuple[int, int]:
     """Return the first row of a piece of a block, and the one after its last.
 
     Examples
@@ -256,14 +270,14 @@ def _rows(marks: list[list[int]], rows: int, piece: int, pieces: int) -> tuple[i
     return (marks[first][0] if first < len(marks) else rows, marks[after][0] if after < len(marks) else rows)
 
 
-def _read(folder: Folder, name: str, row: dict[str, Any]) -> Any:
+def _read(folder: Folder, name: str, stored: StoredBlock) -> Any:
     path = folder.path(f"{name}.blocks")
     with folder.filesystem.open(path, "rb") as file:
-        file.seek(row["start"])
-        packed = file.read(row["size"])
-    if zlib.crc32(packed) != row["checksum"]:
+        file.seek(stored.start)
+        packed = file.read(stored.size)
+    if zlib.crc32(packed) != stored.checksum:
         raise CorruptFileError(f"{path!r} is damaged: a working file of the cluster. Start the cluster again")
-    return pickle.loads(pa.decompress(packed, decompressed_size=row["bytes"], codec=CODEC))  # noqa: S301 - written here
+    return pickle.loads(pa.decompress(packed, decompressed_size=stored.plain_bytes, codec=CODEC))  # noqa: S301 - written here
 
 
 def parts_folder() -> Folder:
