@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from curator_df.kernels.minhash.candidates import candidate_pairs
 from curator_df.kernels.minhash.components import component_names, vertices
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.scheme import Scheme
+from tests.kernels.candidate_pairs import candidate_pairs
 
 BINS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.01)
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.minhash.candidates import candidate_pairs
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.signatures import band_hashes, minhash_signatures, signature_bands
 from curator_df.profiles.minhash import DATA_JUICER, FINEWEB, NEMO, REDPAJAMA_V2
+from tests.kernels.candidate_pairs import candidate_pairs
 from tests.kernels.near_duplicate_truth import (
     found_by,
     groups_of,

@@ -26,7 +26,6 @@ from curator_df.exchange.exchange import MEMBER_WORDS
 from curator_df.files.storage import Folder
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price, signatures_price
-from curator_df.kernels.minhash.candidates import ANCHORS
 from curator_df.kernels.minhash.scheme import Scheme, SchemeName, shingle_unit
 from curator_df.kernels.minhash.stored_signatures import pack_signatures, require_stored, stored_dtype
 from curator_df.ops.duplicates.exact import Best, Survivor, ranked_by, refuse_block, survivor_policy
@@ -43,6 +42,8 @@ from curator_df.ops.host_only import FIXED_WIDTH, require_host
 
 ROW_BYTES = 100
 """Bytes of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
+ANCHORS = 2
+"""Documents of a bucket with which its others are compared."""
 REASON = "near_duplicate"
 DROP = "drop_near_duplicates"
 JACCARD_THRESHOLD = 0.8
