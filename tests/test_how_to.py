@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tutorial, and the pages that answer questions: their code runs from top to bottom, over inputs that are made here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+import curator_df as cdf
+from tests.core.runner.fake_client import inline_cluster
+from tests.io.warc_files import html, members
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted((DOCS / "how_to").glob("*.md"))
+TUTORIAL = DOCS / "first_curation.md"
+BLOCK = re.compile(r"^(?:<!-- (not run|script): (.*) -->\n)?```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+GERMAN = "Es war die beste und die schlimmste aller Zeiten, und wir müssen mit all dem leben, was war und ist.\n"
+QUESTION = "How many clips did Natalia sell altogether in the months of April and May of that year"
+FOLDERS = ("corpus", "web", "books", "dirty", "my-first/corpus")
+
+
+def made_rows(folder: str) -> list[dict[str, Any]]:
+    """Return rows of words of Python's help: some are copies, some nearly so, some too short, German, or quote a benchmark."""
+    draw, words = random.Random(folder), [word for word in " ".join(topics.values()).split() if word.isalpha()]
+    written = [". ".join(" ".join(draw.choices(words, k=12)) for _ in range(15)) for _ in range(30)]
+    texts = [f"{text}.\nMail person{number}@example.com?" for number, text in enumerate(written)]
+    texts += texts[:5]
+    texts += [f"{text} And more." for text in texts[5:9]]
+    texts += [GERMAN * 8 + str(number) for number in range(5)]
+    texts += ["too short"] * 3
+    texts += [f"{written[0]}\n{QUESTION}"]
+    return [
+        {
+            "id": f"{folder}-{number}",
+            "text": text,
+            "n": number % 7,
+            "site": ("forum", "news")[number % 2],
+            "kind": "manuals",
+        }
+        for number, text in enumerate(texts)
+    ]
+
+
+def write_rows(folder: str) -> None:
+    Path(folder).mkdir(parents=True)
+    lines = [json.dumps(row) for row in made_rows(folder)]
+    Path(folder, "a.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """Write what the pages read into the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for folder in FOLDERS:
+        write_rows(folder)
+    with Path("dirty/a.jsonl").open("a") as file:
+        file.write('{"text": \n')
+    Path("benchmarks").mkdir()
+    Path("benchmarks/sums.jsonl").write_text(json.dumps({"question": QUESTION}) + "\n")
+    Path("crawl").mkdir()
+    pages = [
+        html(
+            f"<html><body><nav>Home</nav><main><p>{text}</p></main></body></html>".encode(), url=f"http://a.b/{number}"
+        )
+        for number, text in enumerate(list(topics.values())[:5])
+    ]
+    Path("crawl/a.warc.gz").write_bytes(members(pages)[0])
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.train_from_iterator(
+        topics.values(), trainers.BpeTrainer(special_tokens=["[UNK]", "</s>"], show_progress=False)
+    )
+    Path("tokenizer").mkdir()
+    tokenizer.save("tokenizer/tokenizer.json")
+    Path("tokenizer/tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
+
+
+class FakeCluster(contextlib.nullcontext):
+    """Cluster that is closed at the end of the test."""
+
+    def close(self) -> None:
+        assert self.enter_result.client is not None
+
+
+@pytest.fixture
+def clusters(monkeypatch) -> Iterator[None]:
+    """Let clusters of the pages run their tasks in this process; they stay open until the end of the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(memory: str, cpus: int = 2) -> Any:
+            return FakeCluster(stack.enter_context(inline_cluster(memory, cpus)))
+
+        monkeypatch.setattr(cdf, "start_cluster", start)
+        yield
+
+
+@pytest.mark.parametrize("page", [*PAGES, TUTORIAL], ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page, inputs, clusters):
+    namespace: dict[str, Any] = {}
+    blocks = BLOCK.findall(page.read_text())
+    assert blocks or page.stem == "index"
+    for how, what, block in blocks:
+        assert set(re.findall(r"\bcdf\.(\w+)", block)) <= {*cdf.__all__, "errors"}
+        if how == "script":
+            Path(what).write_text(block)
+            runpy.run_path(what, run_name="__main__")
+        elif not how:
+            exec(compile(block, page.name, "exec"), namespace)
+    if (receipt := namespace.get("receipt")) is not None:
+        assert 0 < receipt.rows_written <= receipt.rows_read
+
+
+def test_every_page_is_in_the_index_and_asks_a_question():
+    listed = re.findall(r"\]\((\w+)\.md\)", (DOCS / "how_to/index.md").read_text())
+    assert sorted(listed) == sorted(page.stem for page in PAGES if page.stem != "index")
+    titles = [page.read_text().splitlines()[0] for page in PAGES if page.stem != "index"]
+    assert [title for title in titles if not title.endswith("?") and " come from " not in title] == []
