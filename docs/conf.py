@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of Sphinx for the site: ``sphinx-build -W docs docs/_build``."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import curator_df
+
+SEARCH_TERMS = json.loads(Path(__file__).with_name("search_terms.json").read_text())
+"""Words by which people look for a page, and which its text does not have, or has as often as other pages."""
 
 project = "curator_df"
 author = "the curator_df developers"
@@ -28,3 +35,17 @@ autodoc_typehints = "none"  # numpydoc's parameters say it in words
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 default_role = "autolink"  # a link where the name is public, otherwise the name
+html_search_scorer = str(Path(__file__).with_name("search_scorer.js"))
+
+
+def add_search_terms(_app: Any, page: str, source: list[str]) -> None:
+    """Put the words of a page into its index, below its title."""
+    if terms := SEARCH_TERMS.get(page):
+        title, _, text = source[0].partition("\n")
+        entries = ", ".join(f"! {term}" for term in terms)
+        source[0] = f"{title}\n\n```{{index}} {entries}\n```\n{text}"
+
+
+def setup(app: Any) -> None:
+    """Connect what Sphinx calls while it reads pages."""
+    app.connect("source-read", add_search_terms)
