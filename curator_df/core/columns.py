@@ -14,6 +14,8 @@ from dask.dataframe.dask_expr import FrameBase
 from curator_df.errors import ColumnError, ExpressionError, ParameterError, SchemaError
 from curator_df.suggestions import did_you_mean
 
+_UNKNOWN = "__UNKNOWN_CATEGORIES__"
+"""Category by which Dask marks a column whose categories are known only when it is read."""
 MOST_LISTED = 20
 """Maximum number of columns that an error lists."""
 
@@ -131,10 +133,23 @@ def refuse_columns(df: Any, operator: str, *names: str, parameter: str | None = 
 
 
 def is_text(dtype: Any) -> bool:
-    """Return whether a dtype holds strings, in pandas or cuDF."""
+    """Return whether a dtype holds strings, in pandas or cuDF, also as categories.
+
+    Examples
+    --------
+    >>> is_text(pd.CategoricalDtype(["a", "b"])), is_text(pd.CategoricalDtype([1, 2]))
+    (True, False)
+    """
+    if isinstance(dtype, pd.CategoricalDtype):
+        return dtype.categories is None or is_text(dtype.categories.dtype)
     if isinstance(dtype, pd.ArrowDtype):
         return bool(pa.types.is_string(dtype.pyarrow_dtype) or pa.types.is_large_string(dtype.pyarrow_dtype))
     return isinstance(dtype, pd.StringDtype) or getattr(dtype, "kind", "") == "O"
+
+
+def has_unknown_categories(dtype: Any) -> bool:
+    """Return whether a dtype is that of categories that Dask knows only when a block is computed."""
+    return isinstance(dtype, pd.CategoricalDtype) and (dtype.categories is None or _UNKNOWN in dtype.categories)
 
 
 def listed(names: Iterable[Any]) -> str:

@@ -175,6 +175,18 @@ def test_rows_do_not_depend_on_partitions(case):
         pd.testing.assert_frame_equal(computed(case(table(*cuts))), whole, obj=f"the table cut at {cuts}")
 
 
+FIRST_CASES = tuple({case.operator: case for case in reversed(BLOCKWISE)}.values())
+
+
+@pytest.mark.parametrize("case", FIRST_CASES, ids=str)
+def test_categories_are_the_texts_that_they_stand_for(case):
+    rows = ROWS.astype({"text": "category", "title": "category"})
+    built = case(table(4, 9, rows=rows))
+    result, texts = computed(built), computed(case(table()))
+    assert result.dtypes.equals(built.dtypes)
+    pd.testing.assert_frame_equal(result.astype(texts.dtypes), texts)
+
+
 @each_blockwise
 def test_a_table_without_rows_keeps_its_columns_and_dtypes(case):
     result = computed(case(table(rows=ROWS.iloc[:0])))

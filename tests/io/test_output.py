@@ -148,6 +148,22 @@ def test_the_schema_of_many_columns_is_that_of_each(monkeypatch):
         monkeypatch.undo()
 
 
+def test_categories_that_dask_does_not_know_are_written_as_text(tmp_path):
+    values = [f"value {number}" for number in range(200)] + [None]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"kind": one, "n": 1}) + "\n" for one in values))
+    docs = read_jsonl(tmp_path / "a.jsonl")
+    with inline_cluster():
+        write_parquet(docs.astype({"kind": "category"}), tmp_path / "out")
+        with pytest.raises(
+            SchemaError, match=r"categories of 'n' were not known before the run.*CategoricalDtype\(\[1\]\)"
+        ):
+            write_parquet(docs.astype({"n": "category"}), tmp_path / "numbers")
+        write_parquet(docs.astype({"n": pd.CategoricalDtype([1, 2])}), tmp_path / "known")
+    found = read_parquet(tmp_path / "out").compute()["kind"]
+    assert [None if one is pd.NA else one for one in found] == values
+    assert read_parquet(tmp_path / "known").compute()["n"].unique().tolist() == [1]
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_run_makes_no_series_of_each_column(tmp_path, monkeypatch, suffix):
     row = {f"column_{place}": place if place % 2 else f"text {place}" for place in range(1_000)}

@@ -44,6 +44,14 @@ def test_object_columns_are_converted_and_refused_when_not_text():
         text_chunks(pd.Series(["a", 1], dtype=object, name="text"))
 
 
+def test_categories_are_converted_and_refused_when_not_text():
+    texts = pd.Series(["b", None, "", "b"], dtype="category", name="kind")
+    assert rows_of(texts, 2) == ["b", None, "", "b"]
+    assert rows_of(texts[:0]) == []
+    with pytest.raises(SchemaError, match="'kind' has values that are not text"):
+        text_chunks(pd.Series([1, None, 2], dtype="category", name="kind"))
+
+
 def test_arrays_without_buffers_have_no_rows():
     assert list(array_spans(pa.array([], pa.large_string()))) == []
     assert rows_of(pd.Series([None, None], dtype="string[pyarrow]")) == [None, None]

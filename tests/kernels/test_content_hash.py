@@ -168,6 +168,25 @@ def test_other_numbers_and_nulls():
         column_hashes(pd.Series(pd.to_datetime(["2020-01-01"]), name="when"))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(["a", None, "", "a", "c"], dtype="string[pyarrow]"),
+        pd.Series([2**60 + 1, None, 3, -1], dtype="Int64"),
+        pd.Series([True, None, False], dtype="boolean"),
+        pd.Series([0.5, None, -0.0], dtype="Float64"),
+        pd.Series([None, None], dtype="string[pyarrow]"),
+    ],
+    ids=str,
+)
+def test_a_category_has_the_hash_of_its_value(values):
+    assert column_hashes(values.astype("category")).tolist() == column_hashes(values).tolist()
+    unused = pd.Series(values.astype("category").array[1:])
+    assert column_hashes(unused).tolist() == column_hashes(values[1:]).tolist()
+    with pytest.raises(SchemaError, match="'when' has dtype datetime64"):
+        column_hashes(pd.Series([pd.Timestamp(0)], name="when").astype("category"))
+
+
 def test_no_rows():
     assert column_hashes(pd.Series([], dtype="string[pyarrow]")).shape == (0, 2)
     assert row_hashes(pd.DataFrame({"a": [], "b": []}, dtype="string[pyarrow]"), ["a", "b"]).shape == (0, 2)

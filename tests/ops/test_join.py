@@ -200,6 +200,80 @@ def test_integers_in_a_column_of_objects_do_not_count_as_text():
     refused(errors.SchemaError, r"holds text .*holds integers", other=numbers, how="semi")
 
 
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("keys", [["id"], ["n"], ["id", "n"]])
+def test_categories_are_equal_by_their_values(how, keys):
+    scores = SCORES.assign(n=pd.array([2, 1, 3, None], "Int64"))
+    wanted = cdf.join(
+        table(), scores, on=keys, how=how, columns=["score"] if how in ("left", "inner") else None
+    ).compute()
+    assert len(wanted) >= 1
+    kinds = dict.fromkeys(keys, "category")
+    for ours, theirs in ((kinds, {}), ({}, kinds), (kinds, kinds)):
+        made = table(DOCS.astype(ours)).pipe(
+            cdf.join, scores.astype(theirs), on=keys, how=how, columns=["score"] if "score" in wanted else None
+        )
+        pd.testing.assert_frame_equal(made.compute().astype(wanted.dtypes), wanted)
+
+
+def test_added_categories_keep_large_integers(cluster, tmp_path):
+    large = pd.CategoricalDtype([2**60 + 1, 5])
+    rows = [{"id": "a", "score": 2**60 + 1}, {"id": "b", "score": None}]
+    other = pd.DataFrame(rows).astype({"score": "Int64"})
+    other["score"] = pd.Categorical([2**60 + 1, None], dtype=large)
+    docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": "a"}, {"id": "b"}])))
+    tables = cdf.read_jsonl(str(write_rows(tmp_path / "b", rows)), dtype={"score": "Int64"}).astype({"score": large})
+    for one in (other, tables):
+        assert cdf.join(docs, one, on="id").compute()["score"].tolist() == [2**60 + 1, pd.NA]
+
+
+def test_unsigned_categories_beyond_the_signed_ones_match_no_negative_key():
+    rows = pd.DataFrame({"k": pd.Series([2**64 - 1, 1, None], dtype="UInt64").astype("category")})
+    other = pd.DataFrame({"k": [-1, 1]})
+    assert cdf.join(table(rows, 1), other, on="k", how="semi").compute()["k"].tolist() == [1]
+    assert cdf.join(table(other, 1), rows, on="k", how="semi").compute()["k"].tolist() == [1]
+
+
+def test_categories_that_cannot_be_keys_are_refused():
+    halves = DOCS.assign(n=pd.Categorical([0.5, 1.5, None, 2.5, 0.5]))
+    refused(
+        errors.SchemaError, r"'n' of the table holds categories of float64, but keys must be", halves, on={"n": "score"}
+    )
+    numbers = DOCS.assign(n=DOCS["n"].astype("category"))
+    refused(errors.SchemaError, r"'n' of the table holds integers \(category\), but 'id'", numbers, on={"n": "id"})
+
+
+def test_categories_that_are_known_only_in_a_run_are_checked_in_it():
+    later = table().assign(n=table()["n"].astype("category"))
+    made = cdf.join(later, SCORES, on={"n": "id"}, how="semi")
+    with pytest.raises(
+        errors.SchemaError, match=r"key 'n' was taken for text, but it holds categories of \w+, so no row"
+    ):
+        made.compute()
+    texts = table().assign(id=table()["id"].astype("category"))
+    assert cdf.join(texts, SCORES, on="id", how="semi").compute()["n"].tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("values", [[], [None, None], np.array([], dtype="datetime64[ns]"), pd.Categorical([])])
+@pytest.mark.parametrize("key", ["id", "n"])
+def test_a_list_without_ids_matches_nothing_whatever_its_type(values, key):
+    ids = pd.DataFrame({"other": values})
+    assert len(cdf.join(table(), ids, on={key: "other"}, how="anti").compute()) == len(DOCS)
+    assert len(cdf.join(table(), ids, on={key: "other"}, how="semi").compute()) == 0
+    floats = DOCS.assign(f=0.5)
+    refused(errors.SchemaError, "'f' of the table holds float64, but keys must be", floats, ids, on={"f": "other"})
+
+
+def test_a_csv_file_of_a_header_alone_matches_nothing(cluster, tmp_path):
+    (tmp_path / "ids.csv").write_text("id,score\n")
+    docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": 1, "text": "x"}, {"id": 2, "text": "y"}])))
+    joined = cdf.join(docs, cdf.read_csv(str(tmp_path / "ids.csv")), on="id", columns=["score"])
+    assert joined.compute()["score"].isna().tolist() == [True, True]
+    (tmp_path / "ids.csv").write_text("id,score\nx,1\n")
+    with pytest.raises(errors.SchemaError, match=r"integers \(Int64\), but 'id' of the other table holds text"):
+        cdf.join(docs, cdf.read_csv(str(tmp_path / "ids.csv")), on="id")
+
+
 def test_columns_need_names_of_their_own():
     for odd in ([["id", 5]], [["id", "s", "s"]]):
         other = pd.DataFrame([[1] * len(odd[0])], columns=odd[0])
@@ -236,6 +310,27 @@ def test_a_repeated_key_is_named_with_its_rows():
     )
     assert cdf.join(table(), other, on="id", duplicates="first").compute()["score"].tolist() == [1, 2, pd.NA, pd.NA, 1]
     assert len(cdf.join(table(), other, on="id", how="anti").compute()) == 2
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "shown"),
+    [
+        ({"k": "int64"}, "1"),
+        ({"k": "category"}, "1"),
+        ({"k": "int64", "w": "string"}, r"\(1, '1'\)"),
+        ({"k": "bool", "w": "Int64"}, r"\(True, 1\)"),
+    ],
+)
+def test_a_repeated_key_is_shown_as_a_plain_value(dtypes, shown):
+    other = pd.DataFrame({name: [1, 1] for name in dtypes}).astype(dtypes)
+    refused(errors.ParameterError, rf"the key {shown} is in several rows", other, other.assign(a=1), on=list(dtypes))
+
+
+def test_a_repeated_number_in_files_is_shown_as_a_plain_value(cluster, tmp_path):
+    docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": 1}, {"id": 1}])))
+    joined = cdf.join(docs, docs.assign(b=1), on="id", columns=["b"])
+    with pytest.raises(errors.ParameterError, match="the key 1 is in several rows"):
+        cdf.write_parquet(joined, str(tmp_path / "out"))
 
 
 def test_a_repeated_key_in_files_is_named_with_its_places(cluster, tmp_path):

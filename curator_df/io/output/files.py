@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from curator_df.arguments import strings_of
-from curator_df.core.columns import require_columns
+from curator_df.core.columns import has_unknown_categories, is_text, require_columns
 from curator_df.core.fingerprint import fingerprint
 from curator_df.errors import ParameterError, RowCountError, SchemaError
 from curator_df.files.scratch import scratch_directory
@@ -271,13 +272,19 @@ class RangeFiles:
 
 
 def arrow_schema(meta: Any) -> pa.Schema:
-    """Return the Arrow schema of a block, without pandas' metadata (which breaks reading nested columns back)."""
+    """Return the Arrow schema of a block, without pandas' metadata (which breaks reading nested columns back).
+
+    Categories that Dask does not know yet become text: the blocks may have others, and more than the type of the codes allows.
+    """
     schema = _schema_by_dtypes(meta)
     if schema is None:
         schema = pa.Schema.from_pandas(meta, preserve_index=False).remove_metadata()
     fields = [
         f.with_type(pa.large_string()) if pa.types.is_string(f.type) or pa.types.is_null(f.type) else f for f in schema
     ]
+    if any(pa.types.is_dictionary(f.type) for f in fields):
+        unknown = map(has_unknown_categories, meta.dtypes)
+        fields = [f.with_type(pa.large_string()) if one else f for f, one in zip(fields, unknown, strict=True)]
     return pa.schema(fields)
 
 
@@ -308,9 +315,23 @@ def to_table(block: Any, schema: pa.Schema) -> pa.Table:
         columns = ", ".join(f"{name}: {dtype}" for name, dtype in block.dtypes.items())
         raise SchemaError(
             f"a block does not have the announced columns ({exc}). It has {columns}; expected were "
-            f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. A function of map_partitions must return its "
-            "meta"
+            f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. {_advice(block, schema)}"
         ) from exc
+
+
+def _advice(block: Any, schema: pa.Schema) -> str:
+    """Return what to do about a block with other columns than announced."""
+    for name, dtype in block.dtypes.items():
+        if (
+            isinstance(dtype, pd.CategoricalDtype)
+            and not is_text(dtype)
+            and pa.types.is_large_string(schema.field(name).type)
+        ):
+            return (
+                f"The categories of {name!r} were not known before the run, so they were taken for text. Leave out "
+                f"astype('category'), or pass it the categories: pandas.CategoricalDtype({dtype.categories[:2].tolist()})"
+            )
+    return "A function of map_partitions must return its meta"
 
 
 def _columns_of(block: Any, schema: pa.Schema) -> list[Any]:

@@ -70,7 +70,9 @@ def row_hashes(block: pd.DataFrame, columns: Sequence[str], *, normalize: Normal
 
 
 def column_hashes(values: pd.Series, *, normalize: Normalize | None = None) -> Hashes:
-    """Hash each value of a column (see `row_hashes`)."""
+    """Hash each value of a column (see `row_hashes`); a value of a categorical column has the hash of its category."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return _category_hashes(values, normalize)
     if not is_text(values.dtype):
         return _number_hashes(values)
     hashes = np.empty((len(values), 2), dtype=np.uint64)
@@ -79,6 +81,14 @@ def column_hashes(values: pd.Series, *, normalize: Normalize | None = None) -> H
         if span.valid is not None:
             hashes[span.first_row : span.first_row + len(span)][~span.valid] = NULL_HASH
     return hashes
+
+
+def _category_hashes(values: pd.Series, normalize: Normalize | None) -> Hashes:
+    used, places = np.unique(values.cat.codes.to_numpy(), return_inverse=True)
+    hashes = np.full((len(used), 2), NULL_HASH, dtype=np.uint64)
+    categories = pd.Series(values.cat.categories[used[used >= 0]], name=values.name)
+    hashes[used >= 0] = column_hashes(categories, normalize=normalize)
+    return hashes[places]
 
 
 def _hash_span(data: Any, offsets: Any, hashes: Hashes, normalize: Normalize | None) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Arrow buffers of a text column, without a copy, and text columns made back from buffers.
 
-Covers ``StringDtype`` (storage pyarrow or python), ``ArrowDtype`` strings and, by conversion, object columns. A column
-is read as *spans*: consecutive rows of one Arrow chunk, few enough that what a kernel holds for each row stays small.
+Covers ``StringDtype`` (storage pyarrow or python), ``ArrowDtype`` strings and, by conversion, object and categorical
+columns. A column is read as *spans*: consecutive rows of one Arrow chunk, few enough that what a kernel holds for each row
+stays small.
 """
 
 from __future__ import annotations
@@ -49,10 +50,18 @@ def text_chunks(texts: pd.Series) -> pa.ChunkedArray:
     """Return a text column as Arrow strings, sharing its buffers where it is stored as Arrow."""
     array: Any = texts.array
     try:
+        if isinstance(array, pd.Categorical):
+            return pa.chunked_array([_category_texts(array)])
         held = array.__arrow_array__() if hasattr(array, "__arrow_array__") else pa.array(array, pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         raise SchemaError(f"the column {texts.name!r} has values that are not text: {exc}") from exc
     return held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held])
+
+
+def _category_texts(values: pd.Categorical) -> pa.Array:
+    """Return the text of each value of a categorical column, null where the value is null."""
+    categories = pa.array(values.categories.to_numpy(dtype=object), pa.large_string())
+    return repeated_strings(categories, np.asarray(values.codes))
 
 
 def text_spans(texts: pd.Series, rows: int = SPAN_ROWS) -> Iterator[TextSpan]:
@@ -101,15 +110,34 @@ def text_series(chunks: list[pa.Array], like: pd.Series, index: Any = None) -> p
 
 def repeated_texts(values: Sequence[str | None], codes: npt.NDArray[np.integer[Any]]) -> Any:
     """Return the pandas array of ``values[code]`` for each code, null where the code is negative."""
-    indices = pa.array(codes, mask=codes < 0)
-    array = pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.large_string())).cast(pa.large_string())
+    array = repeated_strings(pa.array(values, pa.large_string()), codes)
     dtype: Any = pd.StringDtype("pyarrow")
     return dtype.__from_arrow__(pa.chunked_array([array]))
 
 
+def repeated_strings(values: pa.Array, codes: npt.NDArray[np.integer[Any]]) -> pa.Array:
+    """Return the Arrow strings of ``values[code]`` for each code, null where the code is negative."""
+    indices = pa.array(codes, mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, values).cast(pa.large_string())
+
+
 def text_dtype(dtype: Any) -> Any:
-    """Return the dtype of a text column after its text was changed: the same, but Arrow strings for object columns."""
-    return pd.StringDtype("pyarrow") if pd.api.types.is_object_dtype(dtype) else dtype
+    """Return the dtype of a text column after its text was changed: the same, but Arrow strings for objects and categories."""
+    is_other = pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype)
+    return pd.StringDtype("pyarrow") if is_other else dtype
+
+
+def with_plain_text(block: pd.DataFrame, text: str) -> pd.DataFrame:
+    """Return a block whose text column has the dtype that it has after its text was changed, if it is a categorical one.
+
+    Examples
+    --------
+    >>> str(with_plain_text(pd.DataFrame({"text": pd.Categorical(["a", None])}), "text")["text"].dtype)
+    'string'
+    """
+    if not isinstance(block.dtypes[text], pd.CategoricalDtype):
+        return block
+    return block.assign(**{text: text_series(text_chunks(block[text]).chunks, block[text])})
 
 
 def read_only(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -29,7 +29,7 @@ from curator_df.kernels.edits.ngram_table import (
     without_passages,
 )
 from curator_df.kernels.rows.keep_rows import keep_rows
-from curator_df.kernels.text.buffers import TextSpan, text_dtype, text_spans
+from curator_df.kernels.text.buffers import TextSpan, text_dtype, text_spans, with_plain_text
 from curator_df.ops.cleaning.rewriting import SPLICE_FACTOR
 from curator_df.ops.host_only import require_host
 
@@ -111,6 +111,7 @@ def _rejects(removed: Any, text: str, table: NgramTable, benchmarks: Benchmarks)
 def remove_contamination_block(block: Any, *, text: str, benchmarks: Benchmarks, margin: int, least: int) -> Outcome:
     """Kernel of `remove_contamination`."""
     require_host(block, "remove_contamination")
+    block = with_plain_text(block, text)
     texts, counters = without_passages(block[text], table_of(benchmarks), margin=margin, least=least)
     return Outcome(block.assign(**{text: texts}) if counters["rows_changed"] else block, counters=counters)
 

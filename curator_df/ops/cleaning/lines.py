@@ -15,7 +15,7 @@ from curator_df.errors import ParameterError
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.cut_texts import without_lines
 from curator_df.kernels.metrics.c4.c4_texts import keep_c4_lines
-from curator_df.kernels.text.buffers import text_dtype
+from curator_df.kernels.text.buffers import text_dtype, with_plain_text
 from curator_df.ops.cleaning.rewriting import rewrite_texts
 from curator_df.ops.host_only import require_host
 
@@ -87,6 +87,7 @@ def remove_c4_lines(df: dd.DataFrame, *, text: str = "text", require_punctuation
 def remove_c4_lines_block(block: Any, *, text: str, require_punctuation: bool) -> Outcome:
     """Kernel of `remove_c4_lines`."""
     require_host(block, "remove_c4_lines")
+    block = with_plain_text(block, text)
     texts, rows_changed = keep_c4_lines(block[text], require_punctuation=require_punctuation)
     kept = block.assign(**{text: texts}) if rows_changed else block
     return Outcome(kept, counters={"rows_changed": rows_changed})

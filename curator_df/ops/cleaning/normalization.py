@@ -15,7 +15,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.clean_texts import clean_texts
 from curator_df.kernels.edits.mojibake import Form
 from curator_df.kernels.edits.unicode_repair import RepairSettings, repair_texts
-from curator_df.kernels.text.buffers import text_dtype
+from curator_df.kernels.text.buffers import text_dtype, with_plain_text
 from curator_df.ops.cleaning.rewriting import rewrite_texts
 from curator_df.ops.host_only import require_host
 
@@ -234,6 +234,7 @@ def normalize_unicode(
 def normalize_unicode_block(block: Any, *, text: str, settings: RepairSettings) -> Outcome:
     """Kernel of `normalize_unicode`."""
     require_host(block, "normalize_unicode")
+    block = with_plain_text(block, text)
     texts, rows_changed = repair_texts(block[text], settings)
     repaired = block.assign(**{text: texts}) if texts is not block[text] else block
     return Outcome(repaired, counters={"rows_changed": rows_changed})

@@ -9,7 +9,7 @@ from typing import Any
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.kernels.text.buffers import text_dtype
+from curator_df.kernels.text.buffers import text_dtype, with_plain_text
 from curator_df.ops.host_only import require_host
 
 # Measured (tests/contracts/test_memory.py) of functions that copy texts once, each no longer than before: at most 1.00.
@@ -51,6 +51,7 @@ def rewrite_texts(
 def rewrite_block(block: Any, *, operator: str, text: str, rewrite: Rewrite, arguments: Mapping[str, Any]) -> Outcome:
     """Kernel of the operators made with `rewrite_texts`."""
     require_host(block, operator)
+    block = with_plain_text(block, text)
     texts, counts = rewrite(block[text], **arguments)
     counters = {"rows_changed": counts} if isinstance(counts, int) else dict(counts)
     return Outcome(block.assign(**{text: texts}) if counters["rows_changed"] else block, counters=counters)

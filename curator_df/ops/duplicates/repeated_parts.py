@@ -19,7 +19,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.text_parts import PartKind, part_hashes, without_parts
 from curator_df.kernels.rows.content_hash import Normalize
 from curator_df.kernels.rows.keep_rows import keep_rows
-from curator_df.kernels.text.buffers import text_dtype
+from curator_df.kernels.text.buffers import text_dtype, with_plain_text
 from curator_df.ops.duplicates.exact import hash_kernels, refuse_block
 from curator_df.ops.host_only import require_host
 
@@ -118,6 +118,7 @@ def part_keys(block: Any, *, text: str, kind: PartKind, normalize: Normalize | N
 def remove_parts(block: Any, going: Going, *, text: str, kind: PartKind, normalize: Normalize | None) -> Outcome:
     """Remove the parts that go, and the rows of which nothing is left."""
     del normalize  # it told which parts are alike; what goes is known
+    block = with_plain_text(block, text)
     counted = _Counted(going)
     shortened = without_parts(block[text], kind, counted)
     if not counted.parts:

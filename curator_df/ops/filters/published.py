@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.arguments import choose
-from curator_df.core.columns import is_text, require_columns
+from curator_df.core.columns import has_unknown_categories, is_text, require_columns
 from curator_df.core.receipts.recipe_text import recipe_value
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words
@@ -22,8 +22,6 @@ from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.ops.filters.rules import Profile, ProfileName, ProfilesByValue
 from curator_df.suggestions import did_you_mean
 
-UNKNOWN = "__UNKNOWN_CATEGORIES__"
-"""Category by which Dask marks a column whose categories are known only when it is read."""
 _EXAMPLES = {"i": "1", "u": "1", "f": "1.0", "b": "True", "M": "pd.Timestamp('2026-01-31')", "m": "pd.Timedelta('1h')"}
 _NO_MATCH = object()
 Published = TypeVar("Published", Profile, Scheme)
@@ -62,7 +60,7 @@ def keys_of_column(operator: str, keys: Iterable[Any], by: str, dtype: Any) -> l
 def _value_dtype(dtype: Any) -> Any:
     """Return the dtype of the values of a column of categories or of an Arrow dictionary; None if it is not known yet."""
     if isinstance(dtype, pd.CategoricalDtype):
-        return None if dtype.categories is None or UNKNOWN in dtype.categories else dtype.categories.dtype
+        return None if has_unknown_categories(dtype) else dtype.categories.dtype
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_dictionary(dtype.pyarrow_dtype):
         return pd.ArrowDtype(dtype.pyarrow_dtype.value_type)
     return dtype

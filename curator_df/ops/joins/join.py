@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +20,9 @@ from curator_df.io.frames import empty_block
 from curator_df.io.shuffle.sink import Taken, stored_schema
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.ops.host_only import require_host
-from curator_df.ops.joins.keys import Duplicates, How, Joining, require_keys, signed_keys
+from curator_df.ops.joins.keys import Duplicates, How, Joining, key_kind, require_keys, signed_keys
 from curator_df.ops.joins.lookup import hold_frame, join_block
-from curator_df.ops.joins.stages import other_table, table_join
+from curator_df.ops.joins.stages import OtherTable, has_no_rows, other_table, table_join
 
 OPERATOR = "join"
 # Measured (tests/contracts/test_memory.py): what `keep_where` takes, and hashes and places of 8 to 16 bytes a row.
@@ -128,10 +129,11 @@ def join(
         _require_other(other)
         other = other_table(other)
     meta = other if isinstance(other, pd.DataFrame) else other.program.meta
-    left, right = require_keys(OPERATOR, on, df._meta, meta)
+    left, right = require_keys(OPERATOR, on, df._meta, meta, functools.partial(_has_no_values, other))
     chosen = _chosen(meta, how, columns, suffix, right)
     into = _names(list(df.columns), chosen, suffix)
-    joining = Joining(left, right, how, chosen, into, duplicates, signed_keys(df._meta, meta, left, right))
+    kinds = tuple(str(key_kind(df.dtypes[name])) for name in left)
+    joining = Joining(left, right, how, chosen, into, duplicates, signed_keys(df._meta, meta, left, right), kinds)
     if isinstance(other, pd.DataFrame):
         frame, schema = hold_frame(other, joining)
         kernel = BlockKernel(
@@ -158,6 +160,11 @@ def join(
 def _peak_factor(row_bytes: int) -> float:
     """Return the peak factor for added columns of this width."""
     return PEAK_FACTOR + max(row_bytes - FREE_BYTES, 0) / ROW_BYTES
+
+
+def _has_no_values(other: OtherTable | pd.DataFrame, name: str) -> bool:
+    """Return whether a column of the other table has no values, as the ID column of an empty list, which has any type."""
+    return bool(other[name].isna().all()) if isinstance(other, pd.DataFrame) else has_no_rows(other)
 
 
 def _require_names(frame: pd.DataFrame) -> None:

@@ -6,8 +6,8 @@ Rows match if the hashes are equal, as in the drops of exact duplicates. Integer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,8 @@ Duplicates = Literal["raise", "first"]
 """Policy for a key in several rows of the other table: stop, or take the first of them."""
 REASONS = {"inner": "no_match", "semi": "no_match", "anti": "match"}
 """Reason of the rows that a join drops."""
+_AS = {"text": "string", "integers": "Int64", "booleans": "boolean"}
+"""Type in which a key of each kind is converted."""
 LARGEST_SIGNED = (1 << 63) - 1
 
 
@@ -46,6 +48,8 @@ class Joining:
     """Policy for a key in several rows of the other table."""
     signed: tuple[bool, ...]
     """Whether a key column has signed integers in one of the tables: larger values of the other one then match nothing."""
+    kinds: tuple[str, ...] = field(metadata={"identity": False})
+    """Kind of the values of each key column: text, integers or booleans."""
 
     @property
     def reason(self) -> str:
@@ -59,8 +63,19 @@ class Joining:
         return ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
 
 
-def require_keys(operator: str, on: Any, left: Any, right: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def require_keys(
+    operator: str, on: Any, left: Any, right: Any, has_no_values: Callable[[str], bool]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the key columns of both tables.
+
+    Parameters
+    ----------
+    operator : str
+    on : str, list of str or dict
+    left, right : pandas.DataFrame
+        Tables, or what describes their columns.
+    has_no_values : callable
+        Function that says whether a column of the other table has no values; it then needs no type.
 
     Raises
     ------
@@ -83,24 +98,26 @@ def require_keys(operator: str, on: Any, left: Any, right: Any) -> tuple[tuple[s
     require_names(list(left.columns), operator, *ours)
     require_names(list(right.columns), f"{operator}: the other table", *theirs)
     for one, other in zip(ours, theirs, strict=True):
-        _require_same_kind(operator, (one, left.dtypes[one]), (other, right.dtypes[other]))
+        _require_same_kind(operator, (one, left.dtypes[one]), (other, right.dtypes[other]), has_no_values)
     return ours, theirs
 
 
-def _require_same_kind(operator: str, ours: tuple[str, Any], theirs: tuple[str, Any]) -> None:
-    kinds = []
-    for (name, dtype), of in ((ours, "the table"), (theirs, "the other table")):
-        kind = _kind(dtype)
+def _require_same_kind(
+    operator: str, ours: tuple[str, Any], theirs: tuple[str, Any], has_no_values: Callable[[str], bool]
+) -> None:
+    kinds = [key_kind(dtype) for _, dtype in (ours, theirs)]
+    if kinds[0] is not None and kinds[0] != kinds[1] and has_no_values(theirs[0]):
+        return
+    for (name, dtype), kind, of in zip((ours, theirs), kinds, ("the table", "the other table"), strict=True):
         if kind is None:
             way = (
                 f"Convert it to integers or text first, as in df.astype({{{name!r}: 'Int64'}})"
-                if pd.api.types.is_float_dtype(dtype)
+                if pd.api.types.is_float_dtype(_value_dtype(dtype))
                 else f"Convert it first, as in df.astype({{{name!r}: 'string'}})"
             )
             raise SchemaError(
-                f"{operator}: the key {name!r} of {of} holds {dtype}, but keys must be text, integers or booleans. {way}"
+                f"{operator}: the key {name!r} of {of} holds {_said(dtype)}, but keys must be text, integers or booleans. {way}"
             )
-        kinds.append(kind)
     if kinds[0] != kinds[1]:
         raise SchemaError(
             f"{operator}: the key {ours[0]!r} of the table holds {kinds[0]} ({ours[1]}), but {theirs[0]!r} of the other table "
@@ -109,10 +126,28 @@ def _require_same_kind(operator: str, ours: tuple[str, Any], theirs: tuple[str, 
         )
 
 
-def _kind(dtype: Any) -> str | None:
-    """Return the kind of the values of a key column; None if they cannot be keys."""
+def _value_dtype(dtype: Any) -> Any:
+    """Return the dtype of the values of a column, for a categorical one that of its categories."""
+    is_known = isinstance(dtype, pd.CategoricalDtype) and dtype.categories is not None
+    return dtype.categories.dtype if is_known else dtype
+
+
+def _said(dtype: Any) -> str:
+    values = _value_dtype(dtype)
+    return str(dtype) if values is dtype else f"categories of {values}"
+
+
+def key_kind(dtype: Any) -> str | None:
+    """Return the kind of the values of a key column; None if they cannot be keys.
+
+    Examples
+    --------
+    >>> key_kind(pd.Int64Dtype()), key_kind(pd.CategoricalDtype([1, 2])), key_kind(pd.CategoricalDtype([0.5]))
+    ('integers', 'integers', None)
+    """
     if is_text(dtype):
         return "text"
+    dtype = _value_dtype(dtype)
     if pd.api.types.is_bool_dtype(dtype):
         return "booleans"
     return "integers" if pd.api.types.is_integer_dtype(dtype) else None
@@ -120,8 +155,22 @@ def _kind(dtype: Any) -> str | None:
 
 def signed_keys(left: Any, right: Any, ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[bool, ...]:
     """Return, for each pair of key columns, whether one of them has signed integers."""
-    pairs = ((left.dtypes[one], right.dtypes[other]) for one, other in zip(ours, theirs, strict=True))
+    pairs = (
+        (_value_dtype(left.dtypes[one]), _value_dtype(right.dtypes[other]))
+        for one, other in zip(ours, theirs, strict=True)
+    )
     return tuple(any(pd.api.types.is_signed_integer_dtype(dtype) for dtype in pair) for pair in pairs)
+
+
+def require_kinds(block: pd.DataFrame, columns: tuple[str, ...], kinds: tuple[str, ...]) -> None:
+    """Raise `SchemaError` for categories of another kind: Dask may know them only when a block is computed."""
+    for name, kind in zip(columns, kinds, strict=True):
+        dtype = block.dtypes[name]
+        if len(block) and isinstance(dtype, pd.CategoricalDtype) and key_kind(dtype) != kind:
+            raise SchemaError(
+                f"join: the key {name!r} was taken for {kind}, but it holds {_said(dtype)}, so no row would match. Convert it "
+                f"first, as in df.astype({{{name!r}: {_AS[kind]!r}}})"
+            )
 
 
 def key_hashes(
@@ -139,6 +188,17 @@ def key_hashes(
     for name, is_signed in zip(columns, signed, strict=True):
         values = block[name]
         valid &= ~values.isna().to_numpy(dtype=np.bool_)
-        if is_signed and pd.api.types.is_unsigned_integer_dtype(values.dtype):
-            valid &= (values <= LARGEST_SIGNED).to_numpy(dtype=np.bool_, na_value=False)
+        if is_signed and pd.api.types.is_unsigned_integer_dtype(_value_dtype(values.dtype)):
+            valid &= _is_signed(values)
+    if not valid.any():  # the columns may then have any type
+        return np.zeros((len(block), 2), dtype=np.uint64), valid
     return row_hashes(block, columns), valid
+
+
+def _is_signed(values: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which unsigned integers are signed ones, too."""
+    if not isinstance(values.dtype, pd.CategoricalDtype):
+        found: npt.NDArray[np.bool_] = (values <= LARGEST_SIGNED).to_numpy(dtype=np.bool_, na_value=False)
+        return found
+    is_signed = np.append(values.cat.categories <= LARGEST_SIGNED, False)  # the code of null is -1
+    return is_signed[values.cat.codes.to_numpy()]

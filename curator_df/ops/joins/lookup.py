@@ -20,13 +20,14 @@ import pyarrow as pa
 from curator_df.core.host_blocks import pandas_block
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import ParameterError, SchemaError
+from curator_df.io.output.files import arrow_schema
 from curator_df.io.shuffle.sink import Taken, stored_schema
 from curator_df.kernels.rows.content_hash import Hashes
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.memory.process_cache import held
 from curator_df.memory.sizes import show_size
 from curator_df.ops.host_only import require_host
-from curator_df.ops.joins.keys import Joining, key_hashes
+from curator_df.ops.joins.keys import Joining, key_hashes, require_kinds
 
 HASH_BYTES = 16
 """Bytes of the hash of a row."""
@@ -84,6 +85,7 @@ class Other(Protocol):
 def join_block(block: Any, *, joining: Joining, other: Other) -> Outcome:
     """Kernel of `join`."""
     require_host(block, "join")
+    require_kinds(block, joining.left, joining.kinds)
     places = other.lookup().find(*key_hashes(block, joining.left, joining.signed))
     is_matched = places >= 0
     counters = {"rows_matched": int(is_matched.sum())}
@@ -210,8 +212,8 @@ def hold_frame(frame: pd.DataFrame, joining: Joining) -> tuple[HeldFrame, pa.Sch
 def _arrow(frame: pd.DataFrame) -> pa.Table:
     """Return columns of a DataFrame in Arrow, with the types in which curator_df writes them."""
     try:
-        schema = stored_schema(frame, Taken(0))
-        return pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
+        table = pa.Table.from_pandas(frame, schema=arrow_schema(frame), preserve_index=False)
+        return table.replace_schema_metadata(None).cast(stored_schema(frame, Taken(0)))
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
         raise SchemaError(
             f"join: a column of the other table has values that differ in type: {exc}. Convert the column with astype() first"
@@ -231,7 +233,8 @@ def _packed(table: pa.Table) -> tuple[str, bytes]:
 
 def repeated_key(key: Sequence[Any], first: str, again: str) -> ParameterError:
     """Return the error for a key in two rows of the other table."""
-    shown = repr(key[0]) if len(key) == 1 else repr(tuple(key))
+    values = tuple(value.item() if isinstance(value, np.generic) else value for value in key)
+    shown = repr(values[0]) if len(values) == 1 else repr(values)
     return ParameterError(
         f"join: the key {shown} is in several rows of the other table, such as {first} and {again}. Use duplicates='first' to "
         "take the first row of each key, or make the keys unique before"

@@ -19,7 +19,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
-from curator_df.core.planning.row_estimate import estimate_kept
+from curator_df.core.planning.row_estimate import SAMPLE_BYTES, estimate_kept
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
@@ -32,7 +32,7 @@ from curator_df.core.runner.run import range_bytes
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.errors import BudgetError, CuratorError, ExpressionError
 from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
-from curator_df.io.output.files import to_table
+from curator_df.io.output.files import arrow_schema, to_table
 from curator_df.io.shuffle.files import BatchWriter, batches_of
 from curator_df.io.shuffle.sink import keyed_schema
 from curator_df.io.shuffle.source import InOrder
@@ -40,7 +40,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.memory.process_cache import held
 from curator_df.memory.sizes import show_size, size_to_type
 from curator_df.ops.duplicates.exact import refuse_block
-from curator_df.ops.joins.keys import Joining, key_hashes
+from curator_df.ops.joins.keys import Joining, key_hashes, require_kinds
 from curator_df.ops.joins.lookup import HASH_BYTES, Lookup, distinct, join_block, repeated_key
 from curator_df.ops.rows.row_lookup import rows_at
 
@@ -89,6 +89,27 @@ def other_table(other: Any) -> OtherTable:
             "other table first with checkpoint(other, path), and join the table that it returns"
         )
     return OtherTable(program, program.source.cut(range_bytes(program.source)))
+
+
+def has_no_rows(other: OtherTable) -> bool:
+    """Return whether the files of the other table have no rows, such as a CSV file that is a header alone."""
+    source = other.program.source
+    if source.text_bytes > SAMPLE_BYTES:
+        return False
+    try:
+        blocks = (
+            block
+            for piece in other.ranges
+            for block in source.blocks(
+                piece,
+                block_bytes=SAMPLE_BYTES,
+                largest_row_bytes=SAMPLE_BYTES,
+                on_bad_row=(lambda _: None) if source.quarantines else None,
+            )
+        )
+        return not any(len(block) for block in blocks)
+    except CuratorError:
+        return False  # the run reports the error
 
 
 def table_join(
@@ -199,7 +220,7 @@ class OtherSink(StageSink):
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeOther:  # noqa: ARG002 - the interface of a sink
         """Create the file of a range."""
-        return _RangeOther(self, number)
+        return _RangeOther(self, number, arrow_schema(meta[list(self.pending.joining.columns)]))
 
 
 class _RangeOther:
@@ -207,7 +228,8 @@ class _RangeOther:
 
     summary: ClassVar[dict[str, int]] = {}
 
-    def __init__(self, sink: OtherSink, number: int) -> None:
+    def __init__(self, sink: OtherSink, number: int, block_schema: pa.Schema) -> None:
+        self._block_schema = block_schema
         self._pending, bits = sink.pending, sink.pending.bits
         self._file = NewFile(sink.folder, f"other/part-{number:06d}.batches")
         self._writer = BatchWriter(self._file, 64 - bits, 1 << bits)
@@ -215,6 +237,7 @@ class _RangeOther:
     def append(self, block: Any) -> None:
         """Write the rows of the next block that have a key."""
         joining = self._pending.joining
+        require_kinds(block, joining.right, joining.kinds)
         hashes, valid = key_hashes(block, joining.right, joining.signed)
         rows = np.flatnonzero(valid)
         addresses = block.index.to_numpy().astype(np.int64)
@@ -223,9 +246,10 @@ class _RangeOther:
         rows = rows[np.argsort(hashes[rows, 0], kind="stable")]
         if not len(rows):
             return
-        table = to_table(block[list(joining.columns)], self._pending.schema).take(pa.array(rows))
+        table = to_table(block[list(joining.columns)], self._block_schema).take(pa.array(rows))
         arrays = [pa.array(hashes[rows, 0]), pa.array(hashes[rows, 1]), pa.array(addresses[rows])]
-        arrays += [column.combine_chunks() for column in table.columns]
+        kinds = self._pending.schema.types
+        arrays += [column.combine_chunks().cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]
         self._writer.append(pa.RecordBatch.from_arrays(arrays, schema=self._pending.batch_schema))
 
     def commit(self) -> list[FileRecord]:
