@@ -7,6 +7,7 @@ appears under its final name only when it is complete.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -52,20 +53,15 @@ class Part:
     files: tuple[FileRecord, ...]
     """Files in the order of the format's suffixes."""
     documents: int
-    """Number of documents."""
+    """Number of documents in the index: those of the input, or the sequences of a pack."""
     sequences: int
     """Number of sequences that have tokens."""
     tokens: int
     """Number of tokens, padding included."""
 
 
-def require_mergeable(operator: str, form: str, merge: Any, pack: Any) -> None:
+def require_mergeable(operator: str, form: str, merge: Any) -> None:
     """Raise `ParameterError` if the files of a format cannot be merged."""
-    if merge and form == "megatron" and pack is not None:
-        raise ParameterError(
-            f"{operator}: merge=True cannot merge packed sequences of Megatron (pack={pack!r}). Leave merge out, and pass "
-            "the prefixes of all parts to --data-path"
-        )
     if merge and form not in MERGEABLE:
         raise ParameterError(
             f"{operator}: merge=True applies to the formats {' and '.join(map(repr, MERGEABLE))}, but format={form!r}. Leave "
@@ -103,6 +99,8 @@ def merge_parts(sink: TokenSink) -> None:
     """
     with Journal(sink.folder) as journal:
         parts = _parts(journal)
+        if sink.pack is not None:
+            parts = [dataclasses.replace(part, documents=part.sequences) for part in parts]
         total = sum(part.tokens for part in parts)
         head = b""
         if isinstance(sink.format, NumpyFormat):
@@ -247,7 +245,7 @@ def _read(folder: Folder, file: FileRecord, start: int, stop: int) -> bytes:
 
 
 def _join_indices(sink: TokenSink, name: str, parts: Sequence[Part]) -> None:
-    """Write one index of the documents of all parts."""
+    """Write one index of the documents (or packed sequences) of all parts."""
     documents, sequences = sum(part.documents for part in parts), sum(part.sequences for part in parts)
     expected = len(INDEX_HEAD) + INDEX_COUNTS.size + sequences * (4 + 8) + 8 * (documents + 1)
     if sink.folder.size(name) == expected:
@@ -263,7 +261,7 @@ def _join_indices(sink: TokenSink, name: str, parts: Sequence[Part]) -> None:
 
 
 def _document_lengths(folder: Folder, part: Part) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield the lengths of the documents of an index, in arrays of a limited length."""
+    """Yield the lengths of the documents (or packed sequences) of an index, in arrays of a limited length."""
     sequences, start = part.sequences, len(INDEX_HEAD) + INDEX_COUNTS.size
     ends = start + sequences * (4 + 8)
     for first in range(0, part.documents, LENGTHS_AT_ONCE):

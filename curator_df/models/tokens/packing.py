@@ -6,6 +6,7 @@ The result depends only on the documents of an input split and their order, not 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,10 @@ OPEN_BYTES = 8_000_000
 MOST_OPEN = 256
 MOST_TOKENS = 1_000_000
 """Longest sequence of a pack."""
+MOST_PIECES = 100_000
+"""Number of documents, or parts of them, in the sequences that are being filled, unless a sequence has more tokens."""
+PIECE_BYTES = 40
+"""Memory of each of them: four integers, and room to grow."""
 
 
 class Documents(NamedTuple):
@@ -134,10 +139,18 @@ class _Split(_Alone):
         return Sequences(ids, np.full(len(ids) // self._pack, self._pack), pieces, padding)
 
 
+def piece_bytes(pack: int | None, *, split_documents: bool) -> int:
+    """Return the memory of the pieces in the sequences of a pack that are being filled, beyond that of `MOST_PIECES`."""
+    if pack is None or split_documents:
+        return 0
+    return PIECE_BYTES * max(pack - MOST_PIECES, 0)
+
+
 class _Whole:
     """Whole documents in the first sequence with enough room; only a document longer than a sequence is split.
 
-    A limited number of sequences is open, so that memory stays bounded. If a document fits into none, the fullest is closed.
+    A limited number of sequences is open, with a limited number of documents, so that memory stays bounded. If a document fits
+    into none, or they have too many documents, the fullest is closed.
     """
 
     def __init__(self, pack: int, pad_id: int) -> None:
@@ -145,7 +158,8 @@ class _Whole:
         self._most = max(1, min(MOST_OPEN, OPEN_BYTES // (4 * pack)))
         self._open: list[_OpenSequence] = []
         self._room = np.empty(self._most, dtype=np.int64)
-        self._documents = self._written = 0
+        self._most_pieces = max(MOST_PIECES, pack)
+        self._documents = self._written = self._pieces = 0
 
     def add(self, documents: Documents) -> Iterator[Sequences]:
         start = 0
@@ -169,23 +183,30 @@ class _Whole:
             place = int(fitting[0])
         else:
             if len(self._open) == self._most:
-                yield self._closed(int(np.argmin(self._room[: self._most])))
+                yield self._closed(self._fullest())
             place = len(self._open)
             self._open.append(_OpenSequence(np.empty(self._pack, dtype=ids.dtype)))
             self._room[place] = self._pack
         sequence = self._open[place]
         sequence.ids[sequence.length : sequence.length + len(ids)] = ids
-        sequence.pieces.append((sequence.length, len(ids), number, address))
+        sequence.pieces.extend((sequence.length, len(ids), number, address))
         sequence.length += len(ids)
+        self._pieces += 1
         self._room[place] -= len(ids)
         if not self._room[place]:
             yield self._closed(place)
+        elif self._pieces > self._most_pieces:
+            yield self._closed(self._fullest())
+
+    def _fullest(self) -> int:
+        return int(np.argmin(self._room[: len(self._open)]))
 
     def _closed(self, place: int) -> Sequences:
         sequence = self._open.pop(place)
         self._room[place:-1] = self._room[place + 1 :].copy()
         sequence.ids[sequence.length :] = self._pad_id
-        first, tokens, number, address = np.array(sequence.pieces, dtype=np.int64).T
+        first, tokens, number, address = np.frombuffer(sequence.pieces, dtype=np.int64).reshape(-1, 4).T
+        self._pieces -= len(first)
         pieces = Pieces(first + self._written, tokens, number, address)
         self._written += self._pack
         return Sequences(sequence.ids, _numbers(self._pack), pieces, self._pack - sequence.length)
@@ -194,7 +215,7 @@ class _Whole:
 class _OpenSequence:
     def __init__(self, ids: Ids) -> None:
         self.ids, self.length = ids, 0
-        self.pieces: list[tuple[int, int, int, int]] = []
+        self.pieces = array("q")  # a list of tuples would take 200 bytes for each
 
 
 def _numbers(*values: int) -> Numbers:

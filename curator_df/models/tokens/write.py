@@ -26,7 +26,7 @@ from curator_df.io.output.write import folder_at, rejects_sink
 from curator_df.kernels.text.buffers import text_spans
 from curator_df.models.tokens.formats import ArrowFormat, MdsFormat, MegatronFormat, NumpyFormat
 from curator_df.models.tokens.merging import list_shards, merge_parts, require_mergeable
-from curator_df.models.tokens.packing import MOST_TOKENS
+from curator_df.models.tokens.packing import MOST_TOKENS, piece_bytes
 from curator_df.models.tokens.sink import IDS, SINK_BYTES, TokenSink
 from curator_df.models.tokens.tokenizer import (
     CALL_BYTES,
@@ -87,11 +87,12 @@ def write_tokens(
     text : str, default "text"
         The text column.
     add_eos : bool, default True
-        Append the EOS token to each document that has tokens.
+        Append the EOS token to each document that has tokens, special tokens included.
     eos_token : str or int, optional
         The EOS token, or its ID. By default the one that ``tokenizer_config.json`` next to the tokenizer names.
     special_tokens : bool, default False
-        Also write the special tokens that the tokenizer adds to a text, such as ``<s>``. Megatron does not.
+        Also write the special tokens that the tokenizer adds to a text, such as ``<s>``, also to an empty one, which then
+        is a document of these tokens. Megatron does not.
     pack : int, optional
         Write sequences of exactly this length in tokens, instead of one for each document.
     split_documents : bool, default True
@@ -101,8 +102,7 @@ def write_tokens(
         With ``pack``: the token that fills a sequence that is not full. By default the padding token of the tokenizer,
         otherwise the EOS token.
     merge : bool, default False
-        Also write the tokens of all files to a single pair (or array) in ``merged/``, for "megatron" (not with
-        ``pack``) and "numpy".
+        Also write the tokens of all files to a single pair (or array) in ``merged/``, for "megatron" and "numpy".
     provenance : bool, default True
         Also write to ``_provenance/`` the file and offset of the row that each range of tokens comes from.
     revision : str, optional
@@ -145,12 +145,12 @@ def write_tokens(
     Notes
     -----
     Rows: all, in input order over the files' names. Columns: the tokens of the text, and no others. Peak extra memory: 2.6 x
-    block; with tokens of 4 bytes 4.6 x block; and 80 MB in each task, and a tokenizer in each worker. Computes: yes. See
-    ``docs/tokens.md``.
+    block; with tokens of 4 bytes 4.6 x block; and 80 MB in each task (with ``split_documents=False`` up to 36 MB more for
+    ``pack`` over 100,000), and a tokenizer in each worker. Computes: yes. See ``docs/tokens.md``.
 
     Each input split makes a file ``part-NNNNNN-000`` (or a pair). Names in sorted order are documents in input order. A text
-    that is null or empty is a document without tokens, and gets no EOS token. With ``pack``, the last sequence of each input
-    split is padded.
+    that is null is a document without tokens and without EOS token; so is an empty one, unless ``special_tokens`` adds tokens
+    to it. With ``pack``, the last sequence of each input split is padded.
 
     Files do not depend on memory, blocks or workers: a resumed run writes the same bytes.
 
@@ -164,7 +164,7 @@ def write_tokens(
     choose(OPERATOR, "on_existing", on_existing, OnExisting)
     choose(OPERATOR, "on_error", on_error, OnError)
     choose(OPERATOR, "on_oom", on_oom, OnOom)
-    require_mergeable(OPERATOR, format, merge, pack)
+    require_mergeable(OPERATOR, format, merge)
     _require_pack(pack, pad_id, split_documents=split_documents)
     if isinstance(eos_token, bool) or not isinstance(eos_token, (str, int, type(None))):
         raise ParameterError(f"{OPERATOR}: eos_token={eos_token!r} must be a token (str) or its ID (int)")
@@ -183,7 +183,14 @@ def write_tokens(
     )
     receipt = run(
         _tokenized(
-            df, found, text, form.dtype, eos_id, special_tokens=bool(special_tokens), keeps_addresses=bool(provenance)
+            df,
+            found,
+            text,
+            form.dtype,
+            eos_id,
+            special_tokens=bool(special_tokens),
+            keeps_addresses=bool(provenance),
+            sink_bytes=SINK_BYTES + piece_bytes(pack, split_documents=bool(split_documents)),
         ),
         sink,
         rejects=rejects_sink(df, OPERATOR, rejects, storage_options),
@@ -246,6 +253,7 @@ def _tokenized(
     *,
     special_tokens: bool,
     keeps_addresses: bool,
+    sink_bytes: int = SINK_BYTES,
 ) -> Any:
     """Return a table of the tokens of each text. With ``keeps_addresses``, earlier steps must have kept the row IDs."""
     parameters = {
@@ -261,7 +269,7 @@ def _tokenized(
         parameters,
         price=Price(
             np.dtype(dtype).itemsize + ROW_FACTOR,
-            fixed_bytes=CALL_BYTES + SINK_BYTES,
+            fixed_bytes=CALL_BYTES + sink_bytes,
             held_bytes=tokenizer.held_bytes,
             libraries={"tokenizers": LIBRARY_BYTES},
             is_measured=True,

@@ -77,7 +77,9 @@ def test_a_pair_has_the_bytes_that_megatron_writes(tmp_path, dtype):
 def test_the_live_package_writes_the_same_pair_and_reads_it(tmp_path, dtype, documents):
     pair = write(MegatronFormat(dtype), tmp_path, documents, (1,))
     assert pair == built_by_megatron(tmp_path, documents, dtype)
-    megatron = pytest.importorskip("megatron.core.datasets.indexed_dataset")
+    megatron = pytest.importorskip(
+        "megatron.core.datasets.indexed_dataset", reason="needs megatron-core (not installed)"
+    )
     dataset = megatron.IndexedDataset(str(tmp_path / "part-000000-000"))
     assert [dataset[place].tolist() for place in range(len(dataset))] == [each for each in documents if each]
     assert dataset.document_indices.tolist() == np.cumsum([0, *(bool(each) for each in documents)]).tolist()

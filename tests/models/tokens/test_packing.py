@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.models.tokens import packing
-from curator_df.models.tokens.packing import Documents, packer
+from curator_df.models.tokens.packing import Documents, packer, piece_bytes
 
 PAD = 99
 LENGTHS = st.lists(st.integers(0, 25), max_size=40)
@@ -100,6 +101,42 @@ def test_the_fullest_sequence_is_closed_if_too_many_are_open(monkeypatch):
     sequences, _, _ = run([5, 6, 7, 3], [], 8, split=False)
     a, b, c, d = documents_of([5, 6, 7, 3])
     assert sequences == [[*b, PAD, PAD], [*a, *d], [*c, PAD]]
+
+
+@given(st.lists(st.integers(0, 4), max_size=60), st.lists(st.integers(0, 60), max_size=4))
+def test_open_sequences_have_a_limited_number_of_documents(lengths, cuts):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "MOST_PIECES", 9)
+        made = packer(7, PAD, split_documents=False)
+        for number, length in enumerate(lengths):
+            ids = np.full(length, 5, dtype=np.uint32)
+            list(made.add(Documents(ids, np.array([length]), np.array([number]))))
+            assert made._pieces == sum(len(one.pieces) // 4 for one in made._open) <= 9
+        sequences, pieces, padding = run(lengths, cuts, 7, split=False)
+        assert (sequences, sorted(pieces), padding) == (
+            run(lengths, [], 7, split=False)[0],
+            *_sorted(lengths, 7, split=False),
+        )
+        assert sum(map(len, sequences)) == sum(lengths) + padding
+        assert {piece[2] for piece in pieces} == set(range(len(lengths)))
+
+
+@pytest.mark.parametrize("pack", [2_000, 300_000])
+def test_the_documents_of_open_sequences_take_the_stated_memory(pack):
+    made, rows = packer(pack, PAD, split_documents=False), 10_000
+    stated = packing.PIECE_BYTES * packing.MOST_PIECES + piece_bytes(pack, split_documents=False)
+    block = Documents(np.zeros(rows, dtype=np.uint16), np.ones(rows, dtype=np.int64), np.full(rows, 1 << 50))
+    found = peak = 0
+    tracemalloc.start()
+    try:
+        for _ in range(32):
+            for one in made.add(block):
+                found += len(one.pieces.tokens)
+            peak = max(peak, tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert found == 320_000 // pack * pack
+    assert peak < stated + packing.OPEN_BYTES
 
 
 def test_long_sequences_leave_fewer_of_them_open():

@@ -189,10 +189,40 @@ def files_of(out: Path) -> list[Path]:
     return sorted(path for path in out.rglob("*") if path.is_file() and "_curator" not in path.parts)
 
 
-def test_packed_sequences_of_megatron_are_not_merged(corpus, made, tmp_path):
-    with pytest.raises(ParameterError, match="cannot merge packed sequences of Megatron"):
-        written(corpus, tmp_path / "out", merge=True, pack=32)
-    assert not (tmp_path / "out").exists()
+def pair_of(sequences: list[list[int]]) -> tuple[bytes, bytes]:
+    """Return the pair of Megatron in uint16 whose documents are these sequences."""
+    lengths = [len(each) for each in sequences]
+    ends = np.cumsum([0, *lengths])
+    parts = [np.array(lengths, "<i4"), 2 * ends[:-1].astype("<i8"), np.arange(len(lengths) + 1, dtype="<i8")]
+    head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1)
+    return np.array(list(itertools.chain(*sequences)), "<u2").tobytes(), head + b"".join(part.tobytes() for part in parts)
+
+
+@pytest.mark.parametrize("split_documents", [True, False])
+def test_packed_sequences_of_megatron_are_merged_in_order(corpus, made, tmp_path, split_documents):
+    options = {"pack": 32, "split_documents": split_documents}
+    written(corpus, tmp_path / "out", merge=True, **options)
+    written(corpus, tmp_path / "rows", format="numpy", **options)
+    parts = [np.load(path) for path in sorted((tmp_path / "rows").glob("*.npy"))]
+    assert len(parts) > 2
+    sequences = [row for part in parts for row in part.reshape(-1, 32).tolist()]
+    tokens, index = pair_of(sequences)
+    assert (tmp_path / "out/merged/tokens.bin").read_bytes() == tokens
+    assert (tmp_path / "out/merged/tokens.idx").read_bytes() == index
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_megatron_reads_merged_sequences(corpus, made, tmp_path):
+    megatron = pytest.importorskip(
+        "megatron.core.datasets.indexed_dataset", reason="needs megatron-core (not installed)"
+    )
+    receipt = written(corpus, tmp_path / "out", merge=True, pack=32)
+    dataset = megatron.IndexedDataset(str(tmp_path / "out/merged/tokens"))
+    assert dataset.sequence_lengths.tolist() == [32] * len(dataset)
+    assert dataset.document_indices.tolist() == list(range(len(dataset) + 1))
+    parts = [megatron.IndexedDataset(str(path)[:-4]) for path in sorted((tmp_path / "out").glob("*.bin"))]
+    assert [row.tolist() for row in dataset] == [row.tolist() for part in parts for row in part]
+    assert receipt.rows_written == len(TEXTS)
 
 
 @pytest.mark.parametrize("form", ["megatron", "numpy"])
