@@ -57,7 +57,25 @@ def _by_name(signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, 
     for each in signature.parameters.values():
         if each.kind is inspect.Parameter.VAR_KEYWORD:
             named |= named.pop(each.name, {})
-    return named
+    return {name: _copied(value) for name, value in named.items()}
+
+
+def _copied(value: Any) -> Any:
+    """Return a value whose lists, sets and mappings do not change if those of the caller do.
+
+    Examples
+    --------
+    >>> parts = {"train": [1]}
+    >>> copy = _copied(parts)
+    >>> parts["train"].append(2)
+    >>> copy
+    {'train': [1]}
+    """
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(one) for one in value)
+    return set(value) if isinstance(value, set) else value
 
 
 def current_call() -> Call | None:

@@ -7,9 +7,11 @@ returns a table, or a dict of tables; a writer begins with ``write_``.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
@@ -118,6 +120,8 @@ def one_call(value: Value, key: str, functions: Mapping[str, Any], what: str) ->
     elif isinstance(value.data, dict) and len(value.data) == 1:
         ((name, options),) = value.data.items()
         options = Value({}, value.path, _line(value, name)) if options.data is None else options
+        if options.path == value.path and name in (value.key_lines or {}):
+            options = dataclasses.replace(options, line=_line(value, name))  # not that of its first parameter
     elif isinstance(value.data, dict) and value.data:
         names = ", ".join(map(str, value.data))
         raise value.error(
@@ -253,10 +257,32 @@ def published(kind: Made, value: Any) -> Any:
 def call(
     function: Callable[..., Any], given: tuple[Any, ...], arguments: dict[str, Any], place: Value, key: str
 ) -> Any:
-    """Call a function; its errors about arguments name the place in the recipe."""
+    """Call a function; its errors about arguments name the line of the parameter, or else of the call."""
     try:
         return function(*given, **arguments)
     except RecipeError:
         raise
     except _OF_CALLS as exc:
-        raise place.error(key, str(exc)) from exc
+        raise _place_of(str(exc), place).error(key, str(exc)) from exc
+
+
+def _place_of(said: str, options: Value) -> Value:
+    """Return the place of the parameter that an error is about: one with its value, or its name, in the text."""
+    if not isinstance(options.data, dict):
+        return options
+    given = {str(name): value for name, value in options.data.items()}
+    values = {
+        name: re.escape(repr(value.data)) for name, value in given.items() if not isinstance(value.data, dict | list)
+    }
+    patterns = [{name: rf"\b{name}={shown}(?!\w)" for name, shown in values.items()}]
+    patterns += [{name: rf"\b{name}=" for name in given}]
+    patterns += [{name: shown for name, shown in values.items() if isinstance(given[name].data, str)}]
+    for one in patterns:
+        places = {found.start(): name for name, each in one.items() if (found := re.search(each, said))}
+        if places:
+            name = places[min(places)]
+            line = (options.key_lines or {}).get(name)
+            if line is None or given[name].path != options.path:  # by a setting
+                return given[name]
+            return Value(None, options.path, line)
+    return options

@@ -15,7 +15,7 @@ from typing import Any
 from curator_df.core.planning.plan import Plan
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.runner.session import has_session
-from curator_df.errors import RecipeError
+from curator_df.errors import ParameterError, RecipeError
 from curator_df.recipes.calls import (
     TABLE_PARAMETERS,
     Arguments,
@@ -82,7 +82,20 @@ class Recipe:
         Receipt
             What the writer returns: a receipt; for `write_many` a dict of receipts, for `write_by` its tables. Without
             ``write:``, the receipt of the last step.
+
+        Raises
+        ------
+        ParameterError
+            If ``on_existing`` is given and the recipe has no ``write:``: it would have no effect on the steps.
         """
+        if on_existing is not None and "write" not in self._value.data:
+            name = self._steps()[-1][0]
+            way = f"Set it for the last step: load_recipe(..., steps={{{name!r}: {{'on_existing': {on_existing!r}}}}})"
+            if "on_existing" not in inspect.signature(steps()[name]).parameters:
+                way = f"Leave it out: the last step is {name}, which has no such option"
+            raise ParameterError(
+                f"on_existing={on_existing!r} is an option of the writer, but the recipe {self.name} has no write:. {way}"
+            )
         with self.cluster():
             result, self._prepared = self.table() if self._prepared is None else self._prepared, None
             for name, options, key in self._part("write", writers()):
@@ -288,7 +301,7 @@ def _steps_of(value: Value, prefix: str, *, with_optional: bool = False) -> Iter
 
 
 def _check_steps(value: Value, prefix: str) -> tuple[str, Value, str] | None:
-    """Check the reader and the steps, and return the last step."""
+    """Check the reader and the steps, and return the last step that runs."""
     arguments = _arguments(makes=False)
     name, options, key = one_call(value.data["read"], f"{prefix}read", readers(), "a reader")
     arguments.of(readers()[name], options, key)
@@ -301,7 +314,7 @@ def _check_steps(value: Value, prefix: str) -> tuple[str, Value, str] | None:
             )
         arguments.of(steps()[step[0]], step[1], step[2], without=TABLE_PARAMETERS)
         last = step
-    return last
+    return next(reversed([*_steps_of(value, prefix)]), None)
 
 
 def _check(value: Value) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from curator_df.errors import RecipeError
@@ -61,7 +62,22 @@ def with_settings(recipe: Value, settings: Mapping[str, Value]) -> Value:
     """Return a recipe with other values; raise `RecipeError` for a name that it does not have."""
     for name, value in settings.items():
         _set(recipe, name, value)
+    listed = recipe.data.get("steps")
+    if listed is not None and isinstance(
+        listed.data, list
+    ):  # all at the end: numbers are those of the steps in the file
+        listed.data = [item for item in listed.data if not isinstance(item.data, _Removed)]
     return recipe
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """Step that a setting leaves out."""
+
+    name: str
+    """Name of the step."""
+    by: str
+    """Setting that leaves it out."""
 
 
 def _set(recipe: Value, name: str, value: Value) -> None:
@@ -135,16 +151,23 @@ def _set_step(recipe: Value, rest: list[str], value: Value) -> None:
         names = [_name(optional_step(item) or item) for item in items]
         hint = did_you_mean(name, names) or f" Its steps are: {', '.join(names)}"
         raise value.error("", f"the recipe has no step {name!r}.{hint}")
+    numbers = {place: number for number, place in enumerate(places, 1)}
+    kept = [place for place in places if not isinstance(items[place].data, _Removed)]
     if rest and rest[0].isdigit():
         which = int(rest.pop(0))
         if not 1 <= which <= len(places):
             raise value.error("", f"the recipe has {len(places)} of {name}, and no number {which}")
-        places = [places[which - 1]]
-    if len(places) > 1:
-        raise value.error("", f"the recipe has {len(places)} of {name}. Say which: steps.{name}.1, steps.{name}.2")
+        kept = places = [places[which - 1]]
+    if len(kept) > 1:
+        which_of = ", ".join(f"steps.{name}.{numbers[place]}" for place in kept)
+        raise value.error("", f"the recipe has {len(kept)} of {name}. Say which: {which_of}")
+    place = kept[0] if kept else places[0]
+    if isinstance(items[place].data, _Removed):
+        raise value.error("", f"{items[place].data.by} leaves this step of {name} out. Use one of the two settings")
     if not rest and value.data is None:
-        del items[places[0]]  # ``steps.redact_pii=null`` leaves the step out
+        items[place].data = _Removed(name, value.path)  # ``steps.redact_pii=null`` leaves the step out
         return
+    places = [place]
     item = optional_step(items[places[0]]) or items[places[0]]
     items[places[0]] = item  # a setting turns an optional step into one of the others
     if isinstance(item.data, str):
@@ -161,6 +184,8 @@ def optional_step(item: Value) -> Value | None:
 
 
 def _name(item: Value) -> str:
+    if isinstance(item.data, _Removed):
+        return item.data.name
     return str(next(iter(item.data), "")) if isinstance(item.data, dict) else str(item.data)
 
 

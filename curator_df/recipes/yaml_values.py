@@ -19,9 +19,11 @@ from curator_df.errors import RecipeError
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?")
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
-_SPELLINGS = {"yes", "no", "on", "off"}
+_SPELLINGS = {"yes", "no", "on", "off", "y", "n"}
 """Words that YAML 1.1 reads as true or false, and YAML 1.2 as text."""
-_TRUE = {"yes", "on"}
+_TRUE = {"yes", "on", "y"}
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt\s].*)?")
+_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-9]+|0[xXoObB][0-9a-fA-F_]+|[0-9][0-9_]*_[0-9_]*)|[-+]?\.(inf|nan)", re.IGNORECASE)
 LONGEST_SHOWN = 80
 """Characters of a line that an error shows."""
@@ -171,18 +173,28 @@ def scalar(text: str, path: str, line: int = 0) -> Value:
     >>> scalar("no", "").doubt
     'no without quotes is false in YAML 1.1 and text in YAML 1.2. Write "no" for the text, or false'
     """
+    if doubt := _doubt(text):
+        return Value(text, path, line, doubt, text)
+    return Value(_plain(text), path, line, text=text)
+
+
+def _plain(text: str) -> Any:
     low = text.lower()
     if low in _CONSTANTS:
-        return Value(_CONSTANTS[low], path, line, text=text)
-    if low in _SPELLINGS:
-        meant = "true" if low in _TRUE else "false"
-        doubt = f'{text} without quotes is {meant} in YAML 1.1 and text in YAML 1.2. Write "{text}" for the text, or {meant}'
-        return Value(text, path, line, doubt, text)
+        return _CONSTANTS[low]
     if _INTEGER.fullmatch(text):
-        return Value(int(text), path, line, text=text)
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) and low != "." else text
+
+
+def _doubt(text: str) -> str:
+    """Return why programs may read a text without quotes as something else, and what to write; empty if they do not."""
+    if text.lower() in _SPELLINGS:
+        meant = "true" if text.lower() in _TRUE else "false"
+        return f'{text} without quotes is {meant} in YAML 1.1 and text in YAML 1.2. Write "{text}" for the text, or {meant}'
+    if _DATE.fullmatch(text) or _BASE_60.fullmatch(text):
+        found = "a date" if _DATE.fullmatch(text) else "a number to base 60"
+        return f'{text} without quotes is {found} in YAML 1.1 and text in YAML 1.2. Write "{text}" for the text'
     if _ODD_NUMBER.fullmatch(text):
-        doubt = f'not all programs read {text} without quotes alike. Write "{text}" for the text, or plain digits'
-        return Value(text, path, line, doubt, text)
-    if _FLOAT.fullmatch(text) and low != ".":
-        return Value(float(text), path, line, text=text)
-    return Value(text, path, line, text=text)
+        return f'not all programs read {text} without quotes alike. Write "{text}" for the text, or plain digits'
+    return ""

@@ -32,6 +32,19 @@ def test_a_table_knows_the_call_that_made_it(docs):
     assert call_of(kept.curate.normalize_unicode().expr).name == "normalize_unicode"
 
 
+def test_what_the_caller_changes_later_is_not_recorded(docs):
+    names, parts, limits = ["a"], {"train": 0.5, "test": 0.5}, {"en": 0.5}
+    kept = cdf.keep_language(docs, limits)
+    removed = cdf.remove_lines(docs, names)
+    split = cdf.split_rows(docs, parts, by="content")
+    names.append("b")
+    parts["more"] = 0.1
+    limits.clear()
+    assert call_of(removed.expr).arguments["lines"] == ["a"]
+    assert call_of(kept.expr).arguments["languages"] == {"en": 0.5}
+    assert call_of(split["test"].expr).arguments["parts"] == {"train": 0.5, "test": 0.5}
+
+
 def test_each_table_of_several_knows_its_part(docs):
     parts = cdf.split_rows(docs, {"a": 0.5, "b": 0.5}, by="content")
     assert [(call_of(parts[name].expr).name, call_of(parts[name].expr).part) for name in parts] == [

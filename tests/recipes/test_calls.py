@@ -3,6 +3,8 @@
 
 import dataclasses
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from curator_df.recipes.parameter_types import OneOf, Refused, parameters_of
 from tests.contracts.operator_cases import ALL_OPERATORS, CASES, fingerprints_of
 from tests.contracts.operator_rows import ROWS
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/recipes.md"
 FUNCTIONS = {**readers(), **steps(), **writers(), "start_cluster": cdf.start_cluster}
 
 
@@ -25,6 +28,12 @@ def test_readers_steps_and_writers_are_what_their_signatures_say():
     assert {"checkpoint", "shuffle_rows", "to_backend", "find_near_duplicates"} <= set(steps())
     assert not {"describe_drops", "explain", "preview", "forget", "write_parquet"} & set(steps())
     assert [name for name in steps() if makes_parts(name)] == ["split_rows"]
+
+
+@pytest.mark.parametrize(("part", "functions"), [("read", readers), ("write", writers)])
+def test_the_page_names_every_reader_and_writer(part, functions):
+    (row,) = (line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{part}` |"))
+    assert set(functions()) <= set(re.findall(r"`(\w+)`", row))
 
 
 def test_a_file_can_hold_every_parameter_of_every_function():

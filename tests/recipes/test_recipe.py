@@ -211,6 +211,59 @@ def test_errors_of_calls_have_the_line_of_the_step():
         load(f"read: {{jsonl: {{paths: missing.jsonl}}}}\n{WRITE}").table()
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("sample_rows:\n    seed: 3\n    by: address\n    fraction: 7", 6),
+        ("sample_rows:\n\n    # a comment\n    seed: 3\n    fraction: 7", 7),
+        ("keep_where:\n    reason: 'n > 3'\n    predicate: missing > 3", 5),
+        ("normalize_unicode:\n    form: NFC\n    text: txet", 5),
+        ("add_language:\n    into: language", 4),
+        ("normalize_whitespace:\n    text: n", 4),
+    ],
+)
+def test_errors_of_calls_have_the_line_of_the_wrong_parameter(text, line):
+    with pytest.raises(RecipeError) as raised:
+        load(step(text)).table()
+    assert raised.value.line == line
+
+
+def test_errors_that_name_no_parameter_have_the_line_of_the_step():
+    with pytest.raises(RecipeError, match="add_ids would overwrite 'id'") as raised:
+        load(step("add_ids:\n\n    dense: true\n- add_ids:\n\n    dense: true")).table()
+    assert raised.value.line == 6
+
+
+def test_a_wrong_value_of_a_setting_names_the_setting():
+    recipe = load(step("sample_rows:\n    fraction: 0.5"), steps={"sample_rows": {"fraction": 7}})
+    with pytest.raises(RecipeError, match=r"^load_recipe\(steps\.sample_rows\.fraction=\): steps\.sample_rows: "):
+        recipe.table()
+
+
+def test_on_existing_without_a_writer_is_refused():
+    recipe = load(f"{READ}\nsteps:\n- checkpoint: {{path: kept}}\n")
+    said = r"on_existing='overwrite' is an option of the writer, but the recipe a\.yaml has no write:.*'checkpoint'"
+    with inline_cluster():
+        with pytest.raises(ParameterError, match=said):
+            recipe.run(on_existing="overwrite")
+        assert recipe.run().rows_written == 30
+        again = load(
+            f"{READ}\nsteps:\n- checkpoint: {{path: kept}}\n", steps={"checkpoint": {"on_existing": "overwrite"}}
+        )
+        assert again.run().rows_written == 30
+
+
+def test_an_optional_step_does_not_take_the_place_of_a_writer():
+    text = f"{READ}\nsteps:\n- keep_where: {{predicate: n < 9}}\n- optional: {{checkpoint: {{path: kept}}}}\n"
+    with pytest.raises(RecipeError, match=r"there is no write:"):
+        load(text)
+    assert "checkpoint" in repr(load(text, **{"steps.checkpoint.path": "kept"}))
+    parts = "optional: {split_rows: {parts: {train: 0.8, test: 0.2}}}"
+    with pytest.raises(RecipeError, match=r"many writes the tables of split_rows, which must be the last step"):
+        load(f"{READ}\nsteps:\n- {parts}\nwrite: {{many: {{tables: {{a: train}}}}}}\n")
+    assert "write parquet" in repr(load(f"{READ}\nsteps:\n- {parts}\n{WRITE}"))
+
+
 STEPS = """
 read:
   jsonl: {paths: in.jsonl}
@@ -218,7 +271,7 @@ steps:
 - normalize_unicode
 - keep_where: {predicate: n > 3}
 - keep_profile: {profile: [dclm_quality, {replace: {of: dclm_repetition, repetition_line: null}}], add_metrics: true}
-- drop_exact_duplicates: {keep: {best: {column: n, which: max}}}
+- drop_exact_duplicates: {keep: {best: {column: "n", which: max}}}
 write:
   parquet: {path: out, rejects: rejects, compression: snappy}
 cluster: {memory: 2GB, cpus: 1}

@@ -131,6 +131,31 @@ def test_a_setting_that_does_not_fit_is_refused(path, setting, said):
         read_recipe(path, typed_settings([setting]))
 
 
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        (["steps.keep_profile.1=null", "steps.keep_profile.2.words=icu"], [{"fineweb_2": {"language": "de"}}, "icu"]),
+        (["steps.keep_profile.2.words=icu", "steps.keep_profile.1=null"], [{"fineweb_2": {"language": "de"}}, "icu"]),
+        (["steps.keep_profile.1=null", "steps.keep_profile.words=icu"], [{"fineweb_2": {"language": "de"}}, "icu"]),
+        (["steps.keep_profile.2=null", "steps.keep_profile.1.words=icu"], ["nemo_code", "icu"]),
+    ],
+)
+def test_numbers_are_those_of_the_steps_in_the_file(path, settings, left):
+    steps = values(read_recipe(path, typed_settings(settings)))["steps"]
+    assert [list(step["keep_profile"].values()) for step in steps if "keep_profile" in step] == [left]
+
+
+def test_steps_can_all_be_left_out_by_their_numbers(path):
+    steps = {"keep_profile": {"1": None, "2": None}, "normalize_unicode": None}
+    assert values(cdf.load_recipe(path, steps=steps))["steps"] == [{"keep_language": {"languages": ["en"]}}]
+
+
+def test_a_step_that_another_setting_leaves_out_cannot_be_set(path):
+    settings = typed_settings(["steps.keep_profile.1=null", "steps.keep_profile.1.words=icu"])
+    with pytest.raises(RecipeError, match=r"--set steps\.keep_profile\.1=null leaves this step of keep_profile out"):
+        read_recipe(path, settings)
+
+
 def test_a_typed_number_is_text_where_text_is_wanted(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "7").write_text('{"text": "a"}\n')

@@ -25,10 +25,11 @@ from curator_df.recipes.yaml_values import read_yaml, scalar
         ("0.65", 0.65),
         ("1e-3", 0.001),
         (".5", 0.5),
-        ("2024-01-01", "2024-01-01"),
-        ("01:00:00", "01:00:00"),
+        ("2024-01", "2024-01"),
+        ("date > 2024-01-01", "date > 2024-01-01"),
+        ("s3://a:1", "s3://a:1"),
         ("8GB", "8GB"),
-        ("y", "y"),
+        ("yy", "yy"),
         ("1.2.3", "1.2.3"),
         (".", "."),
         ("-", "-"),
@@ -40,12 +41,31 @@ def test_plain_scalars(text, value):
     assert (found.data, type(found.data), found.doubt) == (value, type(value), "")
 
 
-@pytest.mark.parametrize("text", ["no", "No", "off", "ON", "yes", "010", "0x1F", "0o17", "1_000", ".inf", "-.NaN"])
+@pytest.mark.parametrize(
+    "text", ["no", "No", "off", "ON", "yes", "010", "0x1F", "0o17", "1_000", ".inf", "-.NaN", "y", "N"]
+)
 def test_words_and_numbers_that_programs_read_differently_are_in_doubt(text):
     doubt = scalar(text, "a.yaml").doubt
     assert f'Write "{text}"' in doubt
     assert read_yaml(f'a: "{text}"', "a.yaml").data["a"].doubt == ""
     assert read_yaml(f"a: '{text}'", "a.yaml").data["a"].data == text
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("2024-01-01", "a date"),
+        ("2024-1-1", "a date"),
+        ("2024-01-01 12:00:00", "a date"),
+        ("2024-01-01T12:00:00Z", "a date"),
+        ("01:00:00", "a number to base 60"),
+        ("-1:30.5", "a number to base 60"),
+    ],
+)
+def test_dates_and_times_need_quotes(text, kind):
+    said = f'{text} without quotes is {kind} in YAML 1.1 and text in YAML 1.2. Write "{text}" for the text'
+    assert scalar(text, "a.yaml").doubt == said
+    assert read_yaml(f'a: "{text}"', "a.yaml").data["a"].data == text
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,9 @@ def pair_of(sequences: list[list[int]]) -> tuple[bytes, bytes]:
     ends = np.cumsum([0, *lengths])
     parts = [np.array(lengths, "<i4"), 2 * ends[:-1].astype("<i8"), np.arange(len(lengths) + 1, dtype="<i8")]
     head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1)
-    return np.array(list(itertools.chain(*sequences)), "<u2").tobytes(), head + b"".join(part.tobytes() for part in parts)
+    return np.array(list(itertools.chain(*sequences)), "<u2").tobytes(), head + b"".join(
+        part.tobytes() for part in parts
+    )
 
 
 @pytest.mark.parametrize("split_documents", [True, False])
