@@ -270,7 +270,7 @@ def _place_of(said: str, options: Value) -> Value:
     """Return the place of the parameter that an error is about: one with its value, or its name, in the text."""
     if not isinstance(options.data, dict):
         return options
-    given = {str(name): value for name, value in options.data.items()}
+    given: dict[str, Value] = {str(name): value for name, value in options.data.items()}
     values = {
         name: re.escape(repr(value.data)) for name, value in given.items() if not isinstance(value.data, dict | list)
     }

@@ -218,6 +218,20 @@ def test_a_row_with_a_text_that_lacks_a_stored_metric_is_not_called_one_without_
     assert counted["missing_metric"] == expected.count("missing_metric")
 
 
+@pytest.mark.parametrize("drop_text", [False, True])
+def test_a_row_with_the_metrics_of_another_profile_has_a_text(drop_text):
+    hashes = Profile("hashes", "1", "example", (Rule("hash_ratio", "<=", 0.5, "hashes"),))
+    words = Profile("words", "1", "example", (Rule("word_count", ">=", 2, "short"),))
+    rows = pd.DataFrame({"text": ["a b", "a # b", None], "language": ["en", "de", "en"]})
+    measured = dd.from_pandas(rows, npartitions=1).pipe(cdf.add_profile, {"en": words, "de": hashes}, by="language")
+    measured = measured.drop(columns=["reason", *(["text"] if drop_text else [])])
+    for profile, by in ((words, {}), ({None: words}, {"by": "language"})):
+        reasons = measured.pipe(cdf.add_profile, profile, from_metrics=True, **by).compute()["reason"]
+        assert reasons.tolist() == [pd.NA, "missing_metric", "missing_text"]
+        kernel = measured.pipe(cdf.keep_profile, profile, from_metrics=True, **by).expr.operand("func")
+        assert dict(kernel.run(measured.compute()).dropped) == {"missing_metric": 1, "missing_text": 1}
+
+
 def test_stored_metrics_are_judged_by_the_profile_of_the_row():
     measured = languages().pipe(cdf.add_metrics, ["word_count", "hash_ratio"])
     kept = measured.pipe(cdf.keep_profile, BY_LANGUAGE, by="language", from_metrics=True).compute()

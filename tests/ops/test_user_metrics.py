@@ -32,10 +32,20 @@ def docs(request):
 def test_a_rule_may_be_on_a_function_of_a_text_or_of_a_block(docs):
     added = docs.pipe(cdf.add_profile, MINE).compute()
     assert added["reason"].tolist() == [pd.NA, "no_vowel", "missing_text", "missing_metric", "low_score", pd.NA]
-    assert added["vowel_count"].tolist() == [6, 0, pd.NA, pd.NA, 1, 6]
+    assert added["vowel_count"].tolist() == [6, 0, pd.NA, 0, 1, 6]  # a row that lacks a metric has the others
     assert added["score_twice"].tolist() == [2, 4, pd.NA, pd.NA, 0, 18]
     assert added.dtypes["vowel_count"] == added.dtypes["score_twice"] == "Float64"
     assert docs.pipe(cdf.keep_profile, MINE).compute().index.tolist() == [10, 60]
+
+
+def test_a_row_that_lacks_a_metric_keeps_the_others(docs):
+    profile = WORDS + MINE
+    added = docs.pipe(cdf.add_profile, profile).compute()
+    metrics = docs.pipe(cdf.add_metrics, profile).compute()
+    pd.testing.assert_frame_equal(added[metrics.columns], metrics)
+    assert added["reason"].tolist()[3] == "missing_metric" and added["word_count"].tolist()[3] == 0
+    by = docs.assign(kind="a").pipe(cdf.add_profile, {"a": profile}, by="kind").compute()
+    pd.testing.assert_frame_equal(by[metrics.columns], metrics)
 
 
 def test_plus_combines_them_with_the_catalogue(docs):

@@ -32,7 +32,7 @@ from curator_df.ops.filters.device_blocks import (
 )
 from curator_df.ops.filters.published import profiles_of
 from curator_df.ops.filters.reject_reasons import PASSES, every_reason, reasons_of
-from curator_df.ops.filters.rules import Profile, ProfileName, ProfilesByValue
+from curator_df.ops.filters.rules import MISSING_TEXT, NO_PROFILE, Profile, ProfileName, ProfilesByValue
 from curator_df.ops.filters.user_metrics import slow_path, user_factor
 from curator_df.ops.filters.verdicts import judge, metrics_meta, require_measurable, with_metrics
 
@@ -85,7 +85,7 @@ def keep_profile(
     from_metrics : bool, default False
         Evaluate the rules on the columns added by `add_metrics`, without reading text: trying another threshold takes
         one pass over numbers. A row without a metric is dropped as ``missing_metric``, or as ``missing_text`` if its text is
-        null (in a table without the text column: if it has none of the metrics).
+        null (in a table without the text column: if it has no metric at all).
 
     Returns
     -------
@@ -188,8 +188,8 @@ def add_profile(
     into : str, default "reason"
         Name of the new column of reasons; null for a row that passes.
     add_metrics : bool, default True
-        Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null
-        or the profile of the row does not use it.
+        Add a column for each metric that the profile uses (``Int64`` or ``Float64``), null where the text is null,
+        the profile of the row does not use it, or a function of yours returned no value; the row's other metrics stay.
     from_metrics : bool, default False
         Evaluate the rules on the columns added by `add_metrics`, without reading text; no metrics are added then.
 
@@ -300,8 +300,15 @@ def add_profile_block(
         )
     verdicts = judge(block, profile, text, from_metrics=from_metrics, with_metrics=add_metrics)
     added = block.assign(**{reason: repeated_texts(every_reason(profile), verdicts.codes)})
-    missing, metrics = verdicts.codes >= len(profile.rules), profile.made_metrics if add_metrics else ()
+    missing = np.isin(verdicts.codes, _without_metrics(profile))
+    metrics = profile.made_metrics if add_metrics else ()
     return with_metrics(added, verdicts.metrics, metrics, missing, absent=verdicts.absent)
+
+
+def _without_metrics(profile: Profile | ProfilesByValue) -> list[int]:
+    """Return the codes of rows without any metric: a row that lacks one has the others."""
+    reasons = every_reason(profile)
+    return [reasons.index(reason) for reason in (MISSING_TEXT, NO_PROFILE)]
 
 
 def _rejects(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,11 +59,12 @@ class RowMetrics:
 def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool) -> Iterator[RowMetrics]:
     """Yield the metrics that a profile needs, some rows after others: from the text, or from the columns of their names.
 
-    Of stored metrics the text column, if there is one, says which rows have a text; without it those that have any metric.
+    Of stored metrics the text column, if there is one, says which rows have a text; without it those that have any metric, also
+    one of another profile.
     """
     columns = {name: block[name] for name in (profile.metrics if from_metrics else profile.column_metrics)}
     if from_metrics:
-        has_text = block[text].notna().to_numpy(dtype=bool) if text in block.columns else _has_any(columns, len(block))
+        has_text = block[text].notna().to_numpy(dtype=bool) if text in block.columns else _has_any(block, columns)
         for first_row in range(0, len(block), MEASURED_ROWS):
             valid = has_text[first_row : first_row + MEASURED_ROWS]
             yield _read(columns, Measured(first_row, {}, valid, len(valid)))
@@ -73,10 +74,12 @@ def measured_rows(block: Any, profile: Profile, text: str, *, from_metrics: bool
         yield _read(columns, measured)
 
 
-def _has_any(columns: Mapping[str, pd.Series], rows: int) -> npt.NDArray[np.bool_]:
-    has = np.zeros(rows, dtype=bool)
-    for column in columns.values():
-        has |= column.notna().to_numpy(dtype=bool)
+def _has_any(block: pd.DataFrame, metrics: Collection[str]) -> npt.NDArray[np.bool_]:
+    """Return the rows that have one of these metrics, or any published one."""
+    has = np.zeros(len(block), dtype=bool)
+    for name in block.columns:
+        if name in metrics or name in CATALOGUE:
+            has |= block[name].notna().to_numpy(dtype=bool)
     return has
 
 
@@ -87,7 +90,8 @@ def _read(columns: Mapping[str, pd.Series], measured: Measured) -> RowMetrics:
     for name, column in columns.items():
         rows = column.iloc[measured.first_row : measured.first_row + measured.rows]
         missing |= rows.isna().to_numpy(dtype=bool)
-        read[name] = rows.to_numpy(dtype=dtype_of(name).lower(), na_value=0)
+        dtype = dtype_of(name).lower()
+        read[name] = rows.to_numpy(dtype=dtype, na_value=np.nan if dtype == "float64" else 0)
     if measured.valid is not None:
         missing &= measured.valid
     return RowMetrics(replace(measured, values={**measured.values, **read}), missing)
@@ -141,6 +145,9 @@ def _judge_by_value(
                     absent[name] = np.ones(len(block), dtype=bool)
                 metrics[name][rows], absent[name][rows] = values, False
         first_rule += len(one.rules)
+    if from_metrics and text not in block.columns:
+        other = (codes == rules) & _has_any(block, {name for one in profile.profiles for name in one.metrics})
+        codes[other] = rules + 2  # it lacks the metrics of its profile, but has others, so it has a text
     if with_metrics:  # of profiles that no row has
         for name in {name for one in profile.profiles for name in one.metrics} - metrics.keys():
             metrics[name] = np.zeros(len(block), dtype=dtype_of(name).lower())
