@@ -61,7 +61,30 @@ def require_columns(df: Any, operator: str, *names: str) -> None:
     except ColumnError as exc:
         if why := "" if columns else why_no_columns(df):
             raise ColumnError(f"{exc}: {why}") from None
+        if left := [
+            name for name in names if name not in columns and any(name in left_out(node) for node in df.expr.walk())
+        ]:
+            them = "them" if len(left) > 1 else "it"
+            raise ColumnError(
+                f"{exc}{'' if str(exc).endswith('?') else '.'} An earlier selection of columns, such as df[[...]] or drop, left out {listed(left)}: keep {them} "
+                f"until {operator} has run"
+            ) from None
         raise
+
+
+def left_out(expression: Any) -> list[Any]:
+    """Return the columns that a selection of columns, such as ``df[["id"]]``, leaves out; none for other operations.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> docs = dd.from_pandas(pd.DataFrame({"id": [1], "text": ["a"]}), npartitions=1)
+    >>> left_out(docs[["id"]].expr), left_out(docs.drop(columns="id").expr), left_out(docs.expr)
+    (['text'], ['id'], [])
+    """
+    if type(expression).__name__ not in ("Projection", "Drop") or expression.ndim != 2:
+        return []
+    return [name for name in expression.frame.columns if name not in expression.columns]
 
 
 def why_no_columns(df: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.calls import choices
-from curator_df.errors import CuratorError, ExpressionError
+from curator_df.errors import ColumnError, CuratorError, ExpressionError
 from tests.contracts.operator_cases import CASES, OPERATORS, OURS, VECTORS, WITHOUT_EXTRA, table, with_vectors
 
 NO_TABLES = {
@@ -187,3 +187,18 @@ def test_a_misspelled_text_column_names_the_right_one(operator):
         pytest.skip("it has no parameter text")
     with pytest.raises(CuratorError, match=r"needs the column 'txet'.* Did you mean 'text'"):
         case(table(), text="txet")
+
+
+def test_a_text_column_that_a_selection_left_out_is_named():
+    docs = table()
+    said = r"needs the column 'text'; the table has: .*An earlier selection of columns.*left out 'text': keep it until"
+    for less in (
+        docs[["id", "title"]],
+        docs.drop(columns="text"),
+        docs[["id", "title"]].pipe(cdf.keep_where, "id > 1"),
+    ):
+        with pytest.raises(ColumnError, match=said):
+            cdf.normalize_unicode(less)
+    with pytest.raises(ColumnError) as raised:
+        cdf.normalize_unicode(docs.rename(columns={"text": "body"})[["body", "id"]])
+    assert "selection" not in str(raised.value)

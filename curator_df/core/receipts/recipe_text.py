@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from curator_df.core.columns import left_out, listed
 from curator_df.core.planning.dask_steps import title
 from curator_df.core.ranges.parameter_digests import SECRET
 from curator_df.core.recorded_calls import Call, call_of, current_call, is_size
@@ -136,7 +137,7 @@ def _chain(expression: Any) -> dict[str, Any]:
     while True:
         call = call_of(expression)
         if call is None:
-            raise RecipeError(_said_of_unknown(title(expression)))
+            raise RecipeError(_said_of_unknown(title(expression), left_out(expression), list(expression.columns)))
         if call.part is not None:
             raise RecipeError(
                 f"the table is the part {call.part!r} of {call.name}, and a recipe file writes all parts. Use write_many"
@@ -148,8 +149,13 @@ def _chain(expression: Any) -> dict[str, Any]:
         expression = call.arguments["df"].expr
 
 
-def _said_of_unknown(name: str) -> str:
-    """Return what to say of a step without a call."""
+def _said_of_unknown(name: str, left: list[Any], kept: list[Any]) -> str:
+    """Return what to say of a step without a call, which leaves out some columns."""
+    if left:
+        return (
+            f"the step {name}, which leaves out {listed(left)}, is an operation of Dask, which a recipe file cannot hold. If no "
+            f"step needs {listed(left)}, read the other columns alone, with columns=[{listed(kept)}] of the reader; otherwise write all columns"
+        )
     kernel = name.removeprefix("map_partitions(").removesuffix(")")
     if kernel in _package().__all__:
         return f"the step {kernel} was not called as curator_df.{kernel}, so its parameters were not recorded"

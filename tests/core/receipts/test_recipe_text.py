@@ -92,6 +92,11 @@ def unrecorded(docs):
     ("change", "said"),
     [
         (lambda d: d[d.n > 3], r"the step filter is an operation of Dask.*keep_where with an expression"),
+        (
+            lambda d: cdf.keep_where(d[["n"]], "n > 3"),
+            r"the step columns, which leaves out .*'text'.* is an operation of Dask.*with columns=\['n'\] of the reader",
+        ),
+        (lambda d: d.drop(columns="text"), r"the step drop, which leaves out 'text', .*columns=\['n'"),
         (lambda d: cdf.normalize_unicode(d[["n", "text"]]), r"the step .* is an operation of Dask"),
         (lambda d: cdf.keep_where(d, lambda b: b.n > 3), r"keep_where: predicate= is the function <lambda>"),
         (lambda d: cdf.redact_pii(d, replacement="hash", key="k"), r"redact_pii: key= may be a secret"),
