@@ -156,6 +156,97 @@ def test_weights_of_kinds_and_a_number_of_rows_do_not_depend_on_the_blocks(clust
         cdf.blend(docs, tmp_path / "none", column="kind", weights={**weights, "best": 1})
 
 
+def sized(count, name, mean):
+    sizes = np.random.default_rng(len(name)).geometric(1 / mean, count)
+    return [{"id": row, "text": "word " * int(size), "token_count": int(size)} for row, size in enumerate(sizes)]
+
+
+def taken_by_pandas(tables, weights, total=None, seed=0):
+    """Return how often each row is taken, by plain arithmetic on whole tables."""
+    rows = {name: df.compute() for name, df in tables.items()}
+    epochs = {name: weights[name] / frame["token_count"].sum() for name, frame in rows.items()}
+    scale = 1 / max(epochs.values()) if total is None else total / sum(weights.values())
+    taken = {}
+    for name, frame in rows.items():
+        counts = times_taken(frame.index.to_numpy(), epochs[name] * scale, seed, name)
+        taken[name] = {row: count for row, count in zip(frame["id"], counts.tolist(), strict=True) if count}
+    return taken
+
+
+@pytest.mark.parametrize("total", [None, 60_000])
+def test_weights_are_shares_of_the_tokens_and_do_not_depend_on_the_blocks(cluster, tmp_path, total):
+    write_docs(tmp_path, sized(3_000, "web", 5), "web")
+    write_docs(tmp_path, sized(400, "code", 90), "code")
+    weights, found = {"web": 1, "code": 3}, []
+    for blocksize in ("20kB", "1MB"):
+        tables = {name: cdf.read_jsonl(tmp_path / name, blocksize=blocksize) for name in weights}
+        mixed = cdf.blend(tables, tmp_path / blocksize, weights=weights, unit="token_count", total=total, seed=4)
+        found.append(mixed.compute())
+    pd.testing.assert_frame_equal(*found)
+    counts = {name: dict(Counter(rows["id"])) for name, rows in found[0].groupby("source")}
+    assert counts == taken_by_pandas(tables, weights, total, seed=4)
+    tokens = found[0].groupby("source")["token_count"].sum()
+    assert tokens["code"] / tokens.sum() == pytest.approx(0.75, abs=0.02)
+    assert total is None or tokens.sum() == pytest.approx(total, rel=0.05)
+    whole = tokens.sum()
+    assert cdf.read_receipt(tmp_path / "1MB").settings["shares"] == (
+        f"of 'token_count': 'web' {100 * tokens['web'] / whole:.1f} % ({tokens['web']:,}; requested 25.0 %), "
+        f"'code' {100 * tokens['code'] / whole:.1f} % ({tokens['code']:,}; requested 75.0 %)"
+    )
+
+
+def test_tokens_of_kinds_of_rows_are_added_up_and_null_is_nothing(cluster, tmp_path):
+    rows = [{**row, "kind": "ab"[row["id"] % 2]} for row in sized(3_000, "kinds", 20)]
+    for row in rows[::5]:
+        row["token_count"] = None
+    docs, weights = write_docs(tmp_path, rows), {"a": 4, "b": 1}
+    mixed = cdf.blend(docs, tmp_path / "out", column="kind", weights=weights, unit="token_count").compute()
+    tokens = mixed.groupby("kind")["token_count"].sum()
+    assert tokens["a"] / tokens.sum() == pytest.approx(0.8, abs=0.02)
+    assert tokens["a"] == sum(row["token_count"] or 0 for row in rows if row["kind"] == "a")
+    said = cdf.read_receipt(tmp_path / "out").settings["shares"]
+    assert re.match(rf"of 'token_count': 'a' [\d.]+ % \({tokens['a']:,}; requested 80.0 %\), 'b' ", said)
+
+
+def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(cluster, tmp_path):
+    docs = write_docs(tmp_path, [{"id": row, "kind": "ab"[row % 2]} for row in range(200)])
+    blended = {"column": "kind", "weights": {"a": 1, "b": 1}}
+    cdf.blend(docs, tmp_path / "out", **blended)
+    said = cdf.read_receipt(tmp_path / "out").settings["shares"]
+    assert said == "of the rows: 'a' 50.0 % (100; requested 50.0 %), 'b' 50.0 % (100; requested 50.0 %)"
+    journal = tmp_path / "out" / "_curator" / "receipt.json"
+    journal.write_text(json.dumps({**json.loads(journal.read_text()), "settings": {}}))
+    cdf.blend(docs, tmp_path / "out", **blended, on_existing="resume")
+    assert cdf.read_receipt(tmp_path / "out").settings["shares"] == said
+
+
+def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
+    tables = {"a": write_docs(tmp_path, numbered(9), "a"), "b": write_docs(tmp_path, numbered(9), "b")}
+    how = {"weights": {"a": 1, "b": 3}, "unit": "id", "memory": "2GB", "cpus": 2}
+    said = dict(cdf.explain(tables, cdf.blend, **how).remarks)
+    assert said["shares"] == "of 'id': 'a' 25.0 %, 'b' 75.0 %; a pass over each table counts the column 'id' first"
+
+
+@pytest.mark.parametrize(
+    ("unit", "error", "said"),
+    [
+        (
+            "tokens",
+            errors.ColumnError,
+            r"unit='tokens' is neither 'rows' nor a column of the table 'a', which has: 'id', ",
+        ),
+        ("text", errors.SchemaError, r"unit='text' must be a column of whole numbers, but the table 'a' has "),
+        ("low", errors.ParameterError, r"the column 'low' has the value -1\. A column that is added up"),
+        ("high", errors.ParameterError, r"the column 'high' has the value 1,099,511,627,777\. "),
+        ("none", errors.ParameterError, r"a share to 'a', which has no 'none' above 0\. Remove it"),
+    ],
+)
+def test_a_column_that_cannot_be_added_up_is_refused(cluster, tmp_path, unit, error, said):
+    docs = write_docs(tmp_path, [{"id": 1, "text": "a", "low": -1, "high": (1 << 40) + 1, "none": 0}])
+    with pytest.raises(error, match=said):
+        cdf.blend({"a": docs}, tmp_path / "out", weights={"a": 1}, unit=unit)
+
+
 def test_a_table_with_drops_is_counted_after_them_and_its_weights_hold(cluster, tmp_path):
     web = write_docs(tmp_path, numbered(600) + numbered(600), "web").pipe(cdf.drop_exact_duplicates)
     parquet = tmp_path / "wiki"
@@ -246,6 +337,15 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
         ({"epochs": {"a": 1}, "weights": {"a": 1}}, "set either epochs="),
         ({"epochs": {"a": 1}, "rows": 5}, "rows=5 must be a whole number of 1 or more, and needs weights="),
         ({"weights": {"a": 1}, "rows": 0.5}, "rows=0.5 must be"),
+        ({"epochs": {"a": 1}, "unit": "id"}, "unit='id' needs weights="),
+        ({"weights": {"a": 1}, "unit": None}, "unit=None must be 'rows' or the name of a column"),
+        (
+            {"weights": {"a": 1}, "unit": "id", "rows": 5},
+            "rows=5 needs unit='rows'. With unit='id' set the size with total=",
+        ),
+        ({"weights": {"a": 1}, "total": 5}, "total=5 needs unit=, the column that is added up"),
+        ({"weights": {"a": 1}, "unit": "id", "total": 0}, "total=0 must be a whole number of 1 or more"),
+        ({"weights": {"a": 1}, "unit": "id", "total": True}, "total=True must be a whole number"),
         ({"epochs": {"a": 1, "b": 1}}, "Use each table's name once"),
         ({"epochs": {"a/b": 1}}, "'a/b' cannot name a table"),
     ],
@@ -390,6 +490,16 @@ OTHERWISE = [
         r"weights changed from \{'web': 1, 'wiki': 3\} to \{'web': 1, 'wiki': 2\}",
     ),
     ({"weights": {"web": 1, "wiki": 3}}, {"weights": {"web": 1, "wiki": 3}, "rows": 9}, "rows changed from None to 9"),
+    (
+        {"weights": {"web": 1, "wiki": 3}, "unit": "id", "total": 5},
+        {"weights": {"web": 1, "wiki": 3}, "unit": "id", "total": 6},
+        "total changed from 5 to 6",
+    ),
+    (
+        {"weights": {"web": 1, "wiki": 3}},
+        {"weights": {"web": 1, "wiki": 3}, "unit": "id"},
+        "unit changed from 'rows' to 'id'",
+    ),
     (
         {"epochs": {"web": 1, "wiki": 3}, "column": "a"},
         {"epochs": {"web": 1, "wiki": 3}, "column": "b"},

@@ -11,11 +11,10 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import dask.dataframe as dd
-import numpy as np
 import pandas as pd
 
 from curator_df.arguments import choose
@@ -29,120 +28,51 @@ from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
-from curator_df.core.ranges.sink import StageSink
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
 from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import current_session
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.writable import require_storable
 from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
-from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, kinds_of, stored_schema
+from curator_df.io.shuffle.shares import ROW_UNIT, KindSink, Shares
+from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
 from curator_df.memory.budget import Layout
 from curator_df.memory.sizes import show_count, show_size
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Shares of the output of each table, or kind of rows."""
-
-    weights: Mapping[Any, float]
-    """Shares by name; they need not add up to 1."""
-    rows: int | None
-    """Approximate number of rows of the output; None for as many as possible without taking a row twice."""
-
-    def epochs(self, counted: Mapping[Any, int]) -> dict[Any, float]:
-        """Return how often rows are taken, given the number of rows of each name.
-
-        Raises
-        ------
-        ParameterError
-            If a name with a share has no rows.
-
-        Examples
-        --------
-        >>> Shares({"web": 1, "wiki": 3}, None).epochs({"web": 400, "wiki": 600})
-        {'web': 0.5, 'wiki': 1.0}
-        >>> Shares({"web": 1, "wiki": 3}, 1600).epochs({"web": 400, "wiki": 600})
-        {'web': 1.0, 'wiki': 2.0}
-        """
-        for name, weight in self.weights.items():
-            if weight and not counted[name]:
-                raise ParameterError(
-                    f"blend: weights= gives a share to {name!r}, which has no rows. Remove it, or set it to 0"
-                )
-        density = {name: weight / counted[name] if weight else 0.0 for name, weight in self.weights.items()}
-        if self.rows is None:
-            most = max(density.values())
-            return {name: value / most for name, value in density.items()}
-        total = sum(self.weights.values())
-        return {name: value * self.rows / total for name, value in density.items()}
-
-
-@dataclass(frozen=True)
-class KindSink(StageSink):
-    """Sink of a pass that counts the rows of each kind."""
-
-    folder: Folder
-    """Folder of the journal."""
-    column: str | None
-    """Column of the kinds; None to count all rows as one kind."""
-    names: tuple[Any, ...]
-    """Names of the kinds."""
-    writer_factor: float = 3.0
-    """Memory multiplier of the writer: 25 to 30 bytes a row (measured), for rows of 9 bytes where a kind is one byte."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the counted column and names."""
-        return fingerprint("kinds", self.column, self.names)
-
-    def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKinds:  # noqa: ARG002 - the interface of a sink
-        """Start an input split."""
-        return _RangeKinds(self)
-
-
-class _RangeKinds:
-    def __init__(self, sink: KindSink) -> None:
-        self._column, self._names = sink.column, sink.names
-        self._counts = np.zeros(len(sink.names), dtype=np.int64)
-
-    def append(self, block: Any) -> None:
-        if self._column is None:
-            self._counts[0] += len(block)
-        else:
-            kinds = kinds_of(block, self._column, self._names)
-            self._counts += np.bincount(kinds, minlength=len(self._names))
-
-    def commit(self) -> list[FileRecord]:
-        return []
-
-    @property
-    def summary(self) -> dict[str, int]:
-        return {str(place): int(count) for place, count in enumerate(self._counts)}
-
-    def discard(self) -> None:
-        pass
-
-
 def count_kinds(
-    df: Any, folder: Folder, column: str | None, names: Sequence[Any], *, on_error: OnError, on_oom: OnOom
+    df: Any,
+    folder: Folder,
+    column: str | None,
+    names: Sequence[Any],
+    *,
+    unit: str | None,
+    on_error: OnError,
+    on_oom: OnOom,
 ) -> dict[Any, int]:
-    """Run a table and return the number of rows of each name; without a column all rows have the single name.
+    """Run a table and return the number of rows (or the sum of the column ``unit``) of each name.
 
-    For an unchanged table from Parquet, only this column is read; without a column, one that holds no text.
+    Without a column all rows have the single name. For an unchanged table from Parquet, only the columns ``column`` and
+    ``unit`` are read; without both, one that holds no text.
     """
     light = [name for name, dtype in df.dtypes.items() if not is_text(dtype)] or list(df.columns)
-    sink = KindSink(folder, column, tuple(names))
-    run(df[[column or light[0]]], sink, on_existing="resume", on_error=on_error, on_oom=on_oom)
-    counted = Journal(folder).records().values()
-    return {name: sum(done.summary[str(place)] for done in counted) for place, name in enumerate(names)}
+    needed = list(dict.fromkeys(name for name in (column, unit) if name is not None)) or light[:1]
+    sink = KindSink(folder, column, tuple(names), unit)
+    run(df[needed], sink, on_existing="resume", on_error=on_error, on_oom=on_oom)
+    return _sums(folder, names)
+
+
+def _sums(folder: Folder, names: Sequence[Any]) -> dict[Any, int]:
+    """Return the figures of each name, summed over the input splits of a finished pass."""
+    done = Journal(folder).records().values()
+    return {name: sum(record.summary.get(str(place), 0) for record in done) for place, name in enumerate(names)}
 
 
 BEFORE = "before"
@@ -239,6 +169,8 @@ def blend(
     epochs: Mapping[Any, float] | None = None,
     weights: Mapping[Any, float] | None = None,
     rows: int | None = None,
+    unit: str = "rows",
+    total: int | None = None,
     column: str = "source",
     seed: int = 0,
     on_existing: OnExisting = "resume",
@@ -259,11 +191,17 @@ def blend(
         row, and a random half of them twice; 0 none. For one table every value must be named, with None for rows
         without a value.
     weights : mapping of name (or value of ``column``) to float, optional
-        Instead of ``epochs``: the share of the output rows for each; the shares need not add up to 1. The rows are
-        counted first, in one more pass over each table.
+        Instead of ``epochs``: the share of the output for each, in rows or in ``unit``; the shares need not add up to 1.
+        They are counted first, in one more pass over each table.
     rows : int, optional
         With ``weights``: approximate number of rows of the output. By default as many as possible without taking any
         row twice.
+    unit : str, default "rows"
+        With ``weights``: what the shares are shares of. ``"rows"``, or the name of a column of whole numbers whose sum
+        counts, such as ``"token_count"`` from `add_token_count`; null counts as 0.
+    total : int, optional
+        With such a column as ``unit``: approximate sum of the column over the output, such as 10 billion tokens. By
+        default as much as possible without taking any row twice.
     column : str, default "source"
         For several tables: a column to add, with the name of the table. For one table: the column that gives the kind.
     seed : int, default 0
@@ -283,11 +221,12 @@ def blend(
         If the plan does not fit the budget; nothing has been started.
     ParameterError
         If ``epochs`` or ``weights`` does not name exactly the tables, has a negative number, or lacks a value of
-        ``column``; if both or neither are given; or if a table with a positive share has no rows.
+        ``column``; if both or neither are given; if a table with a positive share has no rows, or only zeros in
+        ``unit``; or if a value of ``unit`` is negative.
     SchemaError
-        If the tables do not have the same columns and types.
+        If the tables do not have the same columns and types, or if ``unit`` does not hold whole numbers.
     ColumnError
-        If a table already has the column to add, or lacks the column that gives the kind.
+        If a table already has the column to add, or lacks the column that gives the kind or the unit.
     NoClusterError
         If no cluster is running.
 
@@ -297,14 +236,16 @@ def blend(
     ``weights``. Columns: all; of several tables plus ``source``. Peak extra memory: 3.2 x block. Computes: yes, a pass
     over each table (with ``weights`` a counting pass before it), and one that sorts.
 
-    For tables read directly from Parquet, the counting pass reads only one column. Between the passes, repeated rows
-    take disk for each copy.
+    For tables read directly from Parquet, the counting pass reads only one column (two with ``unit`` and one table).
+    Between the passes, repeated rows take disk for each copy.
 
     Every part of the output has the same mixture, up to chance. Which rows are taken, and their positions, follow from
     a hash of name, address and seed, so they do not depend on blocks, memory, workers or a resume; a larger number
     takes all rows that a smaller one took. What the preceding steps did to rows, and the quarantined rows, are in
     ``_curator/before/<name>`` below the output folder (``rows`` for one table). With ``weights``, the number of times
-    that rows were taken is ``rows * share / (rows of the table)``; it is stored in ``_curator/before/epochs.json``.
+    that rows were taken is ``rows * share / (rows of the table)``, or the same with sums of ``unit``; it is stored in
+    ``_curator/before/epochs.json``. Whole rows are taken at random, so the output has the shares up to chance; its
+    receipt says the requested and the actual ones (`Receipt.settings`, ``shares``).
 
     References
     ----------
@@ -316,6 +257,9 @@ def blend(
     >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", epochs={"web": 0.5, "wiki": 3})  # doctest: +SKIP
     >>> mixed = cdf.blend(docs, "mixed/", column="quality", epochs={"high": 2, "low": 0.1})  # doctest: +SKIP
     >>> mixed = cdf.blend({"web": web, "wiki": wiki}, "mixed/", weights={"web": 0.7, "wiki": 0.3})  # doctest: +SKIP
+    >>> counted = {name: df.pipe(cdf.add_token_count, "tokenizer.json") for name, df in tables.items()}  # doctest: +SKIP
+    >>> weights = {"web": 0.7, "wiki": 0.3}
+    >>> mixed = cdf.blend(counted, "mixed/", weights=weights, unit="token_count", total=10**10)  # doctest: +SKIP
     """
     require_seed("blend", seed)
     for called, given in (("epochs", epochs), ("weights", weights)):
@@ -323,8 +267,10 @@ def blend(
             raise ParameterError(
                 f"blend: {called}={given!r} must be a dict of names and numbers, such as {called}={{'web': 0.5, 'wiki': 3}}"
             )
-    shares = None if weights is None else Shares(dict(weights), rows)
     said = _require_numbers(epochs, weights, rows)
+    _require_unit(unit, weights, rows, total)
+    of_rows = unit == ROW_UNIT
+    shares = None if weights is None else Shares(dict(weights), rows if of_rows else total, None if of_rows else unit)
     policies = Policies(on_existing, on_error, on_oom)
     if isinstance(tables, (list, tuple)):
         raise ParameterError(
@@ -332,6 +278,8 @@ def blend(
         )
     if not isinstance(tables, Mapping):
         require_columns(tables, "blend", column)
+        if not of_rows:
+            _require_whole_numbers(tables, unit, "the table")
         return _shuffled("blend", [(tables, Taken(seed, "", said, column))], path, storage_options, policies, shares)
     if set(tables) != set(said) or not tables:
         called = "epochs" if shares is None else "weights"
@@ -345,6 +293,8 @@ def blend(
                 f"blend: {name!r} cannot name a table. Use letters, digits, '_', '.' and '-', beginning with a letter or digit"
             )
         refuse_columns(df, "blend", column, parameter="column")
+        if not of_rows:
+            _require_whole_numbers(df, unit, f"the table {name!r}")
     chains = [(df, Taken(seed, name, said[name], column)) for name, df in _in_one_order(tables).items()]
     return _shuffled("blend", chains, path, storage_options, policies, shares)
 
@@ -380,6 +330,38 @@ def _require_numbers(
     return {name: 1.0 if epochs is None else float(number) for name, number in given.items()}
 
 
+def _require_unit(unit: str, weights: Mapping[Any, float] | None, rows: int | None, total: int | None) -> None:
+    """Raise `ParameterError` unless the unit of shares fits the other arguments."""
+    if not isinstance(unit, str):
+        raise ParameterError(f"blend: unit={unit!r} must be 'rows' or the name of a column")
+    if unit != ROW_UNIT and weights is None:
+        raise ParameterError(f"blend: unit={unit!r} needs weights=, the shares of the output")
+    if unit != ROW_UNIT and rows is not None:
+        raise ParameterError(f"blend: rows={rows!r} needs unit='rows'. With unit={unit!r} set the size with total=")
+    if total is not None and unit == ROW_UNIT:
+        raise ParameterError(
+            f"blend: total={total!r} needs unit=, the column that is added up, such as unit='token_count'. Set the number "
+            "of rows with rows="
+        )
+    if total is not None and (isinstance(total, bool) or not isinstance(total, int) or total < 1):
+        raise ParameterError(f"blend: total={total!r} must be a whole number of 1 or more")
+
+
+def _require_whole_numbers(df: Any, unit: str, named: str) -> None:
+    """Raise an error unless the column that is added up exists and holds whole numbers."""
+    if unit not in df.columns:
+        raise ColumnError(
+            f"blend: unit={unit!r} is neither 'rows' nor a column of {named}, which has: {listed(df.columns)}. Count tokens "
+            "with add_token_count, and set unit= to the name of its column"
+        )
+    require_columns(df, "blend", unit)
+    if not pd.api.types.is_integer_dtype(df.dtypes[unit]):
+        raise SchemaError(
+            f"blend: unit={unit!r} must be a column of whole numbers, but {named} has {df.dtypes[unit]} in it. Convert it, "
+            f"as in df.assign({unit}=df[{unit!r}].astype('Int64'))"
+        )
+
+
 def _shuffled(
     operator: str,
     chains: list[tuple[Any, Taken]],
@@ -400,7 +382,7 @@ def _shuffled(
     last = Branch(lower(_as_table(source), spools=True), sink, None)
     plan = plan_fork(fork([last]), session.weigh_client())
     if is_explaining():
-        _explain_passes(chains, folder, source.bits, plan, session.layout)
+        _explain_passes(chains, folder, source.bits, plan, session.layout, shares)
     for df, _ in chains:
         require_not_input(lower(df), sink)
     with Journal(folder) as journal:
@@ -412,7 +394,7 @@ def _shuffled(
             source = replace(_planned(operator, chains), identity=source.identity, asked=source.asked)
         stored = []
         for home, (df, taken) in zip(homes, chains, strict=True):
-            first = ShuffleSink(folder.below(home), taken, source.bits)
+            first = ShuffleSink(folder.below(home), taken, source.bits, None if shares is None else shares.unit)
             done = run(df, first, on_existing="resume", on_error=policies.on_error, on_oom=policies.on_oom)
             stored.append(Stored(first.folder, _files_of(first.folder, done.ranges)))
         run(
@@ -423,7 +405,7 @@ def _shuffled(
             on_oom=policies.on_oom,
         )
     firsts = [(taken.table, folder.below(home)) for home, (_, taken) in zip(homes, chains, strict=True)]
-    _add_remarks(folder, operator, firsts)
+    _add_remarks(folder, operator, firsts, shares)
     for home in homes:
         folder.delete_tree(f"{home}/{ROWS}")
     return read_parquet(path, storage_options=storage_options)
@@ -438,17 +420,30 @@ def _quarantined(operator: str, name: str, done: Receipt) -> str:
     )
 
 
-def _add_remarks(folder: Folder, operator: str, firsts: Sequence[tuple[str, Folder]]) -> None:
-    """Add remarks on rows that the output does not have to its receipt, which counts only the rows of the last pass.
+def _add_remarks(folder: Folder, operator: str, firsts: Sequence[tuple[str, Folder]], shares: Shares | None) -> None:
+    """Add to the output's receipt, which counts only the last pass: the shares, and remarks on rows that are missing.
 
-    They follow from the receipts of the first passes, so a run that was interrupted before them gets them when it resumes.
+    They follow from the journals of the first passes, so a run that was interrupted before them gets them when it resumes.
     """
     done = [(name, _receipt_in(first)) for name, first in firsts]
     remarks = [_quarantined(operator, name, each) for name, each in done if each is not None and each.rows_quarantined]
-    written = _receipt_in(folder) if remarks else None
-    if written is not None and (new := [remark for remark in remarks if remark not in written.advice]):
+    settings = {} if shares is None else {"shares": _shares_taken(firsts, shares)}
+    written = _receipt_in(folder) if remarks or settings else None
+    if written is None:
+        return
+    new = [remark for remark in remarks if remark not in written.advice]
+    if new or not settings.items() <= written.settings.items():
+        changed = replace(written, advice=[*new, *written.advice], settings=written.settings | settings)
         with Journal(folder) as journal:
-            journal.finish(replace(written, advice=[*new, *written.advice]).to_json())
+            journal.finish(changed.to_json())
+
+
+def _shares_taken(firsts: Sequence[tuple[str, Folder]], shares: Shares) -> str:
+    """Return the requested and actual shares in words, from the journals of the first passes."""
+    names = tuple(shares.weights)
+    if not firsts[0][0]:  # the kinds of one table
+        return shares.taken(_sums(firsts[0][1], names))
+    return shares.taken({name: _sums(first, (name,))[name] for name, first in firsts})
 
 
 def _receipt_in(folder: Folder) -> Receipt | None:
@@ -456,8 +451,10 @@ def _receipt_in(folder: Folder) -> Receipt | None:
     return Receipt.from_json(json.loads(folder.read(name))) if folder.exists(name) else None
 
 
-def _explain_passes(chains: list[tuple[Any, Taken]], folder: Folder, bits: int, last: Plan, layout: Layout) -> None:
-    """Stop with the plan of all passes: one for each table, and one that sorts."""
+def _explain_passes(
+    chains: list[tuple[Any, Taken]], folder: Folder, bits: int, last: Plan, layout: Layout, shares: Shares | None
+) -> None:
+    """Stop with the plan of all passes: one for each table (with shares, after one that counts), and one that sorts."""
     branches = [Branch(lower(df), ShuffleSink(folder.below(ROWS), taken, bits)) for df, taken in chains]
     plans = [*(plan_fork(fork([branch]), layout) for branch in branches), last]
     then = (
@@ -465,7 +462,12 @@ def _explain_passes(chains: list[tuple[Any, Taken]], folder: Folder, bits: int, 
     )
     if len(chains) > 1:
         then = f"a pass like this for each of the {len(chains):,} tables, and {then}"
-    stop_if_explaining(joined_plans(plans, then), [branch.program for branch in branches])
+    plan = joined_plans(plans, then)
+    if shares is not None:
+        counts = "the rows" if shares.unit is None else f"the column {shares.unit!r}"
+        said = f"{shares.requested()}; a pass over each table counts {counts} first"
+        plan = replace(plan, remarks=(("shares", said), *plan.remarks))
+    stop_if_explaining(plan, [branch.program for branch in branches])
 
 
 def _to_shares(
@@ -476,7 +478,9 @@ def _to_shares(
     for df, taken in chains:
         home = folder.below(f"{JOURNAL_FOLDER}/{COUNTED}/{taken.table or ROWS}")
         column, names = (None, (taken.table,)) if taken.adds else (taken.column, tuple(shares.weights))
-        counted |= count_kinds(df, home, column, names, on_error=policies.on_error, on_oom=policies.on_oom)
+        counted |= count_kinds(
+            df, home, column, names, unit=shares.unit, on_error=policies.on_error, on_oom=policies.on_oom
+        )
     epochs = shares.epochs(counted)
     said = json.dumps({str(name): number for name, number in epochs.items()}, indent=1)
     folder.write(f"{JOURNAL_FOLDER}/{BEFORE}/epochs.json", said.encode())
@@ -488,7 +492,7 @@ def _planned(operator: str, chains: list[tuple[Any, Taken]], shares: Shares | No
     schemas, identities, text_bytes = [], [], 0
     said: dict[str, Any] = {
         "operator": operator,
-        **({} if shares is None else {"weights": shares.weights, "rows": shares.rows}),
+        **({} if shares is None else shares.said),
     }
     for df, taken in chains:
         program = for_sink(lower(df, spools=True))

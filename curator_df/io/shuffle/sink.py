@@ -22,6 +22,8 @@ from curator_df.kernels.rows.row_shuffle import order_keys, times_taken
 
 ROWS = "rows"
 """Folder of the files."""
+MOST_SIZE = 1 << 40
+"""Maximum value of a column that is added up: more than any text has tokens, and little enough that sums of 64 bits hold."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,15 @@ class Taken:
         """Whether the column is added."""
         return self.column is not None and not isinstance(self.epochs, Mapping)
 
-    def counts(self, block: Any, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return how often each row of a block is taken.
+    @property
+    def kinds(self) -> int:
+        """Number of kinds of rows."""
+        return len(self.epochs) if isinstance(self.epochs, Mapping) else 1
+
+    def counts(
+        self, block: Any, addresses: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+        """Return how often each row of a block is taken, and the number of its kind; None if there is one kind only.
 
         Raises
         ------
@@ -51,10 +60,10 @@ class Taken:
             If the column has a value that ``epochs`` lacks.
         """
         if not isinstance(self.epochs, Mapping):
-            return times_taken(addresses, self.epochs, self.seed, self.table)
+            return times_taken(addresses, self.epochs, self.seed, self.table), None
         kinds = kinds_of(block, str(self.column), tuple(self.epochs))
         epochs = np.array(list(self.epochs.values()), dtype=np.float64)
-        return times_taken(addresses, epochs[kinds], self.seed, self.table)
+        return times_taken(addresses, epochs[kinds], self.seed, self.table), kinds
 
 
 def kinds_of(block: Any, column: str, names: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -77,6 +86,54 @@ def kinds_of(block: Any, column: str, names: Sequence[Any]) -> npt.NDArray[np.in
     return np.array([places[value] for value in found], dtype=np.int64)[codes]
 
 
+def sizes_of(
+    block: Any,
+    unit: str | None,
+    kinds: npt.NDArray[np.int64] | None,
+    count: int,
+    taken: npt.NDArray[np.int64] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Return the number of rows of each kind, or the sum of a column over them.
+
+    Parameters
+    ----------
+    block : DataFrame
+        The rows.
+    unit : str, optional
+        Column of whole numbers that is added up; null counts as 0. By default rows are counted.
+    kinds : ndarray of int64, shape (rows,), optional
+        Number of each row's kind; by default all rows are of the first.
+    count : int
+        Number of kinds.
+    taken : ndarray of int64, shape (rows,), optional
+        How often each row counts; by default once.
+
+    Raises
+    ------
+    ParameterError
+        If a value of the column is negative, or too large to be added up.
+    """
+    values = np.ones(len(block), dtype=np.int64) if unit is None else _whole_numbers(block[unit], unit)
+    if taken is not None:
+        values = values * taken
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, np.zeros(len(block), dtype=np.int64) if kinds is None else kinds, values)
+    return sums
+
+
+def _whole_numbers(column: Any, unit: str) -> npt.NDArray[np.int64]:
+    """Return the values of a column, with 0 for null."""
+    values = column.fillna(0).to_numpy()
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if low < 0 or high > MOST_SIZE:
+        wrong = low if low < 0 else high
+        raise ParameterError(
+            f"blend: the column {unit!r} has the value {wrong:,}. A column that is added up as unit= has values from 0 to "
+            f"{MOST_SIZE:,}. Use a column of sizes, such as that of add_token_count"
+        )
+    return np.asarray(values, dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class ShuffleSink(StageSink):
     """Sink of the rows of one table, split into buckets."""
@@ -87,6 +144,8 @@ class ShuffleSink(StageSink):
     """Selection and order of the rows."""
     bits: int
     """Logarithm (base 2) of the number of buckets."""
+    unit: str | None = None
+    """Column that is added up over the taken rows for the receipt; None to count them. It does not change the files."""
     writer_factor: float = 2.5
     """Memory multiplier of the writer: its rows in order, and a row of its size while it is written."""
 
@@ -118,14 +177,16 @@ def keyed_schema(schema: pa.Schema) -> pa.Schema:
 
 class _RangeRows:
     def __init__(self, sink: ShuffleSink, number: int, meta: Any) -> None:
-        self._taken = sink.taken
+        self._taken, self._unit = sink.taken, sink.unit
+        self._sizes = np.zeros(sink.taken.kinds, dtype=np.int64)
         self._block_schema, self._schema = arrow_schema(meta), keyed_schema(stored_schema(meta, sink.taken))
         self._file = NewFile(sink.folder, f"{ROWS}/part-{number:06d}.batches")
         self._writer = BatchWriter(self._file, 64 - sink.bits, 1 << sink.bits)
 
     def append(self, block: Any) -> None:
         addresses = block.index.to_numpy().astype(np.int64)
-        counts = self._taken.counts(block, addresses)
+        counts, kinds = self._taken.counts(block, addresses)
+        self._sizes += sizes_of(block, self._unit, kinds, len(self._sizes), counts)
         table = to_table(block, self._block_schema)
         for copy in range(int(counts.max(initial=0))):
             rows = np.flatnonzero(counts > copy)
@@ -147,7 +208,7 @@ class _RangeRows:
 
     @property
     def summary(self) -> dict[str, int]:
-        return {}
+        return {str(place): int(size) for place, size in enumerate(self._sizes)}
 
     def discard(self) -> None:
         self._file.discard()
