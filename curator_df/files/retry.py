@@ -62,6 +62,8 @@ TRANSIENT_NAMES = frozenset(
     }
 )
 """Names of exception classes: their packages need not be installed."""
+PERMANENT_NAMES = frozenset({"OfflineModeIsEnabled"})
+"""Names of connection errors that no retry mends: huggingface_hub's own refusal with HF_HUB_OFFLINE=1."""
 PERMANENT = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError, CuratorError)
 LOG = logging.getLogger("curator_df")
 
@@ -80,7 +82,7 @@ def is_transient(exc: BaseException | None) -> bool:
     """
     seen: set[int] = set()
     while exc is not None and id(exc) not in seen:
-        if isinstance(exc, PERMANENT):
+        if isinstance(exc, PERMANENT) or type(exc).__name__ in PERMANENT_NAMES:
             return False
         if isinstance(exc, (TimeoutError, ConnectionError)) or _status(exc) in TRANSIENT_STATUS:
             return True

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from curator_df.arguments import absolute, did_you_mean_path
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
+from curator_df.files.hub import Commits, is_pinned, pinned, pins_of, without_commits
 from curator_df.files.retry import is_transient, retry_transient
 from curator_df.files.storage import file_system
 from curator_df.io.formats import COMPRESSED_SUFFIXES, ways_out
@@ -120,10 +121,16 @@ class Listing:
         return int(self.sizes.sum())
 
     @property
+    def pins(self) -> tuple[str, ...]:
+        """Repositories of the Hugging Face hub among the files, each with the commit that is read."""
+        return pins_of(self.paths)
+
+    @property
     def fingerprint(self) -> str:
-        """Digest of paths, sizes and stamps, as 32 hex digits."""
+        """Digest of paths (without commits of the hub: equal files of two commits are equal), sizes and stamps, in hex."""
         digest = hashlib.blake2b(digest_size=16)
-        for part in (zlib.decompress(self.packed_paths), self.sizes.tobytes(), self.stamps.tobytes()):
+        paths = without_commits(zlib.decompress(self.packed_paths).decode("utf-8", "surrogatepass"))
+        for part in (paths.encode("utf-8", "surrogatepass"), self.sizes.tobytes(), self.stamps.tobytes()):
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
@@ -180,10 +187,10 @@ def list_files(
     Names that begin with ``.`` or ``_`` are skipped while walking, never when named. A link that leads nowhere is an error if
     its name ends in one of the suffixes, or in none, as that of a directory does: it may be a part of the input.
     """
-    options = dict(storage_options or {})
+    options, commits = dict(storage_options or {}), Commits()
     found: dict[str, _Found] = {}
     wide = []
-    for entry in _entries(paths):
+    for entry in [pinned(given, options, commits) for given in _entries(paths)]:
         matches = _remote(entry, tuple(suffixes), options) if _is_remote(entry) else _local(entry, tuple(suffixes))
         for match in matches:
             found.setdefault(match[0], match)
@@ -474,7 +481,8 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
 
 
 def _remote_infos(system: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    system.invalidate_cache()  # the earlier listing may be out of date
+    if not is_pinned(str(system.unstrip_protocol(path))):
+        system.invalidate_cache()  # the earlier listing may be out of date
     there = _info(system, path)
     if there is not None and there["type"] == "file":
         return [there]

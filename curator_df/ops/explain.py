@@ -125,7 +125,9 @@ def explain(
             options |= {} if rejects is False else {"rejects": rejects}
             plan, programs = _of_call(readable if isinstance(df, Mapping) else readable["."], run, options, layout)
     reused = dict.fromkeys(remark for program in programs for remark in _reused(program))
-    remarks = (*plan.remarks, *computed.remarks, *reused, *_compiling(programs))
+    pins = dict.fromkeys(pin for each in programs for pin in getattr(getattr(each.source, "listing", None), "pins", ()))
+    pinned = [("pinned", pin) for pin in pins]
+    remarks = (*plan.remarks, *computed.remarks, *pinned, *reused, *_compiling(programs))
     plan = dataclasses.replace(plan, remarks=remarks)
     return plan if computed.files is None else dataclasses.replace(plan, **computed.files)
 

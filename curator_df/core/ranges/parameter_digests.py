@@ -60,7 +60,7 @@ def printed_source(source: Any) -> Printed:
     listing, files = getattr(source, "listing", None), {}
     if listing is not None:
         count = f"{show_count(len(listing), 'file')}, {show_count(listing.total_bytes, 'byte')}"
-        files = {INPUT_FILES: Digested(count, listing.fingerprint)}
+        files = {INPUT_FILES: Digested(", ".join([count, *getattr(listing, "pins", ())]), listing.fingerprint)}
     return printed({**files, **getattr(source, "asked", {})})
 
 

@@ -69,6 +69,8 @@ def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:
         "blocks": f"{show_size(stage.block_bytes)}, {stage.task_factor:.1f} x that per task: {named}",
         "resume": "possible with other memory and CPUs: the input splits depend only on the input",
     }
+    if pins := getattr(getattr(joined.source, "listing", None), "pins", ()):
+        said["pinned"] = f"{', '.join(pins)}: read to the end, also if the branch moves"
     steps = [step for branch in joined.branches for step in branch.program.steps]
     if names := assumed_names(steps):
         bound = f"the peak may reach {show_size(most_peak_bytes(layout))}, where allocations fail"

@@ -23,6 +23,7 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
+from curator_df.files.hub import refuse_hub_output
 from curator_df.files.storage import Folder, NewFile
 from curator_df.io.output.files import FileSink, python_values, require_partition_columns
 from curator_df.io.output.writable import require_rejects, require_writable
@@ -332,4 +333,5 @@ def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | No
         raise ParameterError(
             f"{path!r} is not a folder to write to. Use a str or os.PathLike, not empty and without NUL"
         )
+    refuse_hub_output(name)
     return Folder(name.rstrip("/") or "/", storage_options or {})

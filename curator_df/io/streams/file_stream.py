@@ -13,12 +13,13 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
+from curator_df.files.hub import PROTOCOL, hub_errors, is_pinned
 from curator_df.files.retry import retry_transient
 from curator_df.io.formats import COMPRESSED_SUFFIXES, HEAD_BYTES, is_plain_text, other_format
 from curator_df.io.listing import Listed, local_change, remote_change
@@ -263,10 +264,12 @@ def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
 
     def opened() -> Any:
         system, name = fsspec.core.url_to_fs(path, **options)
-        system.invalidate_cache(name)  # this process's listing may be out of date
+        if not is_pinned(path):
+            system.invalidate_cache(name)  # this process's listing may be out of date
         return system.open(name, "rb", **buffering), system, name
 
-    return _Remote(path, *retry_transient(f"open {path!r}", opened))
+    with hub_errors(path) if path.startswith(PROTOCOL) else nullcontext():
+        return _Remote(path, *retry_transient(f"open {path!r}", opened))
 
 
 class _Remote:
@@ -319,6 +322,8 @@ class _Remote:
         """Return how the file differs from its listed state, or None."""
         if after and "IfMatch" in getattr(self._file, "read_kw", ()):
             return None  # S3 refuses to read another version of the file than the opened one
+        if is_pinned(self._path):
+            return None  # a commit never changes; a request for each input split would meet the hub's rate limit
         known = None if after else getattr(self._file, "details", None)
         known = known if isinstance(known, Mapping) and "size" in known else None
         return retry_transient(
@@ -330,7 +335,13 @@ class _Remote:
             try:
                 if self._file.tell() != self._offset:  # position of the previous attempt
                     self._file.seek(self._offset)
-                return read()
+                with hub_errors(self._path) if self._path.startswith(PROTOCOL) else nullcontext():
+                    return read()
+            except PermissionError as exc:  # pyarrow would take it for a damaged file
+                raise RemoteFileError(
+                    f"{self._path!r} may not be read: {exc}. Check the credentials of the workers, then repeat the run with "
+                    "on_existing='resume'"
+                ) from exc
             except OSError as exc:
                 if type(exc).__name__ != "FileExpired":  # s3fs; it looks like a busy store
                     raise

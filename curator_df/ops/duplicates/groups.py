@@ -43,6 +43,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import take_ids
 from curator_df.errors import InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
+from curator_df.files.hub import refuse_hub_output
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.io.output.checkpoint import folder_of
 from curator_df.io.output.files import FileSink
@@ -272,6 +273,7 @@ def _home(session: Session, operator: str, identity: Identity, workdir: Any, opt
         raise ParameterError(
             f"{operator} needs workdir=: a folder (or URL) that all workers of the cluster you connected to can see"
         )
+    refuse_hub_output(os.fspath(parent))
     return Folder(f"{os.fspath(parent).rstrip('/')}/{operator}-{fingerprint(identity)[:16]}", options or {})
 
 

@@ -29,6 +29,7 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.runner.session import current_session
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.extras import require_package
+from curator_df.files.hub import refuse_hub_output
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import RowSorter, merge_slices
 from curator_df.files.scratch import scratch_directory
@@ -200,6 +201,7 @@ def _counted(table: Any, kernel: BlockKernel, workdir: Any, options: dict[str, A
         raise ParameterError(
             f"{OPERATOR} needs workdir=: a folder (or URL) that all workers of the cluster you connected to can see"
         )
+    refuse_hub_output(os.fspath(parent))
     name = f"{OPERATOR}-{fingerprint(program.source.fingerprint, program.fingerprint)[:16]}"
     home = Folder(f"{os.fspath(parent).rstrip('/')}/{name}", options or {})
     checkpoint(partial, home.url, storage_options=options)
