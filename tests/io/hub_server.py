@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             content, headers, status = self._content(path, parse_qs(urlsplit(self.path).query), body)
         except _RefusedError as exc:
             errors = {"X-Error-Code": exc.code, "X-Error-Message": exc.message}
-            said = json.dumps({"error": exc.message}).encode()
+            said = json.dumps({"error": exc.message, "url": f"{self.server.url}/datasets/org/name"}).encode()
             self._answer(said, {name: value for name, value in errors.items() if value}, status=exc.status)
             return
         if fault == "lost":
@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = f"{asked.get('organization') or 'org'}/{asked['name']}"
         if name in self.server.repositories:
             raise _RefusedError(409, message="You already created this dataset repo")
-        self.server.add(name, {}, private=bool(asked.get("private")))
+        self.server.add(name, {}, private=asked.get("private") or asked.get("visibility") == "private")
         return _json({"url": f"{self.server.url}/datasets/{name}", "name": name, "id": name})
 
     def _batch(self, asked: dict[str, Any]) -> tuple[bytes, dict[str, str], int]:

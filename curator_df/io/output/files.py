@@ -118,7 +118,8 @@ class FileSink:
     @property
     def fingerprint(self) -> str:
         """Digest of everything that shapes the files."""
-        return fingerprint(self.format.suffix, self.format.compression, self.target_file_bytes, self.partition_on)
+        cdc = ["cdc"] if getattr(self.format, "cdc", False) else []
+        return fingerprint(self.format.suffix, self.format.compression, self.target_file_bytes, self.partition_on, *cdc)
 
     @property
     def writer_factor(self) -> float:

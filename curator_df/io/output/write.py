@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import inspect
 import os
 import zlib
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import ParameterError
+from curator_df.errors import MissingExtraError, ParameterError
+from curator_df.extras import pip_install
 from curator_df.files.hub import refuse_hub_output
 from curator_df.files.storage import Folder, NewFile
 from curator_df.io.output.files import FileSink, python_values, require_partition_columns
@@ -50,14 +52,16 @@ class ParquetFormat:
     """End of the file name."""
     writer_factor: float = 1.5
     """Peak extra bytes as a multiple of the table's: encoded pages and the compressed column chunks of a row group."""
+    cdc: bool = False
+    """Whether pages end where the content says so."""
 
     def open(self, file: NewFile, schema: pa.Schema) -> _ParquetWriter:
         """Start a file."""
-        return _ParquetWriter(file, schema, self.compression)
+        return _ParquetWriter(file, schema, self.compression, cdc=self.cdc)
 
 
 class _ParquetWriter:
-    def __init__(self, file: NewFile, schema: pa.Schema, compression: str) -> None:
+    def __init__(self, file: NewFile, schema: pa.Schema, compression: str, *, cdc: bool) -> None:
         # Text hardly repeats, so a dictionary would be built (and held) for nothing before the encoder falls back.
         texts = [f.name for f in schema if pa.types.is_large_string(f.type)]
         others = [f.name for f in schema if f.name not in texts]
@@ -68,6 +72,7 @@ class _ParquetWriter:
             use_dictionary=others or False,
             write_statistics=others or False,
             write_batch_size=ROWS_A_LOOK,
+            **({"use_content_defined_chunking": True} if cdc else {}),
         )
 
     def write(self, table: pa.Table) -> None:
@@ -142,6 +147,7 @@ def write_parquet(
     path: str | os.PathLike[str],
     *,
     compression: ParquetCompression = "zstd",
+    cdc: bool = False,
     target_file_size: str | int = TARGET_FILE_BYTES,
     partition_on: str | list[str] | None = None,
     rejects: str | os.PathLike[str] | None = None,
@@ -161,6 +167,9 @@ def write_parquet(
         Folder, or an fsspec URL.
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
         Codec of the column chunks.
+    cdc : bool, default False
+        Let pages end where the content says so (content-defined chunking), so that two versions of a table have most
+        bytes in common, and the Hugging Face hub sends and stores only the rest (`push_to_hub`). Needs pyarrow 21 or newer.
     target_file_size : str or int
         A file is closed once it reaches this size on disk.
     partition_on : str or list of str, optional
@@ -198,6 +207,8 @@ def write_parquet(
         If the folder holds something and ``on_existing="raise"``.
     ParameterError
         If output, rejects and input overlap, or the folder cannot be created.
+    MissingExtraError
+        If ``cdc=True`` and pyarrow is older than 21.
     NoClusterError
         If no cluster is running.
 
@@ -206,10 +217,8 @@ def write_parquet(
     Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.5 x block; with ``partition_on``
     2.5 x block. Computes: yes.
     """
-    choose("write_parquet", "compression", compression, ParquetCompression)
-    sink = file_sink(
-        df, "write_parquet", path, ParquetFormat(compression), target_file_size, partition_on, storage_options
-    )
+    file_format = parquet_format("write_parquet", compression, cdc)
+    sink = file_sink(df, "write_parquet", path, file_format, target_file_size, partition_on, storage_options)
     return run(
         df,
         sink,
@@ -298,6 +307,19 @@ def write_jsonl(
         on_error=on_error,
         on_oom=on_oom,
     )
+
+
+def parquet_format(operator: str, compression: str, cdc: bool) -> ParquetFormat:
+    """Check the options of Parquet files, and return the format."""
+    choose(operator, "compression", compression, ParquetCompression)
+    if not isinstance(cdc, bool):
+        raise ParameterError(f"{operator}: cdc={cdc!r} must be True or False")
+    if cdc and "use_content_defined_chunking" not in inspect.signature(pq.ParquetWriter.__init__).parameters:
+        raise MissingExtraError(
+            f"{operator}: cdc=True needs pyarrow 21 or newer, but pyarrow {pa.__version__} is installed. Install it with: "
+            f"{pip_install()} 'pyarrow>=21'"
+        )
+    return ParquetFormat(compression, cdc=cdc)
 
 
 def file_sink(

@@ -72,6 +72,7 @@ def write_by(
     *,
     column: str,
     compression: ParquetCompression = "zstd",
+    cdc: bool = False,
     target_file_size: str | int = TARGET_FILE_BYTES,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -94,6 +95,8 @@ def write_by(
         for every value that it contains.
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
         Codec of the column chunks.
+    cdc : bool, default False
+        Let pages end where the content says so; see `write_parquet`.
     target_file_size : str or int
         A file is closed once it reaches this size on disk.
     rejects : str or path, optional
@@ -154,6 +157,7 @@ def write_by(
         df,
         path,
         compression=compression,
+        cdc=cdc,
         target_file_size=target_file_size,
         partition_on=column,
         rejects=rejects,

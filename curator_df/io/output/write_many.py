@@ -24,6 +24,7 @@ from curator_df.io.output.write import (
     ParquetFormat,
     file_sink,
     folder_at,
+    parquet_format,
     rejects_sink,
 )
 
@@ -37,6 +38,7 @@ def write_many(
     *,
     format: Format | Mapping[Path, Format] = "parquet",  # noqa: A002 - the usual name
     compression: Compression | Mapping[Path, Compression] | None = None,
+    cdc: bool = False,
     target_file_size: str | int = TARGET_FILE_BYTES,
     partition_on: str | list[str] | Mapping[Path, str | list[str]] | None = None,
     rejects: Mapping[Path, Path] | None = None,
@@ -62,6 +64,8 @@ def write_many(
         Format of the files; with a mapping, the format of each folder, Parquet for others.
     compression : str or mapping of str or path to str, optional
         As in `write_parquet` (zstd by default) or `write_jsonl` (none by default).
+    cdc : bool, default False
+        Let pages of Parquet files end where the content says so; see `write_parquet`.
     target_file_size : str or int
         A file is closed once it reaches this size on disk.
     partition_on : str, list of str, or mapping of str or path to one of these, optional
@@ -132,7 +136,7 @@ def write_many(
                 df,
                 "write_many",
                 path,
-                _file_format(formats.get(path, "parquet"), compressions.get(path)),
+                _file_format(formats.get(path, "parquet"), compressions.get(path), cdc=cdc),
                 target_file_size,
                 columns.get(path),
                 storage_options,
@@ -156,15 +160,13 @@ def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, 
     return dict(given)
 
 
-def _file_format(name: str, compression: str | None) -> ParquetFormat | JsonlFormat:
+def _file_format(name: str, compression: str | None, *, cdc: bool) -> ParquetFormat | JsonlFormat:
     choose("write_many", "format", name, Format)
     if name == "jsonl":
         chosen = compression or "none"
         choose("write_many", "compression", chosen, JsonlCompression)
         return JsonlFormat(chosen)
-    chosen = compression or "zstd"
-    choose("write_many", "compression", chosen, ParquetCompression)
-    return ParquetFormat(chosen)
+    return parquet_format("write_many", compression or "zstd", cdc)
 
 
 def _require_tables(tables: Any) -> None:

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish the output of finished runs as a dataset of the Hugging Face hub: `push_to_hub`.
+
+Runs do not write to the hub: there, each file would be a commit, and a reader would see a part of an output. Finished files
+are sent first, and become visible together in a commit at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from curator_df.arguments import choose
+from curator_df.core.ranges.journal import Journal, OnExisting
+from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
+from curator_df.core.receipts.receipt import Receipt
+from curator_df.errors import InputError, OutputChangedError, OutputExistsError, ParameterError
+from curator_df.extras import require_package
+from curator_df.files.hub import PROTOCOL, client_options, hub_errors
+from curator_df.files.retry import retry_transient
+from curator_df.files.storage import FileRecord, Folder
+from curator_df.io.output.checkpoint import read_receipt
+from curator_df.io.output.write import folder_at
+from curator_df.memory.sizes import show_count
+
+Path = str | os.PathLike[str]
+OPERATOR = "push_to_hub"
+DATA = "data"
+"""Folder of the files in the repository."""
+CARD = "README.md"
+FILES_AT_A_TIME = 50
+"""Number of files that are sent before the next are looked at."""
+MOST_FILES = 1_000
+"""Maximum number of files of a commit: the hub takes long for large ones, and gives up after a minute."""
+PLAIN_BYTES = 64_000_000
+"""Maximum bytes of a commit in files that the hub may store in git: these are sent in the request of the commit, from memory."""
+MOST_PLAIN_BYTES = 11_000_000
+"""Size from which the hub stores every file outside git, with a margin."""
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")
+PACKED_SUFFIXES = (".parquet", ".gz", ".zst")
+"""Endings of files that the hub stores outside git, whatever their size."""
+_SPLIT = re.compile(r"\w+(\.\w+)*")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Upload:
+    """File of an output, and its name in the repository."""
+
+    path: str
+    name: str
+    size_bytes: int
+
+    @property
+    def plain_bytes(self) -> int:
+        """Bytes that may be held in memory for the commit."""
+        is_stored = self.name.endswith(PACKED_SUFFIXES) or self.size_bytes >= MOST_PLAIN_BYTES
+        return 0 if is_stored else self.size_bytes
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Output that becomes a split."""
+
+    split: str
+    receipt: Receipt
+    files: tuple[_Upload, ...]
+    patterns: Mapping[str, str]
+
+
+def push_to_hub(
+    source: str | os.PathLike[str] | Mapping[str, Path],
+    repo: str,
+    *,
+    create: bool = False,
+    private: bool | None = None,
+    revision: str | None = None,
+    license: str | None = None,  # noqa: A002 - the field of a dataset card
+    card: bool = True,
+    on_existing: OnExisting = "resume",
+    storage_options: dict[str, Any] | None = None,
+) -> str:
+    """Publish the output of a run as a dataset on the Hugging Face hub, with a dataset card made from its receipt.
+
+    Parameters
+    ----------
+    source : str or path, or mapping of str to str or path
+        Local folder that `write_parquet` or `write_jsonl` wrote, which becomes the split ``train``; or splits by name, such as
+        ``{"train": "out/train", "validation": "out/validation"}``.
+    repo : str
+        Name of the dataset, ``"organization/name"``.
+    create : bool, default False
+        Create the dataset (and the branch) if it does not exist.
+    private : bool, optional
+        With ``create``: whether a new dataset is private. By default as the organization has it.
+    revision : str, optional
+        Branch that is written; by default ``main``.
+    license : str, optional
+        License for the dataset card, such as ``"odc-by"``. By default the card keeps its license.
+    card : bool, default True
+        Write ``README.md``: rows, funnel, reasons of dropped rows, recipe and versions, and where the files of each split
+        are. The text and the fields of an existing card are kept, except for the sections of these splits.
+    on_existing : {"resume", "raise", "overwrite"}
+        What to do if the dataset has files of these splits: continue an interrupted upload of the same files, and raise an
+        error for others; raise an error for any; or replace them.
+    storage_options : dict, optional
+        ``token`` and ``endpoint`` of the hub. By default the token of ``HF_TOKEN`` or of ``hf auth login``.
+
+    Returns
+    -------
+    str
+        Address of the dataset at the new commit, for readers: ``hf://datasets/organization/name@commit``.
+
+    Raises
+    ------
+    MissingExtraError
+        If the package huggingface_hub is not installed.
+    InputError
+        If no run was completed in a folder; or the dataset does not exist, or this token may not see it.
+    OutputExistsError
+        If the dataset has other files of these splits.
+    OutputChangedError
+        If files of the output were changed or deleted after its run.
+    RemoteFileError
+        If the hub refuses the token, or cannot be reached.
+    ParameterError
+        If a folder is not local, its files are neither Parquet nor JSON Lines, or a name is invalid.
+
+    Notes
+    -----
+    Rows: all. Peak extra memory: none; files are sent from disk. Computes: no.
+
+    Files are sent first, and become visible together in a commit (one for each 1,000 files) with the card. A call that was
+    killed is repeated: files that the hub already has are not sent again. Busy answers and lost connections are retried.
+
+    The card has the paths that the recipe of the run has, as they were given to the reader and the writer; leave it out with
+    ``card=False``. Files are named ``data/train-00000-of-00007.parquet``, as ``datasets.load_dataset`` expects them. Each
+    folder of ``partition_on`` becomes a configuration of its own, because the column is not in the files.
+
+    Examples
+    --------
+    >>> receipt = cdf.write_parquet(docs, "corpus/", cdc=True)  # doctest: +SKIP
+    >>> cdf.push_to_hub("corpus/", "org/corpus", create=True, license="odc-by")  # doctest: +SKIP
+    'hf://datasets/org/corpus@0123456789012345678901234567890123456789'
+    """
+    choose(OPERATOR, "on_existing", on_existing, OnExisting)
+    require_package(OPERATOR, "huggingface_hub", "hub")
+    if not isinstance(repo, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        raise ParameterError(f"{OPERATOR}: repo={repo!r} must be the name of a dataset, such as 'organization/name'")
+    outputs = _outputs(source)
+    options = dict(storage_options or {})
+    hub = _Repository(repo, revision or "main", options)
+    with hub_errors(f"{PROTOCOL}datasets/{repo}"):
+        if create:
+            hub.create(private=private)
+        commit, there = hub.files()
+        stale = _stale(outputs, there, on_existing, f"{repo!r} at {hub.revision!r}")
+        text = _card(hub, commit, outputs, license) if card else None
+        rows = sum(output.receipt.rows_written for output in outputs)
+        return f"{hub.url}@{hub.publish([file for output in outputs for file in output.files], stale, text, rows)}"
+
+
+def _outputs(source: Path | Mapping[str, Path]) -> list[_Output]:
+    """Return the outputs to publish, each a split."""
+    folders = source if isinstance(source, Mapping) else {"train": source}
+    if not folders:
+        raise ParameterError(f"{OPERATOR}: source has no splits. Name at least one, such as {{'train': 'out/train'}}")
+    for split in folders:
+        if not isinstance(split, str) or not _SPLIT.fullmatch(split):
+            raise ParameterError(
+                f"{OPERATOR}: {split!r} cannot name a split. Use letters, digits and '_', such as 'train' or 'validation'"
+            )
+    return [_output(split, folder_at(path, {})) for split, path in folders.items()]
+
+
+def _output(split: str, folder: Folder) -> _Output:
+    if not folder.is_local:
+        raise ParameterError(f"{OPERATOR}: {folder.url} is not a local folder. Copy the output to a local disk first")
+    receipt = read_receipt(folder.url)
+    records = [file for _, done in sorted(Journal(folder).records().items()) for file in done.files]
+    records = records or [FileRecord(name, 0, size, 0) for name, size in folder.sizes().items() if name[:1] != "_"]
+    suffix = next((each for each in reversed(SUFFIXES) if all(file.name.endswith(each) for file in records)), None)
+    if suffix is None or not records:
+        raise ParameterError(
+            f"{OPERATOR}: {folder.url} has other files than Parquet or JSON Lines. Publish an output of write_parquet or "
+            "write_jsonl"
+        )
+    sizes = folder.sizes_of([file.name for file in records])
+    for file in records:
+        if sizes.get(file.name) != file.size_bytes:
+            what = (
+                "is missing" if file.name not in sizes else f"has {sizes[file.name]:,} bytes, not {file.size_bytes:,}"
+            )
+            raise OutputChangedError(
+                f"{folder.path(file.name)} {what}: it was changed after its run. Repeat the run with on_existing='overwrite'"
+            )
+    return _Output(split, receipt, *_named(split, folder, records, suffix))
+
+
+def _named(
+    split: str, folder: Folder, records: Sequence[FileRecord], suffix: str
+) -> tuple[tuple[_Upload, ...], dict[str, str]]:
+    """Return the files with their names in the repository, and the pattern of each configuration."""
+    uploads, patterns = [], {}
+    places = itertools.groupby(
+        sorted(records, key=lambda file: posixpath.split(file.name)), lambda f: posixpath.dirname(f.name)
+    )
+    for place, files in ((place, list(files)) for place, files in places):
+        home = f"{DATA}/{place}" if place else DATA
+        patterns[place.replace("/", ",") or "default"] = f"{home}/{split}-*"
+        for number, file in enumerate(files):
+            name = f"{home}/{split}-{number:05d}-of-{len(files):05d}{suffix}"
+            uploads.append(_Upload(folder.path(file.name), name, file.size_bytes))
+    return tuple(uploads), patterns
+
+
+def _stale(outputs: Sequence[_Output], there: Mapping[str, int], on_existing: OnExisting, where: str) -> list[str]:
+    """Return the files of these splits in the repository that are to be deleted."""
+    ours = {file.name: file.size_bytes for output in outputs for file in output.files}
+    splits = {output.split for output in outputs}
+    found = [
+        name
+        for name in there
+        if posixpath.basename(name).partition("-")[0] in splits and "-" in posixpath.basename(name)
+    ]
+    other = [name for name in found if on_existing == "raise" or there[name] != ours.get(name)]
+    if other and on_existing != "overwrite":
+        raise OutputExistsError(
+            f"the dataset {where} has {show_count(len(other), 'file')} of another output in the splits "
+            f"{', '.join(sorted(splits))}, such as {other[0]!r}. Replace them with on_existing='overwrite', or use another "
+            "dataset or revision="
+        )
+    return [name for name in found if name not in ours]
+
+
+def _card(hub: _Repository, commit: str, outputs: Sequence[_Output], license: str | None) -> str:  # noqa: A002
+    splits = [CardSplit(output.split, output.receipt, output.patterns) for output in outputs]
+    return dataset_card(hub.repo, splits, license=license, existing=hub.read(CARD, commit))
+
+
+class _Repository:
+    """Dataset on the hub, through its own client; requests are retried while errors are transient."""
+
+    def __init__(self, repo: str, revision: str, options: Mapping[str, Any]) -> None:
+        from huggingface_hub import HfApi
+
+        self.repo, self.revision, self._options = repo, revision, options
+        self._api = HfApi(**client_options(options), library_name="curator_df")
+        self._where: dict[str, Any] = {"repo_id": repo, "repo_type": "dataset"}
+
+    @property
+    def url(self) -> str:
+        """Address of the dataset."""
+        return f"{PROTOCOL}datasets/{self.repo}"
+
+    def create(self, *, private: bool | None) -> None:
+        """Create the dataset and the branch, unless they exist."""
+        self._try("create", lambda: self._api.create_repo(**self._where, private=private, exist_ok=True))
+        if self.revision != "main":
+            self._try("create", lambda: self._api.create_branch(**self._where, branch=self.revision, exist_ok=True))
+
+    def files(self) -> tuple[str, dict[str, int]]:
+        """Return the commit of the branch, and the sizes of the data files in it."""
+        from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+
+        try:
+            commit = str(self._try("look up", lambda: self._api.repo_info(**self._where, revision=self.revision)).sha)
+        except RepositoryNotFoundError as exc:
+            raise InputError(
+                f"{self.url} is no dataset that this token may see. Create it with create=True, or log in with "
+                "`hf auth login`, or set HF_TOKEN"
+            ) from exc
+
+        except RevisionNotFoundError as exc:
+            raise InputError(f"{self.url} has no branch {self.revision!r}. Create it with create=True") from exc
+
+        def listed() -> dict[str, int]:
+            tree: Iterable[Any] = self._api.list_repo_tree(
+                **self._where, path_in_repo=DATA, recursive=True, revision=commit
+            )
+            return {entry.path: int(entry.size) for entry in tree if hasattr(entry, "blob_id")}
+
+        try:
+            return commit, self._try("list", listed)
+        except EntryNotFoundError:
+            return commit, {}
+
+    def read(self, name: str, commit: str) -> str | None:
+        """Return the text of a file in a commit; None if it does not exist."""
+        folder = Folder(f"{self.url}@{commit}", self._options)
+        return folder.read(name).decode("utf-8", "replace") if folder.exists(name) else None
+
+    def publish(self, files: Sequence[_Upload], stale: Sequence[str], card: str | None, rows: int) -> str:
+        """Send the files, then make them visible; return the last commit."""
+        said = f"Upload {rows:,} rows in {len(files):,} files with curator_df"
+        batches = list(_commits(files))
+        for number, batch in enumerate(batches, 1):
+            message = said if len(batches) == 1 else f"{said} ({number} of {len(batches)})"
+            is_last = number == len(batches)
+            commit = self._publish(batch, stale if is_last else (), card if is_last else None, message)
+        return commit
+
+    def _publish(self, files: Sequence[_Upload], stale: Sequence[str], card: str | None, message: str) -> str:
+        """Send files, and make them visible with a card and without those that are stale; return the commit."""
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        def added() -> list[Any]:
+            return [CommitOperationAdd(file.name, file.path) for file in files]
+
+        sent = [added()]
+        for start in range(0, len(files), FILES_AT_A_TIME):
+            self._send(sent[0][start : start + FILES_AT_A_TIME])
+
+        def commit() -> str:
+            # After a lost answer, new operations ask the hub which files it has: all of them, if the commit was made.
+            operations = sent.pop() if sent else added()
+            operations += [] if card is None else [CommitOperationAdd(CARD, card.encode())]
+            operations += [CommitOperationDelete(name) for name in self._still_there(stale)]
+            made = self._api.create_commit(
+                **self._where, operations=operations, commit_message=message, revision=self.revision
+            )
+            return str(made.oid)
+
+        return self._try("commit to", commit)
+
+    def _send(self, operations: Sequence[Any]) -> None:
+        """Send the content of files that the hub does not have."""
+        self._try(
+            "upload to",
+            lambda: self._api.preupload_lfs_files(
+                **self._where, additions=operations, revision=self.revision, free_memory=False
+            ),
+        )
+
+    def _still_there(self, names: Sequence[str]) -> list[str]:
+        """Return the names that the branch still has: a commit whose answer was lost may have deleted them."""
+        there = self.files()[1] if names else {}
+        return [name for name in names if name in there]
+
+    def _try(self, verb: str, call: Callable[[], T]) -> T:
+        # A batch may take hours: only the number of attempts is limited.
+        return retry_transient(f"{verb} {self.url!r}", call, total_seconds=math.inf)
+
+
+def _commits(files: Sequence[_Upload]) -> Iterator[list[_Upload]]:
+    """Yield the files of each commit."""
+    batch: list[_Upload] = []
+    plain_bytes = 0
+    for file in files:
+        if batch and (len(batch) == MOST_FILES or plain_bytes + file.plain_bytes > PLAIN_BYTES):
+            yield batch
+            batch, plain_bytes = [], 0
+        batch.append(file)
+        plain_bytes += file.plain_bytes
+    yield batch
