@@ -28,7 +28,7 @@ if _TYPE_CHECKING:
     from curator_df.io.device_transfer import to_backend
     from curator_df.io.jsonl.reader import read_jsonl
     from curator_df.io.output.checkpoint import checkpoint, read_receipt
-    from curator_df.io.output.hub import push_to_hub
+    from curator_df.io.output.push_to_hub import push_to_hub
     from curator_df.io.output.write import write_jsonl, write_parquet
     from curator_df.io.output.write_by import TablesByValue, write_by
     from curator_df.io.output.write_many import write_many
@@ -292,7 +292,7 @@ _PLACES = {
     "preview": "ops.preview:preview",
     "profile_memory": "monitor.memory_profile:profile_memory",
     "profiles": "profiles",
-    "push_to_hub": "io.output.hub:push_to_hub",
+    "push_to_hub": "io.output.push_to_hub:push_to_hub",
     "read_csv": "io.csv.reader:read_csv",
     "read_jsonl": "io.jsonl.reader:read_jsonl",
     "read_parquet": "io.parquet.reader:read_parquet",

@@ -47,6 +47,7 @@ VERBLESS = {
     "presidio",
     "preview",
     "profile_memory",
+    "push_to_hub",
     "recommend",
     "resources",
     "serve_metrics",
@@ -62,6 +63,7 @@ ALSO_POSITIONAL = {
     ("explain", "run"),
     ("explore_thresholds", "profile"),
     ("profile_memory", "sample"),
+    ("push_to_hub", "repo"),
 }
 """Arguments that may be given by position although they are not the first required one; add one only with the design."""
 CONTRACT_LINE = re.compile(r"Rows: .+?\. Peak extra memory: .+?\. Computes: no\b")

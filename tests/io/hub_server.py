@@ -266,7 +266,8 @@ class _Handler(BaseHTTPRequestHandler):
         stored = hashlib.sha256(content).hexdigest()
         self.server.stored[stored] = content
         linked = {"X-Linked-ETag": f'"{stored}"', "X-Linked-Size": str(len(content))}
-        return b"", {**headers, **linked, "Location": f"{self.server.url}/lfs/{stored}"}, 302
+        elsewhere = f"http://localhost:{self.server.server_port}"  # another host than the hub, as its CDN
+        return b"", {**headers, **linked, "Location": f"{elsewhere}/lfs/{stored}"}, 302
 
     def _api(
         self, name: str, what: str, revision: str, path: str, query: dict[str, list[str]], body: bytes

@@ -2,6 +2,7 @@
 """Blocks of a range into files: every row in one file, in the folder of its value."""
 
 import datetime as dt
+import functools
 import json
 
 import dask.dataframe as dd
@@ -12,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from curator_df.core.ranges.blocks import block_bytes
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.errors import MissingExtraError, ParameterError, ResumeError, SchemaError
 from curator_df.files.storage import Folder
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output import files as output
 from curator_df.io.output.files import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns
 from curator_df.io.output.write import ParquetFormat, write_jsonl, write_parquet
+from curator_df.io.output.write_by import write_by
+from curator_df.io.output.write_many import write_many
 from curator_df.io.parquet.reader import read_parquet
 from tests.core.runner.fake_client import inline_cluster
 
@@ -215,3 +218,65 @@ def test_many_columns_are_written_as_they_were_read(tmp_path):
         write_jsonl(read_jsonl(tmp_path / "a.jsonl"), tmp_path / "out")
     (written,) = (tmp_path / "out").glob("part-*")
     assert [json.loads(line) for line in written.read_text().splitlines()] == [row] * 5
+
+
+def content_defined_parts(content):
+    """Return digests of the parts of a file, which ends a part where its last 32 bytes say so, and their sizes."""
+    numbers = np.frombuffer(content, np.uint8).astype(np.uint64)
+    hashes = np.zeros(len(numbers), np.uint64)
+    for back in range(32):
+        hashes[back:] += numbers[: len(numbers) - back] * np.uint64(pow(0x9E3779B97F4A7C15, back + 1, 1 << 64))
+    cuts = np.flatnonzero(hashes >> np.uint64(55) == 0).tolist()
+    return {content[start:stop]: stop - start for start, stop in zip([0, *cuts], [*cuts, len(content)], strict=True)}
+
+
+def test_two_versions_of_a_table_have_most_bytes_in_common_with_content_defined_chunking(tmp_path):
+    pick = np.random.default_rng(3)
+    words = ["".join(map(chr, pick.integers(97, 123, 6))) for _ in range(5_000)]
+    rows = [{"id": n, "text": " ".join(words[place] for place in pick.integers(5_000, size=60))} for n in range(6_000)]
+    common = {}
+    with inline_cluster(memory="2GB", cpus=1):
+        for name, version in (("old", rows), ("new", [*rows[:40], {"id": -1, "text": "a new row"}, *rows[40:]])):
+            (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in version))
+        for cdc in (False, True):
+            parts = []
+            for name in ("old", "new"):
+                docs, out = read_jsonl(tmp_path / f"{name}.jsonl"), tmp_path / f"{name}-{cdc}"
+                write_parquet(docs, out, cdc=cdc)
+                (file,) = out.glob("*.parquet")
+                assert pq.read_table(file)["id"].to_pylist()[-1] == 5_999
+                parts.append(content_defined_parts(file.read_bytes()))
+            old, new = parts
+            common[cdc] = sum(size for part, size in new.items() if part in old) / sum(new.values())
+    assert common[True] > 0.6 > 0.2 > common[False]
+
+
+def test_content_defined_chunking_is_checked_and_part_of_the_run(tmp_path, monkeypatch):
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "text": "a"}\n')
+    docs, options, opened = read_jsonl(tmp_path / "in.jsonl"), {}, pq.ParquetWriter.__init__
+
+    @functools.wraps(opened)
+    def noted(self, *given, **how):
+        options.update(how)
+        opened(self, *given, **how)
+
+    monkeypatch.setattr(pq.ParquetWriter, "__init__", noted)
+    with inline_cluster(memory="2GB", cpus=1):
+        write_parquet(docs, tmp_path / "out", cdc=True)
+        with pytest.raises(ResumeError, match="the output option cdc changed from True to False"):
+            write_parquet(docs, tmp_path / "out", on_existing="resume")
+        for write in (
+            lambda **how: write_parquet(docs, tmp_path / "other", **how),
+            lambda **how: write_many({tmp_path / "other": docs}, **how),
+            lambda **how: write_by(docs, tmp_path / "other", column="id", **how),
+        ):
+            with pytest.raises(ParameterError, match="cdc='yes' must be True or False"):
+                write(cdc="yes")
+            options.clear()
+            write(cdc=True, on_existing="overwrite")
+            assert options["use_content_defined_chunking"]
+    monkeypatch.setattr(pq.ParquetWriter, "__init__", lambda self, where, schema: None)
+    with pytest.raises(
+        MissingExtraError, match=r"cdc=True needs pyarrow 21 or newer, but pyarrow .* pip install 'pyarrow>=21'"
+    ):
+        write_parquet(docs, tmp_path / "old", cdc=True)

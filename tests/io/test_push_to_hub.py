@@ -17,7 +17,7 @@ import yaml
 import curator_df as cdf
 from curator_df import errors
 from curator_df.files import retry
-from curator_df.io.output import hub as publishing
+from curator_df.io.output import push_to_hub as publishing
 from tests.core.runner.fake_client import inline_cluster
 from tests.io.hub_server import TOKEN, hub_server, once, wait_until
 
@@ -25,6 +25,7 @@ huggingface_hub = pytest.importorskip("huggingface_hub", reason="needs the hub e
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Use 'content=:DeprecationWarning"
 )  # between huggingface_hub and its client
+PYTHON = os.environ.get("CURATOR_DF_DATASETS_PYTHON", "")
 ROWS = [{"id": n, "lang": "de" if n % 3 else "en", "text": f"text {n} " * 40} for n in range(60)]
 
 
@@ -325,10 +326,8 @@ for config in datasets.get_dataset_config_names(sys.argv[1]):
 
 
 @pytest.mark.peer
+@pytest.mark.skipif(not PYTHON, reason="needs CURATOR_DF_DATASETS_PYTHON: a Python that has datasets")
 def test_datasets_reads_what_was_published(hub, outputs, tmp_path):
-    python = os.environ.get("CURATOR_DF_DATASETS_PYTHON", "")
-    if not os.path.exists(python):
-        pytest.skip("needs CURATOR_DF_DATASETS_PYTHON, a Python with datasets in an environment of its own")
     cdf.push_to_hub(
         {"train": outputs / "parquet", "test": outputs / "two"}, "org/parquet", create=True, storage_options=hub.options
     )
@@ -344,7 +343,7 @@ def test_datasets_reads_what_was_published(hub, outputs, tmp_path):
 
     def loaded(name):
         return subprocess.run(
-            [python, "-c", LOADED, name], env=environment, check=True, capture_output=True, text=True
+            [PYTHON, "-c", LOADED, name], env=environment, check=True, capture_output=True, text=True
         ).stdout.splitlines()
 
     kept = [row["id"] for row in ROWS if row["id"] != 7]

@@ -96,6 +96,9 @@ def _parts_of(card: str) -> tuple[dict[str, Any], str]:
         raise ParameterError(_UNREADABLE.format(" ".join(str(exc).split()))) from exc
     if not isinstance(fields, dict):
         raise ParameterError(_UNREADABLE.format("it has no fields"))
+    configs = fields.get("configs") or []
+    if not isinstance(configs, list) or not all(isinstance(config, dict) for config in configs):
+        raise ParameterError(_UNREADABLE.format("configs is no list of configurations with their fields"))
     return fields, card[found.end() :]
 
 
@@ -106,21 +109,34 @@ def _listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list) else [value]
 
 
+def _split_of(files: Any) -> str:
+    """Return the split of an entry of ``data_files``; a pattern alone is that of the training split."""
+    return str(files.get("split", "train")) if isinstance(files, dict) else "train"
+
+
 def _splits_in(fields: Mapping[str, Any]) -> list[str]:
     """Return the names of the splits in a card's configurations."""
-    files = [entry for config in _listed(fields.get("configs")) for entry in _listed(config.get("data_files"))]
-    return [str(entry["split"]) for entry in files if isinstance(entry, dict) and "split" in entry]
+    return [_split_of(files) for config in fields.get("configs") or [] for files in _listed(config.get("data_files"))]
 
 
 def _configs(existing: Sequence[Any], splits: Sequence[CardSplit]) -> list[dict[str, Any]]:
-    """Return the configurations of a card, with the files of these splits and of others that it has."""
-    ours = {each.name for each in splits}
+    """Return the configurations of a card, with the files of these splits and of others that it has.
+
+    Files of these splits go from the configurations that have them now, and from those of folders that no longer exist.
+    """
+    ours = {(name, each.name) for each in splits for name in each.patterns}
+    of_folders = re.compile("data/(?:.*=.*/)?(" + "|".join(re.escape(each.name) for each in splits) + r")-\*")
     found: dict[str, dict[str, Any]] = {}
     for config in existing:
-        files = _listed(config.get("data_files"))
-        kept = [entry for entry in files if not (isinstance(entry, dict) and entry.get("split") in ours)]
+        name, files = str(config.get("config_name", "default")), _listed(config.get("data_files"))
+        kept = [
+            entry
+            for entry in files
+            if (name, _split_of(entry)) not in ours
+            and not of_folders.fullmatch(str(entry.get("path") if isinstance(entry, dict) else entry))
+        ]
         if kept or not files:
-            found[str(config.get("config_name", "default"))] = {**config, **({"data_files": kept} if kept else {})}
+            found[name] = {**config, **({"data_files": kept} if kept else {})}
     for each in splits:
         for name, pattern in each.patterns.items():
             config = found.setdefault(name, {"config_name": name})

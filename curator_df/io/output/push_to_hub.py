@@ -134,7 +134,7 @@ def push_to_hub(
 
     Notes
     -----
-    Rows: all. Peak extra memory: none; files are sent from disk. Computes: no.
+    Rows: all. Columns: all. Peak extra memory: none; files are sent from disk. Computes: no.
 
     Files are sent first, and become visible together in a commit (one for each 1,000 files) with the card. A call that was
     killed is repeated: files that the hub already has are not sent again. Busy answers and lost connections are retried.
