@@ -59,10 +59,12 @@ def test_operators_are_public():
 def test_near_duplicates_need_kernels_of_their_bits_and_their_kind_of_shingles_only():
     few = near_duplicates("characters", use_64_bit_hash=False, compares_texts=False)
     assert not any("64" in kernel or "words" in kernel or "normalized" in kernel for kernel in few)
-    assert not any(kernel.startswith("minhash.shingle_sets") for kernel in few)
+    assert not any(kernel.startswith("minhash.jaccard.") for kernel in few)
     more = near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
     assert not any("32" in kernel or "characters" in kernel for kernel in more)
-    assert {"minhash.sketch.sketch_words_64", "minhash.jaccard.similarities_of_words"} < set(more)
+    assert {f"minhash.{name}_of_words" for name in ("jaccard.similarities", "jaccard.residuals")} | {
+        "minhash.sketch.sketch_words_64"
+    } < set(more)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,14 @@ def test_an_operator_names_the_kernels_that_its_scheme_calls(tmp_path, scheme):
     for action in (cdf.add_minhash(docs, scheme=scheme), cdf.drop_near_duplicates(docs, scheme=scheme)):
         named = [name for step in lower(action).steps for name in step.action.compiled]
         assert [name for name in named if "sketch" in name] == [kernel]
+
+
+@pytest.mark.parametrize(("threshold", "compares"), [(0.8, True), (None, False)])
+def test_a_drop_names_kernels_that_compare_texts_only_where_texts_are_compared(tmp_path, threshold, compares):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two three"}\n')
+    dropped = cdf.drop_near_duplicates(cdf.read_jsonl(tmp_path / "a.jsonl"), jaccard_threshold=threshold)
+    named = lower(dropped).steps[0].action.compiled
+    assert any(name.startswith("minhash.jaccard.") for name in named) == compares
 
 
 def test_what_the_command_compiles():

@@ -20,8 +20,7 @@ from curator_df.exchange.content_keys import content_keys, ranked_keys
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.keys import Keys
 from curator_df.files.storage import Folder
-from curator_df.kernels.minhash.jaccard import jaccard_similarities
-from curator_df.kernels.minhash.residuals import residual_hashes
+from curator_df.kernels.minhash.jaccard import jaccard_similarities, residual_hashes
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.signatures import (
     SPAN_ROWS,

@@ -61,9 +61,9 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "minhash.jaccard.similarities_of_characters": 1.5,
     "minhash.jaccard.similarities_of_normalized": 1.6,
     "minhash.jaccard.similarities_of_words": 1.3,
-    "minhash.residuals.residuals_of_characters": 1.5,
-    "minhash.residuals.residuals_of_normalized": 1.6,
-    "minhash.residuals.residuals_of_words": 1.3,
+    "minhash.jaccard.residuals_of_characters": 1.5,
+    "minhash.jaccard.residuals_of_normalized": 1.6,
+    "minhash.jaccard.residuals_of_words": 1.3,
     "metrics.source.source_metrics.count_source_of_span": 0.3,
     "english_tokens.spans.split_span": 8.7,
     "metrics.lines.text_sentences.count_sentences_of_lines": 0.4,
@@ -129,7 +129,7 @@ def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
 
 def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
-    compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.residuals.residuals_of_{unit}")
+    compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.jaccard.residuals_of_{unit}")
     found = signatures(unit, use_64_bit_hash=use_64_bit_hash)
     return (*found, *(compared if compares_texts else ()), *COMPONENTS, *COVER)
 
@@ -154,6 +154,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_metrics": METRICS,
     "add_profile": METRICS,
     "add_minhash": _SIGNATURES,
+    "describe_domains": CONTENT,
     "drop_contaminated": CONTAMINATION,
     "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
     "drop_near_duplicates": _NEAR,
