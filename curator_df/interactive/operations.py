@@ -314,7 +314,7 @@ class Looks:
         session, steps = self.session, program.steps
         session.require_ready()
         plan = plan_stream(program, _NoSink(self.folder), None, session.weigh_client())
-        prepare_kernels(session, [program.source, *(step.action for step in steps)])
+        prepare_kernels(session, [program])
         ranges = program.source.cut(range_bytes(program.source))
         run = PassRunner(session, plan.stages[0], self.folder, ranges, "raise", "retry")
         own = self.folder.below(f"{PARTITIONS}{fingerprint(partitions.table.tobytes())[:16]}")

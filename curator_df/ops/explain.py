@@ -170,8 +170,7 @@ def _of_call(
 
 def _compiling(programs: Iterable[Program]) -> tuple[tuple[str, str], ...]:
     """Return the remark about the kernels that a run compiles first; none where all of them are compiled."""
-    parts: list[Any] = [part for program in programs for part in (program.source, *(s.action for s in program.steps))]
-    missing = missing_kernels([*EVERY_RUN, *(kernel for part in parts for kernel in getattr(part, "compiled", ()))])
+    missing = missing_kernels([*EVERY_RUN, *(kernel for program in programs for kernel in program.compiled)])
     if not missing:
         return ()
     seconds = show_duration(compile_seconds(missing))

@@ -164,6 +164,12 @@ class Program:
         """Approximate fraction of the source's rows in the result, as far as known; samples with one seed are nested."""
         return min((step.action.row_share for step in self.steps), default=1.0)
 
+    @property
+    def compiled(self) -> tuple[str, ...]:
+        """Names of the compiled functions that its source and its steps call."""
+        parts = (self.source, *(step.action for step in self.steps))
+        return tuple(dict.fromkeys(name for part in parts for name in getattr(part, "compiled", ())))
+
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the operations of the program, independent of blocks, workers and memory."""

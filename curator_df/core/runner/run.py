@@ -228,7 +228,7 @@ def run_branches(
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
     steps = [step for branch in branches for step in branch.program.steps]
-    prepare_kernels(session, [*(branch.program.source for branch in branches), *(step.action for step in steps)])
+    prepare_kernels(session, [branch.program for branch in branches])
     with contextlib.ExitStack() as stack:
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         homes = [

@@ -117,7 +117,7 @@ def find_groups(
             plan = plan_stream(program, sink, None, session.weigh_client())
             temporary = home.below(STAGES_FOLDER)
             stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
-            prepare_kernels(session, [program.source, *(step.action for step in program.steps)])
+            prepare_kernels(session, [program])
             if session.sampler is not None:
                 session.sampler.take()
             with stages.running(home.url, plan, program.steps), passes_bar() as show:

@@ -334,12 +334,11 @@ def _pending(
 def _kernels(question: NearQuestion) -> tuple[str, ...]:
     """Return the kernels of the drop, and those of the table whose signatures are compared."""
     bits, unit = question.scheme.use_64_bit_hash, shingle_unit(question.scheme)
-    needed = kernel_sets.near_duplicates(unit, use_64_bit_hash=bits, compares_texts=question.text is not None)
+    compares_texts = question.text is not None and question.jaccard_threshold is not None
+    needed = kernel_sets.near_duplicates(unit, use_64_bit_hash=bits, compares_texts=compares_texts)
     program = None if question.against is None else question.against.program
-    if program is None:  # groups that were found need no comparison any more
-        return needed
-    parts = (program.source, *(step.action for step in program.steps))
-    return (*needed, *(kernel for part in parts for kernel in getattr(part, "compiled", ())))
+    # Groups that were found need no comparison any more.
+    return needed if program is None else (*needed, *program.compiled)
 
 
 def _require_backend(df: Any, operator: str, question: NearQuestion) -> None:

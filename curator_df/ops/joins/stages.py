@@ -125,7 +125,7 @@ def table_join(
         refuse_block,
         {"operator": "join", "waits_for": "rows of the other table are known only when all of it has been read"},
         price=Price(peak_factor, held_bytes=held_bytes, is_measured=True),
-        compiled=kernel_sets.CONTENT,
+        compiled=(*kernel_sets.CONTENT, *other.program.compiled),
         pending=pending,
     )
 
