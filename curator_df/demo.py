@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,23 +128,51 @@ def _curate(console: Console, corpus: DemoCorpus, folder: Path, profile: str, me
             "This machine has too little text for the demo, which needs 20 MB and 2,000 documents.", style="bold red"
         )
         return False
-    from curator_df.cluster.compiling import compile_kernels  # and with it all that a cluster needs
+    with _alive(console, "loading Dask and pandas"):
+        from curator_df.cluster.compiling import compile_kernels
 
-    # Before the cluster starts, with all CPUs: in its budget there may be memory for one compiler only.
-    compile_kernels([*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS])
-    docs = cdf.read_jsonl([str(path) for path in corpus.files]).pipe(cdf.normalize_unicode)
-    # Words between white space need neither datatrove's tokenizer nor the seconds in which it is compiled.
-    docs = docs.pipe(cdf.keep_profile, profile, words="whitespace")
+        docs = cdf.read_jsonl([str(path) for path in corpus.files]).pipe(cdf.normalize_unicode)
+        # Words between white space need neither datatrove's tokenizer nor the seconds in which it is compiled.
+        docs = docs.pipe(cdf.keep_profile, profile, words="whitespace")
+    with _alive(console, "compiling kernels", has_bar=True):
+        # Before the cluster starts, with all CPUs: in its budget there may be memory for one compiler only.
+        compile_kernels([*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS])
     console.print(f"Starting a cluster with a memory budget of {memory}...")
-    with console.status("waiting for the worker processes"):  # in a terminal, something moves meanwhile
+    with _alive(console, "waiting for the worker processes"):
         cluster = cdf.start_cluster(memory=memory, cpus=cpus)
     with cluster:
         console.print(repr(cluster))
         console.print(cdf.explain(docs))
-        receipt = cdf.write_parquet(docs, folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
+        with _alive(console, "curating", has_bar=True):
+            receipt = cdf.write_parquet(docs, folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
     console.print(receipt)
     _show_rows(console, folder)
     return True
+
+
+@contextlib.contextmanager
+def _alive(console: Console, activity: str, *, has_bar: bool = False) -> Iterator[None]:
+    """Show that work goes on while the block runs: a spinner in a terminal, and elsewhere a line every `TOLD_SECONDS`.
+
+    With ``has_bar``, the block shows a bar of its own in a terminal.
+    """
+    if sys.stderr.isatty():
+        with contextlib.nullcontext() if has_bar else console.status(activity):
+            yield
+        return
+    started, is_over = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(TOLD_SECONDS):
+            console.print(f"{activity}: {time.monotonic() - started:.0f} s")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join()
 
 
 def _show_rows(console: Console, folder: Path) -> None:

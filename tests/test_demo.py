@@ -4,6 +4,7 @@
 import io
 import os
 import sys
+import time
 
 import pytest
 from rich.console import Console
@@ -67,6 +68,33 @@ def test_progress_is_shown_as_lines_where_there_is_no_terminal(monkeypatch):
     tell(9_000, 21_000_000)
     assert console.file.getvalue() == "3 of 20 MB, 1,200 documents\n21 of 20 MB, 9,000 documents\n"
     assert bar == [(3, "MB, 1,200 documents"), (20, "MB, 9,000 documents")]
+
+
+def test_a_line_says_that_work_goes_on_where_there_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(demo, "TOLD_SECONDS", 0.001)
+    console = Console(file=io.StringIO(), width=100)
+    with demo._alive(console, "compiling kernels", has_bar=True):
+        while console.file.getvalue().count("\n") < 2:
+            time.sleep(0.001)
+    shown = console.file.getvalue()
+    assert set(shown.splitlines()) == {"compiling kernels: 0 s"}
+    time.sleep(0.01)
+    assert console.file.getvalue() == shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("has_bar", [False, True])
+def test_a_spinner_shows_in_a_terminal_that_work_goes_on(monkeypatch, has_bar):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with demo._alive(console, "waiting for the worker processes", has_bar=has_bar):
+        pass
+    assert ("waiting for the worker processes" in console.file.getvalue()) == (not has_bar)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
