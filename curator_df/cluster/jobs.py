@@ -32,6 +32,7 @@ from curator_df.cluster.batch import BatchSystem, JobRequest, request_jobs
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.job_keeper import JobKeeper
+from curator_df.cluster.settings import SilentLogs
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
@@ -124,6 +125,7 @@ class JobCluster:
         made = cluster_class(request.system)
         # An ended job says little about its input split, so it may run three times, Dask's default.
         self._scratch = SpillFolder(tempfile.gettempdir())  # of the scheduler, which would leave its own behind
+        self._silent_logs = SilentLogs()
         settings = {"distributed.scheduler.allowed-failures": 3, "temporary-directory": self._scratch.path}
         try:
             with dask.config.set(settings):
@@ -136,6 +138,7 @@ class JobCluster:
                 )
         except BaseException:
             self._scratch.delete()
+            self._silent_logs.end()
             raise
         self.client = Client(self._jobs, set_as_default=True)
         watch_streams(self.client, self._jobs)
@@ -243,6 +246,7 @@ class JobCluster:
             if name.startswith("_job_") and hasattr(credentials, "close"):
                 credentials.close()  # deletes the file, which Dask leaves until garbage collection
         self._scratch.delete()
+        self._silent_logs.end()
 
     def __enter__(self) -> Self:
         return self.start()

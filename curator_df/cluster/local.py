@@ -42,6 +42,7 @@ from curator_df.cluster.preload import KERNEL_BYTES, WORK_BYTES_VARIABLE, prepar
 from curator_df.cluster.settings import (
     LOG_MESSAGES,
     PRELOAD,
+    SilentLogs,
     worker_environment,
     worker_memory_limit,
     worker_settings,
@@ -121,6 +122,7 @@ class Cluster:
         self._spill, self._spill_bytes = spill, spill_bytes
         self._comm, self._devices, self._gpus, self._host = comm, devices, gpus, host
         self._own_limit: tuple[int, int] | None = None
+        self._silent_logs = SilentLogs()
         self._wall = Wall(f"{spill.path}/wall", layout.memory_argument)
         self._cgroup: MemoryCgroup | None = None
         self._pid = os.getpid()
@@ -297,6 +299,7 @@ class Cluster:
             self._cgroup.close()
         self._wall.close()
         self._spill.delete()
+        self._silent_logs.end()
 
     def _stop(self) -> None:
         if self.client is not None:

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of every worker process that curator_df starts: Dask's settings, the environment, its memory limit.
+"""Settings of every worker process that curator_df starts: Dask's settings, the environment, its memory limit, Dask's logs.
 
 `start_cluster` passes these directly; a job on a batch system gets them as lines of its script (`as_exports`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shlex
+import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+from distributed.utils import silence_logging_cmgr
 
 from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.memory.budget import Layout, worker_rss_bytes
@@ -78,3 +83,32 @@ def as_exports(settings: Mapping[str, Any], environment: Mapping[str, str]) -> l
         f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value) for name, value in settings.items()
     }
     return [f"export {name}={shlex.quote(value)}" for name, value in {**named, **environment}.items()]
+
+
+class SilentLogs:
+    """Silence of Dask's logs on the terminal while any cluster of this process is open.
+
+    Dask restores the levels when the first of several clusters closes. The others would then log their own end, many lines each.
+    """
+
+    _open: ClassVar[int] = 0
+    _levels: ClassVar[contextlib.ExitStack] = contextlib.ExitStack()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._has_ended = False
+        with SilentLogs._lock:
+            if not SilentLogs._open:
+                for root in ("distributed", "bokeh"):
+                    SilentLogs._levels.enter_context(silence_logging_cmgr(logging.CRITICAL, root))
+            SilentLogs._open += 1
+
+    def end(self) -> None:
+        """Restore the levels if no other cluster is open; do nothing if it was called before."""
+        with SilentLogs._lock:
+            if self._has_ended:
+                return
+            self._has_ended = True
+            SilentLogs._open -= 1
+            if not SilentLogs._open:
+                SilentLogs._levels.close()

@@ -3,6 +3,8 @@
 
 import asyncio
 import contextlib
+import io
+import logging
 import os
 import re
 import signal
@@ -184,6 +186,40 @@ def test_an_interrupt_is_no_success_though_dask_jobqueue_would_have_it_so(first,
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
     assert "KeyboardInterrupt" in done.stderr
     assert done.returncode == -signal.SIGINT
+
+
+LEFT_OPEN = """
+import curator_df as cdf
+
+made = [cdf.slurm_cluster(memory="2GB", cpus=1, interface="lo", security=False, job_directory={folder!r}) for _ in range(3)]
+made[0].close()
+del made[1]
+print("end")
+"""
+
+
+def test_clusters_that_nobody_closes_log_nothing_at_the_end(tmp_path):
+    """The first that closes used to restore Dask's logs for the others."""
+    script = tmp_path / "script.py"
+    script.write_text(LEFT_OPEN.format(folder=str(tmp_path / "jobs")))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
+    assert (done.stdout, done.stderr) == ("end\n", "")
+
+
+def test_logs_of_dask_return_with_the_last_cluster(tmp_path):
+    logs = io.StringIO()
+    handler = logging.StreamHandler(logs)
+    logger = logging.getLogger("distributed")
+    logger.addHandler(handler)
+    try:
+        for cluster in [made(tmp_path=tmp_path, security=False) for _ in range(2)]:
+            logger.error("unseen")
+            cluster.close()
+            cluster.close()
+        logger.error("seen")
+    finally:
+        logger.removeHandler(handler)
+    assert logs.getvalue() == "seen\n"
 
 
 def test_in_another_thread_it_is_said_where_dask_jobqueue_can_be_imported(monkeypatch):
