@@ -5,17 +5,20 @@ import json
 import random
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.columns import COLUMN_BYTES
+from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
+from curator_df.core.planning.price import page_bytes_of
 from curator_df.io.listing import list_files
 from curator_df.io.parquet import row_batches as pages
 from curator_df.io.parquet.footers import column_chunks
-from curator_df.io.parquet.reader import COLUMN_BYTES
 from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import read_size
@@ -212,32 +215,67 @@ def test_the_decoders_of_nested_columns_count(tmp_path):
     inner = {f"f{number}": number for number in range(1_100)}
     pq.write_table(pa.table({"s": [inner], "l": [[{"a": 1, "b": [2]}]], "n": [1]}), tmp_path / "nested.parquet")
     table = cdf.read_parquet(tmp_path / "nested.parquet")
-    assert lower(table).source.reader_fixed_bytes == 103 * COLUMN_BYTES
+    assert planned(table) == 103 * COLUMN_BYTES
+
+
+def planned(table):
+    """Return what the plan has for the pages and columns of a task."""
+    return page_bytes_of(fork([Branch(lower(table), None)]))
+
+
+def parquet_table(path, rows):
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return cdf.read_parquet(path)
+
+
+def jsonl_table(path, rows):
+    path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return cdf.read_jsonl(path.with_suffix(".jsonl"))
+
+
+def csv_table(path, rows):
+    pd.DataFrame(rows).to_csv(path.with_suffix(".csv"), index=False)
+    return cdf.read_csv(path.with_suffix(".csv"))
 
 
 def test_what_many_columns_take_is_what_the_plan_has_for_them(tmp_path, start):
-    def write(count):
-        columns = {f"i{n}": [n] * 50 for n in range(count)} | {f"t{n}": [f"{n}"] * 50 for n in range(count)}
-        pq.write_table(
-            pa.table(columns | {f"l{n}": [[n, 1]] * 50 for n in range(count)}), tmp_path / f"{count}.parquet"
-        )
-        return cdf.write_parquet(
-            cdf.read_parquet(tmp_path / f"{count}.parquet"), tmp_path / f"out{count}"
-        ).measured_bytes
-
+    taken = []
     with start(2_000 * MB):
-        write(10)
-        few, many = write(20), write(1_000)
-    assert 10_000 < (many - few) / (3 * 980) <= COLUMN_BYTES
+        for table_of in (parquet_table, jsonl_table):
+
+            def measured(count, table_of=table_of):
+                columns = {f"i{n}": n for n in range(count)} | {f"t{n}": f"{n}" for n in range(count)}
+                rows = [columns | {f"l{n}": [n, 1] for n in range(count)}] * 50
+                out = tmp_path / f"{table_of.__name__} of {count}"
+                return cdf.write_parquet(table_of(tmp_path / f"{count}.parquet", rows), out).measured_bytes
+
+            measured(10)
+            few, many = measured(20), measured(1_000)
+            taken.append((many - few) / (3 * 980))
+    assert all(10_000 < size <= COLUMN_BYTES for size in taken), taken
+
+
+def test_a_plan_has_room_for_many_columns_of_any_reader_and_step(tmp_path):
+    """A plan once had room for those of Parquet files only, though a writer and a block take as much after any reader."""
+    wide = [{f"c{number}": number for number in range(1_100)}]
+    tables = [table_of(tmp_path / "wide.parquet", wide) for table_of in (parquet_table, jsonl_table, csv_table)]
+    narrow = jsonl_table(tmp_path / "narrow.parquet", [{"c0": 1, "text": "a"}])
+    nested = jsonl_table(tmp_path / "nested.parquet", [{"rows": wide}])
+    widened = narrow.assign(**{f"d{number}": 1 for number in range(1_098)})
+    for table in (*tables, nested, widened, cdf.concat([tables[1], tables[2]])):
+        assert planned(table) == 100 * COLUMN_BYTES
+    for table in (narrow, tables[1][["c1", "c7"]], widened[["d1"]]):
+        assert planned(table) == 0
+    said = str(cdf.explain(tables[1], memory="1GB", cpus=1))
+    assert "4 MB of that in each task, because the files have large pages or the table has many columns" in said
 
 
 def test_a_plan_has_room_for_the_decoders_of_many_columns(tmp_path):
     """Without it, 10,000 columns under 500 MB ended the process: memory ran out where Arrow cannot report it."""
     pq.write_table(pa.table({f"c{number}": [number] for number in range(3_000)}), tmp_path / "wide.parquet")
     wide = cdf.read_parquet(tmp_path / "wide.parquet")
-    few = lower(wide).source.reader_fixed_bytes
-    assert few == 2_000 * COLUMN_BYTES
-    assert lower(cdf.read_parquet(tmp_path / "wide.parquet", columns=["c1", "c7"])).source.reader_fixed_bytes == 0
+    assert planned(wide) == 2_000 * COLUMN_BYTES
+    assert planned(cdf.read_parquet(tmp_path / "wide.parquet", columns=["c1", "c7"])) == 0
     with pytest.raises(
         errors.BudgetError, match=r"pages of the input files \(80 MB; .*fewer columns.*Use memory='"
     ) as refused:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from curator_df.core.columns import leaf_columns
 from curator_df.core.planning.dask_steps import shared_addresses
 from curator_df.core.planning.program import Pending, Program, Step
 from curator_df.core.ranges.journal import Identity
@@ -62,6 +63,14 @@ class Fork:
         """Deferred steps whose passes have yet to run, of all branches. On an object store, each question is a request."""
         steps = [(step, step.pending) for branch in self.branches for step in branch.program.steps]
         return tuple((step, pending) for step, pending in steps if pending is not None and not pending.is_stored)
+
+    @cached_property
+    def most_columns(self) -> int:
+        """Columns without nested ones of the widest table: what is read, or what a branch or another table's pass makes."""
+        others = [one.of_other for step, pending in self.waiting for one in pending.passes(step.name)]
+        programs = [*(branch.program for branch in self.branches), *(other for other in others if other is not None)]
+        tables = [self.source.meta, *(table for one in programs for table in (one.source.meta, one.meta))]
+        return max(sum(map(leaf_columns, table.dtypes)) for table in tables)
 
     @property
     def explicit_block_bytes(self) -> int | None:

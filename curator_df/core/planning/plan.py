@@ -299,7 +299,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
         said += (
             (
                 "pages",
-                f"{show_size(page_bytes)} of that in each task, because the files have large pages or many columns",
+                f"{show_size(page_bytes)} of that in each task, because the files have large pages or the table has many columns",
             ),
         )
     said += tuple(_assumed(steps, layout))
@@ -389,7 +389,7 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
         held = f", after {show_size(held_bytes)} for steps" if held_bytes else ""
         if page_bytes := page_bytes_of(joined):
             less = "files with smaller pages or fewer columns need less"
-            held += f" and pages of the input files ({show_size(page_bytes)}; {less})"
+            held += f" and for many columns or large pages of the input files ({show_size(page_bytes)}; {less})"
         if layout.client_bytes:
             held += f"; this process has used {show_size(layout.client_bytes)} since the cluster started"
         smaller = f"blocksize={size_to_type(fitting, up=False)} or " if fitting >= MIN_BLOCK_BYTES else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from curator_df.core.columns import column_bytes
 from curator_df.core.planning.branches import Fork
 from curator_df.core.planning.program import Program, Step
 from curator_df.memory.budget import Layout
@@ -102,9 +103,9 @@ def held_bytes_of(joined: Fork, capacity: Capacity, tasks: int) -> int:
 
 
 def page_bytes_of(joined: Fork) -> int:
-    """Return the memory that a task needs for pages of its files, in addition to blocks."""
+    """Return the memory that a task needs for pages of its files and for many columns, in addition to blocks."""
     sources = [joined.source, *(program.source for program, _ in passes_over_others(joined))]
-    return max(source.reader_fixed_bytes for source in sources)
+    return max(source.reader_fixed_bytes for source in sources) + column_bytes(joined.most_columns)
 
 
 def kept_bytes_of(steps: Sequence[Step], layout: Layout) -> dict[str, int]:

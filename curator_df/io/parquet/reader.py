@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from curator_df.arguments import choose
 from curator_df.core.backend import Backend
+from curator_df.core.columns import column_bytes, leaf_columns
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
 from curator_df.errors import OversizeRowError, SchemaError
@@ -126,18 +127,6 @@ READER_FACTOR = 2.5
 memory pool, zstd prose): 2.2; the batches of a block are held until they are joined."""
 
 
-COLUMN_BYTES = 40_000
-"""Bytes that a task and the plan hold for each column (each leaf of a nested one) from the footer to the written file.
-
-Measured as the growth of ``measured_bytes`` from 20 columns to 1,000 and 5,000, each of 50 rows, on one thread: 24 to 27 kB for
-integers, 22 for strings, 27 for lists, 23 for structs, 26 for lists of structs; up to 32 where other
-processes are busy. Of these, the writer has 3.5 to 5.5, reading
-12 to 22, two thirds of which are freed pieces of memory that the allocator keeps. Without a share in the plan, 10,000 columns
-and a budget of 500 MB ended the whole process."""
-FREE_COLUMNS = 1_000
-"""Number of columns whose decoders have room in the fixed bytes of any task."""
-
-
 @dataclass(frozen=True)
 class ParquetSource:
     """Source of rows in Parquet files, for the runner. Made by `read_parquet`."""
@@ -205,8 +194,9 @@ class ParquetSource:
 
     @property
     def reader_fixed_bytes(self) -> int:
-        """Bytes that a task holds in addition to its blocks, independent of their size: large pages, and decoders of columns."""
-        return self._page_bytes + COLUMN_BYTES * max(sum(map(_leaves, self._reads.types)) - FREE_COLUMNS, 0)
+        """Bytes of a task besides blocks and their columns: large pages, and decoders of columns that are only checked."""
+        reads, kept = (sum(map(leaf_columns, schema.types)) for schema in (self._reads, self.schema))
+        return self._page_bytes + column_bytes(reads) - column_bytes(kept)
 
     @property
     def _page_bytes(self) -> int:
@@ -540,12 +530,3 @@ def _rows_before(files: Any, rows: Any) -> Any:
 def _only(block: pd.DataFrame, wanted: npt.NDArray[np.int64] | None) -> pd.DataFrame:
     """Return the rows with these ascending row IDs."""
     return block if wanted is None else block[are_among(block.index.to_numpy(), wanted)]
-
-
-def _leaves(kind: pa.DataType) -> int:
-    """Return the number of columns of a Parquet file that a type is stored in: each has its own decoder."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _leaves(kind.storage_type)
-    if pa.types.is_nested(kind):
-        return sum(_leaves(kind.field(place).type) for place in range(kind.num_fields))
-    return 1
