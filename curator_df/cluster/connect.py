@@ -16,6 +16,7 @@ from distributed.security import Security
 from curator_df.arguments import path_of
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
+from curator_df.cluster.settings import ConnectedNanny, ConnectedWorker
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import leave_nannies
@@ -63,6 +64,8 @@ class Connection:
         )
         self._stop_watching = watch_streams(client)
         self._release_nannies = leave_nannies(client.cluster)
+        client.register_plugin(ConnectedWorker(layout.work_bytes))
+        client.register_plugin(ConnectedNanny())
         self._session.at_close = keep_budget_of_dask(
             self._session,
             owns_workers=False,
@@ -85,6 +88,9 @@ class Connection:
         self._stop_watching()
         self._release_nannies()
         close_session(self._session)
+        if self.client.status == "running":
+            self.client.unregister_worker_plugin(ConnectedWorker.name)
+            self.client.unregister_worker_plugin(ConnectedNanny.name, nanny=True)
         self._compiler.close()
         if self._owns_client:
             self.client.close()

@@ -50,7 +50,7 @@ KERNEL_BYTES = 6_000_000
 SHARED_FRACTION = 0.25
 """Share of a worker's limit in shared memory from which on the end of the worker is blamed on the step's shared memory."""
 ROLLUP_SECONDS = 1.0
-"""Maximum age in seconds of a nanny's reading of its worker's shared memory; reading it takes milliseconds."""
+"""Maximum age in seconds of a reading of the shared memory of a worker; reading it takes milliseconds."""
 
 
 def dask_setup(worker: Any) -> None:
@@ -87,22 +87,41 @@ def dask_teardown(worker: Any) -> None:
         release_held()
 
 
+class CountedMemory:
+    """Counted memory of a process, read often: what changes slowly is read once a second, since that takes milliseconds."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._due = pid, 0.0
+        self.others_bytes = 0
+        """Bytes that are not private pages, such as shared memory."""
+
+    def __call__(self) -> int:
+        """Return the bytes."""
+        private = private_bytes(self._pid)
+        if time.monotonic() >= self._due:
+            self.others_bytes = max(0, counted_bytes(self._pid) - private)
+            self._due = time.monotonic() + ROLLUP_SECONDS
+        return private + self.others_bytes
+
+
 def end_for_counted_memory(nanny: Any) -> None:
     """Make a nanny check the counted memory of its worker before Dask checks the resident memory, and might kill it."""
     manager, callback = nanny.memory_manager, nanny.periodic_callbacks.get("memory_monitor")
-    others_bytes, due = 0, 0.0
+    counted: dict[int, CountedMemory] = {}
 
     def look() -> None:
-        nonlocal others_bytes, due
         limit = manager.memory_limit * manager.memory_terminate_fraction
         if nanny.pid is None or resident_bytes(nanny.pid) <= limit:
             return
-        private = private_bytes(nanny.pid)
-        if time.monotonic() >= due:
-            others_bytes, due = max(0, counted_bytes(nanny.pid) - private), time.monotonic() + ROLLUP_SECONDS
-        if private + others_bytes > limit:
-            if others_bytes > SHARED_FRACTION * limit:  # not a leak, after which the range runs again on a new worker
-                note_end_by_nanny(nanny.pid, private + others_bytes, int(limit))
+        if nanny.pid not in counted:  # it has restarted its worker
+            counted.clear()
+            counted[nanny.pid] = CountedMemory(nanny.pid)
+        memory = counted[nanny.pid]
+        if (held_bytes := memory()) > limit:
+            if (
+                memory.others_bytes > SHARED_FRACTION * limit
+            ):  # not a leak, after which the range runs again on a new worker
+                note_end_by_nanny(nanny.pid, held_bytes, int(limit))
             manager.memory_monitor(nanny)
 
     if callback is not None:  # None if there is no limit

@@ -57,6 +57,10 @@ MOST_SECONDS_BETWEEN_PAUSED = 2.0
 """Maximum interval in seconds; it doubles up to this while nothing was released."""
 FREED_BYTES = 1_000_000
 """Minimum number of bytes that count as released."""
+RELEASES_IN_VAIN = 3
+"""Number of releases in a row that free nothing on an idle, paused worker, after which it goes on."""
+PAUSE_STEP = 0.02
+"""Fraction of Dask's limit by which such a worker may grow before Dask pauses it again."""
 SECONDS_BETWEEN_FETCHES = 0.5
 """Time in seconds after which a result for which there was no memory is fetched again."""
 FETCHES_WHEN_IDLE = 3
@@ -135,6 +139,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         self._get_data: Callable[..., Any]
         self._next_release = 0.0
         self._pauses: Future[None]
+        self._pause_fraction: float | None = None
 
     def setup(self, worker: Any) -> None:
         """Take over the submission of tasks to the threads of a worker."""
@@ -151,6 +156,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
     def teardown(self, worker: Any) -> None:
         """Restore the original submission of tasks."""
         self._pauses.cancel()
+        self._restore_pause_fraction()
         worker.executors["default"].__dict__.pop("submit", None)
         vars(worker).pop("gather_dep", None)
         worker.handlers["get_data"] = self._get_data
@@ -263,20 +269,48 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
 
         Dask only collects garbage then. Pages that malloc and Arrow keep (556 MB were seen) would leave it paused for ever.
         """
-        seconds = SECONDS_BETWEEN_PAUSED
+        seconds, in_vain = SECONDS_BETWEEN_PAUSED, 0
         while True:
             is_freed = True
             try:
                 if self._worker.status == Status.paused:
+                    is_freed = False
                     before_bytes = status_bytes("VmRSS")
                     await _spill_all(self._worker)
                     release_free_memory()
                     is_freed = before_bytes - status_bytes("VmRSS") >= FREED_BYTES
+                elif self._pause_fraction is not None and self._used_fraction() < self._pause_fraction:
+                    self._restore_pause_fraction()
             except Exception:  # such as a full disk: the worker may still be paused, and later there may be room
                 LOG.debug("a paused worker could not release memory", exc_info=True)
-                is_freed = False
+            in_vain = 0 if is_freed or not self._gate.is_idle else in_vain + 1
+            if in_vain >= RELEASES_IN_VAIN:
+                in_vain = 0
+                self._pause_later()
             seconds = SECONDS_BETWEEN_PAUSED if is_freed else min(2 * seconds, MOST_SECONDS_BETWEEN_PAUSED)
             await asyncio.sleep(seconds)
+
+    def _pause_later(self) -> None:
+        """Let an idle worker that Dask has paused, and that has nothing left to release, go on with its tasks.
+
+        What an idle worker holds becomes less only with its tasks: two workers with a limit of 500 MB were seen paused for ever,
+        each with 250 MB of its own and 144 MB of pages of libraries.
+        """
+        manager = self._worker.memory_manager
+        if self._worker.status != Status.paused or not manager.memory_limit or not manager.memory_pause_fraction:
+            return
+        if self._pause_fraction is None:
+            self._pause_fraction = manager.memory_pause_fraction
+        manager.memory_pause_fraction = max(manager.memory_pause_fraction, self._used_fraction()) + PAUSE_STEP
+
+    def _restore_pause_fraction(self) -> None:
+        if self._pause_fraction is not None:
+            self._worker.memory_manager.memory_pause_fraction = self._pause_fraction
+            self._pause_fraction = None
+
+    def _used_fraction(self) -> float:
+        """Return the memory of the process as Dask compares it with its thresholds."""
+        return float(self._worker.monitor.get_process_memory() / self._worker.memory_manager.memory_limit)
 
     def _release_when_full(self) -> None:
         now = time.monotonic()

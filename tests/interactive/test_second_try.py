@@ -162,6 +162,60 @@ def test_a_paused_worker_goes_on_after_an_error_and_tries_less_often_in_vain(plu
     assert called[-1] - called[0] >= 0.05 * (2 + 4 + 8 + 16)
 
 
+def paused_at(plugin, monkeypatch, used_bytes, **manager):
+    """Pause the worker of a plugin, whose process uses so many bytes by now; return its memory manager."""
+    monkeypatch.setattr("curator_df.interactive.second_try.SECONDS_BETWEEN_PAUSED", 0.01)
+    plugin._worker.monitor = SimpleNamespace(get_process_memory=lambda: used_bytes[0])
+    settings = {"memory_limit": 500_000_000, "memory_pause_fraction": 0.8, **manager}
+    plugin._worker.memory_manager = SimpleNamespace(**settings)
+    plugin._worker.status = Status.paused
+    return plugin._worker.memory_manager
+
+
+def becomes(condition: Callable[[], bool], seconds: float = 10) -> bool:
+    """Return whether a condition holds before the time is over."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+@pytest.fixture
+def nothing_to_release(monkeypatch):
+    monkeypatch.setattr("curator_df.interactive.second_try.release_free_memory", lambda: None)
+    monkeypatch.setattr("curator_df.interactive.second_try.status_bytes", lambda field: 400_000_000)
+
+
+@pytest.mark.usefixtures("nothing_to_release")
+def test_an_idle_paused_worker_with_nothing_left_to_release_goes_on_until_it_has_room_again(plugin, monkeypatch):
+    used_bytes = [410_000_000]
+    manager = paused_at(plugin, monkeypatch, used_bytes)
+    assert becomes(lambda: manager.memory_pause_fraction > 0.82)
+    plugin._worker.status = Status.running  # as Dask does, whose threshold it is
+    time.sleep(0.2)
+    assert manager.memory_pause_fraction == pytest.approx(0.84)
+    used_bytes[0] = 390_000_000
+    assert becomes(lambda: manager.memory_pause_fraction == 0.8)
+
+
+@pytest.mark.usefixtures("nothing_to_release")
+def test_a_paused_worker_that_has_a_task_or_no_threshold_stays_as_it_is(plugin, monkeypatch):
+    with plugin._gate.with_others():
+        manager = paused_at(plugin, monkeypatch, [410_000_000])
+        assert not becomes(lambda: manager.memory_pause_fraction != 0.8, 0.7)
+    manager = paused_at(plugin, monkeypatch, [410_000_000], memory_limit=0)
+    assert not becomes(lambda: manager.memory_pause_fraction != 0.8, 0.7)
+
+
+def test_a_paused_worker_that_cannot_spill_goes_on_too_and_gets_its_threshold_back(plugin, monkeypatch):
+    monkeypatch.setattr(Results, "evict", mock.Mock(side_effect=OSError("no space left")))
+    manager = paused_at(plugin, monkeypatch, [410_000_000])
+    assert becomes(lambda: manager.memory_pause_fraction > 0.82)
+    plugin._worker.local_directory = "/nowhere"
+    plugin.teardown(plugin._worker)
+    assert manager.memory_pause_fraction == 0.8
+
+
 def test_setting_up_and_tearing_down_leaves_the_executor_as_it_was(tmp_path, loop):
     executor = SimpleNamespace()
     executor.submit = submit = lambda call: call()

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+from types import SimpleNamespace
+
+import pytest
+from distributed.shuffle._limiter import ResourceLimiter
+from distributed.system_monitor import SystemMonitor
+
+from curator_df.cluster import preload, settings
+from curator_df.cluster.preload import CountedMemory
+from curator_df.cluster.settings import ConnectedNanny, ConnectedWorker
+
+GIB = 1 << 30
+
+
+def worker_with(comms, disk):
+    limiters = {"memory_limiter_comms": ResourceLimiter(comms), "memory_limiter_disk": ResourceLimiter(disk)}
+    monitor = SystemMonitor(maxlen=1)
+    return SimpleNamespace(plugins={"shuffle": SimpleNamespace(**limiters)}, monitor=monitor)
+
+
+def limits_of(worker):
+    return worker.plugins["shuffle"].memory_limiter_comms.limit, worker.plugins["shuffle"].memory_limiter_disk.limit
+
+
+def test_buffers_of_shuffles_fit_a_connected_worker_until_the_connection_is_closed():
+    worker = worker_with(GIB, 100 << 20)
+    plugin = ConnectedWorker(320_000_000)
+    plugin.setup(worker)
+    assert limits_of(worker) == (20_000_000, 20_000_000)
+    plugin.teardown(worker)
+    assert limits_of(worker) == (GIB, 100 << 20)
+
+
+@pytest.mark.parametrize("plugins", [{}, worker_with(1_000_000, None).plugins])
+def test_smaller_buffers_and_none_are_left_as_they_are(plugins):
+    worker = SimpleNamespace(plugins=plugins, monitor=SystemMonitor(maxlen=1))
+    plugin = ConnectedWorker(320_000_000)
+    plugin.setup(worker)
+    plugin.teardown(worker)
+    assert not plugins or limits_of(worker) == (1_000_000, None)
+
+
+@pytest.mark.parametrize("is_users", [True, False])
+def test_allocators_and_what_thresholds_use_change_in_processes_of_workers_and_not_in_the_users_own(
+    monkeypatch, is_users
+):
+    changed = []
+    monkeypatch.setattr(settings, "give_back_large_buffers", lambda: changed.append("malloc"))
+    monkeypatch.setattr(settings, "pickle_without_copies", lambda: changed.append("pickle"))
+    monkeypatch.setattr(settings.pa, "set_memory_pool", lambda pool: changed.append(pool.backend_name))
+    monkeypatch.setattr(settings.gc, "freeze", lambda: changed.append("garbage"))
+    plugin = ConnectedWorker(320_000_000)
+    if not is_users:
+        monkeypatch.setattr(settings.os, "getpid", lambda: 1)
+    worker = worker_with(GIB, GIB)
+    plugin.setup(worker)
+    assert ("get_process_memory" in vars(worker.monitor)) != is_users
+    plugin.teardown(worker)
+    assert "get_process_memory" not in vars(worker.monitor)
+    assert changed == ([] if is_users else ["system", "malloc", "pickle", "garbage"])
+
+
+def test_thresholds_of_a_connected_worker_are_for_counted_memory(monkeypatch):
+    private, counted = [100], [140]
+    monkeypatch.setattr(preload, "private_bytes", lambda pid: private[0])
+    monkeypatch.setattr(preload, "counted_bytes", lambda pid: counted[0])
+    memory = CountedMemory(7)
+    assert memory() == 140
+    private[0], counted[0] = 300, 400  # what is not private is read again after a second
+    assert memory() == 340
+    assert memory.others_bytes == 40
+
+
+def test_a_nanny_of_a_connected_worker_takes_counted_memory_until_the_connection_is_closed(monkeypatch):
+    ended = []
+    dask_callback = lambda: None  # noqa: E731 - compared by identity
+    manager = SimpleNamespace(memory_limit=1000, memory_terminate_fraction=0.95, memory_monitor=ended.append)
+    callback = SimpleNamespace(callback=dask_callback)
+    nanny = SimpleNamespace(pid=7, memory_manager=manager, periodic_callbacks={"memory_monitor": callback})
+    counted = {7: 940, 8: 960}
+    monkeypatch.setattr(preload, "resident_bytes", lambda pid: 990)
+    monkeypatch.setattr(preload, "private_bytes", lambda pid: 900)
+    monkeypatch.setattr(preload, "counted_bytes", counted.get)
+    plugin = ConnectedNanny()
+    plugin.setup(nanny)
+    callback.callback()
+    assert not ended
+    nanny.pid = 8  # the worker was restarted
+    callback.callback()
+    assert ended == [nanny]
+    plugin.teardown(nanny)
+    assert callback.callback is dask_callback
+    ConnectedNanny().setup(SimpleNamespace(periodic_callbacks={}))  # without a limit
