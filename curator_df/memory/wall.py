@@ -46,6 +46,8 @@ NUMBER = "number"
 """File of the folder: the number, as a user types it."""
 LEAST_CHILD_BYTES = 16_000_000
 """A process may always ask for this much: less, and not even a shell starts."""
+USERS_FRAMES = 3
+"""Number of the last frames that a forked process that failed writes to stderr: those before are of Dask and curator_df."""
 PROMISED_SECONDS = 0.3
 """Seconds for which a mapping counts as taken, although its pages are not there yet."""
 
@@ -312,7 +314,7 @@ def users_step(name: str) -> Iterator[None]:
             raise RuntimeError(f"the function called sys.exit({exc.code!r}); raise an exception instead") from exc
         except BaseException:
             if os.getpid() != pid:
-                traceback.print_exc()
+                traceback.print_exc(limit=-USERS_FRAMES)
             raise
         finally:
             if os.getpid() != pid:

@@ -113,10 +113,15 @@ try:
     fails()
 except subprocess.CalledProcessError as exc:
     said["note"] = wall.started_processes(exc)
+def below(frames):
+    if frames:
+        below(frames - 1)
+    else:
+        raise MemoryError("in the fork")
 with wall.users_step("f"):
     child = os.fork()
     if child == 0:
-        raise MemoryError("in the fork")
+        below(20)
     said["forked"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 with open(f"{folder}/worker-{me}", "rb") as slot:
     said["handled"] = struct.unpack_from("q", slot.read())[0]
@@ -138,7 +143,7 @@ def said(tmp_path_factory):
     out = subprocess.run([sys.executable, "-c", WORKER, wall.folder], capture_output=True, text=True, check=False)
     wall.close()
     assert out.returncode == 0, out.stderr
-    return json.loads(out.stdout)
+    return {**json.loads(out.stdout), "stderr": out.stderr}
 
 
 @pytest.mark.linux
@@ -184,6 +189,12 @@ def test_an_error_after_processes_were_started_says_what_they_could_take(said):
 
 def test_a_fork_ends_where_the_step_does(said):
     assert said["forked"] == 1
+
+
+def test_a_fork_that_fails_tells_its_last_lines_only(said):
+    # Each forked process writes to the same output; without a limit, 40 frames of Dask and curator_df come before the user's.
+    assert "MemoryError: in the fork" in said["stderr"]
+    assert said["stderr"].count("in below") == 3
 
 
 def test_a_function_that_calls_exit_fails_like_any_other():
