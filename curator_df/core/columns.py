@@ -74,9 +74,9 @@ def require_columns(df: Any, operator: str, *names: str) -> None:
         if left := [
             name for name in names if name not in columns and any(name in left_out(node) for node in df.expr.walk())
         ]:
-            them = "them" if len(left) > 1 else "it"
+            them, end = "them" if len(left) > 1 else "it", "" if str(exc).endswith("?") else "."
             raise ColumnError(
-                f"{exc}{'' if str(exc).endswith('?') else '.'} An earlier selection of columns, such as df[[...]] or drop, left out {listed(left)}: keep {them} "
+                f"{exc}{end} An earlier selection of columns, such as df[[...]] or drop, left out {listed(left)}: keep {them} "
                 f"until {operator} has run"
             ) from None
         raise

@@ -154,7 +154,8 @@ def _said_of_unknown(name: str, left: list[Any], kept: list[Any]) -> str:
     if left:
         return (
             f"the step {name}, which leaves out {listed(left)}, is an operation of Dask, which a recipe file cannot hold. If no "
-            f"step needs {listed(left)}, read the other columns alone, with columns=[{listed(kept)}] of the reader; otherwise write all columns"
+            f"step needs {listed(left)}, read the other columns alone, with columns=[{listed(kept)}] of the reader; "
+            "otherwise write all columns"
         )
     kernel = name.removeprefix("map_partitions(").removesuffix(")")
     if kernel in _package().__all__:
