@@ -137,7 +137,7 @@ def _chain(expression: Any) -> dict[str, Any]:
     while True:
         call = call_of(expression)
         if call is None:
-            raise RecipeError(_said_of_unknown(title(expression), left_out(expression), list(expression.columns)))
+            raise RecipeError(_said_of_unknown(expression))
         if call.part is not None:
             raise RecipeError(
                 f"the table is the part {call.part!r} of {call.name}, and a recipe file writes all parts. Use write_many"
@@ -149,13 +149,14 @@ def _chain(expression: Any) -> dict[str, Any]:
         expression = call.arguments["df"].expr
 
 
-def _said_of_unknown(name: str, left: list[Any], kept: list[Any]) -> str:
-    """Return what to say of a step without a call, which leaves out some columns."""
-    if left:
+def _said_of_unknown(expression: Any) -> str:
+    """Return what to say of a step without a call."""
+    name = title(expression)
+    if left := left_out(expression):
         return (
             f"the step {name}, which leaves out {listed(left)}, is an operation of Dask, which a recipe file cannot hold. If no "
-            f"step needs {listed(left)}, read the other columns alone, with columns=[{listed(kept)}] of the reader; "
-            "otherwise write all columns"
+            f"step needs {listed(left)}, read the other columns alone, with columns=[{listed(expression.columns)}] of the "
+            "reader; otherwise write all columns"
         )
     kernel = name.removeprefix("map_partitions(").removesuffix(")")
     if kernel in _package().__all__:
