@@ -274,6 +274,36 @@ def test_a_csv_file_of_a_header_alone_matches_nothing(cluster, tmp_path):
         cdf.join(docs, cdf.read_csv(str(tmp_path / "ids.csv")), on="id")
 
 
+def test_added_columns_may_have_the_names_of_the_working_files(cluster, tmp_path):
+    names = ["__low__", "__row__", "__order__", "address", "key 0", "_curator"]
+    rows = [{"id": key, **{name: place for place, name in enumerate(names)}} for key in "ab"]
+    docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": "b"}, {"id": None}])))
+    other = cdf.read_jsonl(str(write_rows(tmp_path / "b", rows)))
+    for one in (other, other.compute()):
+        joined = cdf.join(docs, one, on="id").compute()
+        assert joined[names].iloc[0].tolist() == list(range(len(names)))
+        assert joined[names].iloc[1].isna().all()
+        keyed = cdf.join(docs.assign(__row__=1), one, on=["id", "__row__"], how="semi")
+        assert keyed.compute()["id"].tolist() == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([b"a", b"b"], r"the key 'id' of the other table holds binary\[pyarrow\], but that of the table holds text"),
+        ([1, "a"], "differ in type, or that Arrow cannot hold"),
+        ([["a"], ["b"]], "the key 'id' of the other table holds list"),
+    ],
+)
+def test_objects_that_are_not_text_are_no_keys(values, said):
+    refused(errors.SchemaError, said, other=pd.DataFrame({"id": pd.Series(values, dtype=object), "score": 1}))
+
+
+@pytest.mark.parametrize("values", [[2**70, 1], [1 + 2j, 0], ["x", 1]])
+def test_columns_that_arrow_cannot_hold_are_refused(values):
+    refused(errors.SchemaError, "Arrow cannot hold", other=SCORES[:2].assign(score=pd.Series(values, dtype=object)))
+
+
 def test_columns_need_names_of_their_own():
     for odd in ([["id", 5]], [["id", "s", "s"]]):
         other = pd.DataFrame([[1] * len(odd[0])], columns=odd[0])

@@ -84,6 +84,11 @@ def test_a_key_that_matches_no_row_is_refused(values, dtype, key, said):
         cdf.keep_profile(table(values, dtype), {key: SHORT}, by="key")
 
 
+def test_a_key_of_numpy_is_shown_as_a_plain_value():
+    with pytest.raises(ParameterError, match="the key 1 of the profiles is of the type int64"):
+        cdf.keep_profile(table(["a", "b"], "string"), {np.int64(1): SHORT}, by="key")
+
+
 def test_two_keys_for_null_are_refused():
     with pytest.raises(ParameterError, match="two profiles for null"):
         cdf.keep_profile(table([1, 2], "int64"), {None: SHORT, float("nan"): LONG}, by="key")

@@ -27,7 +27,7 @@ from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.memory.process_cache import held
 from curator_df.memory.sizes import show_size
 from curator_df.ops.host_only import require_host
-from curator_df.ops.joins.keys import Joining, key_hashes, require_kinds
+from curator_df.ops.joins.keys import Joining, key_hashes, key_kind, require_kinds
 
 HASH_BYTES = 16
 """Bytes of the hash of a row."""
@@ -182,6 +182,7 @@ def hold_frame(frame: pd.DataFrame, joining: Joining) -> tuple[HeldFrame, pa.Sch
     numbers = np.arange(len(frame))
     keys, columns = (_arrow(frame[list(names)]) for names in (joining.right, joining.columns))
     values = pandas_block(keys)
+    _require_kinds_of_values(values, joining)
     is_valid = values.notna().all(axis=1).to_numpy()
     is_again = values.duplicated().to_numpy() & is_valid
     if is_again.any() and joining.duplicates == "raise" and joining.how in ("left", "inner"):
@@ -209,14 +210,25 @@ def hold_frame(frame: pd.DataFrame, joining: Joining) -> tuple[HeldFrame, pa.Sch
     ), columns.schema
 
 
+def _require_kinds_of_values(keys: pd.DataFrame, joining: Joining) -> None:
+    """Raise `SchemaError` for a key column of objects that are not text."""
+    for name, kind in zip(joining.right, joining.kinds, strict=True):
+        if key_kind(keys.dtypes[name]) != kind and keys[name].notna().any():
+            raise SchemaError(
+                f"join: the key {name!r} of the other table holds {keys.dtypes[name]}, but that of the table holds {kind}. "
+                f"Convert it first, such as bytes with other[{name!r}].str.decode('utf-8')"
+            )
+
+
 def _arrow(frame: pd.DataFrame) -> pa.Table:
     """Return columns of a DataFrame in Arrow, with the types in which curator_df writes them."""
     try:
         table = pa.Table.from_pandas(frame, schema=arrow_schema(frame), preserve_index=False)
         return table.replace_schema_metadata(None).cast(stored_schema(frame, Taken(0)))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as exc:
         raise SchemaError(
-            f"join: a column of the other table has values that differ in type: {exc}. Convert the column with astype() first"
+            f"join: a column of the other table has values that differ in type, or that Arrow cannot hold: {exc}. Convert the "
+            "column with astype() first"
         ) from exc
 
 

@@ -45,7 +45,9 @@ from curator_df.ops.joins.lookup import HASH_BYTES, Lookup, distinct, join_block
 from curator_df.ops.rows.row_lookup import rows_at
 
 LOW, ROW = "__low__", "__row__"
-"""Columns of the files after the high half of the hash: its low half, and the row ID."""
+"""Columns of the files after the high half of the hash: its low half, and the row ID. An added column may have such a name."""
+ROW_PLACE, FIRST_ADDED = 2, 3
+"""Positions of the row ID, and of the first column that is added."""
 BUCKET_BYTES = 32_000_000
 """Approximate decompressed bytes of the other table for each bucket."""
 MOST_BUCKET_BITS = 10
@@ -286,7 +288,7 @@ def run_sort(job_bytes: bytes, attempt: Attempt) -> Manifest:
             writer, repeated, size = BatchWriter(file, 64, 1), list[int](), 0
             for table in _in_order(job, attempt.piece.number, attempt.block_bytes // SORT_SHARE):
                 hashes = np.stack([table.column(place).to_numpy() for place in range(2)], axis=1)
-                addresses = table.column(ROW).to_numpy()
+                addresses = table.column(ROW_PLACE).to_numpy()
                 order, pair = distinct(hashes, addresses)
                 if pair is not None and not repeated:
                     repeated = [int(addresses[place]) for place in pair]
@@ -376,8 +378,8 @@ class HeldFiles:
                 for half in range(2):
                     hashes[start : start + len(rows), half] = rows.column(half).to_numpy()
                 start += len(rows)
-                batches.append(rows.select(self.schema.names[3:]))
-        schema = pa.schema(list(self.schema)[3:])
+                batches.append(rows.select(list(range(FIRST_ADDED, rows.num_columns))))
+        schema = pa.schema(list(self.schema)[FIRST_ADDED:])
         return Lookup(hashes, pa.Table.from_batches(batches, schema).combine_chunks())
 
 
