@@ -422,6 +422,16 @@ def test_a_damaged_or_cut_file_is_an_error_that_names_it(tmp_path):
         batches_of(folder, file, 0, 1)
 
 
+def test_a_column_may_have_the_name_of_the_key(tmp_path):
+    rows = [{"text": f"{number}", "__order__": number} for number in range(5)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with inline_cluster():
+        mixed = cdf.shuffle_rows(cdf.read_jsonl(tmp_path / "a.jsonl"), tmp_path / "mixed", seed=1)
+        assert mixed.columns.tolist() == ["text", "__order__"]
+        assert sorted(mixed.compute()["__order__"]) == list(range(5))
+        assert mixed[["__order__"]].compute()["__order__"].dtype == "Int64"
+
+
 def test_a_category_comes_back_as_text(tmp_path):
     rows = table_of(["a", "b", "a"])
     rows["kind"] = rows["text"].astype("category")

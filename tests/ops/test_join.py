@@ -454,15 +454,32 @@ def test_other_tables_that_cannot_be_joined_are_refused(cluster, tmp_path):
     assert len(kept.compute()) == 1
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_long_texts_are_planned_by_the_first_rows(cluster, tmp_path, suffix):
+    rows = pd.DataFrame({"id": [f"{number}" for number in range(4_000)], "title": "x" * 5_000})
+    if suffix == "jsonl":
+        rows.to_json(tmp_path / "b.jsonl", orient="records", lines=True)
+        other = cdf.read_jsonl(str(tmp_path / "b.jsonl"))
+    else:
+        rows.to_parquet(tmp_path / "b.parquet")
+        other = cdf.read_parquet(str(tmp_path / "b.parquet"))
+    docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": "7"}, {"id": "none"}])))
+    for name, one in (("title", other), ("heading", other.rename(columns={"title": "heading"}))):
+        joined = cdf.join(docs, one, on="id")
+        assert [len(text) for text in joined.compute()[name].dropna()] == [5_000]
+        (kernel,) = [node.operand("func") for node in joined.expr.walk() if "func" in node._parameters][:1]
+        assert 40_000_000 < kernel.price.held_bytes < 90_000_000
+
+
 def test_what_does_not_fit_is_refused_with_its_bytes(cluster, tmp_path, monkeypatch):
-    other = cdf.read_jsonl(str(write_rows(tmp_path / "b", [{"id": f"{n}", "t": "x" * 100_000} for n in range(400)])))
+    rows = [{"id": f"{n}", "t": "x" * (10 if n < 8_000 else 100_000)} for n in range(8_400)]
+    other = cdf.read_jsonl(str(write_rows(tmp_path / "b", rows, files=1)))
     docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": "b", "text": "x"}])))
-    with pytest.raises(
-        errors.BudgetError, match=r"the other table takes 88 MB in each worker, but only \d+ MB were estimated"
-    ):
+    said = r"the other table takes 89 MB in each worker, but only \d+ MB were planned.*mix its rows first with shuffle_rows"
+    with pytest.raises(errors.BudgetError, match=said):
         cdf.write_parquet(cdf.join(docs, other, on="id"), str(tmp_path / "out"))
     monkeypatch.setattr(stages, "HELD_MARGIN", 50_000)
-    with pytest.raises(errors.BudgetError, match=r"after \d\.\d+ GB for steps"):
+    with pytest.raises(errors.BudgetError, match=r"after \d+\.\d+ GB for steps"):
         cdf.write_parquet(cdf.join(docs, other, on="id"), str(tmp_path / "out2"))
 
 

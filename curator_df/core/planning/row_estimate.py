@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
+from typing import Any
+
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.errors import CuratorError, OversizeRowError
@@ -41,16 +45,32 @@ def sampled_ranges(ranges: Ranges) -> list[int]:
     return sorted({int(place * (len(ranges) - 1) / (SAMPLED_RANGES - 1)) for place in range(SAMPLED_RANGES)})
 
 
+def estimate_widths(source: Source, ranges: Ranges) -> dict[str, float]:
+    """Return the mean bytes of a value of each column, from the first block of a few ranges; nothing if none can be read."""
+    sizes, rows = Counter[str](), 0
+    for number in sampled_ranges(ranges):
+        with contextlib.suppress(CuratorError):  # the run will report the error completely
+            block = _first_block(source, ranges[number])
+            if block is not None and len(block):
+                sizes.update({str(name): int(size) for name, size in block.memory_usage(index=False).items()})
+                rows += len(block)
+    return {name: size / rows for name, size in sizes.items()}
+
+
+def _first_block(source: Source, piece: Range) -> Any:
+    blocks = source.blocks(
+        piece,
+        block_bytes=SAMPLE_BYTES,
+        largest_row_bytes=LARGEST_SAMPLED_ROW_BYTES,
+        on_bad_row=(lambda _: None) if source.quarantines else None,
+    )
+    return next(iter(blocks), None)
+
+
 def _row_bytes(source: Source, piece: Range) -> float | None:
     """Return the mean bytes of the rows in the first block of a range."""
     try:
-        blocks = source.blocks(
-            piece,
-            block_bytes=SAMPLE_BYTES,
-            largest_row_bytes=LARGEST_SAMPLED_ROW_BYTES,
-            on_bad_row=(lambda _: None) if source.quarantines else None,
-        )
-        block = next(iter(blocks), None)
+        block = _first_block(source, piece)
     except OversizeRowError as exc:
         return exc.row_bytes
     except CuratorError:

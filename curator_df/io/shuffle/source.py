@@ -76,7 +76,9 @@ class ShuffledSource:
     @property
     def meta(self) -> pd.DataFrame:
         """Empty block with the columns and dtypes of every block."""
-        return empty_block(self.schema if self.columns is None else self._chosen(self.schema.empty_table()).schema)
+        return empty_block(
+            self.schema if self.columns is None else self._chosen(keyed_schema(self.schema).empty_table()).schema
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -136,7 +138,9 @@ class ShuffledSource:
 
     def _chosen(self, table: pa.Table) -> pa.Table:
         names = self.schema.names if self.columns is None else list(self.columns)
-        return table.select(names)
+        return table.select(
+            [1 + self.schema.names.index(name) for name in names]
+        )  # a column may have the name of the key
 
     def __dask_tokenize__(self) -> Any:
         """Identify the value for Dask without walking it."""

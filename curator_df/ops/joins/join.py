@@ -9,7 +9,6 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
-import pyarrow as pa
 
 from curator_df.arguments import choose, require_string, strings_of
 from curator_df.core.columns import listed, require_names, require_table
@@ -22,7 +21,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.ops.host_only import require_host
 from curator_df.ops.joins.keys import Duplicates, How, Joining, key_kind, require_keys, signed_keys
 from curator_df.ops.joins.lookup import hold_frame, join_block
-from curator_df.ops.joins.stages import OtherTable, has_no_rows, other_table, table_join
+from curator_df.ops.joins.stages import OtherTable, has_no_rows, other_table, row_width, table_join
 
 OPERATOR = "join"
 # Measured (tests/contracts/test_memory.py): what `keep_where` takes, and hashes and places of 8 to 16 bytes a row.
@@ -31,8 +30,6 @@ ROW_BYTES = 100
 """Bytes of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
 FREE_BYTES = 25
 """Bytes of the added columns of a row that the peak factor includes."""
-TEXT_BYTES = 50
-"""Bytes of a text of the other table, if its column was not measured."""
 
 
 def join(
@@ -150,7 +147,7 @@ def join(
         )
     else:
         schema = stored_schema(meta[list(chosen)], Taken(0))
-        widths = sum(_width(field.type) for field in schema)
+        widths = row_width(other, schema)
         kernel = table_join(df, other, joining, schema, _peak_factor(widths), widths)
     added = empty_block(schema)
     result = df._meta.assign(**{name: added[column].array for name, column in zip(into, chosen, strict=True)})
@@ -219,11 +216,3 @@ def _names(ours: list[Any], chosen: tuple[str, ...], suffix: str | None) -> tupl
         )
         raise ColumnError(f"{OPERATOR} would overwrite {listed(clashing)} of the table. {way}")
     return into
-
-
-def _width(kind: pa.DataType) -> int:
-    """Return the approximate bytes of a value, assumed for text and nested types."""
-    try:
-        return int(kind.bit_width) // 8 + 1
-    except ValueError:
-        return TEXT_BYTES + 8

@@ -19,7 +19,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
-from curator_df.core.planning.row_estimate import SAMPLE_BYTES, estimate_kept
+from curator_df.core.planning.row_estimate import SAMPLE_BYTES, estimate_kept, estimate_widths
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
@@ -38,7 +38,7 @@ from curator_df.io.shuffle.sink import keyed_schema
 from curator_df.io.shuffle.source import InOrder
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.memory.process_cache import held
-from curator_df.memory.sizes import show_size, size_to_type
+from curator_df.memory.sizes import show_size
 from curator_df.ops.duplicates.exact import refuse_block
 from curator_df.ops.joins.keys import Joining, key_hashes, require_kinds
 from curator_df.ops.joins.lookup import HASH_BYTES, Lookup, distinct, join_block, repeated_key
@@ -57,10 +57,16 @@ SORT_SHARE = 5
 """Divisor of the memory of a task for the rows that it sorts together: they, their order, and a sorted copy."""
 HELD_MARGIN = 1.5
 """Factor of the estimated bytes of the other table that a plan counts: its rows and the widths of texts are estimates."""
+LEAST_HELD_BYTES = 2_000_000
+"""Bytes that a plan counts at least for the other table: estimates of few rows are rough."""
 HELD_COPIES = 2
 """Copies of the other table in a worker while it is loaded."""
 READ_BYTES = 8_000_000
 """Memory for reading the files in a worker, in bytes."""
+TEXT_BYTES = 50
+"""Bytes of a text of the other table, if no row of its files could be read."""
+OFFSET_BYTES = 8
+"""Bytes of the offset of a text."""
 MOST_NAMED_FILES = 1_000
 """Number of files of the other table up to which each is compared by name when a run resumes."""
 
@@ -114,13 +120,35 @@ def has_no_rows(other: OtherTable) -> bool:
         return False  # the run reports the error
 
 
+def row_width(other: OtherTable, schema: pa.Schema) -> int:
+    """Return the approximate bytes of the added columns of a row, those of text from the first rows of the files.
+
+    A text that steps of the other table make counts as the widest column of the files.
+    """
+    fixed = {field.name: width for field in schema if (width := _fixed_width(field.type))}
+    varying = [name for name in schema.names if name not in fixed]
+    if not varying:
+        return sum(fixed.values())
+    found = estimate_widths(other.program.source, other.ranges)
+    unknown = max(found.values(), default=TEXT_BYTES)
+    return sum(fixed.values()) + int(sum(found.get(name, unknown) + OFFSET_BYTES for name in varying))
+
+
+def _fixed_width(kind: pa.DataType) -> int:
+    """Return the bytes of a value and its validity; 0 for text and nested types."""
+    try:
+        return int(kind.bit_width) // 8 + 1
+    except ValueError:
+        return 0
+
+
 def table_join(
     df: Any, other: OtherTable, joining: Joining, schema: pa.Schema, peak_factor: float, row_bytes: int
 ) -> BlockKernel:
     """Return the deferred kernel of a join with a table from files."""
     require_addresses(df, "join")
     rows = estimate_kept(other.program, other.ranges)
-    held_bytes = READ_BYTES + int(HELD_MARGIN * HELD_COPIES * rows * (HASH_BYTES + row_bytes))
+    held_bytes = READ_BYTES + max(int(HELD_MARGIN * HELD_COPIES * rows * (HASH_BYTES + row_bytes)), LEAST_HELD_BYTES)
     pending = TableJoin(_described(joining, other), joining, other, schema)
     return BlockKernel(
         "join",
@@ -190,12 +218,11 @@ class TableJoin(Pending):
         figures = record.figures
         found = HeldFiles(stage.home, record.files["sorted"], self.batch_schema, figures["rows"], figures["bytes"])
         if found.held_bytes > step.price.held_bytes:
-            layout = runner.session.layout
-            more = found.held_bytes - step.price.held_bytes
-            needed = size_to_type(layout.allowed_bytes + more * layout.node_workers)
             raise BudgetError(
                 f"join: the other table takes {show_size(found.held_bytes)} in each worker, but only "
-                f"{show_size(step.price.held_bytes)} were estimated. Use memory={needed}, or choose fewer columns with columns="
+                f"{show_size(step.price.held_bytes)} were planned from the first rows of its files, so later rows are longer. "
+                "Choose fewer columns with columns=, or mix its rows first with shuffle_rows(other, path), so that the first "
+                "rows are like the others"
             )
         return found
 
