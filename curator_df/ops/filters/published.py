@@ -47,7 +47,7 @@ def keys_of_column(operator: str, keys: Iterable[Any], by: str, dtype: Any) -> l
         if value is _NO_MATCH:
             example = "'de'" if values is not None and is_text(values) else _EXAMPLES.get(_kind(values), "")
             raise ParameterError(
-                f"{operator}: the key {key!r} of the profiles is of the type {type(key).__name__}, but the column {by!r} "
+                f"{operator}: the key {_plain(key)!r} of the profiles is of the type {type(key).__name__}, but the column {by!r} "
                 f"holds {dtype}. Use keys of the column's type{f', such as {example},' * bool(example)} or name another column "
                 "with by="
             )
