@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from curator_df.arguments import choose
 from curator_df.core.backend import require_backend
-from curator_df.core.columns import listed, require_table
+from curator_df.core.columns import is_text, listed, require_table
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.lowering import lower, origin_of
 from curator_df.core.planning.program import Program, Step
@@ -232,8 +232,22 @@ def align_block(block: Any, *, schema: pa.Schema) -> Any:
                 pd.array([None], dtype=dtype).take(np.zeros(len(block), np.int64)), index=block.index
             )
         else:
-            columns[name] = block[name] if block.dtypes[name] == dtype else block[name].astype(dtype)
+            columns[name] = block[name] if block.dtypes[name] == dtype else _converted(block[name], dtype)
     return pd.DataFrame(columns, index=block.index, copy=False)
+
+
+def _converted(values: pd.Series, dtype: Any) -> pd.Series:
+    """Return a column in another type; the values of a categorical one exactly."""
+    if not isinstance(values.dtype, pd.CategoricalDtype):
+        return values.astype(dtype)
+    if is_text(dtype) and not is_text(values.dtype):
+        raise SchemaError(
+            f"{OPERATOR}: the categories of {values.name!r} were not known before the run, so they were taken for text, but they "
+            f"are {values.cat.categories.dtype}. Leave out astype('category'), or pass it a pandas.CategoricalDtype"
+        )
+    categories = pd.Series(values.cat.categories).astype(dtype)
+    taken = categories.array.take(values.cat.codes.to_numpy(), allow_fill=True)  # the code of null is -1
+    return pd.Series(taken, index=values.index, name=values.name)
 
 
 def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.DataFrame:

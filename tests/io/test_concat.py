@@ -183,6 +183,19 @@ def test_what_cannot_follow_is_refused(tmp_path):
         cdf.concat([first], columns="all")
 
 
+def test_categories_become_their_values(cluster, tmp_path):
+    large = 2**60 + 1
+    rows = [{"n": large, "kind": "a"}, {"n": None, "kind": None}, {"n": 5, "kind": "b"}]
+    docs = jsonl(tmp_path / "a", rows, dtype={"n": "Int64"})
+    known = docs.astype({"n": pd.CategoricalDtype([large, 5]), "kind": "category"})
+    joined = cdf.concat([docs, known]).compute()
+    assert joined["n"].tolist() == [large, pd.NA, 5] * 2
+    assert joined["kind"].tolist() == ["a", pd.NA, "b"] * 2
+    unknown = docs.astype({"n": "category"})
+    with pytest.raises(errors.SchemaError, match="categories of 'n' were not known before the run"):
+        cdf.concat([unknown, unknown]).compute()
+
+
 def test_a_step_of_one_table_must_keep_the_index(cluster, tmp_path):
     first = jsonl(tmp_path / "a", numbered(0, 3))
     second = jsonl(tmp_path / "b", numbered(0, 3))
