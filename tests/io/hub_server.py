@@ -149,7 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
             return
         try:
-            content, headers, status = self._content(path, parse_qs(urlsplit(self.path).query), body)
+            address = urlsplit(self.path)
+            content, headers, status = self._content(address.path, parse_qs(address.query), body)
         except _RefusedError as exc:
             errors = {"X-Error-Code": exc.code, "X-Error-Message": exc.message}
             said = json.dumps({"error": exc.message, "url": f"{self.server.url}/datasets/org/name"}).encode()
@@ -204,9 +205,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._repository(found[1])
             return self._batch(json.loads(body))
         if found := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            return self._resolve(found[1], found[2], found[3])
+            return self._resolve(found[1], unquote(found[2]), unquote(found[3]))
         if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/(\w[\w-]*)(?:/([^/]+))?(?:/(.+))?)?", path):
-            return self._api(found[1], found[2] or "revision", found[3] or "main", found[4] or "", query, body)
+            revision, below = unquote(found[3] or "main"), unquote(found[4] or "")
+            return self._api(found[1], found[2] or "revision", revision, below, query, body)
         raise _RefusedError(404, message=f"no such address: {path}")
 
     def _require_token(self) -> None:

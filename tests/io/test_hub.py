@@ -88,12 +88,14 @@ def test_every_reader_reads_from_the_hub(cluster, hub, reader):
         "",
         "@main/data",
         "@v1/data/a.parquet",
+        "@refs%2Fconvert%2Fparquet/data",
+        "@refs/convert/parquet/data",
     ],
 )
 def test_files_folders_and_globs_of_the_hub_are_pinned_to_a_commit(hub, path):
     repository = hub.add("org/corpus", {"data/a.parquet": parquet(1, 2)})
     (commit,) = repository.trees
-    repository.branches["v1"] = commit
+    repository.branches |= dict.fromkeys(("v1", "refs/convert/parquet"), commit)
     url = f"hf://datasets/org/corpus{path if path.startswith('@') else '/' + path}"
     docs = cdf.read_parquet(url, storage_options=hub.options)
     assert ids_of(docs) == [1, 2]

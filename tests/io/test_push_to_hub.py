@@ -2,6 +2,7 @@
 """Outputs published on the Hugging Face hub: a server of its API on this machine."""
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -10,7 +11,10 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -315,6 +319,28 @@ def test_without_the_package_the_error_says_how_to_install_it(monkeypatch, outpu
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(errors.MissingExtraError, match=r"push_to_hub needs the package huggingface-hub.*\[hub\]"):
         cdf.push_to_hub(outputs / "two", "org/corpus")
+
+
+def test_the_examples_of_the_page_work(cluster, hub, tmp_path, monkeypatch):
+    rows = [*ROWS, {"id": 60, "lang": "de", "text": ROWS[0]["text"]}]
+    table = pa.Table.from_pylist([{**row, "url": f"http://a.org/{row['id']}"} for row in rows])
+    pq.write_table(table, content := io.BytesIO())
+    hub.add("org/corpus", {"data/train-00000-of-00001.parquet": content.getvalue()})
+    page = (Path(__file__).parents[2] / "docs/hub.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)  # as HF_ENDPOINT does before the import
+    template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    namespace = {"cdf": cdf}
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        exec(compile(block, "hub.md", "exec"), namespace)
+    assert namespace["receipt"].rows_written == 60
+    assert namespace["commit"].startswith("hf://datasets/org/corpus at commit ")
+    assert len(namespace["again"]) == 60
+    files = hub.repositories["org/corpus-deduped"].files()
+    assert {name.rpartition("/")[2][:5] for name in files} == {".gita", "READM", "train", "test-"}
+    assert fields_of(files["README.md"])["license"] == "odc-by"
 
 
 LOADED = """
