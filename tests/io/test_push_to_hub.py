@@ -265,7 +265,7 @@ def test_a_killed_upload_goes_on_and_sends_no_file_twice(hub, outputs):
             "org/missing",
             TOKEN,
             errors.InputError,
-            "hf://datasets/org/missing is no dataset that this token may see. Create it with create=True",
+            "hf://datasets/org/missing does not exist, or this token may not see it. Create it with create=True",
         ),
         (
             "org/corpus",

@@ -98,7 +98,7 @@ def _parts_of(card: str) -> tuple[dict[str, Any], str]:
         raise ParameterError(_UNREADABLE.format("it has no fields"))
     configs = fields.get("configs") or []
     if not isinstance(configs, list) or not all(isinstance(config, dict) for config in configs):
-        raise ParameterError(_UNREADABLE.format("configs is no list of configurations with their fields"))
+        raise ParameterError(_UNREADABLE.format("configs does not list configurations"))
     return fields, card[found.end() :]
 
 

@@ -273,7 +273,7 @@ class _Repository:
             commit = str(self._try("look up", lambda: self._api.repo_info(**self._where, revision=self.revision)).sha)
         except RepositoryNotFoundError as exc:
             raise InputError(
-                f"{self.url} is no dataset that this token may see. Create it with create=True, or log in with "
+                f"{self.url} does not exist, or this token may not see it. Create it with create=True, or log in with "
                 "`hf auth login`, or set HF_TOKEN"
             ) from exc
 
