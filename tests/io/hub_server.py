@@ -122,6 +122,7 @@ class _RefusedError(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Hub
 
     def log_message(self, *_: Any) -> None:

@@ -137,10 +137,12 @@ def test_files_of_one_call_are_pinned_with_one_request(hub):
     docs = cdf.read_parquet(urls, storage_options=hub.options)
     assert hub.count("GET", "/api/datasets/org/corpus/revision") <= 3
     assert ids_of(docs) == list(range(20))
+    assert hub.count("GET", "/tree/") <= 4  # the files of a commit are listed once, and not for each file
     assert len(repository.trees) == 1
 
 
-def test_a_busy_hub_and_a_lost_connection_are_tried_again(hub):
+def test_a_busy_hub_and_a_lost_connection_are_tried_again(hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
     hub.add("org/corpus", {"a.parquet": parquet(1, 2)})
     for part in ("/api/datasets/org/corpus", "/lfs/"):
         for fault in ("503", "reset"):
