@@ -91,6 +91,7 @@ def test_a_drop_names_kernels_that_compare_texts_only_where_texts_are_compared(t
 def test_what_the_command_compiles():
     assert kernels_to_warm([], is_all=True) == tuple(COMPILE_SECONDS)
     assert kernels_to_warm(["redact_pii", "redact_pii"], is_all=False) == (*EVERY_RUN, *kernel_sets.PERSONAL_DATA)
+    assert kernels_to_warm(["describe_domains"], is_all=False) == (*EVERY_RUN, *kernel_sets.CONTENT)
     assert set(kernel_sets.JSON_LINES) < set(kernels_to_warm([], is_all=False)) < set(COMPILE_SECONDS)
     with pytest.raises(
         ParameterError, match=r"'sort' has no kernels\. The operators with kernels are add_comment_ratio, "
