@@ -22,6 +22,8 @@ _BOMS = {
     b"\xfe\xff": "UTF-16",
 }
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:]')
+_STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\.)*(["\x00-\x1f])')
+"""String, or the part of one before its first control character."""
 _OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
 _OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x85|[\x0b\x0c\x1c-\x1e])[ \t]*\{")
 
@@ -149,7 +151,7 @@ def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None
     path : str
         Its path or URL: some formats are identified only by the end of the name.
     is_text : bool
-        Whether to ignore marks with which a text can begin.
+        Whether to ignore marks with which a text can begin, unless NUL bytes follow.
 
     Examples
     --------
@@ -157,11 +159,34 @@ def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None
     'Parquet (by its first bytes); read it with read_parquet'
     """
     for known in _FORMATS:
-        if head.startswith(known.mark, known.at) and not (is_text and known.may_be_text):
+        if head.startswith(known.mark, known.at) and not (is_text and known.may_be_text and b"\0" not in head):
             is_again = known.way_out.startswith(_RENAME.format("")) and path.lower().endswith(COMPRESSED_SUFFIXES)
             return f"{known.name} (by its first bytes); {_TWICE if is_again else known.way_out}"
     name = next((name for suffix, name in _NAMES.items() if path.lower().endswith(suffix)), None)
     return None if name is None else f"{name} (by its name); compress it with gzip or zstd instead"
+
+
+def why_not_parquet(head: bytes) -> str | None:
+    """Explain what a file without the end of a Parquet file is, by its first bytes, with advice; None if that is unknown.
+
+    Examples
+    --------
+    >>> why_not_parquet(b"PAR1")
+    'begins as a Parquet file, but is truncated or still being written. Download it again, or wait until it is complete'
+    """
+    if not head:
+        return "is empty, which a Parquet file never is. Download it again, or leave it out"
+    if head.startswith(b"PAR1"):
+        way_out = "Download it again, or wait until it is complete"
+        return f"begins as a Parquet file, but is truncated or still being written. {way_out}"
+    if found := other_format(head, ""):
+        name, _, way_out = found.partition("; ")
+        if way_out.startswith(_RENAME.format("")):
+            way_out = "decompress it first, because the pages of a Parquet file are compressed, not the file"
+        return f"is not Parquet but {name}; {way_out}"
+    if head.strip() and is_plain_text(head):
+        return "is not Parquet but text. Read JSON Lines with read_jsonl, and CSV with read_csv"
+    return None
 
 
 def is_plain_text(head: bytes) -> bool:
@@ -234,7 +259,20 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
             f"it is not UTF-8: byte {exc.start + 1:,} of the line is 0x{raw[exc.start]:02X}. If the file is Latin-1 or "
             "Windows-1252, convert it (iconv -f WINDOWS-1252 -t UTF-8 old.jsonl > new.jsonl)"
         )
-    return f"it is not one JSON object on one line{_shape(raw, is_first)}"
+    is_object = raw.lstrip(b" \t\r").startswith(b"{") and raw.rstrip(b" \t\r").endswith(b"}")
+    control = control_character(raw) if is_object else None
+    return control or f"it is not one JSON object on one line{_shape(raw, is_first)}"
+
+
+def control_character(raw: bytes) -> str | None:
+    """Describe the first control character in a string of JSON, which pyarrow calls an invalid encoding; None without one."""
+    ends = (found[1] for found in _STRING_OR_CONTROL.finditer(raw))
+    code = next((ord(end) for end in ends if end != b'"'), None)
+    return (
+        None
+        if code is None
+        else f"a string has the control character 0x{code:02X}, which JSON must write as \\u{code:04x}"
+    )
 
 
 def levels_of_fields(raw: bytes) -> dict[str, int]:

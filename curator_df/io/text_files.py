@@ -184,11 +184,11 @@ class TextSource:
                     pieces.append(decoder.decode(buffer[:count], final=not count).encode())
                 except UnicodeError as exc:
                     at = before + exc.start if isinstance(exc, UnicodeDecodeError) else before
-                    encoding = self.encoding.removesuffix("-sig")  # a suffix that the user did not give
+                    reason = _why_not_decoded(self.encoding.removesuffix("-sig"), at, exc)  # a suffix of ours
                     raise BadRowError(
-                        f"{path!r}, byte {at:,}: the file is not {encoding}: {exc}. Set the encoding of the files with "
-                        "encoding=, or quarantine such files with on_bad_rows='quarantine'"
-                    ) from exc
+                        f"{path!r}, byte {at:,}: {reason}. Set the encoding of the files with encoding=, or quarantine such "
+                        "files with on_bad_rows='quarantine'"
+                    ) from ValueError(reason)
                 read_bytes += count
                 size_bytes += len(pieces[-1])
                 if most_bytes is not None and size_bytes > most_bytes:
@@ -217,6 +217,13 @@ class TextSource:
         if on_long_row is None:
             raise error
         on_long_row(error)
+
+
+def _why_not_decoded(encoding: str, at: int, exc: UnicodeError) -> str:
+    """Explain why bytes of a file, from position ``at`` on, are not text in an encoding."""
+    if not isinstance(exc, UnicodeDecodeError):
+        return f"the file is not {encoding}: it has a lone surrogate"
+    return f"the file is not {encoding}: byte {at:,} is 0x{exc.object[exc.start]:02X}"
 
 
 class _Held:

@@ -8,14 +8,18 @@ import tarfile
 import zipfile
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from curator_df.errors import BadRowError, ColumnError, CorruptFileError, InputError, SchemaError
+from curator_df.io.csv.reader import read_csv
 from curator_df.io.formats import other_format, why_no_row
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output.write import write_jsonl
+from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.text_files import read_text_files
+from curator_df.io.warc.reader import read_warc
 from curator_df.ops.cleaning.normalization import normalize_unicode
 
 ROWS = '{"id": 1, "text": "café"}\n{"id": 2, "text": "naïve"}\n'
@@ -270,3 +274,65 @@ def test_a_step_on_an_input_without_rows_says_so(tmp_path, name, data):
 def test_what_is_compressed_twice_is_not_to_be_renamed(name, head):
     assert "it was compressed twice, so decompress it once" in other_format(head, name)
     assert "rename it so that its name ends in" in other_format(head, "a.jsonl")
+
+
+NOT_PARQUET = {
+    "empty": (b"", "is empty, which a Parquet file never is"),
+    "cut after its mark": (b"PAR1", "begins as a Parquet file, but is truncated"),
+    "truncated": (
+        b"PAR1\x15\x04\x15",
+        r"begins as a Parquet file, but is truncated or still being written\. Download it again",
+    ),
+    "gzip": (gzip.compress(b"PAR1"), r"is not Parquet but gzip data \(by its first bytes\); decompress it first"),
+    "zip": (b"PK\x03\x04" + b"x" * 60, r"is not Parquet but a ZIP archive .*unpack it"),
+    "page": (b"<!DOCTYPE html><html><body>Not found</body></html>", "is not Parquet but an HTML page"),
+    "arrow": (b"ARROW1\0\0" + b"x" * 60, r"is not Parquet but Arrow IPC \(Feather\)"),
+    "json": (b'{"text": "a"}\n', "is not Parquet but text. Read JSON Lines with read_jsonl, and CSV with read_csv"),
+    "unknown": (b"\xfe\xfd" * 40, r"is not a readable Parquet file: .*[^.]\. Download it again"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_PARQUET)
+def test_another_format_under_the_name_of_parquet_is_named(tmp_path, kind):
+    data, message = NOT_PARQUET[kind]
+    (tmp_path / "a.parquet").write_bytes(data)
+    with pytest.raises(CorruptFileError, match=rf"a\.parquet' {message}"):
+        read_parquet(tmp_path)
+
+
+def test_parquet_under_the_name_of_a_text_file_is_named(tmp_path):
+    """Its mark has only letters, with which a text can begin; NUL bytes follow them."""
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
+    for name, read in (("a.csv", read_csv), ("a.txt", read_text_files), ("a.warc", read_warc)):
+        path = (tmp_path / "a.parquet").rename(tmp_path / name)
+        with pytest.raises(BadRowError, match=r"the file is Parquet \(by its first bytes\); read it with read_parquet"):
+            read(path).compute()
+        path.rename(tmp_path / "a.parquet")
+
+
+def test_another_format_under_the_name_of_a_crawl_is_named_in_the_quarantine_too(tmp_path):
+    (tmp_path / "a.warc").write_bytes(b"PK\x03\x04" + b"x" * 90)
+    with pytest.raises(BadRowError, match=r"record at byte 0: the file is a ZIP archive .*unpack it"):
+        read_warc(tmp_path).compute()
+    with pytest.warns(UserWarning, match="byte 0: the file is a ZIP archive"):
+        assert len(read_warc(tmp_path, on_bad_rows="quarantine").compute()) == 0
+
+
+@pytest.mark.parametrize("good", [b"", b'{"a": "x"}\n'])
+@pytest.mark.parametrize("line", [b'{"a": "x\\"\ty"}', b'{\t"a": 1, "b\x01": 2}', b'{"a": ["\x1f"]}'])
+def test_a_control_character_in_a_string_is_named(tmp_path, line, good):
+    """The parser calls it an invalid encoding. Outside of strings, a tab is legal."""
+    (tmp_path / "a.jsonl").write_bytes(good + line + b"\n")
+    with pytest.raises(BadRowError, match=r"a string has the control character 0x(09|01|1F), .* as \\u00"):
+        read_jsonl(tmp_path).compute()
+
+
+def test_a_text_that_is_not_utf8_and_stored_as_a_dictionary_is_named(tmp_path):
+    texts = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"ab\xe9")]
+    )
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1]), texts)
+    pq.write_table(pa.table({"id": [1, 2], "text": coded}), tmp_path / "a.parquet")
+    with pytest.raises(CorruptFileError, match=r"column 'text'.* not UTF-8 and is stored as a dictionary.*columns="):
+        read_parquet(tmp_path).compute()
+    assert read_parquet(tmp_path, columns=["id"]).compute()["id"].tolist() == [1, 2]

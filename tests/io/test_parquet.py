@@ -118,10 +118,17 @@ def test_a_row_that_is_too_large_is_named(tmp_path):
     assert (error.value.line, error.value.offset) == (2, 1)
 
 
-@pytest.mark.parametrize("data", [b"", b"garbage", b"PAR1" + b"x" * 50 + b"PAR1"])
-def test_what_is_no_parquet_file_is_named(tmp_path, data):
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty, which a Parquet file never is"),
+        (b"garbage", "is not Parquet but text"),
+        (b"PAR1" + b"x" * 50 + b"PAR1", "is not a readable Parquet file"),
+    ],
+)
+def test_what_is_no_parquet_file_is_named(tmp_path, data, said):
     (tmp_path / "a.parquet").write_bytes(data)
-    with pytest.raises(CorruptFileError, match=r"a\.parquet' is not a readable Parquet file"):
+    with pytest.raises(CorruptFileError, match=rf"a\.parquet' {said}"):
         read_parquet(tmp_path)
 
 

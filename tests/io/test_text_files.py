@@ -147,8 +147,24 @@ def test_unknown_encodings_are_refused(tmp_path, arguments, said):
 
 def test_the_encoding_is_called_as_the_user_calls_it(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff")
-    with pytest.raises(errors.BadRowError, match="the file is not utf-8: "):
+    with pytest.raises(errors.BadRowError, match=r"byte 0: the file is not utf-8: byte 0 is 0xFF\. Set"):
         cdf.read_text_files(tmp_path).compute()
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "said"),
+    [
+        (b"caf\xe9", "utf-8", "the file is not utf-8: byte 3 is 0xE9"),
+        (b"x" * (1 << 20) + b"\x81", "shift_jis", "the file is not shift_jis: byte 1,048,576 is 0x81"),
+        (b"+2AA-", "utf-7", "the file is not utf-7: it has a lone surrogate"),
+    ],
+)
+def test_the_quarantine_has_the_byte_that_is_not_text(tmp_path, content, encoding, said):
+    """The place in Python's error is that in the piece which was decoded."""
+    (tmp_path / "a.txt").write_bytes(content)
+    table = cdf.read_text_files(tmp_path, encoding=encoding, on_bad_rows="quarantine")
+    with pytest.warns(UserWarning, match=said):
+        assert len(table.compute()) == 0
 
 
 def test_data_after_the_compressed_data_is_reported_and_the_text_is_kept(tmp_path):

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from curator_df.io.formats import levels_of_fields
+from curator_df.io.formats import control_character, levels_of_fields
 from curator_df.io.jsonl.lines import Bytes
 from curator_df.io.jsonl.scan import Lines
 from curator_df.io.jsonl.schema import shorten
@@ -267,7 +267,7 @@ def _explain(text: Bytes, schema: pa.Schema, *, ignore_unknown: bool, as_text: S
     line = Lines(np.zeros(1, np.int64), np.array([len(text)], np.int64), np.zeros(1, np.int64))
     failure = try_parse(text, line, pa.schema([]), ignore_unknown=True)
     if isinstance(failure, str):
-        return Failure("syntax", failure)
+        return Failure("syntax", control_character(text.tobytes()) or failure)
     columns, failure = list(schema), try_parse(text, line, schema, ignore_unknown=True, as_text=as_text)
     while isinstance(failure, str) and columns:
         if len(columns) == 1:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import CorruptFileError, CuratorError, SchemaError
+from curator_df.io.formats import HEAD_BYTES, why_not_parquet
 from curator_df.io.jsonl.schema import TEXT
 from curator_df.io.listing import Listing
 from curator_df.io.streams.file_stream import open_file
@@ -98,6 +99,12 @@ def _opened(
             f"{f' (of its columns, {wide} has 16 bytes a value)' if wide else ''}: {exc}. Write the file again with another "
             "type for it, such as a decimal or a string, or leave the file out"
         ) from exc
+    except pa.ArrowInvalid as exc:
+        if "magic bytes" in str(exc) or "file size" in str(exc):
+            file.seek(0)
+            if why := why_not_parquet(file.read(HEAD_BYTES)):
+                raise CorruptFileError(f"{path!r} {why}") from exc
+        raise
 
 
 def _of_16_bytes(file: Any) -> list[str]:
@@ -133,7 +140,14 @@ def damage_of(path: str, where: str = "") -> Iterator[None]:
                 "If it is encrypted, write it again without encryption, or choose other columns with columns=; otherwise "
                 "download it again, or leave it out"
             )
-        raise CorruptFileError(f"{path!r}{where} is not a readable Parquet file: {exc}. {way_out}") from exc
+        if "UTF8" in str(exc):  # pyarrow checks texts only if it reads them as a dictionary
+            way_out = (
+                "It has text that is not UTF-8 and is stored as a dictionary. Choose other columns with columns=, or write the "
+                "file again with this column as plain text or bytes"
+            )
+        raise CorruptFileError(
+            f"{path!r}{where} is not a readable Parquet file: {str(exc).rstrip('.')}. {way_out}"
+        ) from exc
 
 
 @contextmanager

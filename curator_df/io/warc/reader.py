@@ -28,7 +28,7 @@ from curator_df.extras import require_package
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.device_transfer import require_gpu, to_backend
-from curator_df.io.formats import COMPRESSED_SUFFIXES
+from curator_df.io.formats import COMPRESSED_SUFFIXES, other_format
 from curator_df.io.frames import check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl.reader import OnBadRows
 from curator_df.io.listing import Listing, Paths, list_files
@@ -289,13 +289,15 @@ class WarcSource:
         path = self.files[file]
         if not bad.offset and (other := self._other_kind(path, bad.raw)):
             raise CorruptFileError(f"{path!r} {other}") from bad
+        found = None if bad.offset or bad.raw.startswith(BEGINNING) else other_format(bad.raw, "")
+        reason = bad.reason if found is None else f"the file is {found}"
         if reading.on_bad_row is not None:
             passed = records.recover()
-            reading.on_bad_row(BadRow(path, 0, bad.offset, "; ".join(filter(None, (bad.reason, passed))), bad.raw))
+            reading.on_bad_row(BadRow(path, 0, bad.offset, "; ".join(filter(None, (reason, passed))), bad.raw))
             return
         kind: type[CuratorError] = CorruptFileError if bad.is_damage else BadRowError
         raise kind(
-            f"{path!r}, record at byte {bad.offset:,}: {bad.reason}. Download the file again, or quarantine such records with "
+            f"{path!r}, record at byte {bad.offset:,}: {reason}. Download the file again, or quarantine such records with "
             "on_bad_rows='quarantine'"
         ) from bad
 
