@@ -80,6 +80,10 @@ def open_parquet(
         yield _opened(file, path, metadata, buffer_bytes, dictionaries)
 
 
+NO_END = ("magic bytes", "minimum file footer", "file size is 0 bytes")
+"""Words of pyarrow's errors for a file that does not end as a Parquet file does."""
+
+
 def _opened(
     file: Any, path: str, metadata: pq.FileMetaData | None, buffer_bytes: int, dictionaries: Sequence[str] = ()
 ) -> pq.ParquetFile:
@@ -100,7 +104,7 @@ def _opened(
             "type for it, such as a decimal or a string, or leave the file out"
         ) from exc
     except pa.ArrowInvalid as exc:
-        if "magic bytes" in str(exc) or "file size" in str(exc):
+        if any(words in str(exc) for words in NO_END):
             file.seek(0)
             if why := why_not_parquet(file.read(HEAD_BYTES)):
                 raise CorruptFileError(f"{path!r} {why}") from exc
