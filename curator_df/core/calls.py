@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from curator_df.core.recorded_calls import calling, keep
 from curator_df.suggestions import did_you_mean
 
+TABLE = "df"
+"""Name of the first parameter of functions that take a table."""
 _NAME = re.compile(r"""(?P<quoted>'[^']*'|"[^"]*")|(?<![\w.])[A-Za-z_]\w*(?!\w*\.)""")
 """Name in an annotation, or a string in it."""
 
@@ -32,6 +34,7 @@ def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
     names = signature.parameters.keys()
     most = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     takes_any = inspect.Parameter.VAR_KEYWORD in kinds
+    takes_table = next(iter(names), "") == TABLE
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -39,6 +42,8 @@ def public(function: Callable[..., Any], module: str) -> Callable[..., Any]:
             raise TypeError(unknown_keyword(function, next(name for name in kwargs if name not in names)))
         if len(args) > most:
             raise TypeError(too_many(function, args, most))
+        if takes_table and not args and TABLE not in kwargs:
+            raise TypeError(no_table(function))
         with calling(function, signature, args, kwargs) as recorded:
             result = function(*args, **kwargs)
         keep(recorded, result)
@@ -126,6 +131,20 @@ def unknown_keyword(function: Callable[..., Any], name: str) -> str:
     else:
         hint = did_you_mean(name, parameters) or f" Its parameters are: {', '.join(parameters)}"
     return f"{function.__name__} has no parameter {name!r}.{hint}"
+
+
+def no_table(function: Callable[..., Any]) -> str:
+    """Return what to say of a call without a table, such as ``df.pipe(keep_where())``.
+
+    Examples
+    --------
+    >>> from curator_df import drop_exact_duplicates
+    >>> no_table(drop_exact_duplicates)
+    "drop_exact_duplicates needs a table. Call drop_exact_duplicates(df, ...), or pass the function to pipe without calling it: \
+df.pipe(drop_exact_duplicates, ...)"
+    """
+    name = function.__name__
+    return f"{name} needs a table. Call {name}(df, ...), or pass the function to pipe without calling it: df.pipe({name}, ...)"
 
 
 def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> str:

@@ -18,6 +18,10 @@ from dask.dataframe.dask_expr._expr import Expr
 from curator_df.errors import CuratorError, notebook_lines
 from curator_df.ops.table_summary import begins_with_reader, is_ours, summarize_table
 
+MOST_TABLES = 100
+"""Number of elements of a sequence that are looked at for tables."""
+OF_INDEXERS = ("obj", "_series")
+"""Attributes of Dask's indexers and accessors that have the table (dask 2026.7.1)."""
 ACCESSOR = "curate"
 """Name under which a table has our operators."""
 
@@ -73,13 +77,26 @@ def _show_error(
 
 
 def _is_about_ours(tb: Any) -> bool:
-    """Tell whether Dask or this package was at work on a table of ours when an error was raised."""
+    """Tell whether this package raised an error, or Dask while it worked on a table of ours."""
     tables: dict[str, Any] = {}
     for frame, _ in traceback.walk_tb(tb):
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in ("dask", "curator_df"):
-            found = (value for value in frame.f_locals.values() if isinstance(value, FrameBase | Expr))
-            tables.update({value._name: value for value in found})
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package == "curator_df":
+            return True
+        if package == "dask":
+            tables.update({table._name: table for value in frame.f_locals.values() for table in _tables_in(value)})
     return any(begins_with_reader(value) for value in tables.values())
+
+
+def _tables_in(value: Any) -> list[Any]:
+    """Return a table, those in a sequence (of ``concat``), or that of an indexer or accessor (``df.iloc``, ``df.text.str``)."""
+    if isinstance(value, list | tuple):
+        found = list(value[:MOST_TABLES])
+    elif type(value).__module__.startswith("dask."):
+        found = [value, *(vars(value).get(name) for name in OF_INDEXERS if hasattr(value, "__dict__"))]
+    else:
+        found = [value]
+    return [one for one in found if isinstance(one, FrameBase | Expr)]
 
 
 MATCHER = "curator_df.tables"

@@ -90,6 +90,32 @@ def test_completion_after_anything_else_is_left_to_ipython(shell, docs):
     assert "nlargest" in " ".join(completions(shell, "plain.nlarg"))
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("docs.curate.drop_exakt_duplicates()", "Did you mean 'drop_exact_duplicates'?"),
+        ("docs.pipe(cdf.drop_exact_duplicates()).head()", "drop_exact_duplicates needs a table. Call"),
+        ("docs.iloc[0]", "only supports selecting columns"),
+        ("dd.concat([docs, 3])", "Input must be a pandas DataFrame or Series"),
+        ("docs['text'].str.get(0, 1, 2)", "takes"),
+    ],
+)
+def test_an_error_about_a_table_is_a_few_lines(shell, docs, capsys, code, said):
+    shell.user_ns["dd"] = dd
+    result = shell.run_cell(code)
+    assert said in str(result.error_in_exec)
+    shown = capsys.readouterr().out.strip().split("\n")
+    assert shown[0] == f"----> 1 {code}"
+    assert said in shown[1]
+    assert len(shown) <= 3
+
+
+def test_an_error_of_dask_about_tables_of_others_is_shown_by_ipython(shell, capsys):
+    shell.user_ns["others"] = dd.from_pandas(pd.DataFrame({"n": [1]}), 1)
+    shell.run_cell("others.iloc[0]")
+    assert "dask_expr/_indexing.py" in capsys.readouterr().out
+
+
 def test_only_public_names_are_listed():
     assert [name for name in dir(cdf) if not name.startswith("__")] == sorted(cdf.__all__)
     assert "__version__" in dir(cdf)
