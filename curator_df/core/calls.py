@@ -138,13 +138,12 @@ def no_table(function: Callable[..., Any]) -> str:
 
     Examples
     --------
-    >>> from curator_df import drop_exact_duplicates
-    >>> no_table(drop_exact_duplicates)
-    "drop_exact_duplicates needs a table. Call drop_exact_duplicates(df, ...), or pass the function to pipe without calling it: \
-df.pipe(drop_exact_duplicates, ...)"
+    >>> from curator_df import keep_where
+    >>> no_table(keep_where)
+    'keep_where needs a table. Call keep_where(df, ...), or write df.pipe(keep_where, ...)'
     """
     name = function.__name__
-    return f"{name} needs a table. Call {name}(df, ...), or pass the function to pipe without calling it: df.pipe({name}, ...)"
+    return f"{name} needs a table. Call {name}(df, ...), or write df.pipe({name}, ...)"
 
 
 def too_many(function: Callable[..., Any], args: tuple[Any, ...], most: int) -> str:
