@@ -91,8 +91,8 @@ def pinned(url: str, options: Mapping[str, Any], commits: Commits) -> str:
         if key not in commits:
             api = HfApi(endpoint=system.endpoint, token=system.token)
             commits[key] = str(api.repo_info(place.repo_id, repo_type=place.repo_type, revision=place.revision).sha)
-        repository = str(place.root).partition("@")[0]
-        return f"{PROTOCOL}{repository}@{commits[key]}/{place.path_in_repo}".rstrip("/")
+        kind = f"{place.repo_type}s/" if place.repo_type != "model" else ""
+        return f"{PROTOCOL}{kind}{place.repo_id}@{commits[key]}/{place.path_in_repo}".rstrip("/")
 
     with hub_errors(url):
         try:

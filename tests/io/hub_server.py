@@ -210,6 +210,10 @@ class _Handler(BaseHTTPRequestHandler):
         if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/(\w[\w-]*)(?:/([^/]+))?(?:/(.+))?)?", path):
             revision, below = unquote(found[3] or "main"), unquote(found[4] or "")
             return self._api(found[1], found[2] or "revision", revision, below, query, body)
+        if re.fullmatch(
+            r"/api/datasets/[^/]+", path
+        ):  # early versions of the client ask for names without organization
+            self._repository(path)
         raise _RefusedError(404, message=f"no such address: {path}")
 
     def _require_token(self) -> None:

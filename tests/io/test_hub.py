@@ -179,7 +179,7 @@ def test_a_busy_hub_and_a_lost_connection_are_tried_again(hub, monkeypatch):
             r"nothing matches 'hf://datasets/org/corpus@[0-9a-f]{40}/b",
         ),
         (
-            "datasets/corpus",
+            "datasets",
             TOKEN,
             ParameterError,
             "is not an address on the hub: .* Use hf://datasets/organization/name/path",
