@@ -76,6 +76,9 @@ names of the user's steps that it works on."""
 SLOT_BYTES = 1024
 PROCESS, SHARED, PRIVATE = "processes", "shared", "private"
 """Kinds of processes that were ended: one that a step had started, or a worker for its shared memory or for private memory."""
+PLANNED = "planned"
+"""First word of the name of an empty file for a process that a worker has started, whose memory is in the plan, and which has
+a data limit of its own."""
 CLIENT, OWN, WORKER, OTHER = "client", "own", "worker", "other"
 """Kinds of processes: the user's own, those it starts for the cluster, workers, and those that a step has started."""
 
@@ -317,6 +320,11 @@ class Guard:
                 one, pid = self.family.members[int(number)], int(number)
                 one.kind, one.worker = (CLIENT if pid == self.family.root else WORKER), pid
                 self.slots[pid] = slot
+            elif kind == PLANNED and int(number) in self.family.members:
+                if not system.PORTABLE:  # where no data limit holds, the guard does
+                    self.family.members[int(number)].kind = OWN
+            elif kind == PLANNED and not system.exists(int(number)):
+                os.unlink(f"{self.folder}/{name}")
         for pid, slot in list(self.slots.items()):
             if pid in self.family.members:
                 one = self.family.members[pid]

@@ -119,4 +119,5 @@ def released_after(session: Any, steps: Sequence[Any], at_end: Callable[[], None
 
 def may_hold(step: Any) -> bool:
     """Return whether a step may create objects that a worker keeps: it says so, or it is the user's function."""
-    return bool(step.price.held_bytes) or bool(step.action.is_users)
+    price = step.price
+    return bool(price.held_bytes) or bool(price.held_by_task) or bool(step.action.is_users)

@@ -27,6 +27,7 @@ from curator_df.memory.guard import (
     ENDED,
     FREE,
     HEAD,
+    PLANNED,
     PROCESS,
     SHARED,
     SLOT_BYTES,
@@ -209,6 +210,12 @@ class WorkerSide:
             self._started[pid] = threading.get_ident()
         limit_data_of(pid, max(self.free_bytes(), LEAST_CHILD_BYTES))
 
+    def plan_child(self, pid: int) -> None:
+        """Leave a process that this thread has just started to its own data limit: its memory is in the plan."""
+        with self._lock:
+            self._started.pop(pid, None)
+        Path(self.folder, f"{PLANNED}-{pid}").touch(0o600)
+
     def bound_fork(self) -> None:
         """Let this process, which was just forked from a worker, ask for what is free."""
         limit_data_of(os.getpid(), max(self.free_bytes(), LEAST_CHILD_BYTES))
@@ -283,6 +290,12 @@ def stand_in(folder: str, *, is_users: bool = False) -> None:
 def started_processes(exc: BaseException) -> str:
     """Return the note of an error whose step had started processes, or an empty string."""
     return next((note for note in getattr(exc, "__notes__", ()) if note.startswith(STARTED)), "")
+
+
+def plan_child(pid: int) -> None:
+    """Tell the guard, if there is one, that the plan of the run has room for a process that this one has just started."""
+    if _side is not None:
+        _side.plan_child(pid)
 
 
 def weigh_idle() -> None:

@@ -99,7 +99,12 @@ def held_bytes_of(joined: Fork, capacity: Capacity, tasks: int) -> int:
     beyond = max((step.price.fixed_bytes for step in steps), default=0) - KERNEL_FIXED_BYTES
     longest = int(max((step.price.row_bytes for step in steps), default=0) * task_factor(joined))
     calls = sum(capacity.at_once(step.price.resources, tasks) * step.price.resource_bytes for step in steps)
-    return _held_once(steps) + tasks * (max(beyond, 0) + longest + page_bytes_of(joined)) + calls
+    by_name: dict[str, int] = {}
+    for step in steps:
+        for name, size in step.price.held_by_task.items():
+            by_name[name] = max(by_name.get(name, 0), size)
+    each_task = max(beyond, 0) + longest + page_bytes_of(joined) + sum(by_name.values())
+    return _held_once(steps) + tasks * each_task + calls
 
 
 def page_bytes_of(joined: Fork) -> int:

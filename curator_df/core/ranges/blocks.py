@@ -20,6 +20,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.deferred_step import defer
 from curator_df.core.ranges.parameter_digests import Printed, printed
 from curator_df.core.ranges.price import Price
+from curator_df.errors import OperatorError
 from curator_df.memory.process_cache import outside_of_runs
 
 
@@ -42,6 +43,10 @@ class Outcome:
     rest: Iterator[Outcome] | None = None
     """Further outcomes of a kernel that makes several rows from one, each created on demand, so that only one is in memory.
     None is larger than the block.
+    """
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Rows on which the step failed, which are not in ``block``: by their position in the block that the kernel received, what
+    happened ("took more than 10 CPU seconds"). They are quarantined, or stop the run (``on_error``).
     """
     peaks: Mapping[str, int] = field(default_factory=dict)
     """Peak bytes in use, by name; of all blocks the largest counts."""
@@ -144,6 +149,8 @@ class BlockKernel(Action):
         """Return the block of rows that are passed on (called by Dask)."""
         with outside_of_runs(self.price.libraries):
             outcome = self.run(block)
+            if outcome.failed:
+                raise row_error(self.name, outcome.failed)
             if outcome.rest is None:
                 return outcome.block
             return dd.methods.concat([outcome.block, *(more.block for more in outcome.rest)])
@@ -152,6 +159,16 @@ class BlockKernel(Action):
         """Return the outcome (called by the runner)."""
         result = self.func(block, **self.parameters)
         return result if isinstance(result, Outcome) else Outcome(result)
+
+
+def row_error(name: str, failed: Mapping[int, str], place: str = "") -> OperatorError:
+    """Return the error for rows on which a step failed; ``place`` is the file and offset of the first, if known."""
+    row, what = min(failed.items())
+    others = f" ({len(failed):,} rows of its block failed)" if len(failed) > 1 else ""
+    return OperatorError(
+        f"step {name!r} {what} on {place or f'row {row:,} of a block'}{others}. Write the table with on_error='quarantine' to "
+        "quarantine such rows"
+    )
 
 
 def block_bytes(block: Any) -> int:

@@ -27,6 +27,10 @@ class Price:
     """Part of ``held_bytes`` that stays in the process when the run is over: imported packages, and their bytes."""
     shared: Mapping[str, int] = field(default_factory=dict)
     """Part of ``held_bytes`` that is released with the run, such as weights. Steps that use the same name share it."""
+    held_by_task: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that a worker keeps for each of its tasks, such as a process that each of them uses. Steps that use the same name
+    share it.
+    """
     resources: Resources = NO_LIMITS
     """Resources of a call, which limit the concurrent calls (the function calls `memory.resources.admitted`)."""
     resource_bytes: int = 0

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from curator_df.core.host_blocks import host_block
 from curator_df.core.planning.concurrency import is_offloaded
 from curator_df.core.planning.program import Step, run_step
-from curator_df.core.ranges.blocks import Outcome, block_bytes
+from curator_df.core.ranges.blocks import Outcome, block_bytes, row_error
 from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
@@ -135,6 +136,10 @@ class StepRunner:
                 self.tallies[place].seconds += seconds
         for row in failing:
             self._set_aside(row)
+        if outcome is not None and outcome.failed:
+            set_aside = self._set_aside if self._on_error == "quarantine" else None
+            block = without_failed_rows(step, block, outcome.failed, self._files, set_aside)
+            outcome = replace(outcome, failed={})
         return block, outcome, seconds
 
     def _run_on_others(self, step: Step, block: Any) -> Outcome | None:
@@ -271,6 +276,26 @@ def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside
         )
     places = np.array(list(failing))
     for row in _failed_rows(block.iloc[places], failing.values(), files):
+        set_aside(row)
+    return block.iloc[np.delete(np.arange(len(block)), places)]
+
+
+def without_failed_rows(
+    step: Step, block: Any, failed: Mapping[int, str], files: Sequence[str], set_aside: Callable[[BadRow], None] | None
+) -> Any:
+    """Quarantine the rows that an outcome names as failed (`Outcome.failed`), and return the others.
+
+    Raises
+    ------
+    OperatorError
+        If ``set_aside`` is None, or the rows have no address.
+    """
+    places = np.array(sorted(failed))
+    has_addresses = block.index.name == ADDRESS
+    if set_aside is None or not has_addresses:
+        raise row_error(step.name, failed, _place(int(block.index[places[0]]), files) if has_addresses else "")
+    reasons = [f"step {step.name!r} {failed[place]}" for place in places.tolist()]
+    for row in _failed_rows(block.iloc[places], reasons, files):
         set_aside(row)
     return block.iloc[np.delete(np.arange(len(block)), places)]
 

@@ -3,21 +3,40 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import importlib.metadata
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import dask.dataframe as dd
+import numpy as np
+import pandas as pd
 
-from curator_df.arguments import choose
+from curator_df.arguments import choose, require_integer, require_number, strings_of
+from curator_df.core.columns import refuse_columns, require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.extras import require_package
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.cut_texts import without_markdown
-from curator_df.kernels.edits.html_texts import HtmlSettings, text_of_html
+from curator_df.kernels.edits.html_texts import HtmlSettings, LimitedSettings, text_of_html, texts_within_limits
+from curator_df.kernels.edits.page_extractors import Extraction
+from curator_df.kernels.text.buffers import repeated_texts, text_dtype
 from curator_df.memory.sizes import read_size
 from curator_df.ops.cleaning.rewriting import SPLICE_FACTOR, rewrite_texts
+from curator_df.ops.host_only import require_host
 
 LinkPart = Literal["text", "url"]
+Extractor = Literal["resiliparse", "trafilatura", "justext"]
+Favor = Literal["precision", "recall"]
+TextOutput = Literal["text", "markdown"]
+OWNERS = {"favor": "trafilatura", "main_content": "resiliparse", "alt_texts": "resiliparse", "stop_words": "justext"}
+"""Extractor that has an option."""
+MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 0.01, 3_600
+PASSED_FACTOR = 4
+"""Bytes of a page that is passed to another process, and of its text, as a multiple of the page's: two copies of both."""
 PARSED_FACTOR = 110
 """Bytes of a parsed page as a multiple of the page's: 16 on prose in paragraphs, 103 where it is tags alone (measured)."""
 LEAST_PAGE_BYTES = 1_000
@@ -84,22 +103,46 @@ def remove_markdown(
 def remove_html(
     df: dd.DataFrame,
     *,
+    extractor: Extractor | Sequence[Extractor] = "resiliparse",
+    favor: Favor | None = None,
+    output: TextOutput = "text",
     main_content: bool = True,
     alt_texts: bool = False,
+    stop_words: str = "English",
+    min_chars: int = 200,
+    extractor_into: str | None = None,
+    timeout_seconds: float = 10,
     max_page_size: int | str = "1MB",
     text: str = "text",
 ) -> dd.DataFrame:
-    r"""Extract the text of HTML pages with resiliparse.
+    r"""Extract the text of HTML pages with resiliparse, trafilatura or jusText.
 
     Parameters
     ----------
     df : dask.dataframe.DataFrame
         The table.
+    extractor : {"resiliparse", "trafilatura", "justext"} or sequence of these
+        What extracts the text. Several are tried in this order: the first text of at least ``min_chars`` characters is kept,
+        and if there is none, the longest (of equally long ones the first).
+    favor : {"precision", "recall"}, optional
+        For trafilatura: prefer less text that is more certainly content, or more text. By default, a balance of both.
+    output : {"text", "markdown"}
+        Plain text, or Markdown with headings, lists, tables, code blocks and LaTeX formulas, which only trafilatura makes.
     main_content : bool, default True
-        Leave out navigation, headers, footers, sidebars and comments, by simple rules on the elements. False: all
-        visible text.
+        For resiliparse: leave out navigation, headers, footers, sidebars and comments, by simple rules on the elements.
+        False: all visible text.
     alt_texts : bool, default False
-        Keep the alternative texts of images.
+        For resiliparse: keep the alternative texts of images.
+    stop_words : str, default "English"
+        For jusText: name of its list of stop words (``justext.get_stoplists()``), in the language of the pages.
+    min_chars : int, default 200
+        With several extractors: least number of characters, without white space around them, with which a text is kept before
+        the next extractor is tried.
+    extractor_into : str, optional
+        With several extractors: new column for the name of the extractor whose text was kept.
+    timeout_seconds : float, default 10
+        CPU seconds after which the extraction of a page is ended, except with resiliparse alone, which needs no limit. The
+        page then stops the run, or is quarantined (``on_error`` of `write_parquet`).
     max_page_size : int or str, default "1MB"
         Bytes of a page to read; the rest of a longer page is ignored, as in crawls that truncate pages. Parsing takes
         up to about 110 times the bytes of a page; the plan reserves memory for this.
@@ -110,16 +153,20 @@ def remove_html(
     -------
     dask.dataframe.DataFrame
         The same rows; null stays null, and a text without a ``<`` is unchanged. Paragraphs, lists and preformatted text
-        keep their line breaks.
+        keep their line breaks. A page in which an extractor finds nothing becomes an empty text.
 
     Raises
     ------
     ParameterError
-        If ``max_page_size`` is not a valid size, or is less than 1 kB.
+        If ``max_page_size`` is not a valid size, or is less than 1 kB; if an extractor or a choice is unknown; or if an option
+        is given that no extractor of ``extractor`` has.
     MissingExtraError
-        If resiliparse is not installed.
+        If an extractor is not installed.
     ColumnError
-        If the text column is missing.
+        If the text column is missing, or ``extractor_into`` exists.
+    OperatorError
+        When running: if a page passes its limit of time or memory, or an extractor raises an exception on it, unless such rows
+        are quarantined with ``on_error="quarantine"``.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -128,13 +175,21 @@ def remove_html(
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block, and for a parsed page
     110 x ``max_page_size`` in each task. Computes: no.
 
-    The text is that of resiliparse's ``extract_plain_text``. For a page with more than 500 nested ``div`` elements, all
-    text is extracted, because the search for the main content would take minutes. The receipt counts ``rows_changed``,
-    ``pages_cut`` and ``pages_without_main_content``.
+    With trafilatura, jusText or several extractors, each task uses a process of its own, which is part of the budget: 80 MB +
+    128 x ``max_page_size``. A page that needs more, such as 1 MB of tags alone, fails. trafilatura's own removal of duplicates,
+    which depends on earlier pages, is off, and so are comments.
+
+    With resiliparse alone, the text is that of ``extract_plain_text``. For a page with more than 500 nested ``div`` elements,
+    all text is extracted, because the search for the main content would take minutes.
+
+    The receipt counts ``rows_changed`` and ``pages_cut``; with resiliparse alone, ``pages_without_main_content``; with several
+    extractors, ``kept_resiliparse``, ``kept_trafilatura`` and ``kept_justext``.
 
     References
     ----------
     .. [1] J. Bevendorff et al. 2018, Elastic ChatNoir (resiliparse), https://resiliparse.chatnoir.eu
+    .. [2] A. Barbaresi 2021, Trafilatura, https://trafilatura.readthedocs.io
+    .. [3] J. Pomikalek 2011, Removing Boilerplate and Duplicate Content from Web Corpora (jusText)
 
     Examples
     --------
@@ -143,16 +198,132 @@ def remove_html(
     >>> docs = dd.from_pandas(pd.DataFrame({"text": [page]}), npartitions=1)
     >>> docs.pipe(remove_html).compute()["text"][0]
     'A story\n\nIt is short.'
+
+    The main text by trafilatura, as in FineWeb; a page that takes too long is quarantined:
+
+    >>> texts = docs.pipe(cdf.remove_html, extractor="trafilatura", favor="precision")  # doctest: +SKIP
+    >>> cdf.write_parquet(texts, "texts/", on_error="quarantine")  # doctest: +SKIP
     """
+    extractors = _extractors(extractor)
     max_page_bytes = read_size("max_page_size", max_page_size)
     if max_page_bytes < LEAST_PAGE_BYTES:
         raise ParameterError(f"remove_html: max_page_size={max_page_size!r} is less than 1 kB, which holds no page")
-    require_package("remove_html", "resiliparse", "html")
-    return rewrite_texts(
-        df,
-        "remove_html",
-        text,
-        text_of_html,
-        {"settings": HtmlSettings(bool(main_content), bool(alt_texts), max_page_bytes)},
-        price=Price(SPLICE_FACTOR, is_measured=True, fixed_bytes=PARSED_FACTOR * max_page_bytes),
+    if favor is not None:
+        choose("remove_html", "favor", favor, Favor)
+    choose("remove_html", "output", output, TextOutput)
+    given = {
+        "favor": favor is not None,
+        "main_content": not main_content,
+        "alt_texts": alt_texts,
+        "stop_words": stop_words != "English",
+    }
+    _require_options(extractors, [name for name, is_given in given.items() if is_given], output)
+    for name in extractors:
+        require_package("remove_html", name, "html")
+    if extractors == ("resiliparse",):
+        if extractor_into is not None:
+            raise ParameterError(
+                "remove_html: extractor_into= needs several extractors; with one, all texts are from it"
+            )
+        return rewrite_texts(
+            df,
+            "remove_html",
+            text,
+            text_of_html,
+            {"settings": HtmlSettings(bool(main_content), bool(alt_texts), max_page_bytes)},
+            price=Price(SPLICE_FACTOR, is_measured=True, fixed_bytes=PARSED_FACTOR * max_page_bytes),
+        )
+    require_integer("remove_html", "min_chars", min_chars)
+    how = Extraction(
+        extractors, min_chars, favor, output == "markdown", stop_words, bool(main_content), bool(alt_texts)
     )
+    seconds = _seconds(timeout_seconds)
+    return _within_limits(df, text, LimitedSettings(how, max_page_bytes, seconds, _versions(how)), extractor_into)
+
+
+def _extractors(asked: Extractor | Sequence[Extractor]) -> tuple[Extractor, ...]:
+    names = strings_of("remove_html", "extractor", asked)
+    if not names:
+        raise ParameterError("remove_html: extractor is empty; name one, such as 'trafilatura'")
+    if len(set(names)) < len(names):
+        raise ParameterError(f"remove_html: extractor={asked!r} names an extractor twice. Name each once")
+    for name in names:
+        choose("remove_html", "extractor", name, Extractor)
+    found: Any = tuple(names)
+    return found  # type: ignore[no-any-return]
+
+
+def _require_options(extractors: Sequence[str], given: Sequence[str], output: str) -> None:
+    """Raise an error for an option that no extractor has, and for Markdown if one of them has none."""
+    for name in given:
+        owner = OWNERS[name]
+        if owner not in extractors:
+            raise ParameterError(
+                f"remove_html: {name}= is an option of {owner}, which is not in extractor={extractors!r}. Leave {name} out, or "
+                f"use extractor={owner!r}"
+            )
+    if output == "markdown" and (others := [name for name in extractors if name != "trafilatura"]):
+        raise ParameterError(
+            f"remove_html: output='markdown' is made by trafilatura only, and extractor= names {' and '.join(others)}, which "
+            "returns plain text. Use extractor='trafilatura'"
+        )
+
+
+def _seconds(timeout_seconds: float) -> float:
+    require_number("remove_html", "timeout_seconds", timeout_seconds)
+    if not MIN_TIMEOUT_SECONDS <= timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        raise ParameterError(
+            f"remove_html: timeout_seconds={timeout_seconds!r} is not from {MIN_TIMEOUT_SECONDS} to {MAX_TIMEOUT_SECONDS:,}"
+        )
+    return float(timeout_seconds)
+
+
+def _versions(how: Extraction) -> tuple[str, ...]:
+    """Return the versions of the extractors, and check that jusText has the list of stop words."""
+    if "justext" in how.extractors:
+        folder = Path(importlib.util.find_spec("justext").origin).parent / "stoplists"  # type: ignore[union-attr, arg-type]
+        choose("remove_html", "stop_words", how.stop_words, tuple(sorted(each.stem for each in folder.glob("*.txt"))))
+    return tuple(f"{name} {importlib.metadata.version(name)}" for name in how.extractors)
+
+
+def _within_limits(df: Any, text: str, settings: LimitedSettings, into: str | None) -> Any:
+    """Return the table with the texts that `texts_within_limits` extracts."""
+    require_text(df, "remove_html", text)
+    require_host(df._meta, "remove_html")
+    meta = df._meta.astype({text: text_dtype(df._meta[text].dtype)})
+    if into is not None:
+        if len(settings.extraction.extractors) == 1:
+            raise ParameterError(
+                "remove_html: extractor_into= needs several extractors; with one, all texts are from it"
+            )
+        refuse_columns(df, "remove_html", into, parameter="extractor_into")
+        meta = meta.assign(**{into: pd.Series(pd.array([], "string[pyarrow]"), index=meta.index)})
+    kernel = BlockKernel(
+        "remove_html",
+        extract_block,
+        {"text": text, "settings": settings, "into": into},
+        price=Price(
+            SPLICE_FACTOR,
+            is_measured=True,
+            fixed_bytes=PASSED_FACTOR * settings.max_page_bytes,
+            held_by_task=settings.held_by_task,
+        ),
+    )
+    return map_blocks(df, kernel, meta=meta)
+
+
+def extract_block(block: Any, *, text: str, settings: LimitedSettings, into: str | None) -> Outcome:
+    """Kernel of `remove_html` with a limit of time for each page."""
+    require_host(block, "remove_html")
+    found = texts_within_limits(block[text], settings)
+    columns = {text: found.texts} if found.counts["rows_changed"] else {}
+    if into is not None:
+        names = settings.extraction.extractors
+        codes = np.full(len(block), -1, dtype=np.int32)
+        for row, name in found.kept.items():
+            codes[row] = names.index(name)
+        columns[into] = pd.Series(repeated_texts(list(names), codes), index=block.index)
+    made = block.assign(**columns)
+    if found.failed:
+        made = made.iloc[np.delete(np.arange(len(block)), list(found.failed))]
+    return Outcome(made, counters=dict(found.counts), failed=found.failed)
