@@ -75,6 +75,7 @@ class KillableProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._stop: Callable[[], object] = int
         self._calls = 0
+        self._cpu_seconds = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -130,7 +131,7 @@ class KillableProcess:
             kind, said = self._receive(process, time.monotonic() + START_SECONDS)
         except (_LostError, CallFailedError) as exc:
             self.close()
-            raise OperatorError(f"a process for {self._target} could not be started: it {exc}") from exc
+            raise OperatorError(f"a process for {self._target} could not be started: {exc}") from exc
         if kind != RESULT:
             self.close()
             raise OperatorError(f"a process for {self._target} could not be started: {said.decode()}")
@@ -146,6 +147,7 @@ class KillableProcess:
                     left = left[process.stdin.write(left) or 0 :]
         except BrokenPipeError:
             raise self._lost(process) from None
+        self._cpu_seconds = cpu_seconds
         wait_seconds = max(WAIT_FACTOR * cpu_seconds, LEAST_WAIT_SECONDS)
         try:
             kind, said = self._receive(process, time.monotonic() + wait_seconds)
@@ -171,7 +173,7 @@ class KillableProcess:
         while len(found) < count:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(1000 * left):
-                raise CallFailedError("did not return, and was not computing")
+                raise CallFailedError(f"did not return, and computed for less than {self._cpu_seconds:g} CPU seconds")
             part = os.read(file, min(count - len(found), READ_BYTES))
             if not part:
                 raise self._lost(process)
@@ -182,7 +184,7 @@ class KillableProcess:
         """Return the error for a process that has ended."""
         code = process.wait()
         if code == -signal.SIGPROF:
-            return CallFailedError("took more than its CPU time")
+            return CallFailedError(f"took more than {self._cpu_seconds:g} CPU seconds")
         return _LostError(f"ended its process with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
 
 

@@ -64,6 +64,7 @@ _EXTRAS = {
     "tokenizers": ("add_token_count",),
     "tldextract": ("add_url_parts", "keep_urls"),
     "torch": ("add_prompt_scores",),
+    "trafilatura": ("remove_html",),
 }
 WITHOUT_EXTRA = {
     name: package for package, names in _EXTRAS.items() if importlib.util.find_spec(package) is None for name in names
@@ -462,6 +463,18 @@ ALL_CASES = (
     Case("remove_boilerplate", rewrites=("text",)),
     Case("remove_c4_lines", rewrites=("text",), costly={"require_punctuation": False}),
     Case("remove_html", rewrites=("text",)),
+    Case("remove_html", {"extractor": "trafilatura"}, "trafilatura", rewrites=("text",)),
+    Case(
+        "remove_html",
+        {
+            "extractor": ("trafilatura", "justext", "resiliparse"),
+            "extractor_into": "extractor",
+            "max_page_size": "100kB",
+        },
+        "several extractors",
+        adds=("extractor",),
+        rewrites=("text",),
+    ),
     Case("remove_lines", {"lines": ["short", ""]}, rewrites=("text",), costly={"lines": ["short."]}),
     Case("remove_markdown", rewrites=("text",)),
     Case("remove_outside", {"left": 1, "right": "e", "strip": False}, rewrites=("text",), costly={"right": -1}),

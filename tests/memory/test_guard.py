@@ -300,3 +300,14 @@ def test_a_sample_of_the_guard_is_what_the_tree_holds(worker, watch):
     watching = watch(os.getpid(), 300 * MB)
     watching.look()
     assert abs(watching.held(reread=True) - tree_bytes(os.getpid())) < 10 * MB
+
+
+@pytest.mark.linux
+def test_a_process_in_the_plan_is_not_ended_for_others(worker, watch, tmp_path):
+    _, (first, second) = worker(100 * MB, 100 * MB)
+    (tmp_path / f"planned-{second}").touch()
+    watching = watch(os.getpid(), -20 * MB)
+    wait_until(lambda: watching.look() and not is_alive(first))
+    assert is_alive(second)
+    os.kill(second, signal.SIGKILL)
+    wait_until(lambda: watching.look() and not (tmp_path / f"planned-{second}").exists())

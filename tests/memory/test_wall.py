@@ -224,3 +224,26 @@ def test_only_whole_and_new_ends_are_read(tmp_path):
 
 def test_nothing_is_read_where_nothing_was_ended(tmp_path):
     assert read_ended(str(tmp_path)) == ([], 0)
+
+
+def test_a_planned_process_is_no_business_of_a_step_that_fails_later(tmp_path):
+    script = """
+import subprocess, sys
+from curator_df.memory import wall
+wall.stand_in(sys.argv[1])
+with subprocess.Popen(["sleep", "60"]) as process:
+    wall.plan_child(process.pid)
+    try:
+        with wall.users_step("f"):
+            raise ValueError("of the step")
+    except ValueError as exc:
+        print(process.pid, getattr(exc, "__notes__", []))
+    process.kill()
+"""
+    (tmp_path / "number").write_text("'1GB'")
+    said = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
+    pid, notes = said.split(maxsplit=1)
+    assert notes == "[]\n"
+    assert (tmp_path / f"planned-{pid}").exists()

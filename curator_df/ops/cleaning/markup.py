@@ -13,7 +13,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 
-from curator_df.arguments import choose, require_integer, require_number, strings_of
+from curator_df.arguments import choose, require_integer, require_number, require_string, strings_of
 from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
@@ -211,6 +211,9 @@ def remove_html(
     if favor is not None:
         choose("remove_html", "favor", favor, Favor)
     choose("remove_html", "output", output, TextOutput)
+    require_string("remove_html", "stop_words", stop_words)
+    require_integer("remove_html", "min_chars", min_chars)
+    seconds = _seconds(timeout_seconds)
     given = {
         "favor": favor is not None,
         "main_content": not main_content,
@@ -233,11 +236,9 @@ def remove_html(
             {"settings": HtmlSettings(bool(main_content), bool(alt_texts), max_page_bytes)},
             price=Price(SPLICE_FACTOR, is_measured=True, fixed_bytes=PARSED_FACTOR * max_page_bytes),
         )
-    require_integer("remove_html", "min_chars", min_chars)
     how = Extraction(
-        extractors, min_chars, favor, output == "markdown", stop_words, bool(main_content), bool(alt_texts)
+        extractors, int(min_chars), favor, output == "markdown", stop_words, bool(main_content), bool(alt_texts)
     )
-    seconds = _seconds(timeout_seconds)
     return _within_limits(df, text, LimitedSettings(how, max_page_bytes, seconds, _versions(how)), extractor_into)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from tests.core.runner.fake_client import inline_cluster
 from tests.core.runner.test_run import fails_on_seven, write_rows
 
@@ -93,3 +94,63 @@ def test_a_users_function_that_raises_on_a_block_without_rows_is_an_error(corpus
     docs = cdf.read_jsonl(corpus).curate.keep_where("id < 0").curate.keep_where(lambda block: 1 / 0)
     with pytest.raises(errors.OperatorError, match="division by zero on a block without rows"):
         cdf.write_parquet(docs, tmp_path / "out", on_error=on_error)
+
+
+def fails_on_sevens(block):
+    """Kernel of a step of the library that fails on some rows, and knows which."""
+    failed = {place: f"failed on {number}" for place, number in enumerate(block.id.tolist()) if number % 7 == 0}
+    keep = [place for place in range(len(block)) if place not in failed]
+    return Outcome(block.iloc[keep].assign(text="done"), counters={"rows_seen": len(block)}, failed=failed)
+
+
+def with_failures(docs):
+    return map_blocks(docs, BlockKernel("add_failures", fails_on_sevens), meta=docs._meta)
+
+
+def test_rows_on_which_a_step_says_that_it_fails_are_quarantined_without_another_call(corpus, tmp_path):
+    chain = with_failures(cdf.read_jsonl(corpus, blocksize="9kB"))
+    receipt = cdf.write_parquet(chain, tmp_path / "out", on_error="quarantine")
+    assert (receipt.rows_quarantined, receipt.rows_written) == (215, 1285)
+    step = next(step for step in receipt.steps if step.name == "add_failures")
+    assert (step.rows_in, step.rows_out, step.counters["rows_seen"]) == (1285, 1285, 1500)
+    records = [
+        json.loads(line)
+        for aside in sorted((tmp_path / "out/_quarantine").iterdir())
+        for line in aside.read_text().splitlines()
+    ]
+    assert sorted(json.loads(record["raw"])["id"] for record in records) == list(range(0, 1500, 7))
+    for record in records:
+        row = json.loads(record["raw"])
+        with open(record["file"], "rb") as file:
+            file.seek(record["offset"])
+            assert json.loads(file.readline()) == row
+        assert record["reason"] == f"step 'add_failures' failed on {row['id']}"
+
+
+def test_a_row_on_which_a_step_fails_stops_the_run_with_its_place(corpus, tmp_path):
+    chain = with_failures(cdf.read_jsonl(corpus).curate.keep_where("id >= 600"))
+    with pytest.raises(
+        errors.OperatorError, match=r"step 'add_failures' failed on 602 on .*part-1\.jsonl offset [\d,]+ "
+    ) as info:
+        cdf.write_parquet(chain, tmp_path / "out")
+    assert "on_error='quarantine'" in str(info.value)
+
+
+def test_a_row_on_which_a_step_fails_is_an_error_of_compute_and_of_other_indexes(corpus, tmp_path):
+    docs = cdf.read_jsonl(corpus)
+    with pytest.raises(errors.OperatorError, match="failed on 0 on row 0 of a block"):
+        with_failures(docs).partitions[0].compute(scheduler="synchronous")
+    chain = with_failures(docs.map_partitions(reset, meta=reset(docs._meta)))
+    with pytest.raises(errors.OperatorError, match="failed on 0 on row 0 of a block"):
+        cdf.write_parquet(chain, tmp_path / "out", on_error="quarantine")
+
+
+def reset(block):
+    return block.reset_index(drop=True)
+
+
+def test_a_block_whose_rows_all_fail_is_quarantined_whole(tmp_path):
+    write_rows(tmp_path / "in/a.jsonl", 1)
+    chain = with_failures(cdf.read_jsonl(str(tmp_path / "in")))
+    receipt = cdf.write_parquet(chain, tmp_path / "out", on_error="quarantine")
+    assert (receipt.rows_read, receipt.rows_quarantined, receipt.rows_written) == (1, 1, 0)
