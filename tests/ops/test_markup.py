@@ -127,7 +127,7 @@ LONG = f"""<html><head><title>Page</title></head><body><nav><a href="/">Home</a>
 <article><h1>A story</h1><p>{STORIES * 2}</p>
 <pre><code>def f(x):
     return x  *  2</code></pre>
-<p>A formula $a_1 + b$, one of MathJax <script type="math/tex">\\alpha_1</script>, and another:
+<p>A formula \\(a_1 + b\\), one of MathJax <script type="math/tex">\\alpha_1</script>, and another:
 <script type="math/tex; mode=display">E &lt; mc^2</script> {STORIES}</p>
 <table><tr><th>Name</th><th>Value</th></tr><tr><td>one</td><td>1</td></tr></table>
 <p>{STORIES * 3}</p></article><footer>Terms of use</footer></body></html>"""
@@ -156,8 +156,8 @@ def test_the_four_outputs():
     assert markdown.startswith("# A story\n")
     assert "```\ndef f(x):\n    return x  *  2\n```" in markdown
     assert "| Name | Value |" in markdown and "|---|---|" in markdown and "| one | 1 |" in markdown
-    for formula in ("$a_1 + b$", "$\\alpha_1$", "$$E &lt; mc^2$$"):
-        assert formula in markdown.replace("<", "&lt;")
+    for formula in ("a_1 + b", "\\alpha_1", "E < mc^2"):
+        assert formula in markdown
 
 
 @pytest.mark.usefixtures("extractors")
@@ -385,12 +385,6 @@ if __name__ == "__main__":
 """
 
 
-def descendants(pid):
-    import psutil
-
-    return psutil.Process(pid).children(recursive=True)
-
-
 @pytest.mark.linux
 @pytest.mark.usefixtures("fake")
 def test_a_killed_run_resumes_and_leaves_no_process(tmp_path):
@@ -398,29 +392,29 @@ def test_a_killed_run_resumes_and_leaves_no_process(tmp_path):
 
     source = tmp_path / "in"
     source.mkdir()
-    for part in range(12):
-        rows = [f"<p>slow {part} {number} " + "word " * 200 for number in range(20)]
-        rows[7] = f"<p>endless {part}"
+    for part in range(4):
+        rows = [f"<p>slow {part} {number} " + "word " * 200 for number in range(8)]
+        rows[5] = f"<p>endless {part}"
         (source / f"{part:02d}.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     script = tmp_path / "run.py"
     script.write_text(RUN)
     command = [sys.executable, str(script), str(source), str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as first:
         deadline = time.monotonic() + 90
-        while not list((tmp_path / "out").glob("*.parquet")):
+        helpers = []
+        while not helpers:
             assert time.monotonic() < deadline and first.poll() is None, first.stderr.read()
             time.sleep(0.05)
-        below = descendants(first.pid)
-        helpers = [one for one in below if "killable_process" in " ".join(one.cmdline())]
-        assert helpers
+            below = psutil.Process(first.pid).children(recursive=True)
+            helpers = [one for one in below if "killable_process" in " ".join(one.cmdline())]
         for one in [psutil.Process(first.pid), *(each for each in below if each not in helpers)]:
             one.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(below, timeout=10)
     assert alive == []
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
     written, quarantined, measured, projected = map(int, done.stdout.split()[-4:])
-    assert (written, quarantined) == (12 * 19, 12)
+    assert (written, quarantined) == (4 * 7, 4)
     assert 0 < measured <= projected <= 1_500_000_000
     texts = pd.read_parquet(tmp_path / "out")["text"]
-    assert len(set(texts)) == 12 * 19
+    assert len(set(texts)) == 4 * 7
     assert texts.str.startswith("text of slow").all()

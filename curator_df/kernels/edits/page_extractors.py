@@ -124,11 +124,11 @@ EXTRACTORS = {"resiliparse": resiliparse_text, "trafilatura": trafilatura_text, 
 
 
 def _with_formulas(page: str) -> str:
-    """Return a page whose formulas for MathJax 2 are LaTeX between dollar signs."""
+    r"""Return a page whose formulas for MathJax 2 are in the text, as ``\(...\)`` or ``\[...\]``."""
 
     def formula(found: re.Match[str]) -> str:
-        sign = "$$" if "mode=display" in found[1].replace(" ", "") else "$"
-        return sign + html.escape(found[2].strip(), quote=False) + sign
+        left, right = (r"\[", r"\]") if "mode=display" in found[1].replace(" ", "") else (r"\(", r"\)")
+        return left + html.escape(found[2].strip(), quote=False) + right
 
     return _TEX.sub(formula, page)
 
