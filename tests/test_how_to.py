@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
+import inspect
 import json
 import random
 import re
@@ -26,6 +28,12 @@ TUTORIAL = DOCS / "first_curation.md"
 BLOCK = re.compile(r"^(?:<!-- (not run|script): (.*) -->\n)?```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 GERMAN = "Es war die beste und die schlimmste aller Zeiten, und wir müssen mit all dem leben, was war und ist.\n"
 QUESTION = "How many clips did Natalia sell altogether in the months of April and May of that year"
+BEGINNINGS = (
+    "docs = cdf.read_jsonl(",
+    "receipt = cdf.write_parquet(cdf.",
+    'with cdf.start_cluster(memory="4GB") as cluster:',
+)
+"""Of examples that need nothing but a folder with a corpus."""
 FOLDERS = ("corpus", "web", "books", "dirty", "my-first/corpus")
 
 
@@ -118,6 +126,24 @@ def test_the_code_of_a_page_runs(page, inputs, clusters):
             exec(compile(block, page.name, "exec"), namespace)
     if (receipt := namespace.get("receipt")) is not None:
         assert 0 < receipt.rows_written <= receipt.rows_read
+
+
+def examples_of(name: str) -> list[str]:
+    """Return the examples of a function that are skipped where no cluster is running, if they make what they use."""
+    found = doctest.DocTestParser().get_examples(inspect.getdoc(getattr(cdf, name)) or "")
+    sources = [example.source for example in found if example.options.get(doctest.SKIP)]
+    return sources if sources and sources[0].startswith(BEGINNINGS) else []
+
+
+@pytest.mark.parametrize(("name", "sources"), [(name, found) for name in cdf.__all__ if (found := examples_of(name))])
+def test_the_example_of_a_function_runs_with_a_cluster(name, sources, inputs, clusters):
+    namespace: dict[str, Any] = {"cdf": cdf}
+    if not sources[0].startswith("with "):
+        cdf.start_cluster(memory="2GB")
+    if "semantic" in name:
+        pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
+    for source in sources:
+        exec(compile(source, name, "exec"), namespace)
 
 
 def test_every_page_is_in_the_index_and_asks_a_question():

@@ -158,6 +158,10 @@ def connect(
     ParameterError
         If an argument has a wrong type, or workers are to be restarted, but one has no nanny.
 
+    See Also
+    --------
+    start_cluster, slurm_cluster
+
     Notes
     -----
     Computes: no.

@@ -365,6 +365,10 @@ def job_cluster(
     NoClusterError
         From ``start()`` and ``with``, if the batch system refuses the job or starts none in time.
 
+    See Also
+    --------
+    slurm_cluster, start_cluster, connect
+
     Notes
     -----
     Computes: no. See ``docs/clusters.md``.
@@ -438,6 +442,10 @@ def slurm_cluster(
     JobCluster
         A cluster whose workers are Slurm jobs, each of which keeps the budget. Nothing is submitted yet. It displays
         the script of its jobs. ``with`` or ``start()`` submits them.
+
+    See Also
+    --------
+    job_cluster, start_cluster, connect
 
     Notes
     -----

@@ -416,12 +416,21 @@ def start_cluster(
     NoClusterError
         If the worker processes do not start, for example in a script without ``if __name__ == "__main__":``.
 
+    See Also
+    --------
+    connect, slurm_cluster, explain
+
     Notes
     -----
     Computes: no. See ``docs/memory.md#layouts``.
 
     The layout depends on the budget: worker processes if each thread gets 320 MB, below that one process with several
     threads, below that threads of this process.
+
+    Examples
+    --------
+    >>> with cdf.start_cluster(memory="4GB") as cluster:  # doctest: +SKIP
+    ...     receipt = cdf.write_parquet(cdf.read_jsonl("corpus/"), "clean/")
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)

@@ -282,6 +282,10 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
     UnsupportedBackendError
         If the blocks of a table are cuDF blocks.
 
+    See Also
+    --------
+    join, blend
+
     Notes
     -----
     Rows: those of all tables, in order. Columns: those of the tables. Peak extra memory: 1.0 x block. Computes: no. See

@@ -58,6 +58,10 @@ def to_backend(df: dd.DataFrame, backend: Backend) -> dd.DataFrame:
     MissingExtraError
         If the gpu extra is not installed.
 
+    See Also
+    --------
+    read_parquet, start_cluster
+
     Notes
     -----
     Rows: same. Columns: same, of text, numbers, booleans and times. Backends: pandas, cudf. Peak extra memory: 1.0 x

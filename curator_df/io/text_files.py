@@ -317,6 +317,10 @@ def read_text_files(
     MissingExtraError
         ``backend="cudf"`` without the gpu extra.
 
+    See Also
+    --------
+    read_jsonl, read_csv
+
     Notes
     -----
     Rows: one for each file. Columns: ``path`` and ``text``. Backends: pandas; cudf with ``backend="cudf"``. Peak extra

@@ -196,6 +196,10 @@ def resources(*, cpus: int | None = None, gpus: float | None = None, gpu_memory:
     ParameterError
         If a number is out of range, or ``gpus`` and ``gpu_memory`` are both given.
 
+    See Also
+    --------
+    model
+
     Notes
     -----
     Computes: no. See ``docs/models.md#concurrent-model-calls``.

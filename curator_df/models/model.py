@@ -136,6 +136,10 @@ def model(
     ParameterError
         If a setting is out of range or of another type.
 
+    See Also
+    --------
+    resources, add_embedding, add_class
+
     Notes
     -----
     Computes: no. See ``docs/models.md#how-a-model-runs``.

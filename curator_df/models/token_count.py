@@ -76,6 +76,10 @@ def add_token_count(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    write_tokens, blend
+
     Notes
     -----
     Rows: same. Columns: plus ``token_count``; with ``per_token`` also ``characters_per_token`` or ``bytes_per_token``.

@@ -355,6 +355,10 @@ def monitor_memory(
     ParameterError
         If ``interval_seconds`` is not positive.
 
+    See Also
+    --------
+    serve_metrics, profile_memory
+
     Notes
     -----
     Rows: none. Peak extra memory: 300 bytes per row of `to_frame`, 60 MB at most, in this process. Computes: no. See

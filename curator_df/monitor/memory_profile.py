@@ -118,6 +118,10 @@ def profile_memory(
     OperatorError
         If the operator raises in the fresh process; the message includes its error.
 
+    See Also
+    --------
+    explain, monitor_memory
+
     Notes
     -----
     Rows: none. Peak extra memory: in a separate process, about 200 MB, 4 x ``sample_size`` and the memory of the

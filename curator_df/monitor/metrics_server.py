@@ -396,6 +396,10 @@ def serve_metrics(
     ParameterError
         If nothing can be served at ``address`` and ``port``, or ``directory`` cannot be written.
 
+    See Also
+    --------
+    monitor_memory, start_cluster
+
     Notes
     -----
     Computes: no. See ``docs/monitoring.md#prometheus-and-grafana``.

@@ -262,6 +262,10 @@ def recommend(
     OperatorError
         If the run of the sample fails.
 
+    See Also
+    --------
+    explain, start_cluster
+
     Notes
     -----
     Rows: none. Peak extra memory: 3 x ``sample_size`` here, and in separate processes ``memory``, but at least 1 GB and

@@ -97,6 +97,10 @@ def explain(
     ParameterError
         If ``run`` is not one of these functions, or refuses its arguments.
 
+    See Also
+    --------
+    preview, recommend, write_parquet
+
     Notes
     -----
     Rows: none. Peak extra memory: none. Computes: no.
@@ -243,9 +247,19 @@ def forget(df: dd.DataFrame) -> int:
     int
         Bytes on disk that were freed.
 
+    See Also
+    --------
+    checkpoint, preview
+
     Notes
     -----
     Rows: none. Peak extra memory: none. Computes: no.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.drop_exact_duplicates)  # doctest: +SKIP
+    >>> rows = len(docs)  # doctest: +SKIP
+    >>> freed = cdf.forget(docs)  # doctest: +SKIP
     """
     if not has_session():
         return 0

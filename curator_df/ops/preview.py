@@ -113,11 +113,21 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     BudgetError
         If the chain cannot fit, even with small blocks.
 
+    See Also
+    --------
+    explain, describe_drops
+
     Notes
     -----
     Rows: up to ``rows`` of the input, those that the chain keeps and those that it drops. Columns: those of the chain, and of
     dropped rows the reasons. Peak extra memory: that of the chain, and 70 MB in this process (68 measured
     with 31 MB of rows). Computes: yes, for these rows.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.keep_profile, "datatrove_gopher_quality")  # doctest: +SKIP
+    >>> sample = cdf.preview(docs, rows=200)  # doctest: +SKIP
+    >>> texts = sample.dropped[["reject_reason", "text"]]  # doctest: +SKIP
     """
     require_integer("preview", "rows", rows)
     if rows < 1:

@@ -197,6 +197,10 @@ def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
     RecipeError
         If the file is not a recipe; the message names file, line and key, and says what to write.
 
+    See Also
+    --------
+    read_receipt, explain
+
     Notes
     -----
     Computes: no. See ``docs/recipes.md``.

@@ -48,6 +48,10 @@ def compare_receipts(first: Receipt, second: Receipt) -> pd.DataFrame:
     ParameterError
         If one of them is not a receipt.
 
+    See Also
+    --------
+    read_receipt, write_parquet
+
     Notes
     -----
     Rows: none. Peak extra memory: none. Computes: no.

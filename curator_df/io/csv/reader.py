@@ -274,6 +274,10 @@ def read_csv(
     MissingExtraError
         ``backend="cudf"`` without the gpu extra.
 
+    See Also
+    --------
+    read_jsonl, read_parquet, read_text_files
+
     Notes
     -----
     Rows: all. Columns: as found in the headers, or as named; with ``add_source``, ``source_file`` and ``source_line``.

@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curator_df.core.columns import leaf_columns
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow
 from curator_df.errors import OversizeRowError, ParameterError
 from curator_df.io.formats import why_no_row
@@ -377,7 +378,13 @@ class ChunkReader:
         """Return the bytes held for each line in addition to its text; ``source_file`` alone can exceed short lines."""
         source = self.source
         path_bytes = len(source.listing.paths[file]) if {*source.source_columns} - {"source_line"} else 0
-        return LINE_BYTES + VALUE_BYTES * (len(source.schema) + len(source.source_columns)) + path_bytes
+        values = self._values + len(source.source_columns)
+        return LINE_BYTES + VALUE_BYTES * values + path_bytes
+
+    @functools.cached_property
+    def _values(self) -> int:
+        """Number of values that every line has, whether they are null or not: those of the fields of nested columns, too."""
+        return sum(map(leaf_columns, self.source.schema.types))
 
     def _block(self, held: list[Any], segments: list[Segment]) -> pd.DataFrame:
         """Make the block of a part of a chunk, the last element of ``held``, after the positions of its line ends."""

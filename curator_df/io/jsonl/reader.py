@@ -343,6 +343,10 @@ def read_jsonl(
     MissingExtraError
         ``backend="cudf"`` without the gpu extra.
 
+    See Also
+    --------
+    read_parquet, read_csv, write_jsonl
+
     Notes
     -----
     Rows: all. Columns: as found in the first lines of the files, or as named; with ``add_source``, ``source_file`` and

@@ -73,9 +73,19 @@ def checkpoint(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    write_parquet, explain, forget
+
     Notes
     -----
     Rows: all, in input order. Columns: all. Peak extra memory: 1.5 x block. Computes: yes.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.normalize_unicode)  # doctest: +SKIP
+    >>> docs = cdf.checkpoint(docs, "normalized/")  # doctest: +SKIP
+    >>> receipt = cdf.write_parquet(docs.pipe(cdf.drop_near_duplicates), "clean/")  # doctest: +SKIP
     """
     write_parquet(
         df,
@@ -112,9 +122,18 @@ def read_receipt(
     InputError
         If no run was completed there.
 
+    See Also
+    --------
+    write_parquet, compare_receipts
+
     Notes
     -----
     Rows: none. Peak extra memory: none. Computes: no.
+
+    Examples
+    --------
+    >>> receipt = cdf.write_parquet(cdf.read_jsonl("corpus/"), "clean/")  # doctest: +SKIP
+    >>> later = cdf.read_receipt("clean/")  # doctest: +SKIP
     """
     if isinstance(source, FrameBase):
         folder = folder_of(source)

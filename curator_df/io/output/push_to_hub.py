@@ -132,6 +132,10 @@ def push_to_hub(
     ParameterError
         If a folder is not local, its files are neither Parquet nor JSON Lines, or a name is invalid.
 
+    See Also
+    --------
+    write_parquet, read_receipt
+
     Notes
     -----
     Rows: all. Columns: all. Peak extra memory: none; files are sent from disk. Computes: no.

@@ -212,10 +212,19 @@ def write_parquet(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    write_jsonl, write_many, write_by, explain, read_receipt
+
     Notes
     -----
     Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.5 x block; with ``partition_on``
     2.5 x block. Computes: yes.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.drop_exact_duplicates)  # doctest: +SKIP
+    >>> receipt = cdf.write_parquet(docs, "clean/", rejects="rejects/", on_existing="resume")  # doctest: +SKIP
     """
     file_format = parquet_format("write_parquet", compression, cdc)
     sink = file_sink(df, "write_parquet", path, file_format, target_file_size, partition_on, storage_options)
@@ -287,6 +296,10 @@ def write_jsonl(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    write_parquet, write_many, read_jsonl
+
     Notes
     -----
     Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.0 x block; with ``partition_on``
@@ -295,6 +308,11 @@ def write_jsonl(
     Null is written as ``null``, and so are NaN and the infinities, which JSON does not have. Dates and
     times are strings of ISO 8601 (a year beyond 9999 has a sign, as in ``+10000-01-01``, and the time of such an instant is
     UTC); decimals and durations are strings.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.normalize_unicode)  # doctest: +SKIP
+    >>> receipt = cdf.write_jsonl(docs, "clean/", compression="zstd", rejects="rejects/")  # doctest: +SKIP
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
     sink = file_sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)

@@ -132,6 +132,10 @@ def write_by(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    write_parquet, write_many
+
     Notes
     -----
     Rows: all. Columns: all. Peak extra memory: 2.5 x block. Computes: yes.

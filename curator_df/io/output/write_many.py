@@ -105,6 +105,10 @@ def write_many(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    write_parquet, split_rows, write_by
+
     Notes
     -----
     Rows: all of each table, in input order over the files' names. Columns: all. Peak extra memory: as of the writers,

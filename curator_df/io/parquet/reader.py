@@ -468,6 +468,10 @@ def read_parquet(
     MissingExtraError
         ``backend="cudf"`` without the gpu extra.
 
+    See Also
+    --------
+    read_jsonl, read_csv, write_parquet
+
     Notes
     -----
     Rows: all but bad ones. Columns: as in the footers, or as named; with ``add_source``, ``source_file`` and

@@ -139,6 +139,10 @@ def shuffle_rows(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    blend, write_tokens
+
     Notes
     -----
     Rows: all, in random order. Columns: all. Peak extra memory: 3.2 x block. Computes: yes, in two passes.
@@ -229,6 +233,10 @@ def blend(
         If a table already has the column to add, or lacks the column that gives the kind or the unit.
     NoClusterError
         If no cluster is running.
+
+    See Also
+    --------
+    shuffle_rows, concat, sample_rows
 
     Notes
     -----

@@ -454,6 +454,10 @@ def read_warc(
     UnsupportedBackendError
         ``backend="cudf"`` where there is no GPU.
 
+    See Also
+    --------
+    remove_html, keep_urls, add_url_parts
+
     Notes
     -----
     Rows: one for each page; other records are counted as dropped. Columns: ``url``, ``date``, ``status``,

@@ -102,6 +102,10 @@ def add_class(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    keep_class, add_quality_tier, model
+
     Notes
     -----
     Rows: same. Columns: plus ``label`` and ``label_score``, and with ``answer_into=`` the raw answers of Aegis.
@@ -183,6 +187,10 @@ def keep_class(
         When computing, if a function returns anything but such an array.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    add_class, add_quality_tier
 
     Notes
     -----

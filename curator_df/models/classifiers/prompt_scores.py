@@ -177,6 +177,10 @@ def add_prompt_scores(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    add_class, model
+
     Notes
     -----
     Rows: same. Columns: plus eleven. Backends: pandas. Peak extra memory: 1.5 x block for rows of 100 bytes, and the

@@ -127,6 +127,10 @@ def add_completion(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    add_class, redact_pii
+
     Notes
     -----
     Rows: same. Columns: plus ``completion``. Backends: pandas. Peak extra memory: 5.1 x block with 256 tokens for rows

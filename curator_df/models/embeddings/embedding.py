@@ -140,6 +140,10 @@ def add_embedding(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    drop_semantic_duplicates, model, add_class
+
     Notes
     -----
     Rows: same. Columns: plus ``embedding``, a list of fixed size. Backends: pandas. Peak extra memory: 16.4 x block

@@ -266,6 +266,10 @@ def drop_semantic_duplicates(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    find_semantic_duplicates, add_embedding, drop_near_duplicates
+
     Notes
     -----
     Rows: subset, order kept. Columns: same. Backends: pandas. Peak extra memory: 1.4 x block, and scikit-learn (or cuML)
@@ -372,6 +376,10 @@ def find_semantic_duplicates(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    drop_semantic_duplicates, add_embedding
+
     Notes
     -----
     Rows: for each ``eps`` one for each member of a group of two or more. Columns: ``eps``; ``address``, ``file`` and
@@ -380,6 +388,12 @@ def find_semantic_duplicates(
 
     Pass the result to ``drop_semantic_duplicates(df, eps=..., groups=...)``, which then only writes the rows.
     `read_receipt` shows how many rows each ``eps`` drops.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/")  # doctest: +SKIP
+    >>> docs = docs.pipe(cdf.add_embedding, lambda texts: [[len(text), 1.0] for text in texts], dimensions=2)  # doctest: +SKIP
+    >>> groups = cdf.find_semantic_duplicates(docs, eps=0.01, workdir="semantic/")  # doctest: +SKIP
     """
     several = _ascending(FIND, _listed(FIND, eps))
     question = SemanticQuestion(embedding, several, num_clusters, keep, seed, dimensions, k_means)

@@ -210,6 +210,10 @@ def presidio(
         not between 0 and 1; or if the pipeline contains a transformer or a language model, whose memory would not be in
         the plan.
 
+    See Also
+    --------
+    redact_pii
+
     Notes
     -----
     Computes: no; it reads the pipeline's files once for their digest.

@@ -142,6 +142,10 @@ def write_tokens(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    add_token_count, shuffle_rows, blend
+
     Notes
     -----
     Rows: all, in input order over the files' names. Columns: the tokens of the text, and no others. Peak extra memory: 2.6 x

@@ -218,6 +218,10 @@ def add_contamination(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    drop_contaminated, remove_contamination
+
     Notes
     -----
     Rows: same. Columns: plus ``contamination``. Backends: pandas. Peak extra memory: 3.3 x block where every row has
@@ -302,6 +306,10 @@ def drop_contaminated(
         If a size is out of range.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    add_contamination, remove_contamination
 
     Notes
     -----
@@ -399,6 +407,10 @@ def remove_contamination(
         If a size is out of range.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    add_contamination, drop_contaminated
 
     Notes
     -----

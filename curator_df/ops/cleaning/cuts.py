@@ -33,6 +33,10 @@ def remove_quotation_marks(df: dd.DataFrame, *, text: str = "text") -> dd.DataFr
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    remove_outside, normalize_whitespace
+
     Notes
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
@@ -78,6 +82,10 @@ def remove_boilerplate(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
         If the text column is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    remove_lines, remove_html
 
     Notes
     -----
@@ -146,6 +154,10 @@ def remove_outside(
         If the text column is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    remove_boilerplate, split_documents
 
     Notes
     -----

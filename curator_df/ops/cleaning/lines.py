@@ -48,6 +48,10 @@ def remove_c4_lines(df: dd.DataFrame, *, text: str = "text", require_punctuation
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    remove_lines, keep_profile
+
     Notes
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
@@ -118,6 +122,10 @@ def remove_lines(df: dd.DataFrame, lines: Collection[str], *, text: str = "text"
         If the text column is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    remove_c4_lines, remove_repeated_parts, remove_boilerplate
 
     Notes
     -----

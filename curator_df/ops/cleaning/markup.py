@@ -73,6 +73,10 @@ def remove_markdown(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    remove_html, remove_urls
+
     Notes
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
@@ -169,6 +173,10 @@ def remove_html(
         are quarantined with ``on_error="quarantine"``.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    read_warc, remove_markdown, add_html_text_ratio
 
     Notes
     -----

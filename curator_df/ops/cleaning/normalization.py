@@ -49,6 +49,10 @@ def normalize_newlines(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    normalize_whitespace, normalize_unicode
+
     Notes
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
@@ -94,6 +98,10 @@ def normalize_whitespace(df: dd.DataFrame, *, text: str = "text") -> dd.DataFram
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    normalize_newlines, normalize_unicode
+
     Notes
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.2 x block. Computes: no.
@@ -135,6 +143,10 @@ def remove_urls(df: dd.DataFrame, *, text: str = "text") -> dd.DataFrame:
         If the text column is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    redact_pii, remove_markdown
 
     Notes
     -----
@@ -195,6 +207,10 @@ def normalize_unicode(
         If ``form`` or ``unescape_html`` is not one of its choices.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    normalize_whitespace, normalize_newlines
 
     Notes
     -----

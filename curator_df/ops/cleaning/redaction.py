@@ -75,6 +75,10 @@ def redact_pii(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    presidio, remove_urls
+
     Notes
     -----
     Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block; with

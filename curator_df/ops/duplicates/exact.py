@@ -75,6 +75,10 @@ def best(column: str, which: Literal["max", "min"] = "max") -> Best:
     ParameterError
         If ``which`` is neither of these.
 
+    See Also
+    --------
+    drop_exact_duplicates, drop_near_duplicates
+
     Notes
     -----
     Computes: no.
@@ -132,6 +136,10 @@ def drop_exact_duplicates(
         kept.
     PendingError
         From ``.compute()`` or ``.head()`` on the result.
+
+    See Also
+    --------
+    find_exact_duplicates, drop_near_duplicates, remove_repeated_parts
 
     Notes
     -----
@@ -218,6 +226,10 @@ def find_exact_duplicates(
     NoClusterError
         If no cluster is running.
 
+    See Also
+    --------
+    drop_exact_duplicates, find_near_duplicates, split_rows
+
     Notes
     -----
     Rows: one for each member of a group of two or more. Columns: with ``id=`` ``id`` and ``matched_id``; ``address``,
@@ -225,6 +237,12 @@ def find_exact_duplicates(
     ``matched_offset``: the row that it repeats, and ``jaccard``. Peak extra memory: 1.5 x block. Computes: yes.
 
     Pass the result to ``drop_exact_duplicates(df, groups=...)``, which then only writes the rows.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/")  # doctest: +SKIP
+    >>> groups = cdf.find_exact_duplicates(docs, id="id", workdir="exact/")  # doctest: +SKIP
+    >>> kept = docs.pipe(cdf.drop_exact_duplicates, groups=groups)  # doctest: +SKIP
     """
     pending = _pending(df, "find_exact_duplicates", subset, normalize, keep)
     parameters = _as_json(subset, normalize, keep)

@@ -136,6 +136,10 @@ def drop_near_duplicates(
     PendingError
         From ``.compute()`` or ``.head()`` on the result.
 
+    See Also
+    --------
+    find_near_duplicates, drop_exact_duplicates, describe_near_duplicates
+
     Notes
     -----
     Rows: subset, order kept. Columns: same. Backends: pandas; cudf without ``signatures`` and ``against``. Peak extra
@@ -241,6 +245,10 @@ def find_near_duplicates(
     UnsupportedBackendError
         If the blocks are cuDF blocks, with ``signatures`` or ``against``.
 
+    See Also
+    --------
+    drop_near_duplicates, describe_near_duplicates, split_rows
+
     Notes
     -----
     Rows: one for each member of a group of two or more. Columns: with ``id=`` ``id`` and ``matched_id``; ``address``,
@@ -250,6 +258,12 @@ def find_near_duplicates(
 
     Pass the result to ``drop_near_duplicates(df, groups=...)``, which then only writes the rows, or to
     `describe_near_duplicates`.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/")  # doctest: +SKIP
+    >>> groups = cdf.find_near_duplicates(docs, jaccard_threshold=0.9, workdir="near/")  # doctest: +SKIP
+    >>> kept = docs.pipe(cdf.drop_near_duplicates, jaccard_threshold=0.9, groups=groups)  # doctest: +SKIP
     """
     operator = "find_near_duplicates"
     chosen = chosen_scheme(df, operator, scheme)
@@ -392,6 +406,10 @@ def add_minhash(
         If the text column is missing, or the new column already exists.
     ParameterError
         If a parameter is out of range.
+
+    See Also
+    --------
+    drop_near_duplicates, find_near_duplicates
 
     Notes
     -----

@@ -147,11 +147,21 @@ def describe_near_duplicates(
     ExpressionError
         If a step of ``docs`` needs more than one block, or the range of its block.
 
+    See Also
+    --------
+    find_near_duplicates, drop_near_duplicates
+
     Notes
     -----
     Rows: none. Peak extra memory: with ``docs`` 8 MB in this process, or the whole file if it was compressed
     as a whole. Computes: yes, from two columns of the table on disk, and with ``docs`` the parts of the input that
     contain the examples.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/")  # doctest: +SKIP
+    >>> groups = cdf.find_near_duplicates(docs, workdir="near/")  # doctest: +SKIP
+    >>> report = cdf.describe_near_duplicates(groups, docs=docs)  # doctest: +SKIP
     """
     for name, value in (("largest", largest), ("examples", examples), ("max_chars", max_chars)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -72,6 +72,10 @@ def remove_repeated_parts(
     PendingError
         From ``.compute()`` or ``.head()`` on the result.
 
+    See Also
+    --------
+    drop_exact_duplicates, remove_lines
+
     Notes
     -----
     Rows: subset, order kept. Columns: same; the text is shorter. Backends: pandas. Peak extra memory: 2.3 x block.

@@ -73,6 +73,10 @@ def describe_drops(
     OperatorError
         If a user-defined metric returns anything but numbers.
 
+    See Also
+    --------
+    keep_profile, explore_thresholds, preview
+
     Notes
     -----
     Rows: one for each rule. Columns: ``reason``, ``rule``; rows and characters dropped, breaking, left. Peak extra

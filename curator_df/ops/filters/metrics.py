@@ -71,6 +71,10 @@ def add_metrics(
     UnsupportedBackendError
         If the blocks are cuDF blocks and a metric, or the words, have no GPU kernel (docs/gpu.md lists what has one).
 
+    See Also
+    --------
+    add_profile, explore_thresholds, keep_profile
+
     Notes
     -----
     Rows: same. Columns: plus a column for each metric. Backends: pandas; cudf where every metric has a GPU kernel

@@ -110,6 +110,10 @@ def keep_profile(
         If the blocks are cuDF blocks and a metric of the profile, or its words, have no GPU kernel (docs/gpu.md), or
         with ``from_metrics`` or ``by``.
 
+    See Also
+    --------
+    add_profile, describe_drops, explore_thresholds
+
     Notes
     -----
     Rows: subset. Columns: same; with ``add_metrics=True`` plus a column for each metric. Backends: pandas; cudf where
@@ -213,6 +217,10 @@ def add_profile(
         name; if ``into`` is the name of a metric of the profile.
     UnsupportedBackendError
         As in `keep_profile`.
+
+    See Also
+    --------
+    keep_profile, add_metrics, describe_drops
 
     Notes
     -----

@@ -75,6 +75,10 @@ def add_quality_tier(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    add_class, keep_class, blend
+
     Notes
     -----
     Rows: same. Columns: plus ``quality_tier`` and ``quality_tier_score``. Backends: pandas. Peak extra memory: 0.9 x

@@ -81,6 +81,10 @@ def add_html_text_ratio(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    remove_html, add_comment_ratio
+
     Notes
     -----
     Rows: same. Columns: plus ``html_text_ratio``. Backends: pandas. Peak extra memory: 0.4 x block, and for a parsed page
@@ -174,6 +178,10 @@ def add_comment_ratio(
         If the text column is missing, or ``into`` already exists.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    add_html_text_ratio, keep_where
 
     Notes
     -----

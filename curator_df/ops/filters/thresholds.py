@@ -205,6 +205,10 @@ def explore_thresholds(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    describe_drops, add_metrics, keep_profile
+
     Notes
     -----
     Rows: one for each value of a metric (``to_frame()``). Columns: ``metric``, ``value``, ``rows``, ``share_at_least``,

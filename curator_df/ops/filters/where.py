@@ -53,6 +53,10 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
     OperatorError
         When computing, if the predicate returns anything but one boolean for each row of the block.
 
+    See Also
+    --------
+    keep_profile, keep_class, write_parquet
+
     Notes
     -----
     Rows: subset. Columns: same. Backends: pandas, cudf. Peak extra memory: 1.2 x block, and the memory of the

@@ -88,6 +88,10 @@ def join(
     BudgetError
         When computing, if the keys and columns of ``other`` do not fit into the memory of each worker.
 
+    See Also
+    --------
+    concat, keep_where, add_ids
+
     Notes
     -----
     Rows: same with ``how="left"``, otherwise subset. Columns: plus those of the other table, except with ``"semi"`` and

@@ -92,6 +92,10 @@ def add_language(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    keep_language, keep_profile
+
     Notes
     -----
     Rows: same. Columns: plus ``language`` and ``language_score``; with ``top`` also ``language_top``. Backends: pandas.
@@ -174,6 +178,10 @@ def keep_language(
         If the text column is missing.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    add_language, keep_profile
 
     Notes
     -----

@@ -179,6 +179,10 @@ def add_ids(
     PendingError
         From ``.compute()`` or ``.head()`` on the result of ``dense=True``.
 
+    See Also
+    --------
+    join, shuffle_rows
+
     Notes
     -----
     Rows: same. Columns: plus ``id``: an address, with ``identity="content"`` a hash of the text, with ``dense=True`` 0, 1, 2

@@ -336,6 +336,10 @@ def join_documents(
         When running, if segments are out of order, those of one document are not consecutive, or a document is longer
         than ``max_document_size``. Nothing is joined incorrectly.
 
+    See Also
+    --------
+    split_documents
+
     Notes
     -----
     Rows: one for consecutive ones with the same id, in order. Columns: same, but for ``segment_id``; ``text`` is joined.

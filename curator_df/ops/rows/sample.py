@@ -182,6 +182,10 @@ def sample_rows(
     SchemaError
         If the index is not an integer index, with ``by="address"``.
 
+    See Also
+    --------
+    split_rows, preview
+
     Notes
     -----
     Rows: subset. Columns: same. Backends: pandas; cudf by address, and by content of one column. Peak extra memory: 1.2 x
@@ -289,6 +293,10 @@ def split_rows(
         If the index is not an integer index, with ``by="address"``.
     OperatorError
         When computing, if ``groups`` were found in other files.
+
+    See Also
+    --------
+    sample_rows, write_many, find_near_duplicates
 
     Notes
     -----

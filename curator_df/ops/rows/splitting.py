@@ -55,6 +55,10 @@ def split_documents(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    join_documents
+
     Notes
     -----
     Rows: one for each segment of a text, in order. Columns: plus ``segment_id``; the others repeat. Backends: pandas.

@@ -120,6 +120,10 @@ def describe_domains(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    add_url_parts, keep_urls
+
     Notes
     -----
     Rows: one for each of the ``top`` domains. Columns: ``domain``, ``rows``, ``share_of_rows``, ``characters``, ``tokens``.

@@ -105,6 +105,10 @@ def keep_urls(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    add_url_parts, describe_domains
+
     Notes
     -----
     Rows: subset. Columns: same. Backends: pandas. Peak extra memory: 2.0 x block, and the lists in each worker: 8 bytes for

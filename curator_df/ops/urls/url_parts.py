@@ -63,6 +63,10 @@ def add_url_parts(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
+    See Also
+    --------
+    keep_urls, describe_domains
+
     Notes
     -----
     Rows: same. Columns: plus ``url_host``, ``url_domain``, ``url_path``. Backends: pandas. Peak extra memory: 3.5 x block,
