@@ -377,3 +377,22 @@ def test_partitions_of_a_large_file_are_parts_of_it(cluster, tmp_path):
 def test_the_parser_keeps_text_as_it_is():
     data = np.frombuffer(b'1,"a""b"\r\n2,NA\n3,null\n4, x \n', np.uint8)
     assert parse(data, 10, ["n", "t"], ["t"], COMMA)["t"].to_pylist() == ['a"b', "NA", "null", " x "]
+
+
+def test_each_of_many_columns_is_found_without_a_look_at_all_names():
+    """With a search among all names for each column, 20,000 columns took minutes before they were refused."""
+
+    class Head:
+        listed = 0
+
+        def __init__(self, table):
+            self.columns, self._names = table.columns, table.column_names
+
+        @property
+        def column_names(self):
+            Head.listed += 1
+            return self._names
+
+    head = Head(pa.table({f"c{number}": ["1"] for number in range(50)}))
+    assert set(infer_types([head], {}).values()) == {pa.int64()}
+    assert Head.listed == 1

@@ -177,7 +177,7 @@ class CsvBlocks:
         self._held_rows += len(rows)
 
     def _column(self, text: pa.Table, field: pa.Field, rows: Integers, faults: dict[int, Fault]) -> pa.ChunkedArray:
-        if field.name not in text.column_names:
+        if text.schema.get_field_index(field.name) < 0:
             return pa.chunked_array([pa.nulls(len(text), field.type)])
         column, wrong = converted(text[field.name], field.name, field.type, is_given=field.name in self._source.given)
         for fault in wrong:
@@ -187,7 +187,8 @@ class CsvBlocks:
     def _require_known(self, file: int, names: tuple[str, ...]) -> None:
         """Raise `SchemaError` if a header has a field that is not a column, unless columns were chosen."""
         source = self._source
-        unknown = [] if source.selects else [name for name in names if name not in source.schema.names]
+        known = set(source.schema.names)
+        unknown = [] if source.selects else [name for name in names if name not in known]
         if unknown:
             hint = did_you_mean_column(unknown, source.schema.names)
             raise SchemaError(

@@ -60,7 +60,8 @@ def parse(data: Bytes, longest: int, names: Sequence[str], wanted: Sequence[str]
         Form of the file.
     """
     places = [f"f{place}" for place in range(len(names))]
-    chosen = [places[names.index(name)] for name in wanted]
+    place_of = dict(zip(reversed(names), reversed(places), strict=True))  # the first of several
+    chosen = [place_of[name] for name in wanted]
     reader = pyarrow.csv.open_csv(
         pa.BufferReader(pa.py_buffer(data)),
         read_options=pyarrow.csv.ReadOptions(
@@ -197,14 +198,13 @@ def infer_types(heads: Iterable[pa.Table], given: Mapping[str, pa.DataType]) -> 
     >>> {name: str(kind) for name, kind in infer_types([head], {}).items()}
     {'a': 'int64', 'b': 'large_string', 'c': 'double', 'd': 'bool'}
     """
-    tables = list(heads)
-    names = dict.fromkeys(itertools.chain.from_iterable(table.column_names for table in tables))
+    # By name, because a table searches all of its names for one.
+    tables = [dict(zip(table.column_names, table.columns, strict=True)) for table in heads]
+    names = dict.fromkeys(itertools.chain.from_iterable(tables))
     return {
         name: given[name]
         if name in given
-        else _type_of(
-            text for table in tables if name in table.column_names for text in table[name].to_pylist() if text
-        )
+        else _type_of(text for table in tables if name in table for text in table[name].to_pylist() if text)
         for name in names
     }
 
