@@ -73,7 +73,7 @@ class Extracted:
     counts: Counter[str]
     """Counts for the receipt."""
     failed: dict[int, str] = field(default_factory=dict)
-    """What happened to the pages that failed, by their position."""
+    """Reason for each page that failed, by its position."""
     kept: dict[int, str] = field(default_factory=dict)
     """Extractor of each page whose text was extracted, by its position."""
 
