@@ -180,8 +180,8 @@ def remove_html(
 
     Notes
     -----
-    Rows: same. Columns: same; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x block, and for a parsed page
-    110 x ``max_page_size`` in each task. Computes: no.
+    Rows: same. Columns: same, plus ``extractor_into`` if given; ``text`` changes. Backends: pandas. Peak extra memory: 1.4 x
+    block, and for a parsed page 110 x ``max_page_size`` in each task. Computes: no.
 
     With trafilatura, jusText or several extractors, each task uses a process of its own, which is part of the budget: 80 MB +
     128 x ``max_page_size``. A page that needs more, such as 1 MB of tags alone, fails. trafilatura's own removal of duplicates,
