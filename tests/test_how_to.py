@@ -54,6 +54,7 @@ def made_rows(folder: str) -> list[dict[str, Any]]:
             "n": number % 7,
             "site": ("forum", "news")[number % 2],
             "kind": "manuals",
+            "lang": ("en", "de")[number % 2],
         }
         for number, text in enumerate(texts)
     ]
