@@ -194,7 +194,7 @@ class ParquetSource:
 
     @property
     def reader_fixed_bytes(self) -> int:
-        """Bytes of a task besides blocks and their columns: large pages, and decoders of columns that are only checked."""
+        """Bytes of a task in addition to blocks and their columns: large pages, and decoders of columns that are only checked."""
         reads, kept = (sum(map(leaf_columns, schema.types)) for schema in (self._reads, self.schema))
         return self._page_bytes + column_bytes(reads) - column_bytes(kept)
 
