@@ -150,7 +150,7 @@ def run(
     on_existing : {"raise", "resume", "overwrite"}
         Policy for an output folder that already contains files.
     on_error : {"raise", "quarantine"}
-        Policy for rows on which a user's function raises.
+        Policy for rows on which a step fails.
     on_oom : {"retry", "raise"}
         Policy for exhausted memory: process fewer rows, down to one, or stop.
 

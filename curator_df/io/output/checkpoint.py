@@ -52,7 +52,7 @@ def checkpoint(
         What to do if the folder is not empty: continue (or reuse) what the same input and chain left there; raise an
         error; or delete what a run wrote there and start again.
     on_error : {"raise", "quarantine"}
-        What to do when a user function raises on a row; see `write_parquet`.
+        What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional

@@ -186,7 +186,8 @@ def write_parquet(
         What to do if the folder is not empty: raise an error; continue an interrupted run (with any memory, workers or
         block size); or delete what a run wrote there and start again.
     on_error : {"raise", "quarantine"}
-        What to do when a user function raises on a row: stop, or quarantine the row in ``_quarantine/`` and count it.
+        What to do when a step fails on a row, because a function of yours raises or `remove_html` takes too long: stop, or
+        quarantine the row in ``_quarantine/`` and count it.
     on_oom : {"retry", "raise"}
         What to do when memory runs out or a worker dies: retry with blocks of half the size, down to one row, and
         quarantine in ``_quarantine/`` the rows that do not fit even alone (with a warning and a note in the receipt);
@@ -274,7 +275,7 @@ def write_jsonl(
     on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
-        What to do when a user function raises on a row; see `write_parquet`.
+        What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional

@@ -106,7 +106,7 @@ def write_by(
     on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
-        What to do when a user function raises on a row; see `write_parquet`.
+        What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional

@@ -79,7 +79,7 @@ def write_many(
     on_existing : {"raise", "resume", "overwrite"}
         What to do if any of the folders is not empty; see `write_parquet`. "resume" leaves a complete output unchanged.
     on_error : {"raise", "quarantine"}
-        What to do when a user function raises on a row: stop, or quarantine the row for every output that it was on its
+        What to do when a step fails on a row: stop, or quarantine the row for every output that it was on its
         way to.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.

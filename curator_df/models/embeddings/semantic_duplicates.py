@@ -345,7 +345,7 @@ def find_semantic_duplicates(
         where the same call finds it again (even from another process, with another ``memory=``). Defaults to the
         cluster's ``workdir``.
     on_error : {"raise", "quarantine"}
-        What to do when a user function raises on a row of ``df``; see `write_parquet`. Quarantined rows are not
+        What to do when a step fails on a row of ``df``; see `write_parquet`. Quarantined rows are not
         compared; they are in ``_curator/drops/_quarantine/`` of that folder.
     on_oom : {"retry", "raise"}
         What to do when memory runs out in a pass over ``df``; see `write_parquet`. Quarantined rows go to the same folder.

@@ -114,7 +114,7 @@ def write_tokens(
     on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty; see `write_parquet`. A resume requires the same tokenizer.
     on_error : {"raise", "quarantine"}
-        What to do when a user function raises on a row; see `write_parquet`.
+        What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
