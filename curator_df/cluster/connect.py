@@ -16,7 +16,7 @@ from distributed.security import Security
 from curator_df.arguments import path_of
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import NodeCompiler
-from curator_df.cluster.settings import ConnectedNanny, ConnectedWorker
+from curator_df.cluster.connected_workers import ConnectedNanny, ConnectedWorker
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import leave_nannies

@@ -7,23 +7,16 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
-import os
 import shlex
-import socket
 import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import pyarrow as pa
-from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 from distributed.utils import silence_logging_cmgr
 
-from curator_df.cluster.preload import WORK_BYTES_VARIABLE, CountedMemory, end_for_counted_memory
-from curator_df.core.host_blocks import pickle_without_copies
+from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.memory.budget import Layout, worker_rss_bytes
-from curator_df.memory.limits import give_back_large_buffers
 from curator_df.memory.wall import WALL_VARIABLE, Wall
 
 PRELOAD = "curator_df.cluster.preload"
@@ -32,8 +25,6 @@ RESULTS_FRACTION = 0.3
 """Share of a worker's working memory that results of Dask's own tasks may use before the oldest are spilled."""
 SHUFFLE_BUFFERS_PER_WORK = 16
 """Divisor of a worker's working memory for each of the two buffers of Dask's P2P shuffle: one sixteenth."""
-SHUFFLE_LIMITERS = ("memory_limiter_comms", "memory_limiter_disk")
-"""Attributes of Dask's plugin for P2P shuffles that limit the bytes of these buffers (distributed 2026.7.1)."""
 LOG_MESSAGES = 50
 """Number of messages that Dask keeps of each connection between scheduler and workers, for its developers; 1,000 by default.
 The first messages of a stage have its whole plan (`core.tasks.job_parcel`)."""
@@ -78,76 +69,6 @@ def worker_settings(layout: Layout, spill_bytes: int | None = None) -> dict[str,
         "distributed.admin.system-monitor.gil.enabled": False,
         "distributed.admin.low-level-log-length": LOG_MESSAGES,
     }
-
-
-class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have no types
-    """Memory settings of a worker that others have started, while a connection uses it.
-
-    They are those of the workers that curator_df starts, as far as they can be changed later: buffers of shuffles that fit the
-    worker, freed memory that goes back to the system, and thresholds for counted memory. Dask takes resident memory, with clean
-    pages of libraries (144 MB): two workers with a limit of 500 MB stayed paused for ever with 250 MB of their own.
-
-    Parameters
-    ----------
-    work_bytes : int
-        Working memory of the worker.
-    """
-
-    name = "curator_df-connected-worker"
-    idempotent = True
-
-    def __init__(self, work_bytes: int) -> None:
-        self._shuffle_bytes = work_bytes // SHUFFLE_BUFFERS_PER_WORK
-        self._client_process = _this_process()
-        self._limits: dict[str, int] = {}
-
-    def setup(self, worker: Any) -> None:
-        """Change the settings of a worker."""
-        shuffles = worker.plugins.get("shuffle")
-        for name in SHUFFLE_LIMITERS:
-            limiter = getattr(shuffles, name, None)
-            if limiter is not None and limiter.limit is not None and limiter.limit > self._shuffle_bytes:
-                self._limits[name], limiter.limit = limiter.limit, self._shuffle_bytes
-        if _this_process() == self._client_process:
-            return  # the allocators are those of the user's own program
-        worker.monitor.get_process_memory = CountedMemory(os.getpid())
-        pa.set_memory_pool(pa.system_memory_pool())
-        give_back_large_buffers()
-        pickle_without_copies()
-        # A full collection walked all modules for 160 ms, during which the worker receives nothing.
-        gc.collect()
-        gc.freeze()
-
-    def teardown(self, worker: Any) -> None:
-        """Restore what Dask's thresholds and shuffles use."""
-        for name, limit in self._limits.items():
-            getattr(worker.plugins["shuffle"], name).limit = limit
-        vars(worker.monitor).pop("get_process_memory", None)
-
-
-class ConnectedNanny(NannyPlugin):  # type: ignore[misc] # Dask's classes have no types
-    """Plugin that lets a nanny kill its worker for counted memory while a connection uses the worker."""
-
-    name = "curator_df-connected-nanny"
-    idempotent = True
-
-    def __init__(self) -> None:
-        self._memory_monitor: Any = None
-
-    def setup(self, nanny: Any) -> None:
-        """Replace the check of a nanny."""
-        if callback := nanny.periodic_callbacks.get("memory_monitor"):
-            self._memory_monitor = callback.callback
-            end_for_counted_memory(nanny)
-
-    def teardown(self, nanny: Any) -> None:
-        """Restore the check."""
-        if self._memory_monitor is not None:
-            nanny.periodic_callbacks["memory_monitor"].callback = self._memory_monitor
-
-
-def _this_process() -> tuple[str, int]:
-    return socket.gethostname(), os.getpid()
 
 
 def as_exports(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:

@@ -5,9 +5,9 @@ import pytest
 from distributed.shuffle._limiter import ResourceLimiter
 from distributed.system_monitor import SystemMonitor
 
-from curator_df.cluster import preload, settings
+from curator_df.cluster import connected_workers, preload
+from curator_df.cluster.connected_workers import ConnectedNanny, ConnectedWorker
 from curator_df.cluster.preload import CountedMemory
-from curator_df.cluster.settings import ConnectedNanny, ConnectedWorker
 
 GIB = 1 << 30
 
@@ -45,13 +45,13 @@ def test_allocators_and_what_thresholds_use_change_in_processes_of_workers_and_n
     monkeypatch, is_users
 ):
     changed = []
-    monkeypatch.setattr(settings, "give_back_large_buffers", lambda: changed.append("malloc"))
-    monkeypatch.setattr(settings, "pickle_without_copies", lambda: changed.append("pickle"))
-    monkeypatch.setattr(settings.pa, "set_memory_pool", lambda pool: changed.append(pool.backend_name))
-    monkeypatch.setattr(settings.gc, "freeze", lambda: changed.append("garbage"))
+    monkeypatch.setattr(connected_workers, "give_back_large_buffers", lambda: changed.append("malloc"))
+    monkeypatch.setattr(connected_workers, "pickle_without_copies", lambda: changed.append("pickle"))
+    monkeypatch.setattr(connected_workers.pa, "set_memory_pool", lambda pool: changed.append(pool.backend_name))
+    monkeypatch.setattr(connected_workers.gc, "freeze", lambda: changed.append("garbage"))
     plugin = ConnectedWorker(320_000_000)
     if not is_users:
-        monkeypatch.setattr(settings.os, "getpid", lambda: 1)
+        monkeypatch.setattr(connected_workers.os, "getpid", lambda: 1)
     worker = worker_with(GIB, GIB)
     plugin.setup(worker)
     assert ("get_process_memory" in vars(worker.monitor)) != is_users

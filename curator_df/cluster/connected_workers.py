@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins for the workers of a running cluster, and for their nannies: settings that hold while a connection uses them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from typing import Any
+
+import pyarrow as pa
+from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
+
+from curator_df.cluster.preload import CountedMemory, end_for_counted_memory
+from curator_df.cluster.settings import SHUFFLE_BUFFERS_PER_WORK
+from curator_df.core.host_blocks import pickle_without_copies
+from curator_df.memory.limits import give_back_large_buffers
+
+SHUFFLE_LIMITERS = ("memory_limiter_comms", "memory_limiter_disk")
+"""Attributes of Dask's plugin for P2P shuffles that limit the bytes of these buffers (distributed 2026.7.1)."""
+
+
+class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have no types
+    """Memory settings of a worker that others have started, while a connection uses it.
+
+    They are those of the workers that curator_df starts, as far as they can be changed later: buffers of shuffles that fit the
+    worker, freed memory that goes back to the system, and thresholds for counted memory. Dask takes resident memory, with clean
+    pages of libraries (144 MB): two workers with a limit of 500 MB stayed paused for ever with 250 MB of their own.
+
+    Parameters
+    ----------
+    work_bytes : int
+        Working memory of the worker.
+    """
+
+    name = "curator_df-connected-worker"
+    idempotent = True
+
+    def __init__(self, work_bytes: int) -> None:
+        self._shuffle_bytes = work_bytes // SHUFFLE_BUFFERS_PER_WORK
+        self._client_process = _this_process()
+        self._limits: dict[str, int] = {}
+
+    def setup(self, worker: Any) -> None:
+        """Change the settings of a worker."""
+        shuffles = worker.plugins.get("shuffle")
+        for name in SHUFFLE_LIMITERS:
+            limiter = getattr(shuffles, name, None)
+            if limiter is not None and limiter.limit is not None and limiter.limit > self._shuffle_bytes:
+                self._limits[name], limiter.limit = limiter.limit, self._shuffle_bytes
+        if _this_process() == self._client_process:
+            return  # the allocators are those of the user's own program
+        worker.monitor.get_process_memory = CountedMemory(os.getpid())
+        pa.set_memory_pool(pa.system_memory_pool())
+        give_back_large_buffers()
+        pickle_without_copies()
+        # A full collection walked all modules for 160 ms, during which the worker receives nothing.
+        gc.collect()
+        gc.freeze()
+
+    def teardown(self, worker: Any) -> None:
+        """Restore what Dask's thresholds and shuffles use."""
+        for name, limit in self._limits.items():
+            getattr(worker.plugins["shuffle"], name).limit = limit
+        vars(worker.monitor).pop("get_process_memory", None)
+
+
+class ConnectedNanny(NannyPlugin):  # type: ignore[misc] # Dask's classes have no types
+    """Plugin that lets a nanny kill its worker for counted memory while a connection uses the worker."""
+
+    name = "curator_df-connected-nanny"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self._memory_monitor: Any = None
+
+    def setup(self, nanny: Any) -> None:
+        """Replace the check of a nanny."""
+        if callback := nanny.periodic_callbacks.get("memory_monitor"):
+            self._memory_monitor = callback.callback
+            end_for_counted_memory(nanny)
+
+    def teardown(self, nanny: Any) -> None:
+        """Restore the check."""
+        if self._memory_monitor is not None:
+            nanny.periodic_callbacks["memory_monitor"].callback = self._memory_monitor
+
+
+def _this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
