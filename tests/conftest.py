@@ -201,6 +201,10 @@ def _no_cluster_stays_open() -> Iterator[None]:
         left.append(session.client.scheduler)
         close_session(session)
     assert not left, f"the tests of this file left {len(left)} clusters open: {left}"
+    scheduler = dask.config.get("scheduler", None)
+    if scheduler == "dask.distributed":
+        dask.config.set(scheduler=None)
+    assert scheduler is None, "the tests of this file left a scheduler as Dask's default"
 
 
 @pytest.fixture(params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

@@ -19,7 +19,7 @@ from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.connected_workers import ConnectedNanny, ConnectedWorker
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.cluster.worker_processes import leave_nannies
+from curator_df.cluster.worker_processes import close_client, leave_nannies
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.tasks.worker_limits import WorkerLimits
@@ -93,7 +93,7 @@ class Connection:
             self.client.unregister_worker_plugin(ConnectedNanny.name, nanny=True)
         self._compiler.close()
         if self._owns_client:
-            self.client.close()
+            close_client(self.client)
 
     def __enter__(self) -> Self:
         return self

@@ -36,6 +36,7 @@ from curator_df.cluster.settings import SilentLogs
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
+from curator_df.cluster.worker_processes import close_client
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interrupts import ends_silently
 from curator_df.core.runner.session import Session, close_session, open_session
@@ -238,7 +239,7 @@ class JobCluster:
         close_session(self._session)
         if self._jobs.status == Status.running:
             self._jobs.sync(self._keeper.stop)
-        self.client.close()
+        close_client(self.client)
         for job in list(self._jobs._created):
             job.status = Status.closed  # dask-jobqueue (0.9) never sets this, but Dask asserts it once jobs are ended
         self._jobs.close()

@@ -66,6 +66,7 @@ from curator_df.cluster.worker_processes import (
     BoundedCluster,
     EndingNanny,
     StartDeadline,
+    close_client,
     close_or_kill,
     is_starting,
     replace_workers,
@@ -304,7 +305,7 @@ class Cluster:
     def _stop(self) -> None:
         if self.client is not None:
             with suppressed_end_of_loop(), suppress(TimeoutError):
-                self.client.close(timeout=self._deadline.close_seconds)
+                close_client(self.client, timeout=self._deadline.close_seconds)
         if self._local is not None:
             close_or_kill(self._local, self._deadline.close_seconds)
         if self._own_limit is not None:

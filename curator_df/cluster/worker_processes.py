@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import dask
 import psutil
-from distributed import Client, LocalCluster, Nanny, SpecCluster, Status
+from distributed import Client, LocalCluster, Nanny, SpecCluster, Status, default_client
 from distributed.client import _set_global_client
 from distributed.utils import sync
 
@@ -267,3 +268,22 @@ def _why_none_started(exc: BaseException | None) -> str:
         return f"A worker process could not be started ({type(exc).__name__}: {exc}). {too_low or SYSTEM_REFUSES}"
     why = f"{too_low}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
     return f"the worker processes did not start (their output is above). {why}"
+
+
+def close_client(client: Client, **options: Any) -> None:
+    """Close a client, and let Dask compute with the client that is left, or in this process if none is.
+
+    A client of Dask restores the scheduler that was set when it began. Of two that close in the order in which they began, the
+    first would unset the scheduler of the second, and the second would leave one behind that is gone.
+    """
+    try:
+        client.close(**options)
+    finally:
+        try:
+            default_client()
+        except ValueError:
+            if dask.config.get("scheduler", None) in ("dask.distributed", "distributed"):
+                dask.config.set(scheduler=None)
+        else:
+            if dask.config.get("scheduler", None) is None:
+                dask.config.set(scheduler="dask.distributed")

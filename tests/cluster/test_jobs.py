@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import dask
 import pytest
+from distributed import default_client
 
 import curator_df as cdf
 from curator_df import errors
@@ -204,6 +205,15 @@ def test_clusters_that_nobody_closes_log_nothing_at_the_end(tmp_path):
     script.write_text(LEFT_OPEN.format(folder=str(tmp_path / "jobs")))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
     assert (done.stdout, done.stderr) == ("end\n", "")
+
+
+def test_with_the_first_of_two_clusters_closed_dask_computes_on_the_second_and_then_in_this_process(tmp_path):
+    first, second = (made(tmp_path=tmp_path, security=False) for _ in range(2))
+    first.close()
+    assert default_client() is second.client
+    assert dask.config.get("scheduler") == "dask.distributed"
+    second.close()
+    assert dask.delayed(sum)([1, 2]).compute() == 3
 
 
 def test_logs_of_dask_return_with_the_last_cluster(tmp_path):
