@@ -21,8 +21,9 @@ _BOMS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:]')
-_STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\.)*(["\x00-\x1f])')
+# Possessive repetitions, which never go back: otherwise the search holds 120 bytes for each character of a string.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}:]')
+_STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+(["\x00-\x1f])')
 """String, or the part of one before its first control character."""
 _OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
 _OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x85|[\x0b\x0c\x1c-\x1e])[ \t]*\{")

@@ -2,10 +2,10 @@
 """Processes for calls that may never return: started once, used for many calls, and killed when a call passes its time limit.
 
 A signal handler of Python cannot interrupt a call of C code, so a limit that always holds needs a process that can be killed.
-The limit is CPU time, which the process sets for itself before each call (``ITIMER_PROF``, whose signal ends it): how many
-other processes share the cores does not matter. A call that waits instead of computing is killed after `WAIT_FACTOR` times as
-many seconds. The process ends with the process that started it, also in the middle of a call, because the kernel
-sends it a signal when the pipe between them closes.
+The limit is CPU time, which the process sets for itself before each call (``ITIMER_PROF``, whose signal ends it): what other
+processes do does not matter. A call that waits instead of computing is killed after `WAIT_FACTOR` times as many seconds, and
+so is one whose process gets under a tenth of a core. The process ends with the process that started it, also in the
+middle of a call, because the kernel sends it a signal when the pipe between them closes.
 
 Its memory is part of a plan: `core.ranges.price.Price.held_by_task`. Its own data limit holds it, so the guard does not
 end it (`memory.wall.plan_child`). A call that needs nearly all of this memory fails, because a library might otherwise hide an
@@ -65,7 +65,8 @@ class KillableProcess:
     Parameters
     ----------
     target : str
-        Function that takes and returns bytes, as ``module:name``.
+        Function that takes and returns bytes, as ``module:name``. If the module has a function ``prepare``, it is called with
+        each request before the time counts, for what the first call would import.
     memory_bytes : int
         Bytes that a call may use in addition to what the process holds when idle.
     """
@@ -239,7 +240,9 @@ def serve() -> None:
     os.dup2(2, 1)  # what a library prints must not be read as an answer
     try:
         module, _, attribute = name.partition(":")
-        function: Callable[[bytes], bytes] = getattr(importlib.import_module(module), attribute)
+        functions = importlib.import_module(module)
+        function: Callable[[bytes], bytes] = getattr(functions, attribute)
+        prepare: Callable[[bytes], bytes] | None = getattr(functions, "prepare", None)
     except Exception as exc:  # noqa: BLE001 - the parent raises it
         _send(answers, RAISED, f"{type(exc).__name__}: {exc}".encode(errors="replace"))
         return
@@ -252,9 +255,11 @@ def serve() -> None:
     while head := _receive_exactly(REQUEST.size):
         cpu_seconds, length = REQUEST.unpack(head)
         request = _receive_exactly(length)
-        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-        kind, said = _answer(function, request)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        kind, said = (RESULT, b"") if prepare is None else _answer(prepare, request)
+        if kind == RESULT:
+            signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+            kind, said = _answer(function, request)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         if system.status_bytes("VmHWM") - idle_bytes > USABLE * memory_bytes:
             kind, said = MEMORY, b""
         _send(answers, kind, said)

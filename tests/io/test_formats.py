@@ -14,12 +14,13 @@ import zstandard
 
 from curator_df.errors import BadRowError, ColumnError, CorruptFileError, InputError, SchemaError
 from curator_df.io.csv.reader import read_csv
-from curator_df.io.formats import other_format, why_no_row
+from curator_df.io.formats import control_character, other_format, why_no_row
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output.write import write_jsonl
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc.reader import read_warc
+from curator_df.memory.system import status_bytes
 from curator_df.ops.cleaning.normalization import normalize_unicode
 
 ROWS = '{"id": 1, "text": "café"}\n{"id": 2, "text": "naïve"}\n'
@@ -336,3 +337,13 @@ def test_a_text_that_is_not_utf8_and_stored_as_a_dictionary_is_named(tmp_path):
     with pytest.raises(CorruptFileError, match=r"column 'text'.* not UTF-8 and is stored as a dictionary.*columns="):
         read_parquet(tmp_path).compute()
     assert read_parquet(tmp_path, columns=["id"]).compute()["id"].tolist() == [1, 2]
+
+
+def test_the_search_for_a_control_character_takes_no_memory_for_each_character():
+    line = b'{"text": "' + b"x" * 3_000_000 + b"\\n" * 1_000
+    before = status_bytes("VmHWM")
+    assert control_character(line) is None
+    assert (
+        control_character(line + b"\x01") == "a string has the control character 0x01, which JSON must write as \\u0001"
+    )
+    assert status_bytes("VmHWM") - before < 30_000_000

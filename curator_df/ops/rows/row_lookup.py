@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from curator_df.core.planning.program import Program, run_step
+from curator_df.core.ranges.blocks import row_error
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow
 from curator_df.errors import ExpressionError
 
@@ -57,7 +58,10 @@ def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -
         for block in pieces:
             rows = block
             for step in program.steps:
-                rows = run_step(step, rows)[0].block
+                outcome = run_step(step, rows)[0]
+                if outcome.failed:
+                    raise row_error(step.name, outcome.failed)
+                rows = outcome.block
             blocks.append(rows)
     found: pd.DataFrame = pd.concat(blocks or [program.meta])
     return found
