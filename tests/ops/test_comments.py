@@ -13,7 +13,7 @@ from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.metrics.source.comments import (
     FAMILIES,
     NOT_ENDED,
-    PARSED_FACTOR,
+    PYTHON_FACTOR,
     comment_ratios,
     python_comments,
 )
@@ -79,7 +79,7 @@ def test_source_that_python_cannot_parse_has_none():
 
 def test_the_plan_has_room_for_a_parsed_file():
     [kernel] = kernels_of(cdf.add_comment_ratio(table(["a"]), language="python", max_file_size="1MB"))
-    assert kernel.price.fixed_bytes == PARSED_FACTOR * 10**6
+    assert kernel.price.fixed_bytes == PYTHON_FACTOR * 10**6
     [kernel] = kernels_of(cdf.add_comment_ratio(table(["a"]), language="c"))
     assert (kernel.price.fixed_bytes, kernel.compiled) == (0, kernel_sets.COMMENTS)
 
@@ -130,7 +130,7 @@ def test_texts_in_other_languages_are_counted():
     [kernel] = kernels_of(cdf.add_comment_ratio(df, language="ext", max_file_size="1MB"))
     outcome = kernel.run(computed(df))
     assert outcome.counters == {"texts_not_parsed": 1, "texts_in_other_languages": 2}
-    assert kernel.price.fixed_bytes == PARSED_FACTOR * 1_000_000
+    assert kernel.price.fixed_bytes == PYTHON_FACTOR * 1_000_000
     assert kernel.compiled == kernel_sets.COMMENTS
 
 

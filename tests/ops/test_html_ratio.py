@@ -8,7 +8,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError, ParameterError
-from curator_df.kernels.metrics.source.html_share import MOST_UNCLOSED, PARSED_FACTOR, html_text_ratios, text_characters
+from curator_df.kernels.metrics.source.html_share import MOST_UNCLOSED, PAGE_FACTOR, html_text_ratios, text_characters
 from curator_df.profiles import NEMO_CODE_HTML
 from tests.contracts.operator_cases import computed, kernels_of, table
 
@@ -62,7 +62,7 @@ def test_the_profile_judges_by_the_column():
 
 def test_a_plan_has_room_for_a_page():
     [kernel] = kernels_of(cdf.add_html_text_ratio(table(), max_page_size="1MB"))
-    assert kernel.price.fixed_bytes == PARSED_FACTOR * 1_000_000
+    assert kernel.price.fixed_bytes == PAGE_FACTOR * 1_000_000
 
 
 def test_what_is_wrong_is_said_at_the_door():
