@@ -33,7 +33,7 @@ BEGINNINGS = (
     "receipt = cdf.write_parquet(cdf.",
     'with cdf.start_cluster(memory="4GB") as cluster:',
 )
-"""Of examples that need nothing but a folder with a corpus."""
+"""Beginnings of the examples that need nothing but a folder with a corpus."""
 FOLDERS = ("corpus", "web", "books", "dirty", "my-first/corpus")
 
 

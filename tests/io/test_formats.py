@@ -302,7 +302,7 @@ def test_another_format_under_the_name_of_parquet_is_named(tmp_path, kind):
 
 
 def test_parquet_under_the_name_of_a_text_file_is_named(tmp_path):
-    """Its mark has only letters, with which a text can begin; NUL bytes follow them."""
+    """A format whose signature has only letters, so that a text may begin with them too: NUL bytes must follow."""
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
     for name, read in (("a.csv", read_csv), ("a.txt", read_text_files), ("a.warc", read_warc)):
         path = (tmp_path / "a.parquet").rename(tmp_path / name)

@@ -13,7 +13,7 @@ kept: list[bytes] = []
 
 
 def act(request: bytes) -> bytes:
-    """Do what the first word of the request says, or return the request if it is no such word."""
+    """Do what the first word of the request says; a request that begins with another word is returned unchanged."""
     kept.append(request)
     what, _, number = request[:50].partition(b" ")
     action = ACTIONS.get(what.decode())
