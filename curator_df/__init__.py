@@ -55,8 +55,6 @@ if _TYPE_CHECKING:
     from curator_df.monitor.metrics_server import MetricsServer, serve_metrics
     from curator_df.monitor.recommend import Recommendation, recommend
     from curator_df.ops.cleaning.contamination import add_contamination, drop_contaminated, remove_contamination
-    from curator_df.ops.cleaning.cuts import remove_boilerplate, remove_outside, remove_quotation_marks
-    from curator_df.ops.cleaning.lines import remove_c4_lines, remove_lines
     from curator_df.ops.cleaning.markup import remove_html, remove_markdown
     from curator_df.ops.cleaning.normalization import (
         normalize_newlines,
@@ -65,6 +63,13 @@ if _TYPE_CHECKING:
         remove_urls,
     )
     from curator_df.ops.cleaning.redaction import redact_pii
+    from curator_df.ops.cleaning.removals import (
+        remove_boilerplate,
+        remove_c4_lines,
+        remove_lines,
+        remove_outside,
+        remove_quotation_marks,
+    )
     from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
     from curator_df.ops.duplicates.near_duplicates import add_minhash, drop_near_duplicates, find_near_duplicates
     from curator_df.ops.duplicates.near_report import NearDuplicateReport, describe_near_duplicates
@@ -82,10 +87,9 @@ if _TYPE_CHECKING:
     from curator_df.ops.joins.join import join
     from curator_df.ops.language.identification import add_language, keep_language
     from curator_df.ops.preview import Preview, preview
+    from curator_df.ops.rows.document_parts import join_documents, split_documents
     from curator_df.ops.rows.ids import add_ids
-    from curator_df.ops.rows.joining import join_documents
     from curator_df.ops.rows.sample import sample_rows, split_rows
-    from curator_df.ops.rows.splitting import split_documents
     from curator_df.ops.urls.domain_counts import describe_domains
     from curator_df.ops.urls.url_filter import keep_urls
     from curator_df.ops.urls.url_parts import add_url_parts
@@ -275,7 +279,7 @@ _PLACES = {
     "forget": "ops.explain:forget",
     "job_cluster": "cluster.jobs:job_cluster",
     "join": "ops.joins.join:join",
-    "join_documents": "ops.rows.joining:join_documents",
+    "join_documents": "ops.rows.document_parts:join_documents",
     "keep_class": "models.classifiers.classification:keep_class",
     "keep_language": "ops.language.identification:keep_language",
     "keep_profile": "ops.filters.profile:keep_profile",
@@ -301,14 +305,14 @@ _PLACES = {
     "read_warc": "io.warc.reader:read_warc",
     "recommend": "monitor.recommend:recommend",
     "redact_pii": "ops.cleaning.redaction:redact_pii",
-    "remove_boilerplate": "ops.cleaning.cuts:remove_boilerplate",
-    "remove_c4_lines": "ops.cleaning.lines:remove_c4_lines",
+    "remove_boilerplate": "ops.cleaning.removals:remove_boilerplate",
+    "remove_c4_lines": "ops.cleaning.removals:remove_c4_lines",
     "remove_contamination": "ops.cleaning.contamination:remove_contamination",
     "remove_html": "ops.cleaning.markup:remove_html",
-    "remove_lines": "ops.cleaning.lines:remove_lines",
+    "remove_lines": "ops.cleaning.removals:remove_lines",
     "remove_markdown": "ops.cleaning.markup:remove_markdown",
-    "remove_outside": "ops.cleaning.cuts:remove_outside",
-    "remove_quotation_marks": "ops.cleaning.cuts:remove_quotation_marks",
+    "remove_outside": "ops.cleaning.removals:remove_outside",
+    "remove_quotation_marks": "ops.cleaning.removals:remove_quotation_marks",
     "remove_repeated_parts": "ops.duplicates.repeated_parts:remove_repeated_parts",
     "remove_urls": "ops.cleaning.normalization:remove_urls",
     "resources": "memory.resources:resources",
@@ -316,7 +320,7 @@ _PLACES = {
     "serve_metrics": "monitor.metrics_server:serve_metrics",
     "shuffle_rows": "io.shuffle.operators:shuffle_rows",
     "slurm_cluster": "cluster.jobs:slurm_cluster",
-    "split_documents": "ops.rows.splitting:split_documents",
+    "split_documents": "ops.rows.document_parts:split_documents",
     "split_rows": "ops.rows.sample:split_rows",
     "start_cluster": "cluster.local:start_cluster",
     "to_backend": "io.device_transfer:to_backend",

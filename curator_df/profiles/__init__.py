@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING
 from curator_df.profiles.c4 import DATATROVE_C4, FINEWEB_C4
 from curator_df.profiles.dclm import DCLM_QUALITY, DCLM_REPETITION
 from curator_df.profiles.dolma import DOLMA_C4, DOLMA_GOPHER_V1, DOLMA_GOPHER_V2
-from curator_df.profiles.extensions import nemo_per_extension
 from curator_df.profiles.fineweb import DATATROVE_FINEWEB, FINEWEB_PAPER
 from curator_df.profiles.fineweb_2 import fineweb_2
 from curator_df.profiles.gopher import DATATROVE_GOPHER_QUALITY, DATATROVE_GOPHER_REPETITION
-from curator_df.profiles.nemo import NEMO_CODE, NEMO_CODE_COMMENTS, NEMO_CODE_HTML, NEMO_CODE_TOKENS, NEMO_ENGLISH
+from curator_df.profiles.nemo import (
+    NEMO_CODE,
+    NEMO_CODE_COMMENTS,
+    NEMO_CODE_HTML,
+    NEMO_CODE_TOKENS,
+    NEMO_ENGLISH,
+    nemo_per_extension,
+)
 from curator_df.suggestions import no_such_name
 
 __all__ = [

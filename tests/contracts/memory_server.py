@@ -33,8 +33,8 @@ from curator_df.io.frames import to_block
 from curator_df.kernels.compiling.compiled import compile_named
 from curator_df.memory.limits import peak_of_call
 from curator_df.ops.rows.document_joiner import Joining
+from curator_df.ops.rows.document_parts import DocumentJoin, JoinDocuments
 from curator_df.ops.rows.ids import NumberRows, RowNumbering
-from curator_df.ops.rows.joining import DocumentJoin, JoinDocuments
 from tests.contracts.operator_cases import BOUNDED, CASES, Case, kernels_of, table
 
 BLOCK_BYTES = 8_000_000

@@ -18,7 +18,7 @@ from curator_df.exchange.exchange import ranks
 from curator_df.exchange.range_groups import RangeGroups
 from curator_df.files.row_sort import RowSorter
 from curator_df.files.storage import Folder
-from curator_df.kernels.minhash.components import component_names
+from curator_df.kernels.minhash.graphs import component_names
 
 ROWS = 400_000
 

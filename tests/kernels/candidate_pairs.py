@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.minhash.components import distinct
+from curator_df.kernels.minhash.graphs import distinct
 
 ANCHORS = 2
 """Default number of documents of a bucket with which the others are compared."""

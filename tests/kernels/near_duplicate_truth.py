@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from curator_df.kernels.minhash.components import component_names, vertices
+from curator_df.kernels.minhash.graphs import component_names, vertices
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
 from curator_df.kernels.minhash.scheme import Scheme
 from tests.kernels.candidate_pairs import candidate_pairs

@@ -26,11 +26,11 @@ from curator_df.kernels.compiling.compile_cache import (
     write_kernel,
 )
 
-KERNEL = "minhash.components.name_roots"
+KERNEL = "minhash.graphs.name_roots"
 USE = """
 import logging, sys
 import numpy as np
-from curator_df.kernels.minhash.components import name_roots
+from curator_df.kernels.minhash.graphs import name_roots
 logging.basicConfig(format="LOG %(message)s", stream=sys.stdout)
 parents = np.array([0, 0, 1])
 name_roots(np.array([5, 6, 7]), parents)

@@ -64,8 +64,8 @@ def test_time_comments_docstrings_and_layout_change_nothing(copied):
 
 
 def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied):
-    edit = lambda: replace(copied / "minhash/components.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
-    assert changed_by(edit) == {"minhash.components.join_edges"}
+    edit = lambda: replace(copied / "minhash/graphs.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
+    assert changed_by(edit) == {"minhash.graphs.join_edges"}
 
 
 def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
@@ -77,7 +77,7 @@ def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
         "metrics.ngrams.gram_counts.count_grams_of_span",
     } <= changed
     assert changed.isdisjoint(
-        {"rows.keep_rows.copy_rows", "minhash.components.join_edges", "minhash.signatures.hash_bands_32"}
+        {"rows.keep_rows.copy_rows", "minhash.graphs.join_edges", "minhash.signatures.hash_bands_32"}
     )
 
 

@@ -14,7 +14,7 @@ import curator_df
 from curator_df.kernels.compiling import compile_cache, shipped_kernels
 from curator_df.kernels.compiling.shipped_kernels import BASELINES, compile_for, environment_of, lacking
 
-KERNEL = "minhash.components.name_roots"
+KERNEL = "minhash.graphs.name_roots"
 BASELINE = next((name for name in BASELINES if not lacking(name)), "")
 needs_baseline = pytest.mark.skipif(not BASELINE, reason="this CPU has none of the baselines")
 USE = """
@@ -24,8 +24,8 @@ from pathlib import Path
 from curator_df.kernels.compiling import compile_cache
 from curator_df.kernels.compiling import shipped_kernels
 shipped_kernels.FOLDER = Path(sys.argv[1])
-from curator_df.kernels.minhash.components import name_roots
-print(compile_cache.is_compiled("minhash.components.name_roots"), end=" ")
+from curator_df.kernels.minhash.graphs import name_roots
+print(compile_cache.is_compiled("minhash.graphs.name_roots"), end=" ")
 name_roots.ready()
 print(name_roots.was_loaded)
 """

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from curator_df.monitor.alerts import DEFAULT_RULES, Alert, budget_share
-from curator_df.monitor.memory_monitor import COLUMNS
-from curator_df.monitor.plot import draw_memory
+from curator_df.monitor.memory_monitor import COLUMNS, draw_memory
 
 pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
 

@@ -194,7 +194,7 @@ def test_memory_that_runs_out_before_the_first_part_halves_the_block_and_later_s
             raise MemoryError
         return split_block(block, text="text", separator=" ", segment_id="segment_id")
 
-    monkeypatch.setattr("curator_df.ops.rows.splitting.split_block", room_for_one_row)
+    monkeypatch.setattr("curator_df.ops.rows.document_parts.split_block", room_for_one_row)
     stretch = StepRunner(
         [step],
         0,

@@ -19,7 +19,7 @@ from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.files.slice_file import SliceWriter, open_slices
 from curator_df.files.storage import FileRecord, disk_errors
-from curator_df.kernels.minhash.components import component_names
+from curator_df.kernels.minhash.graphs import component_names
 
 STAR_BYTES = 100
 """Bytes in use by `run_survivors` for each star whose center is in its group of ranges, while the parts are joined."""

@@ -29,7 +29,7 @@ from curator_df.files.row_sort import RowSorter, merge_slices
 from curator_df.files.slice_file import Bounds, SliceWriter, open_slices
 from curator_df.files.sorted_rows import RowsUpTo, with_values
 from curator_df.files.storage import FileRecord
-from curator_df.kernels.minhash.cover import drop_neighbors
+from curator_df.kernels.minhash.graphs import drop_neighbors
 
 EDGE_COLUMNS = 5
 """Words of an edge in the order of preference: numbers of both vertices, their names, bits of their similarity."""

@@ -68,9 +68,9 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "english_tokens.spans.split_span": 8.7,
     "metrics.lines.text_sentences.count_sentences_of_lines": 0.4,
     "edits.unicode_repair.next_suspect": 1.2,
-    "minhash.components.join_edges": 0.2,
-    "minhash.components.name_roots": 0.1,
-    "minhash.cover.drop_neighbors": 0.2,
+    "minhash.graphs.join_edges": 0.2,
+    "minhash.graphs.name_roots": 0.1,
+    "minhash.graphs.drop_neighbors": 0.2,
     "metrics.nemo.nemo_line_counts.count_web_of_span": 1.5,
     "metrics.words.word_counts.count_words_of_span": 1.2,
 }
@@ -113,8 +113,8 @@ TOKENS = ("english_tokens.spans.split_span",)
 TOKEN_SENTENCES = ("metrics.lines.text_sentences.count_sentences_of_lines",)
 DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
 C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
-COMPONENTS = ("minhash.components.join_edges", "minhash.components.name_roots")
-COVER = ("minhash.cover.drop_neighbors",)
+COMPONENTS = ("minhash.graphs.join_edges", "minhash.graphs.name_roots")
+COVER = ("minhash.graphs.drop_neighbors",)
 
 
 Unit = Literal["characters", "normalized", "words"]

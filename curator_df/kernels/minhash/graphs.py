@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Connected components of a graph whose edges are streamed; only vertices that have an edge take memory.
+"""Groups of a graph whose edges are streamed: connected components, and a greedy cover of its vertices.
 
-A component is named by its smallest vertex. The result does not depend on the order of the edges or on the batches.
+A component is named by its smallest vertex; only vertices that have an edge take memory. The result does not depend on the order
+of the edges or on the batches. The cover decides in a given order of the vertices: a vertex is dropped if a kept one before it
+is its neighbor. The kept vertices are the lexicographically first maximal independent set: no two of them are neighbors, and
+each dropped one has a kept neighbor.
 """
 
 from __future__ import annotations
@@ -165,3 +168,21 @@ def component_names(ids: npt.NDArray[np.int64], batches: Iterable[Edges]) -> npt
             )
     name_roots(ids, parents)
     return parents
+
+
+@kernel(types.int64(_IDS, _IDS, types.uint8[::1], types.uint8[::1]))
+def drop_neighbors(vertices: Any, others: Any, dropped: Any, decides: Any) -> int:
+    """Drop vertices that have a kept neighbor before them; return how many edges lead from a dropped vertex to such a neighbor.
+
+    Both ends of an edge are positions in the order; ``vertices`` ascend over all calls. ``dropped`` says of each position
+    whether it is dropped, ``decides`` of each edge whether it leads to a kept neighbor before the vertex.
+    """
+    found = 0
+    for edge in range(len(vertices)):
+        vertex, other = vertices[edge], others[edge]
+        decides[edge] = 0
+        if other < vertex and dropped[other] == 0:
+            dropped[vertex] = 1
+            decides[edge] = 1
+            found += 1
+    return found

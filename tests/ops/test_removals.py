@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from curator_df.errors import ColumnError, SchemaError, UnsupportedBackendError
-from curator_df.ops.cleaning.lines import remove_c4_lines, remove_c4_lines_block
+from curator_df.ops.cleaning.removals import remove_c4_lines, remove_c4_lines_block
 from tests.kernels.plain_metrics import c4_lines
 from tests.kernels.test_c4_texts import TEXTS
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curator_df.errors import ParameterError
-from curator_df.kernels.minhash import components
-from curator_df.kernels.minhash.components import component_names, vertices
+from curator_df.kernels.minhash import graphs
+from curator_df.kernels.minhash.graphs import component_names, vertices
 
 EDGES = st.lists(st.tuples(st.integers(-9, 30) | st.integers(-(2**63), 2**63 - 1), st.integers(-9, 30)), max_size=60)
 
@@ -41,7 +41,7 @@ def searched(edges):
 @given(EDGES, st.randoms(), st.sampled_from([1, 3, 100]))
 def test_any_graph(edges, random, size):
     shuffled = [pair[:: random.choice([1, -1])] for pair in random.sample(edges, len(edges))]
-    with mock.patch.object(components, "_LEAST_PENDING", 4):
+    with mock.patch.object(graphs, "_LEAST_PENDING", 4):
         ids = vertices(batches_of(shuffled, size))
     names = component_names(ids, batches_of(shuffled, size))
     assert dict(zip(ids.tolist(), names.tolist(), strict=True)) == searched(edges)
