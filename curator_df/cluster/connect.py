@@ -33,7 +33,12 @@ from curator_df.suggestions import suggests_names
 
 @suggests_names
 class Connection:
-    """A connection to a running cluster that keeps the budget. Use it in a ``with`` statement, or call `close`."""
+    """A connection to a running cluster that keeps the budget. Use it in a ``with`` statement, or call `close`.
+
+    See Also
+    --------
+    connect, start_cluster
+    """
 
     def __init__(
         self,
@@ -165,6 +170,11 @@ def connect(
     Notes
     -----
     Computes: no.
+
+    Examples
+    --------
+    >>> with cdf.connect("scheduler.json", memory="16GB") as cluster:  # doctest: +SKIP
+    ...     receipt = cdf.write_parquet(cdf.read_jsonl("corpus/"), "clean/")
     """
     recycle = read_recycle_after("connect", recycle_after)
     found = None if workdir is None else path_of("connect", "workdir", workdir)

@@ -110,7 +110,12 @@ POLL_SECONDS = 0.2
 
 @suggests_names
 class JobCluster:
-    """Cluster whose workers are jobs of a batch system. Call `start` or use a ``with`` statement; `close` ends its jobs."""
+    """Cluster whose workers are jobs of a batch system. Call `start` or use a ``with`` statement; `close` ends its jobs.
+
+    See Also
+    --------
+    slurm_cluster, job_cluster
+    """
 
     def __init__(
         self, request: JobRequest, security: Security | None, *, queue_timeout_seconds: float, workdir: str | None
@@ -375,6 +380,13 @@ def job_cluster(
     Computes: no. See ``docs/clusters.md``.
 
     Input, output and ``workdir`` must be visible to all nodes.
+
+    Examples
+    --------
+    ::
+
+        with cdf.job_cluster("pbs", memory="16GB", cpus=4, jobs=(1, 20), queue="batch") as cluster:
+            receipt = cdf.write_parquet(docs, "/shared/clean/")
     """
     require_package("job_cluster", "dask_jobqueue", "jobqueue")
     if interface is not None and interface not in (known := sorted(psutil.net_if_addrs())):

@@ -102,7 +102,12 @@ MOST_STARTS = 4
 
 @suggests_names
 class Cluster:
-    """Cluster on this machine that keeps a budget. Use it in a ``with`` statement, or call `close`."""
+    """Cluster on this machine that keeps a budget. Use it in a ``with`` statement, or call `close`.
+
+    See Also
+    --------
+    start_cluster, connect
+    """
 
     def __init__(
         self,

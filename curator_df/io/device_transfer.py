@@ -69,6 +69,10 @@ def to_backend(df: dd.DataFrame, backend: Backend) -> dd.DataFrame:
 
     Each block is copied; no operator does this by itself. The writers add it to a chain that ends in cuDF blocks. The
     calling process needs a GPU too, to determine the columns of the table.
+
+    Examples
+    --------
+    >>> docs = cdf.read_parquet("corpus/").pipe(cdf.to_backend, "cudf")  # doctest: +SKIP
     """
     require_table(df, "to_backend")
     choose("to_backend", "backend", backend, Backend)

@@ -28,7 +28,12 @@ DEVICE_PARTS = 1_000_000
 @suggests_names
 @dataclass(frozen=True)
 class Resources:
-    """Resources that one call needs, as returned by `resources`. No field changes the results."""
+    """Resources that one call needs, as returned by `resources`. No field changes the results.
+
+    See Also
+    --------
+    resources, model
+    """
 
     cpus: int | None = field(default=None, metadata={"identity": False})
     """Threads that the call uses; None for one thread, without a limit on concurrent calls."""

@@ -25,7 +25,12 @@ COUNTS = ("max_tokens", "max_chars", "max_batch_tokens")
 @suggests_names
 @dataclass(frozen=True)
 class Model:
-    """A model and how it runs, as returned by `model`. Operators take it in place of a name, path or function."""
+    """A model and how it runs, as returned by `model`. Operators take it in place of a name, path or function.
+
+    See Also
+    --------
+    model, resources
+    """
 
     model: Any
     """Folder, ID on the Hugging Face hub, file, function, pipeline, or entry of `curator_df.classifiers`."""

@@ -22,7 +22,12 @@ BUDGET_SHARE, WORKER_SHARE, GPU_SHARE = "budget share", "worker share", "GPU sha
 @suggests_names
 @dataclass(frozen=True)
 class Alert:
-    """Violation of a rule, from its beginning."""
+    """Violation of a rule, from its beginning.
+
+    See Also
+    --------
+    serve_metrics, AlertRule
+    """
 
     seconds: float
     """Seconds since the monitor started."""
@@ -44,7 +49,12 @@ class Alert:
 @suggests_names
 @dataclass(frozen=True)
 class AlertRule:
-    """Measure by subject, and its threshold."""
+    """Measure by subject, and its threshold.
+
+    See Also
+    --------
+    serve_metrics, Alert
+    """
 
     name: str
     """Name in alerts and log lines."""

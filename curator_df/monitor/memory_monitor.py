@@ -180,7 +180,12 @@ MOST_ROWS = 200_000
 
 @suggests_names
 class MemoryMonitor:
-    """Thread that samples a cluster during a ``with`` block. Created by `monitor_memory`."""
+    """Thread that samples a cluster during a ``with`` block. Created by `monitor_memory`.
+
+    See Also
+    --------
+    monitor_memory, serve_metrics
+    """
 
     def __init__(
         self,

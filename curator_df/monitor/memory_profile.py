@@ -64,7 +64,12 @@ class StepMemory:
 @suggests_names
 @dataclass(frozen=True)
 class MemoryProfile:
-    """Memory of the steps of an operator, measured on a sample."""
+    """Memory of the steps of an operator, measured on a sample.
+
+    See Also
+    --------
+    profile_memory, explain
+    """
 
     steps: tuple[StepMemory, ...]
     """Steps in the order of the chain."""

@@ -245,7 +245,12 @@ ANSWER_SECONDS = 0.2
 
 @suggests_names
 class MetricsServer:
-    """Metrics server during a ``with`` block. Created by `serve_metrics`."""
+    """Metrics server during a ``with`` block. Created by `serve_metrics`.
+
+    See Also
+    --------
+    serve_metrics, monitor_memory
+    """
 
     def __init__(self, session: Session, *, port: int, address: str, directory: Path) -> None:
         self._session, self._listen = session, (address, port)

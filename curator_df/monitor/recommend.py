@@ -150,7 +150,12 @@ STEP_OF_FRACTION = 0.01
 @suggests_names
 @dataclass(frozen=True)
 class Recommendation:
-    """Recommended settings for an input, with reasons."""
+    """Recommended settings for an input, with reasons.
+
+    See Also
+    --------
+    recommend, explain
+    """
 
     rows: int
     """Estimated rows of the input."""

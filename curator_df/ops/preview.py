@@ -44,7 +44,12 @@ SHOWN_ROWS = 5
 @suggests_names
 @dataclass(frozen=True)
 class Preview:
-    """Result of a chain on a few rows of its input; it displays itself in terminals and notebooks."""
+    """Result of a chain on a few rows of its input; it displays itself in terminals and notebooks.
+
+    See Also
+    --------
+    preview, describe_drops
+    """
 
     kept: pd.DataFrame
     """Rows that the chain keeps, with the columns of its result."""

@@ -48,6 +48,10 @@ class Recipe:
         Name of the shipped recipe, or path of the file.
     about : dict
         What the recipe says of itself: ``reproduces``, ``source``, ``differs``, ``missing``, ``needs``.
+
+    See Also
+    --------
+    load_recipe, explain
     """
 
     def __init__(self, name: str, value: Value) -> None:

@@ -75,7 +75,12 @@ class StagePlan:
 @suggests_names
 @dataclass(frozen=True)
 class Plan:
-    """Everything `explain` shows."""
+    """Everything `explain` shows.
+
+    See Also
+    --------
+    explain, Receipt
+    """
 
     layout: Layout
     """Processes, threads and bytes."""

@@ -128,7 +128,12 @@ class ExchangeReceipt:
 @suggests_names
 @dataclass
 class Receipt:
-    """Record of a finished run."""
+    """Record of a finished run.
+
+    See Also
+    --------
+    write_parquet, read_receipt, compare_receipts
+    """
 
     output: str
     """Output folder."""

@@ -36,7 +36,12 @@ CONSTANT_PEAK_FACTOR = 1.0
 @suggests_names
 @dataclass(frozen=True)
 class TablesByValue(Mapping[Any, Any]):
-    """Tables by value of a column: a mapping that reads a table back when it is accessed."""
+    """Tables by value of a column: a mapping that reads a table back when it is accessed.
+
+    See Also
+    --------
+    write_by, read_parquet
+    """
 
     receipt: Receipt
     """The receipt of the run."""

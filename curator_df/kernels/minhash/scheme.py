@@ -38,7 +38,12 @@ BITS_VERSION = 1
 @suggests_names
 @dataclass(frozen=True)
 class Scheme:
-    """A scheme for signatures. Two signatures are comparable if their schemes are equal in all but name and source."""
+    """A scheme for signatures. Two signatures are comparable if their schemes are equal in all but name and source.
+
+    See Also
+    --------
+    drop_near_duplicates, add_minhash
+    """
 
     ngrams: Ngrams
     """The unit of a shingle."""

@@ -84,7 +84,12 @@ _DEFENSIVE_REVISION = "f54cb2302ee876705dc0f7df2288f442c034b2f3"
 @suggests_names
 @dataclass(frozen=True)
 class Classifier:
-    """Model that classifies texts, and its use."""
+    """Model that classifies texts, and its use.
+
+    See Also
+    --------
+    add_class, model
+    """
 
     name: str
     """Name of the classifier in curator_df."""

@@ -127,7 +127,12 @@ class SpacyPipeline:
 @suggests_names
 @dataclass(frozen=True)
 class Presidio:
-    """Entities that presidio finds for `redact_pii`; created by `presidio`."""
+    """Entities that presidio finds for `redact_pii`; created by `presidio`.
+
+    See Also
+    --------
+    presidio, redact_pii
+    """
 
     entities: tuple[str, ...]
     """Entity names of presidio, sorted."""

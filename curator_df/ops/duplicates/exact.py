@@ -47,7 +47,12 @@ ALL_ROWS = "which rows it drops is known only when all rows have been read"
 @suggests_names
 @dataclass(frozen=True)
 class Best:
-    """Keep the row with the largest or smallest value of a column (see `best`)."""
+    """Keep the row with the largest or smallest value of a column (see `best`).
+
+    See Also
+    --------
+    best, drop_exact_duplicates
+    """
 
     column: str
     """A column of numbers."""

@@ -32,7 +32,12 @@ OPERATOR = "describe_near_duplicates"
 @suggests_names
 @dataclass(frozen=True, repr=False)
 class NearDuplicateReport:
-    """The report of `describe_near_duplicates`. It displays itself in terminals and notebooks."""
+    """The report of `describe_near_duplicates`. It displays itself in terminals and notebooks.
+
+    See Also
+    --------
+    describe_near_duplicates, drop_near_duplicates
+    """
 
     rows: int
     """Rows that were examined."""

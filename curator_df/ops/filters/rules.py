@@ -62,6 +62,10 @@ MISSING_METRIC = "missing_metric"
 class Rule:
     """Keep a text if ``metric keep threshold`` is true; otherwise drop it for ``reason``.
 
+    See Also
+    --------
+    Profile, keep_profile
+
     Examples
     --------
     >>> str(Rule("word_count", ">=", 50, "too_short"))
@@ -107,6 +111,10 @@ class Rule:
 @dataclass(frozen=True)
 class Profile:
     """Rules in the order in which they are applied; a text is dropped by the first rule that it breaks.
+
+    See Also
+    --------
+    keep_profile, Rule
 
     Examples
     --------

@@ -49,6 +49,10 @@ class ThresholdExplorer:
 
     It displays itself in a notebook: with ipywidgets as a picture with a movable threshold, without as a picture of all
     metrics.
+
+    See Also
+    --------
+    explore_thresholds, keep_profile
     """
 
     metrics: tuple[str, ...]

@@ -40,6 +40,10 @@ class UserMetric:
     Its column is ``Float64``. Where the function returns None or NaN, the row has no such metric, and a profile drops it as
     ``missing_metric``; where the text is null, as ``missing_text``.
 
+    See Also
+    --------
+    add_metrics, Profile
+
     Examples
     --------
     >>> vowels = UserMetric("vowel_ratio", lambda text: sum(map(text.count, "aeiou")) / max(len(text), 1))
