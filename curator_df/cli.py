@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
 import shlex
@@ -134,6 +135,7 @@ PartitionOn = Annotated[
 Metrics = Annotated[
     bool, typer.Option("--metrics", help="Serve metrics during the run; `curator-df monitor up` shows them.")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value, with sizes in bytes, instead of text.")]
 Rejects = Annotated[
     str | None, typer.Option(show_default=False, help="Folder for the dropped rows and the reason for each drop.")
 ]
@@ -181,13 +183,14 @@ def curate(
     on_bad_rows: OnBadRows = "raise",
     on_existing: OnExisting = "raise",
     metrics: Metrics = False,
+    as_json: Json = False,
 ) -> None:
     """Normalize Unicode, keep the rows that pass a profile's filter rules, and write them."""
     docs, write = _chain(source, text, profile, words, on_bad_rows), _writer(file_format)
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = write(docs, output, rejects=rejects, partition_on=partition_on, on_existing=on_existing)
-    _console().print(_for_terminal(receipt))
+    _show(receipt, as_json)
 
 
 @app.command(short_help="Show what `curate` would do, and whether it fits into memory.")
@@ -201,11 +204,12 @@ def explain(
     file_format: FileFormat = "parquet",
     rejects: Rejects = None,
     partition_on: PartitionOn = None,
+    as_json: Json = False,
 ) -> None:
     """Show the plan of `curate` for this input and the memory it needs. Only the start of each file is read."""
     docs, write = _chain(source, text, profile, words, "raise"), _writer(file_format)
     options: dict[str, Any] = {"partition_on": partition_on, **({"rejects": rejects} if rejects else {})}
-    _console().print(cdf.explain(docs, write, memory=memory, cpus=cpus, **options))
+    _show(cdf.explain(docs, write, memory=memory, cpus=cpus, **options), as_json)
 
 
 @app.command(short_help="Recommend settings to deduplicate an input.")
@@ -227,12 +231,12 @@ def recommend(
     sample_size: Annotated[
         str, typer.Option(help="Amount of text to run for the time estimate. 0: no estimate.")
     ] = "32MB",
+    as_json: Json = False,
 ) -> None:
     """Recommend settings to deduplicate this input: workers, blocks, bands, disk space and time."""
     asked = {"memory": memory, "device_memory": device_memory, "cpus": cpus, "model": model, "workdir": workdir}
     sample = None if sample_size == "0" else sample_size
-    recommended = cdf.recommend(source, text=text, sample_size=sample, **asked)  # type: ignore[arg-type]
-    _console().print(_with_options(str(recommended)))
+    _show(cdf.recommend(source, text=text, sample_size=sample, **asked), as_json)  # type: ignore[arg-type]
 
 
 @app.command(short_help="Remove near-duplicate or exact duplicate rows.")
@@ -271,6 +275,7 @@ def dedup(
     on_bad_rows: OnBadRows = "raise",
     on_existing: OnExisting = "raise",
     metrics: Metrics = False,
+    as_json: Json = False,
 ) -> None:
     """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
     docs = _read(source, on_bad_rows)
@@ -295,7 +300,7 @@ def dedup(
     with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
-    _console().print(_for_terminal(receipt))
+    _show(receipt, as_json)
 
 
 @app.command(short_help="Run a recipe.")
@@ -328,6 +333,7 @@ def run(
         str | None, typer.Option(show_default="that of the recipe", help="raise, resume or overwrite, as for `curate`.")
     ] = None,
     metrics: Metrics = False,
+    as_json: Json = False,
 ) -> None:
     """Run a recipe: reader, steps, writer and memory budget from a YAML file."""
     from curator_df.recipes.recipe import read_recipe
@@ -340,13 +346,12 @@ def run(
     sizes = [f"{name}={value}" for name, value in (("memory", memory), ("cpus", cpus)) if value is not None]
     loaded = read_recipe(recipe, plain | typed_settings([*sizes, *(settings or ())]))
     if explain:
-        _console().print(loaded.explain())
+        _show(loaded.explain(), as_json)
         return
     with loaded.cluster() as cluster, _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         result = loaded.run(on_existing="resume" if resume else on_existing)  # type: ignore[arg-type]
-    for receipt in result.values() if isinstance(result, dict) else [result]:
-        _console().print(_for_terminal(receipt) if isinstance(receipt, cdf.Receipt) else str(receipt))
+    _show(getattr(result, "receipt", result), as_json)
 
 
 @app.command(short_help="Compile kernels before the first run.")
@@ -485,8 +490,7 @@ def _writer(file_format: str) -> Any:
 
 
 def _chain(source: str, text: str, profile: Any, words: Any, on_bad_rows: Any) -> Any:
-    docs = _read(source, on_bad_rows)
-    docs = cdf.normalize_unicode(docs, text=text)
+    docs = cdf.normalize_unicode(_read(source, on_bad_rows), text=text)
     if profile == "none":
         return docs
     return cdf.keep_profile(docs, profile, words=words, text=text)
@@ -499,9 +503,17 @@ def _read(source: str, on_bad_rows: Any) -> Any:
     return read(source, on_bad_rows=on_bad_rows)
 
 
-def _for_terminal(receipt: Any) -> Any:
-    """Return a receipt whose advice names options of the command line."""
-    return replace(receipt, advice=[_with_options(advice) for advice in receipt.advice])
+def _show(result: Any, as_json: bool) -> None:
+    """Print a plan, a recommendation, a receipt, or receipts by output; advice names options of the command line."""
+    if as_json:
+        several = isinstance(result, dict)
+        plain = {name: each.to_json() for name, each in result.items()} if several else result.to_json()
+        sys.stdout.write(f"{json.dumps(plain, indent=1)}\n")
+        return
+    for each in result.values() if isinstance(result, dict) else [result]:
+        if isinstance(each, cdf.Receipt):
+            each = replace(each, advice=[_with_options(advice) for advice in each.advice])  # noqa: PLW2901
+        _console().print(each if isinstance(each, cdf.Receipt | cdf.Plan) else _with_options(str(each)))
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -575,10 +587,8 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end of the process
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # receipts and file names may have characters that the terminal cannot show
+    # Receipts and file names may have characters that the terminal cannot show.
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = watched(sys.stdout), watched(sys.stderr)

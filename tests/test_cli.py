@@ -61,8 +61,8 @@ def test_curate_writes_and_says_why_rows_went(corpus, tmp_path):
     assert "20 read, 10 written, 10 dropped" in done.stdout
     assert "gopher_short_doc" in done.stdout
     assert "dashboard" in done.stderr
-    again = curator_df("curate", corpus, tmp_path / "out", "--memory", "500MB")
-    assert again.returncode == 2
+    again = curator_df("curate", corpus, tmp_path / "out", "--memory", "500MB", "--json")
+    assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr.splitlines()[-1].startswith("OutputExistsError: ")
     assert "Traceback" not in again.stderr
 
@@ -116,6 +116,11 @@ def test_explain_runs_nothing(corpus, tmp_path):
     assert "keep_profile: 1.2 x block (measured)" in fast.stdout
     assert "write: 2.0 x block (assumed)" in fast.stdout
     assert not (tmp_path / "rejects").exists()
+    code, output = answer("explain", corpus, "--memory", "500MB", "--json")
+    plan = json.loads(output)
+    assert (code, plan["budget_bytes"], plan["input_files"], len(plan["passes"])) == (0, 500_000_000, 1, 1)
+    assert {"name": "keep_profile", "peak_factor": 2.2, "is_measured": True} in plan["passes"][0]["steps"]
+    assert plan["lines"][0][0] == "memory"
     wrong = curator_df("explain", corpus, "--words", "spacy")
     assert "keep_profile: --words spacy is not one of 'whitespace', 'datatrove', 'icu'" in " ".join(
         wrong.stderr.split()
@@ -129,6 +134,9 @@ def test_recommend_says_what_to_set_and_why(corpus, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "--bands-per-iteration 20 of 20" in done.stdout
     assert "budget 1.00 GB" in done.stdout
+    code, output = answer("recommend", corpus, "--memory", "1GB", "--cpus", "2", "--sample-size", "0", "--json")
+    settings = json.loads(output)
+    assert (code, settings["memory_bytes"], settings["bands_per_iteration"]) == (0, 1_000_000_000, 20)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.25])
@@ -151,9 +159,11 @@ def test_advice_and_warnings_name_options(corpus, tmp_path, monkeypatch, capsys)
 
 
 def test_dedup_keeps_one_of_each(corpus, tmp_path):
-    done = curator_df("dedup", corpus, tmp_path / "out", "--exact", "--memory", "500MB")
+    done = curator_df("dedup", corpus, tmp_path / "out", "--exact", "--memory", "500MB", "--json")
     assert done.returncode == 0, done.stderr
-    assert "20 read, 11 written, 9 dropped" in done.stdout
+    receipt = json.loads(done.stdout)
+    assert (receipt["rows_read"], receipt["rows_written"]) == (20, 11)
+    assert cdf.Receipt.from_json(receipt) == cdf.read_receipt(tmp_path / "out")
 
 
 def test_dedup_without_more_keeps_one_of_those_that_are_alike(tmp_path):

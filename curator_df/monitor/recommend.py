@@ -202,6 +202,16 @@ class Recommendation:
             [(name, value) for name, value in vars(self).items() if name != "reasons"], columns=["name", "value"]
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain values; ``reasons`` is a list of pairs.
+
+        Returns
+        -------
+        dict
+            Values that `json.dumps` takes.
+        """
+        return dataclasses.asdict(self)
+
     def __str__(self) -> str:
         return "\n".join(f"{name:<10} {value}" for name, value in self.reasons)
 

@@ -162,6 +162,48 @@ class Plan:
         said += self._tasks()
         return [*said, *(remark for remark in self.remarks if remark[0] not in ANSWERS)]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures of the plan as plain values. Sizes are in bytes.
+
+        Returns
+        -------
+        dict
+            ``budget_bytes`` and ``projected_bytes``: the memory allowed, and the estimated peak of all processes. ``layout``:
+            worker processes, threads of each, and working memory of a thread. ``passes``: what each pass over the input
+            needs, with its ``steps`` (name, multiple of the block, and whether it was measured). ``lines``: the text
+            that the plan displays, as pairs.
+        """
+        layout = self.layout
+        return {
+            "budget_bytes": layout.allowed_bytes,
+            "projected_bytes": self.projected_bytes,
+            "device_bytes": self.device_bytes,
+            "input_bytes": self.input_bytes,
+            "input_files": self.input_files,
+            "layout": {
+                "workers": layout.workers,
+                "threads": layout.threads,
+                "thread_bytes": layout.thread_bytes,
+                "worker_held_bytes": self.held_bytes,
+            },
+            "passes": [
+                {
+                    "title": stage.title,
+                    "of_input": stage.of_input,
+                    "block_bytes": stage.block_bytes,
+                    "task_bytes": stage.task_bytes,
+                    "largest_row_bytes": stage.largest_row_bytes,
+                    "exclusive_row_bytes": stage.exclusive_row_bytes,
+                    "steps": [
+                        {"name": name, "peak_factor": factor, "is_measured": measured}
+                        for name, factor, measured in stage.steps
+                    ],
+                }
+                for stage in self.stages
+            ],
+            "lines": [list(line) for line in self.lines()],
+        }
+
     def _tasks(self) -> Iterator[tuple[str, str]]:
         """Yield what limits the number of concurrent tasks."""
         layout, stage = self.layout, self.stages[-1]
