@@ -2,10 +2,15 @@
 """Settings of Sphinx for the site: ``sphinx-build -W docs docs/_build``."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import curator_df
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import llms
 
 SEARCH_TERMS = json.loads(Path(__file__).with_name("search_terms.json").read_text())
 """Words by which people look for a page, and which its text does not have, or has as often as other pages."""
@@ -46,6 +51,13 @@ def add_search_terms(_app: Any, page: str, source: list[str]) -> None:
         source[0] = f"{title}\n\n```{{index}} {entries}\n```\n{text}"
 
 
+def write_llms(app: Any, error: Exception | None) -> None:
+    """Write ``llms.txt`` into the finished site."""
+    if error is None:
+        Path(app.outdir, "llms.txt").write_text(llms.page())
+
+
 def setup(app: Any) -> None:
-    """Connect what Sphinx calls while it reads pages."""
+    """Connect what Sphinx calls while it reads pages, and when it has written them."""
     app.connect("source-read", add_search_terms)
+    app.connect("build-finished", write_llms)

@@ -36,7 +36,7 @@ from curator_df.kernels.metrics.catalog import CATALOGUE
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.process_cache import release_held
 from curator_df.memory.sizes import read_size
-from docs import generate_operators
+from docs import generate_operators, llms
 from tests.contracts.operator_cases import CASES, OPERATORS, OTHER_ROWS, SAME_ROWS, kernels_of, table
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -267,6 +267,15 @@ def test_the_files_that_the_page_on_the_architecture_names_exist():
 
 def test_every_public_name_is_in_the_api():
     assert set(cdf.__all__) <= set(re.findall(r"\w+", page("docs/api.md")))
+
+
+def test_the_text_for_agents_has_every_public_name_and_page():
+    text = llms.page()
+    assert [name for name in cdf.__all__ if f"\n- `{name}" not in text] == []
+    links = re.findall(r"\]\((.+)\.html\)", text)
+    assert len(links) > 40
+    assert [link for link in links if not (CHECKOUT / f"docs/{link}.md").exists()] == []
+    assert "drop_exact_duplicates(df, *, subset=" in text
 
 
 def test_decisions_are_listed():
