@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,18 +82,16 @@ class Weights:
             )
         classifies = self._model.head == "classes"
         kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
-        made, loading = kind.from_pretrained(
-            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
-        )
-        self._require_all(sorted(name for name in loading["missing_keys"] if "pooler" not in name or classifies))
+        made, report = kind.from_pretrained(folder, **_LOADING, dtype=torch.float32, **given)
+        self._require_sizes(report["mismatched_keys"])
+        self._require_all(sorted(name for name in report["missing_keys"] if "pooler" not in name or classifies))
         made.config.use_cache = False  # a decoder's KV cache is not in the plan, and nothing is generated
         return made
 
     def _with_adapter(self, adapted: Adapted, transformers: Any, torch: Any, folder: str, given: dict[str, Any]) -> Any:
         kind = transformers.AutoModel if adapted.layers is not None else transformers.AutoModelForCausalLM
-        made, report = kind.from_pretrained(
-            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **given
-        )
+        made, report = kind.from_pretrained(folder, **_LOADING, dtype=torch.float32, **given)
+        self._require_sizes(report["mismatched_keys"])
         self._require_all(sorted(report["missing_keys"]))
         between = local_folder(adapted.adapter)
         with loading(f"the adapter {adapted.adapter.name!r}", between, f"{ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}"):
@@ -111,6 +109,15 @@ class Weights:
         made, *tensors = load_own_layers(layers, files, self._require_all)
         self.matrix, self.bias = (part.to(self._device) for part in tensors)
         return made
+
+    def _require_sizes(self, mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]]) -> None:
+        """Raise for weights of another size than the configuration has, which would be random numbers."""
+        if mismatched:
+            name, found, wanted = min(mismatched)
+            raise InputError(
+                f"the weights of the model {self._model.files.name!r} do not belong to its config.json: {name} has the shape "
+                f"{tuple(found)}, but by config.json it would be {tuple(wanted)}. {ALL_AGAIN}"
+            )
 
     def _require_all(self, missing: list[str]) -> None:
         """Raise for a model with missing weights, which would be random numbers."""
@@ -194,6 +201,10 @@ PROBES = ("a", "a text of some words")
 MOST_DIFFERENCE = {"float32": 1e-3, "bfloat16": 0.25}
 """Maximum difference between the two, as a fraction of the largest number: more than rounding causes."""
 
+
+_LOADING = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+"""Parameters of ``from_pretrained``. Weights of another size are reported, and are then an error that names them."""
+ALL_AGAIN = "Copy or download all files of the model again, from one place"
 
 Keep = Callable[[npt.NDArray[np.int64], npt.NDArray[Any]], None]
 """Function of the positions of some rows, and of their results: float32 of shape (rows, width), or `answering.answered`."""
@@ -336,6 +347,7 @@ class LoadedModel:
             is_token = np.ascontiguousarray(is_token[:, ::-1])  # padding on the left: an answer continues its prompt
         padded = np.full(is_token.shape, self._padding, dtype=np.int64)
         padded[is_token] = np.concatenate([tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)])
+        self._require_known(padded)
         device, numbers = self.model.device, self.model.numbers
         with torch.inference_mode():
             with computing_in(torch, device, numbers):
@@ -345,6 +357,15 @@ class LoadedModel:
                 made = self._weights.module(input_ids=torch.from_numpy(padded).to(device), attention_mask=mask)
             result: npt.NDArray[Any] = self._pooled(made, mask).float().cpu().numpy()
         return result
+
+    def _require_known(self, tokens: npt.NDArray[np.int64]) -> None:
+        """Raise for a token that the model does not have, which is an error without a name or ends the use of a GPU."""
+        known, largest = self._weights.module.config.get_text_config().vocab_size, int(tokens.max())
+        if largest >= known:
+            raise InputError(
+                f"the tokenizer of the model {self.model.files.name!r} does not belong to its weights: a text has the token "
+                f"{largest:,}, but vocab_size in config.json is {known:,}. {ALL_AGAIN}"
+            )
 
     def _pooled(self, made: Any, mask: Any) -> Any:
         layers = self.model.files.layers

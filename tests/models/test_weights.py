@@ -234,3 +234,32 @@ def test_a_value_that_transformers_refuses_names_the_file_to_look_at(tmp_path):
         errors.InputError, match=r"could not be loaded: KeyError: 'zzz'\. Check that config\.json and the weights"
     ):
         table().pipe(cdf.add_embedding, folder).compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize("labels", [(), ("a", "b")])
+def test_weights_of_another_size_than_the_configuration_are_named(tmp_path, labels):
+    folder = write_bert(tmp_path / "bert", labels=labels)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 100}))
+    said = r"weights of the model '.*bert' do not belong to its config\.json: .*word_embeddings\.weight has the shape \(128, 32\)"
+    with pytest.raises(errors.InputError, match=said + r", but by config\.json it would be \(100, 32\)\. Copy"):
+        run(folder, labels)
+
+
+@pytest.mark.parametrize("labels", [(), ("a", "b")])
+def test_a_tokenizer_with_tokens_that_the_model_does_not_have_is_an_error(tmp_path, labels):
+    folder = write_bert(tmp_path / "bert", labels=labels)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["river"] = 7000
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(
+        errors.InputError, match=r"a text has the token 7,000, but vocab_size in config\.json is 128\. Copy"
+    ):
+        run(folder, labels)
+
+
+def run(folder, labels):
+    """Compute the classes of a model with labels, or the embeddings of another one."""
+    table = dd.from_pandas(pd.DataFrame({"text": ["the long river"]}), npartitions=1)
+    step = cdf.add_class(table, str(folder), into="c") if labels else cdf.add_embedding(table, str(folder))
+    return step.compute(scheduler="synchronous")
