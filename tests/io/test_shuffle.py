@@ -223,8 +223,13 @@ def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(clus
 def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
     tables = {"a": write_docs(tmp_path, numbered(9), "a"), "b": write_docs(tmp_path, numbered(9), "b")}
     how = {"weights": {"a": 1, "b": 3}, "unit": "id", "memory": "2GB", "cpus": 2}
-    said = dict(cdf.explain(tables, cdf.blend, **how).remarks)
-    assert said["shares"] == "of 'id': 'a' 25.0 %, 'b' 75.0 %; a pass over each table counts the column 'id' first"
+    plan = cdf.explain(tables, cdf.blend, **how)
+    counts = r"of 'id': 'a' 25.0 %, 'b' 75.0 %; a pass over each table counts the column 'id' first, with an estimated peak of "
+    assert re.fullmatch(counts + r"\d+ MB", dict(plan.remarks)["shares"])
+    assert [stage.title for stage in plan.stages] == ["count", "write"]
+    assert "read 2 times" in str(plan)
+    once = cdf.explain(tables, cdf.blend, epochs={"a": 1, "b": 3}, memory="2GB", cpus=2)
+    assert plan.projected_bytes > once.projected_bytes  # the pass that counts holds blocks of another shape
 
 
 @pytest.mark.parametrize(

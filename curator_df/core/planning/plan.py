@@ -226,7 +226,7 @@ class Plan:
         passes = sum(stage.of_input for stage in self.stages)
         if passes > 1:
             yield (
-                f"With checkpoint(df, path) before the first drop, {', '.join(names)} would run once instead of {passes} times. "
+                f"With checkpoint(df, path) after {', '.join(names)}, that part would run once instead of {passes} times. "
                 "The passes would then read the checkpoint instead of the input"
             )
 

@@ -62,11 +62,18 @@ def count_kinds(
     Without a column all rows have the single name. For an unchanged table from Parquet, only the columns ``column`` and
     ``unit`` are read; without both, one that holds no text.
     """
+    counted, sink = _counting(df, folder, column, names, unit)
+    run(counted, sink, on_existing="resume", on_error=on_error, on_oom=on_oom)
+    return _sums(folder, names)
+
+
+def _counting(
+    df: Any, folder: Folder, column: str | None, names: Sequence[Any], unit: str | None
+) -> tuple[Any, KindSink]:
+    """Return the columns that a pass that counts needs, and its sink."""
     light = [name for name, dtype in df.dtypes.items() if not is_text(dtype)] or list(df.columns)
     needed = list(dict.fromkeys(name for name in (column, unit) if name is not None)) or light[:1]
-    sink = KindSink(folder, column, tuple(names), unit)
-    run(df[needed], sink, on_existing="resume", on_error=on_error, on_oom=on_oom)
-    return _sums(folder, names)
+    return df[needed], KindSink(folder, column, tuple(names), unit)
 
 
 def _sums(folder: Folder, names: Sequence[Any]) -> dict[Any, int]:
@@ -472,10 +479,33 @@ def _explain_passes(
         then = f"a pass like this for each of the {len(chains):,} tables, and {then}"
     plan = joined_plans(plans, then)
     if shares is not None:
-        counts = "the rows" if shares.unit is None else f"the column {shares.unit!r}"
-        said = f"{shares.requested()}; a pass over each table counts {counts} first"
-        plan = replace(plan, remarks=(("shares", said), *plan.remarks))
+        plan = _with_count(plan, chains, folder, layout, shares)
     stop_if_explaining(plan, [branch.program for branch in branches])
+
+
+def _with_count(plan: Plan, chains: list[tuple[Any, Taken]], folder: Folder, layout: Layout, shares: Shares) -> Plan:
+    """Return a plan with the pass over each table that counts its rows before."""
+    counts = []
+    for df, taken in chains:
+        table, sink = _counting(df, folder, *_kinds(taken, shares), shares.unit)
+        counts.append(plan_fork(fork([Branch(lower(table), sink)]), layout))
+    largest = max(counts, key=lambda each: each.projected_bytes)
+    counted = "the rows" if shares.unit is None else f"the column {shares.unit!r}"
+    peak = show_size(largest.projected_bytes)
+    said = f"{shares.requested()}; a pass over each table counts {counted} first, with an estimated peak of {peak}"
+    stages = (*(replace(stage, title="count") for stage in largest.stages), *plan.stages)
+    return replace(
+        plan,
+        stages=stages,
+        projected_bytes=max(plan.projected_bytes, largest.projected_bytes),
+        held_bytes=max(plan.held_bytes, largest.held_bytes),
+        remarks=(("shares", said), *plan.remarks),
+    )
+
+
+def _kinds(taken: Taken, shares: Shares) -> tuple[str | None, tuple[Any, ...]]:
+    """Return the column of the kinds that are counted, None for all rows of the table, and their names."""
+    return (None, (taken.table,)) if taken.adds else (taken.column, tuple(shares.weights))
 
 
 def _to_shares(
@@ -485,7 +515,7 @@ def _to_shares(
     counted: dict[Any, int] = {}
     for df, taken in chains:
         home = folder.below(f"{JOURNAL_FOLDER}/{COUNTED}/{taken.table or ROWS}")
-        column, names = (None, (taken.table,)) if taken.adds else (taken.column, tuple(shares.weights))
+        column, names = _kinds(taken, shares)
         counted |= count_kinds(
             df, home, column, names, unit=shares.unit, on_error=policies.on_error, on_oom=policies.on_oom
         )
