@@ -16,6 +16,7 @@ from typing import Any
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from curator_df.core.runner.progress import in_notebook, progress_bar
+from curator_df.core.runner.shared_plugins import own_name, unregister
 from curator_df.kernels.compiling import compile_cache
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, START_SECONDS, compile_seconds
 from curator_df.memory.sizes import show_duration
@@ -181,10 +182,8 @@ class KernelsOnNodes(WorkerPlugin):  # type: ignore[misc]
     Of several workers on a node, or on nodes that share the folder and have the same CPU, one compiles.
     """
 
-    name = PLUGIN_NAME
-
-    def __init__(self, kernels: Sequence[str]) -> None:
-        self.kernels = tuple(kernels)
+    def __init__(self, kernels: Sequence[str], name: str = PLUGIN_NAME) -> None:
+        self.kernels, self.name = tuple(kernels), name
 
     async def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask gives it
         """Compile what is missing; the worker meanwhile answers the scheduler."""
@@ -196,17 +195,18 @@ class NodeCompiler:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._name = own_name(PLUGIN_NAME, client.id)
         self._known: frozenset[str] = frozenset()
 
     def __call__(self, kernels: Iterable[str]) -> None:
         """Compile kernels that no earlier run needed; wait until all workers have them."""
         needed = self._known.union(EVERY_RUN, kernels)
         if needed != self._known:
-            self._client.register_plugin(KernelsOnNodes(sorted(needed)))
+            self._client.register_plugin(KernelsOnNodes(sorted(needed), self._name))
             self._known = needed
 
     def close(self) -> None:
         """Ask nothing more of workers that come later."""
-        if self._known and self._client.status == "running":
-            self._client.unregister_worker_plugin(PLUGIN_NAME)
+        if self._known:
+            unregister(self._client, self._name)
         self._known = frozenset()

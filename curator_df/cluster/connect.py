@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import gc
 import os
@@ -22,6 +23,7 @@ from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import close_client, leave_nannies
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
+from curator_df.core.runner.shared_plugins import remove_left_behind, share_plugin
 from curator_df.core.tasks.worker_limits import WorkerLimits
 from curator_df.errors import BudgetError, NoClusterError, ParameterError
 from curator_df.interactive.operations import keep_budget_of_dask
@@ -54,30 +56,35 @@ class Connection:
     ) -> None:
         self.client, self.layout, self._gpus = client, layout, gpus
         self._limits, self._allowed_bytes = limits, allowed_bytes
-        self._owns_client = owns_client
-        recycling = None if recycle_after is None else Recycling(recycle_after, layout.workers)
-        self._compiler = NodeCompiler(client)
-        self._session = Session(
-            client,
-            layout,
-            limits_data=False,
-            workdir=workdir,
-            recycling=recycling,
-            compile=self._compiler,
-            worker_limits=limits,
-            verify=self._verify,
-        )
-        self._stop_watching = watch_streams(client)
-        self._release_nannies = leave_nannies(client.cluster)
-        client.register_plugin(ConnectedWorker(layout.work_bytes))
-        client.register_plugin(ConnectedNanny())
-        self._session.at_close = keep_budget_of_dask(
-            self._session,
-            owns_workers=False,
-            spool_on=spool_on,
-            working=None if workdir is None else WorkingFolder(workdir),
-        )
-        open_session(self._session)
+        with contextlib.ExitStack() as undo:
+            if owns_client:
+                undo.callback(close_client, client)
+            compiler = NodeCompiler(client)
+            undo.callback(compiler.close)
+            undo.callback(watch_streams(client))
+            undo.callback(leave_nannies(client.cluster))
+            remove_left_behind(client)
+            undo.callback(share_plugin(client, ConnectedWorker(layout.work_bytes)))
+            undo.callback(share_plugin(client, ConnectedNanny()))
+            session = Session(
+                client,
+                layout,
+                limits_data=False,
+                workdir=workdir,
+                recycling=None if recycle_after is None else Recycling(recycle_after, layout.workers),
+                compile=compiler,
+                worker_limits=limits,
+                verify=self._verify,
+            )
+            undo.callback(close_session, session)
+            session.at_close = keep_budget_of_dask(
+                session,
+                owns_workers=False,
+                spool_on=spool_on,
+                working=None if workdir is None else WorkingFolder(workdir),
+            )
+            open_session(session)
+            self._undo = undo.pop_all()
 
     def _verify(self) -> None:
         """Raise `BudgetError` if new workers break the budget; between two runs there may be none."""
@@ -89,16 +96,8 @@ class Connection:
             verify_workers(workers, self._allowed_bytes)
 
     def close(self) -> None:
-        """Disconnect from the cluster, which keeps running."""
-        self._stop_watching()
-        self._release_nannies()
-        close_session(self._session)
-        if self.client.status == "running":
-            self.client.unregister_worker_plugin(ConnectedWorker.name)
-            self.client.unregister_worker_plugin(ConnectedNanny.name, nanny=True)
-        self._compiler.close()
-        if self._owns_client:
-            close_client(self.client)
+        """Disconnect from the cluster, which keeps running. Its workers get their own settings back with the last connection."""
+        self._undo.close()
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +196,7 @@ def connect(
         devices = verified_devices(client, device_bytes)
     except BaseException:
         if owns_client:
-            client.close()
+            close_client(client)
         raise
     spare_cpus = max(devices.cpus - layout.threads, 0) if devices.device_bytes else 0
     layout = dataclasses.replace(layout, device_bytes=devices.device_bytes, spare_cpus=spare_cpus)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import socket
-from typing import Any
+import threading
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
@@ -27,6 +29,8 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
     worker, freed memory that goes back to the system, and thresholds for counted memory. Dask takes resident memory, with clean
     pages of libraries (144 MB): two workers with a limit of 500 MB stayed paused for ever with 250 MB of their own.
 
+    All of it is restored when the last connection closes, but for the thresholds of malloc, which it does not tell.
+
     Parameters
     ----------
     work_bytes : int
@@ -34,12 +38,12 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
     """
 
     name = "curator_df-connected-worker"
-    idempotent = True
 
     def __init__(self, work_bytes: int) -> None:
         self._shuffle_bytes = work_bytes // SHUFFLE_BUFFERS_PER_WORK
         self._client_process = _this_process()
         self._limits: dict[str, int] = {}
+        self._is_process_changed = False
 
     def setup(self, worker: Any) -> None:
         """Change the settings of a worker."""
@@ -51,25 +55,58 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
         if _this_process() == self._client_process:
             return  # the allocators are those of the user's own program
         worker.monitor.get_process_memory = CountedMemory(os.getpid())
-        pa.set_memory_pool(pa.system_memory_pool())
-        give_back_large_buffers()
-        pickle_without_copies()
-        # A full collection walked all modules for 160 ms, during which the worker receives nothing.
-        gc.collect()
-        gc.freeze()
+        ProcessSettings.enter()
+        self._is_process_changed = True
 
     def teardown(self, worker: Any) -> None:
         """Restore what Dask's thresholds and shuffles use."""
         for name, limit in self._limits.items():
-            getattr(worker.plugins["shuffle"], name).limit = limit
+            if (
+                limiter := getattr(worker.plugins.get("shuffle"), name, None)
+            ) is not None:  # a worker that closes has none
+                limiter.limit = limit
         vars(worker.monitor).pop("get_process_memory", None)
+        if self._is_process_changed:
+            ProcessSettings.leave()
+
+
+class ProcessSettings:
+    """Settings of a process with workers that others have started, until no worker of it is in use any more."""
+
+    _workers: ClassVar[int] = 0
+    _undo: ClassVar[contextlib.ExitStack] = contextlib.ExitStack()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    def enter(cls) -> None:
+        """Change the allocators, the pickling of text columns and the garbage collector, unless another worker has done so."""
+        with cls._lock:
+            cls._workers += 1
+            if cls._workers > 1:
+                return
+            cls._undo.callback(pa.set_memory_pool, pa.default_memory_pool())
+            pa.set_memory_pool(pa.system_memory_pool())
+            give_back_large_buffers()
+            cls._undo.callback(pickle_without_copies())
+            # A full collection walked all modules for 160 ms, during which the worker receives nothing.
+            gc.collect()
+            if not gc.get_freeze_count():  # what the owner of a worker has frozen stays frozen
+                cls._undo.callback(gc.unfreeze)
+            gc.freeze()
+
+    @classmethod
+    def leave(cls) -> None:
+        """Restore what the process had, once no worker of it is in use."""
+        with cls._lock:
+            cls._workers -= 1
+            if not cls._workers:
+                cls._undo.close()
 
 
 class ConnectedNanny(NannyPlugin):  # type: ignore[misc] # Dask's classes have no types
     """Plugin that lets a nanny kill its worker for counted memory while a connection uses the worker."""
 
     name = "curator_df-connected-nanny"
-    idempotent = True
 
     def __init__(self) -> None:
         self._memory_monitor: Any = None

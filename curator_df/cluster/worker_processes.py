@@ -94,8 +94,17 @@ def leave_nannies(cluster: Any) -> Callable[[], None]:
     """
     if not isinstance(cluster, LocalCluster) or isinstance(cluster, BoundedCluster):
         return lambda: None
+    connections = vars(cluster).setdefault("_curator_df_connections", [])
+    connection = object()
+    connections.append(connection)
     cluster._update_worker_status = super(SpecCluster, cluster)._update_worker_status
-    return lambda: vars(cluster).pop("_update_worker_status", None)
+
+    def undo() -> None:
+        connections.remove(connection)
+        if not connections:
+            vars(cluster).pop("_update_worker_status", None)
+
+    return undo
 
 
 class BoundedClient(Client):  # type: ignore[misc] # Dask's classes have no types

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -83,14 +84,24 @@ def pandas_block(table: pa.Table) -> pd.DataFrame:
     return block
 
 
-def pickle_without_copies() -> None:
+def pickle_without_copies() -> Callable[[], None]:
     """Pickle Arrow columns of pandas without a copy in this process: for other processes, and for the disk.
 
     pandas (3.0.6) copies each column first, since a slice would take the buffers of the whole along. A worker that is full of
-    results then has no memory to write them to disk, or to send them. What is pickled is read by any process.
+    results then has no memory to write them to disk, or to send them. What is pickled is read by any process. The returned
+    call restores what was before.
     """
-    for kind in (ArrowExtensionArray, ArrowStringArray):
+    kinds = (ArrowExtensionArray, ArrowStringArray)
+    before: dict[type, Any] = {kind: copyreg.dispatch_table[kind] for kind in kinds if kind in copyreg.dispatch_table}
+    for kind in kinds:
         copyreg.pickle(kind, _reduced)
+
+    def undo() -> None:
+        for kind in kinds:
+            copyreg.dispatch_table.pop(kind, None)
+        copyreg.dispatch_table.update(before)
+
+    return undo
 
 
 def _reduced(column: Any) -> tuple[Any, ...]:

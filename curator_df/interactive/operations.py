@@ -42,11 +42,12 @@ from curator_df.core.runner.passes import SHOW, PassRunner, stage_identity, temp
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, prepare_kernels
+from curator_df.core.runner.shared_plugins import share_plugin
 from curator_df.core.tasks.step_runner import StepRunner
 from curator_df.errors import DiskFullError, ExpressionError, PendingError
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, disk_errors
-from curator_df.interactive.results import return_as_dask_does, return_in_pieces
-from curator_df.interactive.second_try import PLUGIN_NAME, SecondTry
+from curator_df.interactive.results import return_in_pieces
+from curator_df.interactive.second_try import SecondTry
 from curator_df.memory.process_cache import outside_of_runs
 from curator_df.memory.sizes import show_size
 
@@ -476,20 +477,15 @@ def keep_budget_of_dask(
     """
     if working is not None:
         session.working_folder = working.path
-    client = session.client
     parts = None if session.workdir is None or working is not None else f"{session.workdir}/{PARTS_FOLDER}"
-    client.register_plugin(SecondTry(session.layout.work_bytes, parts))
-    return_in_pieces(session)
-    looks, spool = look_at_deferred(session), spool_on(session)
-
-    def undo() -> None:
-        stop_looking(looks)
-        if spool is not None:
-            spool.close()
+    with contextlib.ExitStack() as undo:
+        withdraw = share_plugin(session.client, SecondTry(session.layout.work_bytes, parts))
+        if not owns_workers:
+            undo.callback(withdraw)
+        undo.callback(return_in_pieces(session))
         if working is not None:
-            working.delete()
-        return_as_dask_does(client)
-        if not owns_workers and client.status == "running":
-            client.unregister_worker_plugin(PLUGIN_NAME)
-
-    return undo
+            undo.callback(working.delete)
+        if (spool := spool_on(session)) is not None:
+            undo.callback(spool.close)
+        undo.callback(stop_looking, look_at_deferred(session))
+        return undo.pop_all().close

@@ -18,6 +18,7 @@ import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psutil
@@ -61,12 +62,34 @@ SECONDS_TO_REACH = 2.0
 """Maximum wait in seconds for the answer of a worker that is asked directly."""
 LIMIT_STEP_BYTES = 16_000_000
 """Minimum change, in bytes, for which the workers' limits are adjusted while a result grows."""
+CHANGES = "_curator_df_changes"
+"""Attribute of a client: the calls by which its open sessions change its methods, of which the last is in force."""
 AGAIN = "Start a cluster (or connect to one) again, and compute the table again"
 LOG = logging.getLogger("curator_df.core")
 
 
-def return_in_pieces(session: Session) -> None:
-    """Make the client of a session gather results piece by piece, and report a lack of memory clearly."""
+def return_in_pieces(session: Session) -> Callable[[], None]:
+    """Make the client of a session gather results piece by piece, and report a lack of memory clearly.
+
+    The returned call undoes it. Of several sessions with one client, the latest that is open is in force.
+    """
+    client = session.client
+    change = partial(_change_methods, session, reaches_workers(client))
+    changes = vars(client).setdefault(CHANGES, list[Callable[[], None]]())
+    changes.append(change)
+    change()
+
+    def undo() -> None:
+        changes.remove(change)
+        for name in ("get", "_gather_remote", *STARTED_ELSEWHERE):
+            client.__dict__.pop(name, None)
+        if changes:
+            changes[-1]()
+
+    return undo
+
+
+def _change_methods(session: Session, reaches: bool) -> None:
     client = session.client
     dask_get = type(client).get
     lost: collections.Counter[Any] = collections.Counter()
@@ -92,9 +115,7 @@ def return_in_pieces(session: Session) -> None:
 
     # Bound to the client, as Dask recognizes its default client by ``client.get``.
     client.get = types.MethodType(get, client)
-    client._gather_remote = types.MethodType(
-        _bounded(type(client)._gather_remote, reaches_workers(client), lost), client
-    )
+    client._gather_remote = types.MethodType(_bounded(type(client)._gather_remote, reaches, lost), client)
     for name in STARTED_ELSEWHERE:
         setattr(client, name, types.MethodType(_with_kernels(session, getattr(type(client), name)), client))
 
@@ -145,12 +166,6 @@ def _lost(session: Session, exc: BaseException) -> SchedulerLostError | None:
         exc, (CancelledError, ClosedClientError, CommClosedError, TimeoutError)
     )
     return scheduler_lost(session.client, AGAIN) if is_gone or tells_of_loss(exc) else None
-
-
-def return_as_dask_does(client: Any) -> None:
-    """Undo `return_in_pieces`."""
-    for name in ("get", "_gather_remote", *STARTED_ELSEWHERE):
-        client.__dict__.pop(name, None)
 
 
 def _with_kernels(session: Session, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -128,7 +128,6 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
     """
 
     name = PLUGIN_NAME
-    idempotent = True
 
     def __init__(self, work_bytes: int, parts: str | None = None) -> None:
         self._work_bytes, self.parts = work_bytes, parts

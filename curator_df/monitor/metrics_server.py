@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +28,7 @@ from curator_df.core.runner.events import (
     TaskEnded,
 )
 from curator_df.core.runner.session import Session, current_session
+from curator_df.core.runner.shared_plugins import share_plugin
 from curator_df.core.tasks.tallies import tallies
 from curator_df.core.tasks.task import Job
 from curator_df.errors import NoClusterError, ParameterError
@@ -259,6 +259,7 @@ class MetricsServer:
         self._last_scrape: float | None = None
         self._server: Any = None
         self._threads: list[threading.Thread] = []
+        self._withdraw: Callable[[], object] = int
         self._told: TargetGroups = []
         self.targets = targets_path(directory)
         """File in which Prometheus finds this process, the scheduler and the workers."""
@@ -286,7 +287,7 @@ class MetricsServer:
             ) from exc
         self._threads = [thread, threading.Thread(target=self._follow, name="curator-df-targets", daemon=True)]
         try:
-            self._session.client.register_plugin(ServeWorkerSeries())
+            self._withdraw = share_plugin(self._session.client, ServeWorkerSeries())
             self._write_targets()
         except BaseException:
             self._close()
@@ -355,9 +356,7 @@ class MetricsServer:
 
     def _close(self) -> None:
         self.targets.unlink(missing_ok=True)
-        if self._session.client.status == "running":
-            with contextlib.suppress(ValueError):  # registering it may have failed
-                self._session.client.unregister_worker_plugin(PLUGIN)
+        self._withdraw()
         self._server.shutdown()
         self._server.server_close()
         self._threads[0].join()

@@ -344,3 +344,80 @@ def test_workers_that_die_again_and_again_come_back_on_a_local_cluster():
                     time.sleep(0.05)
             assert len(running.workers) == 1
         assert "_update_worker_status" not in vars(running)
+
+
+@pytest.fixture
+def in_this_process():
+    settings = {"memory_limit": "900MB", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    of_one = {"processes": False, "protocol": "tcp", "threads_per_worker": 1}
+    with LocalCluster(n_workers=1, **of_one, **settings) as running, Client(running) as client:
+        yield running, client
+
+
+def changes_of(running, client):
+    """What connections have changed of a scheduler, its worker and a client."""
+    [worker] = running.workers.values()
+    return {
+        *running.scheduler.worker_plugins,
+        *running.scheduler.nanny_plugins,
+        *(name for name in ("submit",) if name in vars(worker.executors["default"])),
+        *(name for name in ("get", "_gather_remote", "compute", "persist") if name in vars(client)),
+        *(name for name in ("_update_worker_status",) if name in vars(running)),
+    }
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "last"])
+@pytest.mark.parametrize("is_same_client", [True, False], ids=["one client", "two clients"])
+def test_of_two_connections_to_a_scheduler_either_closes_first(in_this_process, is_first, is_same_client):
+    running, client = in_this_process
+    before = changes_of(running, client)
+    connections = [cdf.connect(client if is_same_client else running.scheduler_address) for _ in range(2)]
+    left = connections.pop(1 if is_first else 0)
+    connections.pop().close()
+    [worker] = running.workers.values()
+    assert worker.executors["default"].submit.__self__.__class__.__name__ == "SecondTry"
+    assert current_session().client is left.client
+    assert "get" in vars(left.client)
+    assert len([name for name in running.scheduler.worker_plugins if "curator_df" in name]) == 2
+    assert dd.from_pandas(pd.DataFrame({"n": range(10)}), 2)["n"].sum().compute() == 45
+    left.close()
+    assert changes_of(running, client) == before
+    assert not is_same_client or client.status == "running"
+    assert is_same_client or left.client.status == "closed"
+
+
+@pytest.mark.parametrize("fails", ["register_plugin", "run_on_scheduler", "keep_budget_of_dask", "open_session"])
+def test_a_connection_that_fails_half_way_undoes_everything(in_this_process, monkeypatch, fails):
+    running, client = in_this_process
+    before, clients = changes_of(running, client), len(running.scheduler.clients)
+    made = []
+
+    def fail(*arguments, **options):
+        raise KeyboardInterrupt
+
+    if fails in ("register_plugin", "run_on_scheduler"):
+        monkeypatch.setattr(Client, fails, fail)
+    else:
+        monkeypatch.setattr(f"curator_df.cluster.connect.{fails}", fail)
+    monkeypatch.setattr(
+        Client, "__init__", lambda self, *a, init=Client.__init__, **o: (made.append(self), init(self, *a, **o))[1]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        cdf.connect(running.scheduler_address)
+    assert changes_of(running, client) == before
+    assert [one.status for one in made] == ["closed"]
+    assert len(running.scheduler.clients) == clients
+    with pytest.raises(errors.NoClusterError):
+        current_session()
+
+
+def test_plugins_of_a_client_that_is_gone_are_removed_by_the_next_connection(in_this_process):
+    running, client = in_this_process
+    before = changes_of(running, client)
+    lost = cdf.connect(running.scheduler_address)
+    lost.client.close()  # as a killed kernel does, without a word to the workers
+    lost.close()
+    assert changes_of(running, client) != before
+    with cdf.connect(client):
+        assert len([name for name in running.scheduler.worker_plugins if "curator_df" in name]) == 2
+    assert changes_of(running, client) == before

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import copyreg
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from distributed.shuffle._limiter import ResourceLimiter
 from distributed.system_monitor import SystemMonitor
@@ -46,18 +48,45 @@ def test_allocators_and_what_thresholds_use_change_in_processes_of_workers_and_n
 ):
     changed = []
     monkeypatch.setattr(connected_workers, "give_back_large_buffers", lambda: changed.append("malloc"))
-    monkeypatch.setattr(connected_workers, "pickle_without_copies", lambda: changed.append("pickle"))
+    monkeypatch.setattr(
+        connected_workers,
+        "pickle_without_copies",
+        lambda: changed.append("pickle") or (lambda: changed.append("unpickle")),
+    )
+    own = SimpleNamespace(backend_name="own")
+    monkeypatch.setattr(connected_workers.pa, "default_memory_pool", lambda: own)
     monkeypatch.setattr(connected_workers.pa, "set_memory_pool", lambda pool: changed.append(pool.backend_name))
-    monkeypatch.setattr(connected_workers.gc, "freeze", lambda: changed.append("garbage"))
-    plugin = ConnectedWorker(320_000_000)
+    monkeypatch.setattr(connected_workers.gc, "get_freeze_count", lambda: 0)
+    monkeypatch.setattr(connected_workers.gc, "freeze", lambda: changed.append("freeze"))
+    monkeypatch.setattr(connected_workers.gc, "unfreeze", lambda: changed.append("unfreeze"))
+    plugins = ConnectedWorker(320_000_000), ConnectedWorker(320_000_000)
     if not is_users:
         monkeypatch.setattr(connected_workers.os, "getpid", lambda: 1)
-    worker = worker_with(GIB, GIB)
+    workers = worker_with(GIB, GIB), worker_with(GIB, GIB)  # of one process
+    for plugin, worker in zip(plugins, workers, strict=True):
+        plugin.setup(worker)
+    assert all(("get_process_memory" in vars(worker.monitor)) != is_users for worker in workers)
+    of_setup = [] if is_users else ["system", "malloc", "pickle", "freeze"]
+    plugins[0].teardown(workers[0])
+    assert changed == of_setup
+    plugins[1].teardown(workers[1])
+    assert "get_process_memory" not in vars(workers[1].monitor)
+    assert changed == of_setup + ([] if is_users else ["unfreeze", "unpickle", "own"])
+
+
+def test_what_an_owner_of_a_worker_has_frozen_stays_frozen(monkeypatch):
+    plugin, worker = ConnectedWorker(320_000_000), worker_with(GIB, GIB)
+    monkeypatch.setattr(connected_workers, "give_back_large_buffers", lambda: None)
+    monkeypatch.setattr(connected_workers.gc, "freeze", lambda: None)
+    monkeypatch.setattr(connected_workers.gc, "get_freeze_count", lambda: 5)
+    monkeypatch.setattr(connected_workers.gc, "unfreeze", lambda: pytest.fail("what others had frozen was released"))
+    pool, reducers = pa.default_memory_pool().backend_name, dict(copyreg.dispatch_table)
+    monkeypatch.setattr(connected_workers.os, "getpid", lambda: 1)
     plugin.setup(worker)
-    assert ("get_process_memory" in vars(worker.monitor)) != is_users
+    assert pa.default_memory_pool().backend_name == "system"
     plugin.teardown(worker)
-    assert "get_process_memory" not in vars(worker.monitor)
-    assert changed == ([] if is_users else ["system", "malloc", "pickle", "garbage"])
+    assert pa.default_memory_pool().backend_name == pool
+    assert copyreg.dispatch_table == reducers
 
 
 def test_thresholds_of_a_connected_worker_are_for_counted_memory(monkeypatch):
