@@ -27,8 +27,9 @@ if _TYPE_CHECKING:
     from curator_df.io.csv.reader import read_csv
     from curator_df.io.device_transfer import to_backend
     from curator_df.io.jsonl.reader import read_jsonl
-    from curator_df.io.output.checkpoint import checkpoint, read_receipt
+    from curator_df.io.output.checkpoint import checkpoint
     from curator_df.io.output.push_to_hub import push_to_hub
+    from curator_df.io.output.receipts import read_receipt
     from curator_df.io.output.write import write_jsonl, write_parquet
     from curator_df.io.output.write_by import TablesByValue, write_by
     from curator_df.io.output.write_many import write_many
@@ -300,7 +301,7 @@ _PLACES = {
     "read_csv": "io.csv.reader:read_csv",
     "read_jsonl": "io.jsonl.reader:read_jsonl",
     "read_parquet": "io.parquet.reader:read_parquet",
-    "read_receipt": "io.output.checkpoint:read_receipt",
+    "read_receipt": "io.output.receipts:read_receipt",
     "read_text_files": "io.text_files:read_text_files",
     "read_warc": "io.warc.reader:read_warc",
     "recommend": "monitor.recommend:recommend",

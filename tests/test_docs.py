@@ -28,7 +28,7 @@ from curator_df.io import text_files
 from curator_df.io.csv import reader as csv
 from curator_df.io.jsonl import reader as jsonl
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, JsonlFormat, ParquetFormat
+from curator_df.io.output.formats import Folder, JsonlFormat, ParquetFormat
 from curator_df.io.parquet import reader as parquet
 from curator_df.io.shuffle import source as shuffle_source
 from curator_df.io.warc import reader as warc

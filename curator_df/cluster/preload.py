@@ -38,7 +38,7 @@ OF_TASKS = (
     "curator_df.core.tasks.task",
     "curator_df.io.jsonl.reader",
     "curator_df.io.parquet.reader",
-    "curator_df.io.output.write",
+    "curator_df.io.output.formats",
 )
 """Modules that tasks import, with all that they import: pandas and Dask's tables too."""
 OTHER_THREADS = 12

@@ -164,11 +164,12 @@ def _converted(what: str, exc: BaseException | None) -> CuratorError | None:
 
 
 def refuse_hub_output(url: str) -> None:
-    """Raise `ParameterError` for an output on the hub: there, every file would be a commit of its own."""
+    """Raise `ParameterError` for a folder on the hub: there, every file would be a commit of its own."""
     if url.startswith(PROTOCOL):
         raise ParameterError(
-            f"{url!r} cannot be written to: runs read from the hub, and write to a folder or an object store. Write to a local "
-            "folder, then publish it with push_to_hub(folder, 'organization/name')"
+            f"{url!r} cannot be written to: only write_parquet and write_jsonl write their output to a dataset of the hub. Use "
+            "a folder or an object store. A finished output in a local folder is published with "
+            "push_to_hub(folder, 'organization/name')"
         )
 
 

@@ -28,7 +28,7 @@ from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.kinds import holds_parquet
 from curator_df.io.listing import Paths
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.memory.budget import Layout, choose_layout, parse_memory
 from curator_df.memory.sizes import read_size, show_count, show_duration, show_size

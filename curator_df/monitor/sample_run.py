@@ -32,7 +32,8 @@ from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.runner import run
 from curator_df.errors import CuratorError, OperatorError
 from curator_df.io.jsonl.reader import read_jsonl
-from curator_df.io.output.write import JsonlFormat, write_parquet
+from curator_df.io.output.formats import JsonlFormat
+from curator_df.io.output.write import write_parquet
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.memory.budget import Layout
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh

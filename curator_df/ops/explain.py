@@ -28,8 +28,8 @@ from curator_df.core.runner.session import current_session, has_session
 from curator_df.errors import ParameterError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
+from curator_df.io.output.formats import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
-from curator_df.io.output.write import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 from curator_df.memory.budget import Layout, choose_layout, parse_memory

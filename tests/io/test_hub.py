@@ -248,8 +248,6 @@ def test_a_hub_that_is_offline_is_not_tried_again(hub, monkeypatch):
 @pytest.mark.parametrize(
     "write",
     [
-        cdf.write_parquet,
-        cdf.write_jsonl,
         lambda docs, url: cdf.write_many({url: docs}),
         lambda docs, url: cdf.write_by(docs, url, column="text"),
         cdf.checkpoint,

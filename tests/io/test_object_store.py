@@ -24,7 +24,7 @@ from curator_df.core.runner.session import current_session
 from curator_df.errors import InputChangedError, OutputChangedError, OutputExistsError
 from curator_df.files import owner
 from curator_df.files.storage import Folder
-from curator_df.io.output.write import ParquetFormat, file_sink
+from curator_df.io.output.formats import ParquetFormat, file_sink
 from curator_df.io.streams.file_stream import open_bytes
 from tests.io.s3_server import s3_server
 

@@ -18,7 +18,8 @@ from curator_df.files.storage import Folder
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output import files as output
 from curator_df.io.output.files import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns
-from curator_df.io.output.write import ParquetFormat, write_jsonl, write_parquet
+from curator_df.io.output.formats import ParquetFormat
+from curator_df.io.output.write import write_jsonl, write_parquet
 from curator_df.io.output.write_by import write_by
 from curator_df.io.output.write_many import write_many
 from curator_df.io.parquet.reader import read_parquet

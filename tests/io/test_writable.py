@@ -9,7 +9,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError, ParameterError, SchemaError
-from curator_df.io.output.write import JsonlFormat
+from curator_df.io.output.formats import JsonlFormat
 from tests.core.runner.fake_client import inline_cluster
 
 

@@ -21,7 +21,7 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.core.ranges.set_up import set_up
 from curator_df.core.runner import run
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory import resources as module
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.resources import DEVICE_PARTS, Capacity, Resources, admitted, shared

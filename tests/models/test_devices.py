@@ -16,7 +16,7 @@ from curator_df.core.planning.plan import plan_stream
 from curator_df.core.receipts.model_figures import model_figures
 from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.process_cache import held, release_held
 from curator_df.memory.resources import NO_LIMITS, Capacity, shared

@@ -24,7 +24,7 @@ from curator_df.core.receipts.model_figures import model_figures
 from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.core.runner.session import Session
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.process_cache import release_held
 from curator_df.models import inference

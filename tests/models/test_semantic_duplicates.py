@@ -22,7 +22,7 @@ from curator_df.core.runner import run
 from curator_df.core.tasks.task import run_guarded
 from curator_df.dedup.vectors import stages as vector_stages
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.process_cache import release_held
 from curator_df.models.embeddings import k_means

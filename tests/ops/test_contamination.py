@@ -16,7 +16,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
 from curator_df.io.benchmarks import find_benchmarks, item_texts
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.sizes import read_size
 from curator_df.ops.cleaning.contamination import MOST_TABLES, table_of

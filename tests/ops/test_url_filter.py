@@ -19,7 +19,7 @@ from curator_df import errors
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 

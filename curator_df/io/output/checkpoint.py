@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute a table once and continue from its files: `checkpoint`, and `read_receipt` for the receipt of a finished run."""
+"""Compute a table once and continue from its files: `checkpoint`."""
 
 from __future__ import annotations
 
-import json
 import os
-import posixpath
 from typing import Any
 
 import dask.dataframe as dd
-from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.arguments import did_you_mean_path
-from curator_df.core.planning.lowering import origin_of
 from curator_df.core.ranges.journal import OnExisting
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import CorruptFileError, InputError
-from curator_df.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.io.output.formats import folder_at
 from curator_df.io.output.write import write_parquet
 from curator_df.io.parquet.reader import read_parquet
 
@@ -87,6 +80,7 @@ def checkpoint(
     >>> docs = cdf.checkpoint(docs, "normalized/")  # doctest: +SKIP
     >>> receipt = cdf.write_parquet(docs.pipe(cdf.drop_near_duplicates), "clean/")  # doctest: +SKIP
     """
+    folder_at(path, storage_options)  # refuses a dataset of the hub, which write_parquet would publish
     write_parquet(
         df,
         path,
@@ -98,76 +92,3 @@ def checkpoint(
         storage_options=storage_options,
     )
     return read_parquet(path, storage_options=storage_options)
-
-
-def read_receipt(
-    source: dd.DataFrame | str | os.PathLike[str], *, storage_options: dict[str, Any] | None = None
-) -> Receipt:
-    """Return the receipt of the run that wrote a folder.
-
-    Parameters
-    ----------
-    source : str, path or dask.dataframe.DataFrame
-        Folder (or URL) that `write_parquet`, `write_jsonl` or `checkpoint` wrote; or a table read from it.
-    storage_options : dict, optional
-        fsspec options, if ``source`` is a URL.
-
-    Returns
-    -------
-    Receipt
-        The receipt of the run that wrote the folder, as the run returned it.
-
-    Raises
-    ------
-    InputError
-        If no run was completed there.
-
-    See Also
-    --------
-    write_parquet, compare_receipts
-
-    Notes
-    -----
-    Rows: none. Peak extra memory: none. Computes: no.
-
-    Examples
-    --------
-    >>> receipt = cdf.write_parquet(cdf.read_jsonl("corpus/"), "clean/")  # doctest: +SKIP
-    >>> later = cdf.read_receipt("clean/")  # doctest: +SKIP
-    """
-    if isinstance(source, FrameBase):
-        folder = folder_of(source)
-    else:
-        folder = Folder(os.fspath(source).rstrip("/") or "/", storage_options or {})
-    name = f"{JOURNAL_FOLDER}/receipt.json"
-    if not folder.exists(name):
-        hint = did_you_mean_path(folder.url) if folder.is_local else ""
-        raise InputError(f"{folder.url} has no receipt: no run of curator_df was completed there{hint}")
-    try:
-        return Receipt.from_json(json.loads(folder.read(name)))
-    except (ValueError, TypeError, KeyError) as exc:
-        raise CorruptFileError(f"{folder.url}/{name} is not a receipt of this version of curator_df: {exc}") from exc
-
-
-def folder_of(df: Any) -> Folder:
-    """Return the folder that a table was read from, above the folders of partitions.
-
-    Raises
-    ------
-    InputError
-        If its files are in several folders.
-    """
-    source: Any = origin_of(df).source
-    listing = source.listing
-    folders = {_above_partitions(posixpath.dirname(path)) for path in listing.paths}
-    if len(folders) > 1:
-        raise InputError(
-            f"the table was read from {len(folders):,} folders, not from the output of a single run. Read one output folder"
-        )
-    return Folder(folders.pop(), listing.storage_options)
-
-
-def _above_partitions(folder: str) -> str:
-    while "=" in posixpath.basename(folder):
-        folder = posixpath.dirname(folder)
-    return folder

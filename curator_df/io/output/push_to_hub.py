@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publish the output of finished runs as a dataset of the Hugging Face hub: `push_to_hub`.
 
-Runs do not write to the hub: there, each file would be a commit, and a reader would see a part of an output. Finished files
-are sent first, and become visible together in a commit at the end.
+No task writes to the hub: there, each file would be a commit, and a reader would see a part of an output. Finished files
+are sent first, and become visible together in a commit at the end. See also `io.output.hub_output`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,8 +25,8 @@ from curator_df.extras import require_package
 from curator_df.files.hub import PROTOCOL, client_options, hub_errors
 from curator_df.files.retry import retry_transient
 from curator_df.files.storage import FileRecord, Folder
-from curator_df.io.output.checkpoint import read_receipt
-from curator_df.io.output.write import folder_at
+from curator_df.io.output.formats import folder_at
+from curator_df.io.output.receipts import read_receipt
 from curator_df.memory.sizes import show_count
 
 Path = str | os.PathLike[str]
@@ -170,6 +170,15 @@ def push_to_hub(
         return f"{hub.url}@{hub.publish([file for output in outputs for file in output.files], stale, text, rows)}"
 
 
+def prepare_dataset(repo: str, revision: str, splits: Collection[str], options: Mapping[str, Any]) -> dict[str, int]:
+    """Create a private dataset (and the branch) unless it exists; return the files of these splits and their sizes."""
+    hub = _Repository(repo, revision, options)
+    with hub_errors(hub.url):
+        hub.create(private=True)
+        there = hub.files()[1]
+    return {name: there[name] for name in _of_splits(there, splits)}
+
+
 def _outputs(source: Path | Mapping[str, Path]) -> list[_Output]:
     """Return the outputs to publish, each a split."""
     folders = source if isinstance(source, Mapping) else {"train": source}
@@ -228,11 +237,7 @@ def _stale(outputs: Sequence[_Output], there: Mapping[str, int], on_existing: On
     """Return the files of these splits in the repository that are to be deleted."""
     ours = {file.name: file.size_bytes for output in outputs for file in output.files}
     splits = {output.split for output in outputs}
-    found = [
-        name
-        for name in there
-        if posixpath.basename(name).partition("-")[0] in splits and "-" in posixpath.basename(name)
-    ]
+    found = _of_splits(there, splits)
     other = [name for name in found if on_existing == "raise" or there[name] != ours.get(name)]
     if other and on_existing != "overwrite":
         raise OutputExistsError(
@@ -241,6 +246,12 @@ def _stale(outputs: Sequence[_Output], there: Mapping[str, int], on_existing: On
             "dataset or revision="
         )
     return [name for name in found if name not in ours]
+
+
+def _of_splits(there: Iterable[str], splits: Collection[str]) -> list[str]:
+    """Return the names of the files of these splits."""
+    parted = ((name, posixpath.basename(name).partition("-")) for name in there)
+    return [name for name, (split, dash, _) in parted if dash and split in splits]
 
 
 def _card(hub: _Repository, commit: str, outputs: Sequence[_Output], license: str | None) -> str:  # noqa: A002

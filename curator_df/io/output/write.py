@@ -3,143 +3,28 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import inspect
+import functools
 import os
-import zlib
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import dask.dataframe as dd
-import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
-import zstandard
 
 from curator_df.arguments import choose
-from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.errors import MissingExtraError, ParameterError
-from curator_df.extras import pip_install
-from curator_df.files.hub import refuse_hub_output
-from curator_df.files.storage import Folder, NewFile
-from curator_df.io.output.files import FileSink, python_values, require_partition_columns
-from curator_df.io.output.writable import require_rejects, require_writable
-from curator_df.memory.sizes import read_size
-
-ParquetCompression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
-JsonlCompression = Literal["none", "gzip", "zstd"]
-TARGET_FILE_BYTES = 256_000_000
-"""Bytes on disk at which a file is finished."""
-ROWS_A_LOOK = 64
-"""Number of rows after which the Parquet writer checks whether a page has 1 MB. A page is read whole (`io.parquet.pages`).
-Compared with pyarrow's 1,024: 0.47 and 0.65 CPU seconds for texts of 25 kB, 0.29 and 0.25 for two million short ones."""
-ROWS_AT_A_TIME_BYTES = 1_000_000
-"""Bytes of a table that are Python objects in each step of the JSON Lines writer."""
-
-
-@dataclass(frozen=True)
-class ParquetFormat:
-    """Parquet format with its codec."""
-
-    compression: str
-    """Codec."""
-    suffix: str = "parquet"
-    """End of the file name."""
-    writer_factor: float = 1.5
-    """Peak extra bytes as a multiple of the table's: encoded pages and the compressed column chunks of a row group."""
-    cdc: bool = False
-    """Whether pages end where the content says so."""
-
-    def open(self, file: NewFile, schema: pa.Schema) -> _ParquetWriter:
-        """Start a file."""
-        return _ParquetWriter(file, schema, self.compression, cdc=self.cdc)
-
-
-class _ParquetWriter:
-    def __init__(self, file: NewFile, schema: pa.Schema, compression: str, *, cdc: bool) -> None:
-        # Text hardly repeats, so a dictionary would be built (and held) for nothing before the encoder falls back.
-        texts = [f.name for f in schema if pa.types.is_large_string(f.type)]
-        others = [f.name for f in schema if f.name not in texts]
-        self._writer = pq.ParquetWriter(
-            file,
-            schema,
-            compression=compression,
-            use_dictionary=others or False,
-            write_statistics=others or False,
-            write_batch_size=ROWS_A_LOOK,
-            **({"use_content_defined_chunking": True} if cdc else {}),
-        )
-
-    def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=max(len(table), 1))
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-@dataclass(frozen=True)
-class JsonlFormat:
-    """JSON Lines format with its compression."""
-
-    compression: str
-    """Compression: ``none``, ``gzip`` or ``zstd``."""
-    writer_factor: float = 1.0
-    """Peak extra bytes as a multiple of the table's."""
-
-    @property
-    def suffix(self) -> str:
-        """End of the file name."""
-        return "jsonl" + {"none": "", "gzip": ".gz", "zstd": ".zst"}[self.compression]
-
-    def open(self, file: NewFile, schema: pa.Schema) -> _JsonlWriter:  # noqa: ARG002 - the format's interface
-        """Start a file."""
-        return _JsonlWriter(file, self.compression)
-
-
-class _JsonlWriter:
-    def __init__(self, file: NewFile, compression: str) -> None:
-        self._file = file
-        self._compressor: Any = None
-        if compression == "gzip":
-            self._compressor = zlib.compressobj(6, wbits=31)
-        elif compression == "zstd":
-            self._compressor = zstandard.ZstdCompressor(level=3).compressobj()
-
-    def write(self, table: pa.Table) -> None:
-        rows_at_a_time = max(1, int(len(table) * ROWS_AT_A_TIME_BYTES / max(table.nbytes, 1)))
-        for start in range(0, len(table), rows_at_a_time):
-            rows = _json_rows(table.slice(start, rows_at_a_time))
-            text = b"".join(orjson.dumps(row, default=_as_text, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
-            self._file.write(text if self._compressor is None else self._compressor.compress(text))
-
-    def close(self) -> None:
-        if self._compressor is not None:
-            self._file.write(self._compressor.flush())
-
-
-def _json_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python objects that orjson takes with `_as_text`."""
-    columns = [python_values(column) for column in table.columns]
-    return [dict(zip(table.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def _as_text(value: Any) -> str:
-    """Return values that JSON does not have as text; bytes have no unique text, and were refused before."""
-    if isinstance(value, dt.datetime):  # nanoseconds are a pandas.Timestamp, which orjson does not accept
-        return value.isoformat()
-    if isinstance(value, (decimal.Decimal, dt.timedelta)):
-        return str(value)
-    raise TypeError(f"JSON Lines cannot hold {type(value).__name__}. Leave the column out or write Parquet")
-
-
-def _has_nanosecond_times(kind: pa.DataType) -> bool:
-    inner = [kind.field(place).type for place in range(kind.num_fields)]
-    return kind == pa.time64("ns") or any(map(_has_nanosecond_times, inner))
+from curator_df.io.output.formats import (
+    TARGET_FILE_BYTES,
+    JsonlCompression,
+    JsonlFormat,
+    ParquetCompression,
+    file_sink,
+    folder_at,
+    parquet_format,
+    rejects_sink,
+)
+from curator_df.io.output.hub_output import dataset_at, write_dataset
 
 
 def write_parquet(
@@ -152,6 +37,7 @@ def write_parquet(
     partition_on: str | list[str] | None = None,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
+    card: bool | None = None,
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
@@ -164,7 +50,7 @@ def write_parquet(
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
     path : str or path
-        Folder, or an fsspec URL.
+        Folder, or an fsspec URL; or a dataset of the Hugging Face hub, such as ``"hf://datasets/organization/name"``.
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
         Codec of the column chunks.
     cdc : bool, default False
@@ -181,10 +67,13 @@ def write_parquet(
         outside the output; ``on_existing`` applies to it too.
     workdir : str or path, optional
         Folder (or URL) visible to all workers, for the temporary files of drops; by default below the output folder.
-        They are deleted at the end.
+        They are deleted at the end. The files of a dataset of the hub wait there, in a folder ``hub-organization-name``,
+        until they are published; by default in the current folder.
+    card : bool, optional
+        Only for a dataset of the hub: whether to write its dataset card; see `push_to_hub`. True by default.
     on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty: raise an error; continue an interrupted run (with any memory, workers or
-        block size); or delete what a run wrote there and start again.
+        block size); or delete what a run wrote there and start again. For a dataset of the hub, its split ``train``.
     on_error : {"raise", "quarantine"}
         What to do when a step fails on a row, because a function of yours raises or `remove_html` takes too long: stop, or
         quarantine the row in ``_quarantine/`` and count it.
@@ -193,50 +82,73 @@ def write_parquet(
         quarantine in ``_quarantine/`` the rows that do not fit even alone (with a warning and a note in the receipt);
         or stop with the error.
     storage_options : dict, optional
-        fsspec options.
+        fsspec options; for a dataset of the hub its ``token`` and ``endpoint``.
 
     Returns
     -------
     Receipt
-        A receipt: rows, bytes, seconds and memory of each step, and why rows were dropped.
+        A receipt: rows, bytes, seconds and memory of each step, and why rows were dropped. For a dataset of the hub,
+        ``settings["published"]`` is the address of the commit.
 
     Raises
     ------
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
-        If the folder holds something and ``on_existing="raise"``.
+        If the folder holds something and ``on_existing="raise"``; or if the dataset has other files of the split.
     ParameterError
-        If output, rejects and input overlap, or the folder cannot be created.
+        If output, rejects and input overlap, the folder cannot be created, or ``card`` is given for a folder.
     MissingExtraError
-        If ``cdc=True`` and pyarrow is older than 21.
+        If ``cdc=True`` and pyarrow is older than 21; or, for a dataset of the hub, if huggingface_hub is not installed.
+    RemoteFileError
+        If the hub refuses the token, or cannot be reached.
     NoClusterError
         If no cluster is running.
 
     See Also
     --------
-    write_jsonl, write_many, write_by, explain, read_receipt
+    write_jsonl, write_many, write_by, push_to_hub, explain, read_receipt
 
     Notes
     -----
     Rows: all, in input order over the files' names. Columns: all. Peak extra memory: 1.5 x block; with ``partition_on``
     2.5 x block. Computes: yes.
 
+    A dataset of the hub is created as a private one if it does not exist. Files are written to a local folder first, become
+    visible together in a commit, and are then deleted; the journal and the receipt stay there. After an interruption, repeat
+    the call with ``on_existing="resume"``.
+
     Examples
     --------
     >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.drop_exact_duplicates)  # doctest: +SKIP
     >>> receipt = cdf.write_parquet(docs, "clean/", rejects="rejects/", on_existing="resume")  # doctest: +SKIP
+    >>> receipt = cdf.write_parquet(docs, "hf://datasets/org/clean", card=True)  # doctest: +SKIP
     """
     file_format = parquet_format("write_parquet", compression, cdc)
-    sink = file_sink(df, "write_parquet", path, file_format, target_file_size, partition_on, storage_options)
-    return run(
+    place = dataset_at("write_parquet", path, workdir, card)
+    where, options = (path, storage_options) if place is None else (place.folder.root, None)
+    sink = file_sink(df, "write_parquet", where, file_format, target_file_size, partition_on, options)
+    rejected = rejects_sink(df, "write_parquet", rejects, options)
+    write = functools.partial(
+        run,
         df,
         sink,
-        rejects=rejects_sink(df, "write_parquet", rejects, storage_options),
-        workdir=None if workdir is None else folder_at(workdir, storage_options),
-        on_existing=on_existing,
+        rejects=rejected,
+        workdir=None if workdir is None else folder_at(workdir, options),
         on_error=on_error,
         on_oom=on_oom,
+    )
+    if place is None:
+        return write(on_existing=on_existing)
+    return write_dataset(
+        df,
+        place,
+        sink,
+        rejected,
+        write,
+        card=card is not False,
+        on_existing=on_existing,
+        storage_options=storage_options,
     )
 
 
@@ -249,6 +161,7 @@ def write_jsonl(
     partition_on: str | list[str] | None = None,
     rejects: str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
+    card: bool | None = None,
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
@@ -261,7 +174,7 @@ def write_jsonl(
     df : dask.dataframe.DataFrame
         A chain that begins with `read_jsonl` or `read_parquet`.
     path : str or path
-        Folder, or an fsspec URL.
+        Folder, or an fsspec URL; or a dataset of the Hugging Face hub, such as ``"hf://datasets/organization/name"``.
     compression : {"none", "gzip", "zstd"}
         Compression of the files.
     target_file_size : str or int
@@ -271,7 +184,9 @@ def write_jsonl(
     rejects : str or path, optional
         Folder for the dropped rows, as Parquet; see `write_parquet`.
     workdir : str or path, optional
-        Folder for the temporary files of drops; see `write_parquet`.
+        Folder for the temporary files of drops, and for the files of a dataset of the hub; see `write_parquet`.
+    card : bool, optional
+        Only for a dataset of the hub: whether to write its dataset card. True by default.
     on_existing : {"raise", "resume", "overwrite"}
         What to do if the folder is not empty; see `write_parquet`.
     on_error : {"raise", "quarantine"}
@@ -279,21 +194,26 @@ def write_jsonl(
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
     storage_options : dict, optional
-        fsspec options.
+        fsspec options; for a dataset of the hub its ``token`` and ``endpoint``.
 
     Returns
     -------
     Receipt
-        A receipt: rows, bytes, seconds and memory of each step, and why rows were dropped.
+        A receipt: rows, bytes, seconds and memory of each step, and why rows were dropped. For a dataset of the hub,
+        ``settings["published"]`` is the address of the commit.
 
     Raises
     ------
     BudgetError
         If the plan does not fit the budget; nothing has been started.
     OutputExistsError
-        If the folder holds something and ``on_existing="raise"``.
+        If the folder holds something and ``on_existing="raise"``; or if the dataset has other files of the split.
     ParameterError
-        If output, rejects and input overlap, or the folder cannot be created.
+        If output, rejects and input overlap, the folder cannot be created, or ``card`` is given for a folder.
+    MissingExtraError
+        If the output is a dataset of the hub and the package huggingface_hub is not installed.
+    RemoteFileError
+        If the hub refuses the token, or cannot be reached.
     NoClusterError
         If no cluster is running.
 
@@ -316,63 +236,28 @@ def write_jsonl(
     >>> receipt = cdf.write_jsonl(docs, "clean/", compression="zstd", rejects="rejects/")  # doctest: +SKIP
     """
     choose("write_jsonl", "compression", compression, JsonlCompression)
-    sink = file_sink(df, "write_jsonl", path, JsonlFormat(compression), target_file_size, partition_on, storage_options)
-    return run(
+    place = dataset_at("write_jsonl", path, workdir, card)
+    where, options = (path, storage_options) if place is None else (place.folder.root, None)
+    sink = file_sink(df, "write_jsonl", where, JsonlFormat(compression), target_file_size, partition_on, options)
+    rejected = rejects_sink(df, "write_jsonl", rejects, options)
+    write = functools.partial(
+        run,
         df,
         sink,
-        rejects=rejects_sink(df, "write_jsonl", rejects, storage_options),
-        workdir=None if workdir is None else folder_at(workdir, storage_options),
-        on_existing=on_existing,
+        rejects=rejected,
+        workdir=None if workdir is None else folder_at(workdir, options),
         on_error=on_error,
         on_oom=on_oom,
     )
-
-
-def parquet_format(operator: str, compression: str, cdc: bool) -> ParquetFormat:
-    """Check the options of Parquet files, and return the format."""
-    choose(operator, "compression", compression, ParquetCompression)
-    if not isinstance(cdc, bool):
-        raise ParameterError(f"{operator}: cdc={cdc!r} must be True or False")
-    if cdc and "use_content_defined_chunking" not in inspect.signature(pq.ParquetWriter.__init__).parameters:
-        raise MissingExtraError(
-            f"{operator}: cdc=True needs pyarrow 21 or newer, but pyarrow {pa.__version__} is installed. Install it with: "
-            f"{pip_install()} 'pyarrow>=21'"
-        )
-    return ParquetFormat(compression, cdc=cdc)
-
-
-def file_sink(
-    df: Any,
-    operator: str,
-    path: str | os.PathLike[str],
-    file_format: Any,
-    target_file_size: str | int,
-    partition_on: str | list[str] | None,
-    storage_options: dict[str, Any] | None,
-) -> FileSink:
-    """Check an output's arguments, and return the sink."""
-    columns = require_partition_columns(df, operator, partition_on)
-    require_writable(df, operator, file_format.suffix)
-    target_bytes = read_size("target_file_size", target_file_size)
-    return FileSink(folder_at(path, storage_options), file_format, target_bytes, columns)
-
-
-def rejects_sink(
-    df: Any, operator: str, path: str | os.PathLike[str] | None, storage_options: dict[str, Any] | None
-) -> FileSink | None:
-    """Return the sink of removed rows, if they are written."""
-    if path is None:
-        return None
-    require_rejects(lower(df).source.meta, operator)
-    return FileSink(folder_at(path, storage_options), ParquetFormat("zstd"), TARGET_FILE_BYTES)
-
-
-def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
-    """Return the folder that a user gave."""
-    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise ParameterError(
-            f"{path!r} is not a folder to write to. Use a str or os.PathLike, not empty and without NUL"
-        )
-    refuse_hub_output(name)
-    return Folder(name.rstrip("/") or "/", storage_options or {})
+    if place is None:
+        return write(on_existing=on_existing)
+    return write_dataset(
+        df,
+        place,
+        sink,
+        rejected,
+        write,
+        card=card is not False,
+        on_existing=on_existing,
+        storage_options=storage_options,
+    )

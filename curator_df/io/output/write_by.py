@@ -25,7 +25,8 @@ from curator_df.errors import SchemaError
 from curator_df.files.storage import Folder
 from curator_df.io.folder_columns import HIVE_NULL
 from curator_df.io.output.files import arrow_schema
-from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetCompression, folder_at, write_parquet
+from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetCompression, folder_at
+from curator_df.io.output.write import write_parquet
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.suggestions import suggests_names
 
@@ -162,6 +163,7 @@ def write_by(
             f"write_by: the column {column!r} holds {kind}; write_by takes text, whole numbers, truth values or "
             f"dates. Make text of it: df.assign({column}=df[{column!r}].astype('string[pyarrow]'))"
         )
+    folder_of_all = folder_at(path, storage_options)
     receipt = write_parquet(
         df,
         path,
@@ -179,7 +181,7 @@ def write_by(
     most_first = sorted(receipt.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))
     folders = {_value_of(folder, kind): folder for folder, _ in most_first}
     rows = {value: receipt.rows_by_folder[folder] for value, folder in folders.items()}
-    return TablesByValue(receipt, column, rows, folder_at(path, storage_options), folders, meta)
+    return TablesByValue(receipt, column, rows, folder_of_all, folders, meta)
 
 
 def _with_value(block: Any, *, column: str, value: Any, meta: Any) -> Any:

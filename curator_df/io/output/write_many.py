@@ -16,7 +16,7 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run_branches
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ExpressionError, ParameterError
-from curator_df.io.output.write import (
+from curator_df.io.output.formats import (
     TARGET_FILE_BYTES,
     JsonlCompression,
     JsonlFormat,

@@ -36,8 +36,8 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.io.output.files import FileSink
+from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat, folder_at
 from curator_df.io.output.writable import require_storable
-from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat, folder_at
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
 from curator_df.io.shuffle.shares import ROW_UNIT, KindSink, Shares

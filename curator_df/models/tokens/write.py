@@ -22,7 +22,7 @@ from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
-from curator_df.io.output.write import folder_at, rejects_sink
+from curator_df.io.output.formats import folder_at, rejects_sink
 from curator_df.kernels.text.buffers import text_spans
 from curator_df.models.tokens.formats import ArrowFormat, MdsFormat, MegatronFormat, NumpyFormat
 from curator_df.models.tokens.merging import list_shards, merge_parts, require_mergeable

@@ -45,9 +45,9 @@ from curator_df.errors import InputError, ParameterError, SchemaError, outside_l
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
-from curator_df.io.output.checkpoint import folder_of
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
+from curator_df.io.output.receipts import folder_of
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.ops.duplicates.group_table import GroupTable, TableJob, run_table, table_pieces
 

@@ -18,7 +18,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.dedup.near.crowds import FOUND_BINS
 from curator_df.errors import ParameterError
-from curator_df.io.output.checkpoint import read_receipt
+from curator_df.io.output.receipts import read_receipt
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.ops.duplicates.groups import found_drops

@@ -31,7 +31,7 @@ from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import InputError, OperatorError, ParameterError, SchemaError
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
-from curator_df.io.output.checkpoint import folder_of
+from curator_df.io.output.receipts import folder_of
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where

@@ -16,7 +16,7 @@ from curator_df.core.ranges.price import Price
 from curator_df.core.tasks.step_runner import require_kept_addresses
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 from tests.core.runner.fake_client import inline_cluster
 
 SINK = FileSink(Folder("out"), ParquetFormat("zstd"), 1)

@@ -13,7 +13,7 @@ from curator_df.core.planning.price import task_factor
 from curator_df.errors import BudgetError, ExpressionError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.sizes import read_size
 

@@ -25,7 +25,7 @@ from curator_df.core.runner import run
 from curator_df.core.runner.session import current_session
 from curator_df.core.tasks import task as tasks
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import Folder, ParquetFormat
+from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
 from tests.models.completion_server import completion_server
 

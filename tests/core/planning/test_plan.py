@@ -15,7 +15,7 @@ from curator_df.core.planning.program import Pending
 from curator_df.errors import BudgetError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.sizes import read_size
 

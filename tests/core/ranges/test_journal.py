@@ -24,7 +24,7 @@ from curator_df.core.ranges.step_tally import StepTally
 from curator_df.errors import OutputChangedError, OutputExistsError, OutputInUseError, ResumeError
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 
 IDENTITY = Identity(
     "input",

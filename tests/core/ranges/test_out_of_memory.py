@@ -21,7 +21,7 @@ from curator_df.core.tasks.task import Attempt, Job, run_range
 from curator_df.errors import ColumnError, OversizeRowError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 
 ROWS = 40
 

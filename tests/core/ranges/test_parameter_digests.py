@@ -14,7 +14,7 @@ from curator_df.core.ranges.journal import FORMAT, difference
 from curator_df.core.ranges.parameter_digests import printed
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 
 SINK = FileSink(Folder("out"), ParquetFormat("zstd"), 10**6)
 

@@ -18,7 +18,7 @@ from curator_df.core.receipts.report import report_page
 from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import JsonlFormat
+from curator_df.io.output.formats import JsonlFormat
 from curator_df.memory.budget import choose_layout
 from tests.core.runner.fake_client import inline_cluster
 

@@ -14,7 +14,7 @@ from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.tasks.task import Job
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, Ran
 from tests.core.runner.fake_client import (
     FakeClient,

@@ -15,7 +15,7 @@ from curator_df.core.ranges.source import Range
 from curator_df.core.tasks.task import Attempt, Job, run_guarded, run_range
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink, RangeFiles
-from curator_df.io.output.write import ParquetFormat
+from curator_df.io.output.formats import ParquetFormat
 
 
 @dataclass(frozen=True)
