@@ -46,6 +46,11 @@ class Found:
     members: tuple[FileRecord, ...] = field(kw_only=True, default=())
     """Files of (address, kept row, rows of the group) for all rows in groups of two or more, if needed for a table."""
 
+    @property
+    def keeps_none(self) -> bool:
+        """Whether all rows of a group of two or more are dropped."""
+        return self.exchange.keeps_none
+
     def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield the members whose addresses are in a group of ranges, in order."""
         slices = open_slices(self.exchange.folder, self.members, group)
@@ -54,7 +59,7 @@ class Found:
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows] | None:  # noqa: ARG002 - of other kinds
         """Return (address, address of the matched row, bits of their similarity) for the rows of a range, in order.
 
-        None means that each dropped row matched the kept row, which the drops name already, and is equal to it.
+        None means that the drops name the matched row already, and that the two are equal.
         """
         return None
 

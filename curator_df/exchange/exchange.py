@@ -6,8 +6,9 @@ never moved. There are three kinds of task, each a pure function of files, so th
 
 1. map, one for each range: a `KeyWriter` sorts the range's key rows into one file with a slice for each reducer;
 2. reduce, one for each reducer: `key_stages.reduce_keys` merges its slices of all those files. Rows are ordered by
-   key, rank and address, so the first row of a group is kept and all others are dropped, whatever the size of the group. Drops
-   are written as (address, kept row), with a slice for each range. For a table of groups the slices are merged twice, because
+   key, rank and address, so the first row of a group is kept and all others are dropped, whatever the size of the group (with
+   ``keep="none"`` the first row is dropped too). Drops are written as (address, kept row), with a slice for each range. For a
+   table of groups the slices are merged twice, because
    the size of a group is known only at its end, and all members are written too;
 3. if there are many reducers and ranges, `drops.collect_drops`: merge the slices of all reducers for many ranges into one file.
 
@@ -29,15 +30,15 @@ from curator_df.files.row_sort import PIECE_ROWS, RowSorter
 from curator_df.files.slice_file import Bounds
 from curator_df.files.storage import FileRecord, Folder
 
-Keep = Literal["first", "last", "largest", "smallest"]
+Keep = Literal["first", "last", "largest", "smallest", "none"]
 """Row of a group to keep: the first or last in input order, or the one with the largest or smallest value; of equal values the
-first in input order. A missing value (null, NaN) loses to every other.
+first in input order. A missing value (null, NaN) loses to every other. With "none", no row of a group of two or more is kept.
 """
 
 DROP_WORDS = 2
-"""Words of a drop: address of the dropped row, address of the kept row."""
+"""Words of a drop: address of the dropped row, address of the row that it matched: the kept row, if there is one."""
 MEMBER_WORDS = 3
-"""Words of a member: address of the row, address of the kept row of its group, rows of the group."""
+"""Words of a member: address of the row, of the kept row of its group (the first row, if none is kept), rows of the group."""
 _SIGN = np.uint64(1 << 63)
 _WORST = np.uint64((1 << 64) - 1)
 
@@ -60,6 +61,11 @@ class Exchange:
     """Whether the keys are those of parts of rows: a drop is then (address, number of the part), not (address, kept row)."""
     member_bounds: Bounds | None = None
     """Smallest address of each slice of the files of members; None writes only the drops."""
+
+    @property
+    def keeps_none(self) -> bool:
+        """Whether all rows of a group of two or more are dropped."""
+        return self.keep == "none"
 
     @property
     def words(self) -> int:

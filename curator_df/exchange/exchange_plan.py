@@ -87,7 +87,7 @@ def project_exchange(
     ----------
     total_rows : int
         Estimated number of key rows.
-    keep : {"first", "last", "largest", "smallest"}
+    keep : {"first", "last", "largest", "smallest", "none"}
         Policy: with a value, rows have 32 bytes instead of 24.
     map_files : int
         Number of ranges.

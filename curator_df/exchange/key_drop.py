@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending drops of rows, or of parts of texts, with the same key, except for one of each group."""
+"""Pending drops of rows, or of parts of texts, with the same key, except for the one of each group that is kept."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class _RangeParts:
 
 @dataclass(frozen=True)
 class KeyDrop(Keyed):
-    """Deferred removal of rows with the same key, except for one of each group."""
+    """Deferred removal of rows with the same key, except for the one of each group that is kept."""
 
     keys: Callable[..., Keys]
     """Module-level function: ``keys(block, **parameters)``."""

@@ -108,10 +108,13 @@ def reduce_keys(
     across = {} if members is None else sizes_across(pieces())
     rows = groups = 0
     try:
-        survivor = _NO_SURVIVOR
+        survivor, last = _NO_SURVIVOR, -1
         for piece in pieces():
             if members is not None:
                 members.append(members_of(piece, survivor, exchange.keep, across))
+            if exchange.keeps_none:
+                drops.append(first_drops_of(piece, survivor, last))
+                last = int(piece[-1, -1])
             going, new_groups, survivor = drops_of(piece, survivor, exchange.keep, of_parts=exchange.of_parts)
             drops.append(going)
             rows += len(piece)
@@ -135,8 +138,8 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False
         Sorted key rows that follow those of the last call.
     before : tuple
         Kept row of the last group, as the previous call returned it.
-    keep : {"first", "last", "largest", "smallest"}
-        Policy, which the order of the rows already reflects.
+    keep : {"first", "last", "largest", "smallest", "none"}
+        Policy, which the order of the rows already reflects. For "none", see `first_drops_of`.
     of_parts : bool
         Whether to return (address, number of the part) instead.
     """
@@ -150,6 +153,25 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False
         drops[:, 1] = swap_if_last(survivors[np.searchsorted(firsts, going)], keep)
     high, low = rows[-1, :2].tolist()
     return drops, len(firsts), (high, low, int(survivors[-1]))
+
+
+def first_drops_of(rows: Rows, before: Survivor, last: int) -> Rows:
+    """Return (address, second row) of the first row of each group whose second row is among these: it goes, too.
+
+    Parameters
+    ----------
+    rows, before
+        Same arguments as for `drops_of`.
+    last : int
+        Address of the row before these.
+    """
+    begins, survivors = _groups(rows, before)
+    after_first = np.empty(len(rows), dtype=np.bool_)
+    after_first[0] = before[2] == last
+    after_first[1:] = begins[:-1]
+    seconds = np.flatnonzero(after_first & ~begins)
+    firsts = survivors[np.searchsorted(np.flatnonzero(begins), seconds)]
+    return np.stack([firsts, rows[seconds, -1]], axis=1)
 
 
 def members_of(rows: Rows, before: Survivor, keep: Keep, across: Mapping[tuple[int, int], int]) -> Rows:

@@ -94,7 +94,7 @@ GRAPHS = st.lists(
 
 
 @settings(max_examples=15)
-@given(GRAPHS, st.sampled_from(["first", "last", "largest"]), st.sampled_from([0, 2]))
+@given(GRAPHS, st.sampled_from(["first", "last", "largest", "none"]), st.sampled_from([0, 2]))
 def test_the_same_groups_as_in_memory(edges, keep, kept):
     # Kept signatures are never linked with each other.
     first = 100 - kept * 20

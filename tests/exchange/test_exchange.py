@@ -58,13 +58,17 @@ def expected_drops(ranges, keep):
     order = {
         "first": lambda row: row[1],
         "last": lambda row: -row[1],
+        "none": lambda row: row[1],
         "largest": lambda row: (row[2] is None, -(row[2] or 0), row[1]),
         "smallest": lambda row: (row[2] is None, row[2] or 0, row[1]),
     }[keep]
-    survivors = {}
+    groups = collections.defaultdict(list)
     for row in sorted((row for rows in ranges for row in rows), key=order):
-        survivors.setdefault(row[0], row[1])
-    return [[(a, survivors[key]) for key, a, _ in rows if survivors[key] != a] for rows in ranges]
+        groups[row[0]].append(row[1])
+    matched = {a: members[0] for members in groups.values() for a in members[1:]}
+    if keep == "none":
+        matched |= {members[0]: members[1] for members in groups.values() if len(members) > 1}
+    return [[(a, matched[a]) for _, a, _ in rows if a in matched] for rows in ranges]
 
 
 TWO_RANGES = [
@@ -80,6 +84,7 @@ TWO_RANGES = [
         ("last", [[(0, 60), (10, 40), (20, 60)], [(30, 60)]]),
         ("largest", [[(0, 20)], [(30, 20), (40, 10), (60, 20)]]),
         ("smallest", [[(10, 40), (20, 0)], [(30, 0), (60, 0)]]),
+        ("none", [[(0, 20), (10, 40), (20, 0)], [(30, 0), (40, 10), (60, 0)]]),
     ],
 )
 @pytest.mark.parametrize("place", ["local", "memory"])
@@ -88,7 +93,10 @@ def test_each_policy_on_two_ranges(tmp_path, place, keep, drops):
     exchange = Exchange(folder, keep, 3, np.array([0, 30]))
     found, reduced = run_exchange(exchange, TWO_RANGES)
     assert found == drops == expected_drops(TWO_RANGES, keep)
-    assert [(one.rows, one.groups, one.file.rows) for one in reduced] == [(4, 1, 3), (1, 1, 0), (2, 1, 1)]
+    going = (4, 0, 2) if keep == "none" else (3, 0, 1)
+    assert [(one.rows, one.groups, one.file.rows) for one in reduced] == [
+        (rows, 1, count) for rows, count in zip((4, 1, 2), going, strict=True)
+    ]
     assert skew([one.rows for one in reduced]) == 4 * 3 / 7
 
 
@@ -117,7 +125,7 @@ def inputs(draw):
 @settings(max_examples=150)
 @given(
     inputs(),
-    st.sampled_from(["first", "last", "largest", "smallest"]),
+    st.sampled_from(["first", "last", "largest", "smallest", "none"]),
     st.sampled_from([1, 2, 3, 17]),
     st.sampled_from([1, 2, 5]),
     st.sampled_from([1, 400, 2000, 10**6]),
@@ -136,7 +144,7 @@ def test_same_survivors_as_a_dictionary(data, keep, reducers, per_file, memory_b
 @settings(max_examples=100)
 @given(
     inputs(),
-    st.sampled_from(["first", "last", "largest", "smallest"]),
+    st.sampled_from(["first", "last", "largest", "smallest", "none"]),
     st.sampled_from([1, 3]),
     st.sampled_from([1, 2, 5]),
     st.sampled_from([1, 2, 7, 8192]),
@@ -151,7 +159,8 @@ def test_members_are_all_rows_of_groups_with_their_sizes(data, keep, reducers, p
     assert drops == expected_drops(ranges, keep)
     keys = {address: key for rows in ranges for key, address, _ in rows}
     sizes = collections.Counter(keys.values())
-    gone = {address: survivor for rows in expected_drops(ranges, keep) for address, survivor in rows}
+    survivors = expected_drops(ranges, "first" if keep == "none" else keep)
+    gone = {address: survivor for rows in survivors for address, survivor in rows}
     expected = [(a, gone.get(a, a), sizes[key]) for a, key in sorted(keys.items()) if sizes[key] > 1]
     found = []
     for number in range(len(bounds)):

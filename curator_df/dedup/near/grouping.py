@@ -137,7 +137,7 @@ def run_members(job_bytes: bytes, attempt: Attempt) -> Manifest:
         with disk_errors(folder), folder.create(f"groups/{name}") as members, folder.create(f"drops/{name}") as drops:
             of_members, of_drops = SliceWriter(members, MEMBER_WORDS, bounds), SliceWriter(drops, DROP_WORDS, bounds)
             for piece in _neighbours(job, attempt):
-                gone = piece[piece[:, 0] != piece[:, 1], :2]
+                gone = piece[_go(job, piece[:, 0], piece[:, 1]), :2]
                 of_members.append(piece)
                 of_drops.append(gone)
                 rows += len(piece)
@@ -182,7 +182,7 @@ def _stars(job: NearJob, attempt: Attempt) -> _Stars:
     parts: list[Rows] = []
     for rows in _neighbours(job, attempt):
         is_row = rows[:, 1] < first_kept
-        preference = {"first": rows[:, 1], "last": ~rows[:, 1]}.get(keep, rows[:, 2])
+        preference = {"first": rows[:, 1], "none": rows[:, 1], "last": ~rows[:, 1]}.get(keep, rows[:, 2])
         part = _best(
             rows[:, 0],
             np.where(is_row, preference, _NONE),
@@ -309,7 +309,7 @@ def run_components(job_bytes: bytes, attempt: Attempt) -> Manifest:
         manifest.summary = {
             "groups": int((sizes > 0).sum()),
             "largest_group": int(sizes.max(initial=0)),
-            "going": int((ids[:rows] != survivors[:rows]).sum()),
+            "going": int(_go(job, ids[:rows], survivors[:rows]).sum()),
             **({"matched_signatures": count - rows} if job.groups.kept else {}),
         }
 
@@ -334,8 +334,8 @@ def _vertices(job: NearJob) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _survivors(job: NearJob, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the kept row for each row; ``places`` is the position in ``ids`` of the first row of its group."""
-    if job.pending.keep == "first":
+    """Return the kept row for each row, or its first if none is kept; ``places`` has the position of its group's first row."""
+    if job.pending.keep in ("first", "none"):
         return ids[places]
     chosen = np.empty(len(ids), dtype=np.int64)
     if job.pending.keep == "last":
@@ -376,7 +376,15 @@ def _write_members(job: NearJob, ids: Any, survivors: Any, sizes: Any) -> FileRe
 
 
 def _write_drops(job: NearJob, ids: Any, survivors: Any) -> FileRecord:
-    return _write(job, "drops/part-000000.slices", DROP_WORDS, (ids, survivors), np.flatnonzero(ids != survivors))
+    return _write(
+        job, "drops/part-000000.slices", DROP_WORDS, (ids, survivors), np.flatnonzero(_go(job, ids, survivors))
+    )
+
+
+def _go(job: NearJob, rows: npt.NDArray[Any], survivors: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which members of groups are dropped; of kept signatures, the answer is not read."""
+    is_other: npt.NDArray[np.bool_] = rows != survivors
+    return is_other | (job.pending.keep == "none")
 
 
 def _write(job: NearJob, name: str, words: int, columns: tuple[Any, ...], chosen: npt.NDArray[np.int64]) -> FileRecord:

@@ -218,6 +218,11 @@ class NearSettings:
         return () if program is None else tuple(program.source.files)
 
     @property
+    def covers(self) -> bool:
+        """Whether kept rows are chosen by a greedy cover. If none is kept, every row that has an edge goes."""
+        return self.linkage == "direct" and self.keep != "none"
+
+    @property
     def finds_crowds(self) -> bool:
         """Whether rows of crowded buckets are compared by their own shingles, which needs texts."""
         return self.verify is not None and self.text is not None

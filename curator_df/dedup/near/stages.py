@@ -214,10 +214,10 @@ class NearStages:
         job = NearJob(
             self.home, self.groups, self.pending, edges, exchange, known=known, ranks=files_below(taken, "ranks")
         )
-        if self.pending.linkage == "transitive":
-            grouped = group_rows(self.stage, job)
-        else:
+        if self.pending.covers:
             grouped = cover_rows(self.stage, dataclasses.replace(job, same=same))
+        else:
+            grouped = group_rows(self.stage, job)
         own, kept = taken[: len(self.runner.ranges)], taken[len(self.runner.ranges) :]
         rows = sum(record.rows_written for record in own)
         receipt = ExchangeReceipt(
@@ -317,7 +317,7 @@ class NearStages:
             job = dataclasses.replace(job, places=files_below(texts, "places"))
             found = self.stage.tasks("compare", "compare", run_verify, job, len(self.groups))
             found = found + self._compare_crowds(job, found)
-            if self.pending.linkage == "direct":
+            if self.pending.covers:
                 found = found + self._compare_with_kept(dataclasses.replace(job, ranks=ranks), same, found)
             return found
 
@@ -468,7 +468,7 @@ def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> i
 
 @dataclass(frozen=True)
 class NearDrop(NearSettings, Pending):
-    """Pending drop of rows with similar texts, except for one of each group."""
+    """Pending drop of rows with similar texts, except for the one of each group that is kept."""
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that computes signatures, the one over kept signatures, and the one that fetches texts."""

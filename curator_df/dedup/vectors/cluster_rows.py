@@ -20,6 +20,7 @@ from curator_df.dedup.vectors.vector_math import (
     Floats,
     from_words,
     most_similar_earlier,
+    most_similar_other,
     roots_of,
     tile_rows,
     unit_rows,
@@ -30,7 +31,7 @@ from curator_df.files.storage import Folder, disk_errors
 
 MEMBER_HEAD = 3
 """Number of words before the groups of a member: address, most similar row (its own address if the row is kept), bits of the
-cosine. For each ``eps`` then follow the kept row of its group and the number of rows in the group.
+cosine. For each ``eps`` then follow the kept row of its group (if none is kept, the first) and the number of rows in the group.
 """
 PIECE_ROW_BYTES = 200
 """Bytes in use for each row of a piece; each ``eps`` adds 40."""
@@ -49,7 +50,7 @@ class ClusterRows:
         self._pending, self._most = pending, memory_bytes // 2
         self._file: Any = None
         several = len(pending.eps)
-        share = memory_bytes // 2 // (7 + 2 * several)
+        share = memory_bytes // 2 // (9 + 2 * several)
         self._addresses = ScratchColumn(np.uint64, share)
         self._places = ScratchColumn(np.int64, share)
         """Index of the distinct vector of each row."""
@@ -63,6 +64,10 @@ class ClusterRows:
         """Most similar earlier row of each row; the first row has itself."""
         self._found = ScratchColumn(np.float32, share)
         """Cosine with that row."""
+        self._of_others = ScratchColumn(np.float32, share)
+        """If no row of a group is kept: cosine of each distinct vector with the most similar other one."""
+        self._others = ScratchColumn(np.int64, share)
+        """Index of that vector; -1 if there is no other."""
         self._roots = [ScratchColumn(np.int64, share) for _ in pending.eps]
         """Kept row of the group of each row, for each ``eps``."""
         self._sizes = [ScratchColumn(np.int64, share) for _ in pending.eps]
@@ -81,7 +86,8 @@ class ClusterRows:
     @property
     def _columns(self) -> list[ScratchColumn]:
         of_rows = [self._addresses, self._places, self._parents, self._found]
-        return [*of_rows, self._firsts, self._cosines, self._nearest, *self._roots, *self._sizes]
+        of_vectors = [self._firsts, self._cosines, self._nearest, self._of_others, self._others]
+        return [*of_rows, *of_vectors, *self._roots, *self._sizes]
 
     def clear(self) -> None:
         """Start the next cluster."""
@@ -128,16 +134,21 @@ class ClusterRows:
     def members(self, memory_bytes: int) -> Iterator[Rows]:
         """Yield the rows that are in a group for the largest ``eps``, in order; call it after all rows were appended."""
         self._settle()
-        for cosines, nearest in most_similar_earlier(
-            self._read, self.different, tile_rows(self._pending.width, memory_bytes)
-        ):
+        tile, keeps_none = tile_rows(self._pending.width, memory_bytes), self._pending.keeps_none
+        for cosines, nearest in most_similar_earlier(self._read, self.different, tile):
             self._cosines.append(cosines)
             self._nearest.append(nearest)
+        for cosines, nearest in most_similar_other(self._read, self.different, tile) if keeps_none else ():
+            self._of_others.append(cosines)
+            self._others.append(nearest)
         each = PIECE_ROW_BYTES + 40 * len(self._pending.eps)
         piece = min(max(memory_bytes // each, 1024), MOST_PIECE_ROWS)
-        for start in range(0, self.rows, piece):
+        starts = range(0, self.rows, piece)
+        for start in starts:
             self._follow(start, min(start + piece, self.rows))
-        for start in range(0, self.rows, piece):
+        for start in starts if keeps_none else ():
+            self._join_last(start, min(start + piece, self.rows))
+        for start in starts:
             yield self._members(start, min(start + piece, self.rows))
 
     def _follow(self, start: int, stop: int) -> None:
@@ -162,12 +173,34 @@ class ClusterRows:
             those, counts = np.unique(roots, return_counts=True)
             sizes.put(those, sizes.take(those) + counts)
 
+    def _join_last(self, start: int, stop: int) -> None:
+        """Replace the match of some rows by the most similar of all other rows, and join rows without a group to that row's.
+
+        A row can be similar to a later one that is more similar to a third; without this, it would be alone.
+        """
+        rows, places = np.arange(start, stop), self._places.read(start, stop)
+        firsts, others = self._firsts.take(places), self._others.take(places)
+        is_repeated = np.diff(self._places.read(start, stop + 1), append=-1)[: len(rows)] == 0  # by the next row
+        of_others = np.where(others >= 0, self._firsts.take(np.maximum(others, 0)), rows)
+        is_first = firsts == rows
+        matches = np.where(is_first, np.where(is_repeated, rows + 1, of_others), firsts)
+        found = np.where(is_first & ~is_repeated, self._of_others.take(places), np.float32(1.0))
+        self._parents.put(rows, matches)
+        self._found.put(rows, found)
+        for eps, known, sizes in zip(self._pending.eps, self._roots, self._sizes, strict=True):
+            is_similar = (found >= np.float32(1 - eps)) & (matches > rows)
+            is_alone = is_similar & (sizes.take(known.read(start, stop)) == 1)
+            roots = known.take(matches[is_alone])
+            known.put(rows[is_alone], roots)
+            those, counts = np.unique(roots, return_counts=True)
+            sizes.put(those, sizes.take(those) + counts)
+
     def _members(self, start: int, stop: int) -> Rows:
         roots = [known.read(start, stop) for known in self._roots]
         sizes = [counted.take(ends) for counted, ends in zip(self._sizes, roots, strict=True)]
         chosen = np.flatnonzero(sizes[-1] > 1)
         addresses = self._addresses.read(start, stop)[chosen]
-        going = roots[-1][chosen] != chosen + start
+        going = (roots[-1][chosen] != chosen + start) | self._pending.keeps_none
         table = np.empty((len(chosen), member_words(self._pending)), dtype=np.uint64)
         table[:, 0] = addresses
         similar = self._addresses.take(self._parents.read(start, stop)[chosen])

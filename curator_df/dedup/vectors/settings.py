@@ -19,8 +19,8 @@ from curator_df.files.storage import Folder
 from curator_df.memory.budget import Layout, memory_for_alone
 from curator_df.memory.sizes import show_sizes, size_to_type
 
-VectorKeep = Literal["hard", "easy", "random", "largest", "smallest"]
-"""Row to keep among similar ones: the farthest from its centroid or the nearest, any, or the one with the best value."""
+VectorKeep = Literal["hard", "easy", "random", "largest", "smallest", "none"]
+"""Row to keep among similar ones: the farthest from its centroid or the nearest, any, the one with the best value, or none."""
 VECTOR_WRITER_FACTOR = 0.5
 """Peak extra memory of storing vectors as a multiple of the block's bytes: they are copied in batches of some thousands."""
 VECTOR_HEAD = 2
@@ -127,6 +127,11 @@ class VectorSettings:
     def ranking(self) -> Keep | None:
         """Preferred value, if the kept rows are chosen by a value."""
         return self.keep if self.keep in ("largest", "smallest") else None
+
+    @property
+    def keeps_none(self) -> bool:
+        """Whether every row that is similar to another is dropped."""
+        return self.keep == "none"
 
     def of(self, block: Any) -> Keys:
         """Return the keys by which the last pass recognizes the rows of the first: which of them are null."""

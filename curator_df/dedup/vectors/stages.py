@@ -131,8 +131,9 @@ def run_collect(job_bytes: bytes, attempt: Attempt) -> Manifest:
                 rows_written += len(rows)
                 for place, writer in enumerate(writers):
                     roots, sizes = rows[:, MEMBER_HEAD + 2 * place], rows[:, MEMBER_HEAD + 2 * place + 1]
-                    goes = roots != rows[:, 0]
-                    groups[place] += int(((sizes > 1) & ~goes).sum())
+                    is_root = roots == rows[:, 0]
+                    goes = sizes > 1 if job.pending.keeps_none else ~is_root
+                    groups[place] += int(((sizes > 1) & is_root).sum())
                     going[place] += int(goes.sum())
                     writer.append(np.column_stack([rows[goes, 0], roots[goes]]))
             for writer in (members, *writers):
@@ -285,7 +286,7 @@ class VectorStages:
         starts, each = self.groups.starts, self.groups.per_group
         chosen = f"drops/{self.pending.chosen:03d}/"
         return VectorFound(
-            Exchange(self.home, "first", 1, starts, each),
+            Exchange(self.home, "none" if self.pending.keeps_none else "first", 1, starts, each),
             tuple(file for file in done.files["drops"] if file.name.startswith(chosen)),
             *first_pass(keys, len(self.runner.ranges)),
             groups=self.groups,
@@ -438,7 +439,7 @@ class VectorStages:
 
 @dataclass(frozen=True)
 class VectorDrop(VectorSettings, Pending):
-    """Pending drop of rows with similar vectors, except for one of each group."""
+    """Pending drop of rows with similar vectors, except for the one of each group that is kept."""
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that stores vectors."""

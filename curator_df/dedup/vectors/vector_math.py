@@ -153,17 +153,47 @@ def most_similar_earlier(
     """
     for start in range(0, rows, tile):
         later = read(start, min(start + tile, rows))
-        best = np.full(len(later), -np.inf, dtype=np.float32)
-        places = np.full(len(later), -1, dtype=np.int64)
+        best = _Best(len(later))
         for first in range(0, start + 1, tile):
             earlier = later if first == start else read(first, first + tile)
             cosines = (earlier @ later.T).astype(np.float32)
             if first == start:
                 cosines[np.tril_indices(len(later))] = -np.inf
-            found, at = cosines.max(axis=0), cosines.argmax(axis=0)
-            better = found > best
-            best[better], places[better] = found[better], at[better] + first
-        yield best, places
+            best.take(cosines, first)
+        yield best.cosines, best.places
+
+
+def most_similar_other(
+    read: Callable[[int, int], Floats], rows: int, tile: int
+) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    """Yield for each vector the largest cosine with any other one, and the index of that (of several the first).
+
+    Parameters and results are those of `most_similar_earlier`; there are twice as many products.
+    """
+    for start in range(0, rows, tile):
+        own = read(start, min(start + tile, rows))
+        best = _Best(len(own))
+        for first in range(0, rows, tile):
+            others = own if first == start else read(first, min(first + tile, rows))
+            cosines = (others @ own.T).astype(np.float32)
+            if first == start:
+                np.fill_diagonal(cosines, -np.inf)
+            best.take(cosines, first)
+        yield best.cosines, best.places
+
+
+class _Best:
+    """Largest cosine of each of some vectors so far, and the index of the vector that it is with; -inf and -1 for none."""
+
+    def __init__(self, count: int) -> None:
+        self.cosines = np.full(count, -np.inf, dtype=np.float32)
+        self.places = np.full(count, -1, dtype=np.int64)
+
+    def take(self, cosines: npt.NDArray[np.float32], first: int) -> None:
+        """Compare with the vectors from index ``first`` on: a row of ``cosines`` for each of these."""
+        found, at = cosines.max(axis=0), cosines.argmax(axis=0)
+        better = found > self.cosines
+        self.cosines[better], self.places[better] = found[better], at[better] + first
 
 
 def roots_of(parents: npt.NDArray[np.int64], first: int = 0) -> npt.NDArray[np.int64]:

@@ -157,7 +157,7 @@ def semantic_matches(found: VectorFound, group: int) -> Matches:
             if not len(inside):
                 continue
             members = inside[:, [0, survivor, size]]
-            is_kept = members[:, 0] == members[:, 1]
+            is_kept = (members[:, 0] == members[:, 1]) & (not found.keeps_none)
             matched = np.where(is_kept, members[:, 0], inside[:, 1])
             cosines = np.where(is_kept, np.nan, inside[:, 2].copy().view(np.float64))
             yield GroupRows(members, matched, cosines, eps)
@@ -166,7 +166,7 @@ def semantic_matches(found: VectorFound, group: int) -> Matches:
 SEMANTIC_TABLE = GroupTable(semantic_matches, measure="cosine", by_eps=True)
 
 
-SemanticKeep = Literal["hard", "easy", "random"]
+SemanticKeep = Literal["hard", "easy", "random", "none"]
 REASON = "semantic_duplicate"
 DROP = "drop_semantic_duplicates"
 FIND = "find_semantic_duplicates"
@@ -218,7 +218,7 @@ def drop_semantic_duplicates(
     k_means: KMeansBy = "scikit-learn",
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dd.DataFrame:
-    """Keep one of all rows whose embeddings have a high cosine similarity, as those of texts with similar meaning do.
+    """Keep one, or none, of all rows whose embeddings have a high cosine similarity, as those of texts with similar meaning do.
 
     Parameters
     ----------
@@ -231,10 +231,11 @@ def drop_semantic_duplicates(
     num_clusters : int, optional
         Number of k-means clusters; only rows of the same cluster are compared. By default one for each 1,000 rows with
         a vector, and the square root of the number of such rows from a million rows on.
-    keep : {"hard", "easy", "random"} or `best`
+    keep : {"hard", "easy", "random", "none"} or `best`
         Order of the rows in a cluster; the first of similar rows is kept. Farthest from the centroid first, nearest
         first, random, or the best value of a column first. Ties (in distance, to one millionth) are in input order, or
-        with ``"hard"`` in reverse input order, as in NeMo Curator.
+        with ``"hard"`` in reverse input order, as in NeMo Curator. ``"none"`` drops every row that is similar to any
+        other row of its cluster, which takes three times as many comparisons.
     seed : int
         Seed of the sample used to find the clusters, of k-means, and of ``keep="random"``.
     dimensions : int, optional
@@ -359,7 +360,8 @@ def find_semantic_duplicates(
         row that is in a group: ``eps``; ``address`` (identifies a row of the input), ``file`` and ``offset`` (bytes
         into the decompressed file, or the row number for Parquet); ``group`` (the address of the row that is kept),
         ``group_size`` (rows), ``kept``; and, for a dropped row, ``matched_address``, ``matched_file`` and
-        ``matched_offset`` of the most similar earlier row, and ``cosine``.
+        ``matched_offset`` of the most similar earlier row, and ``cosine``. With ``keep="none"``, ``group`` is the first
+        row of the group, and the match the most similar of all other rows.
 
     Raises
     ------

@@ -39,7 +39,7 @@ from curator_df.ops.duplicates.groups import (
 )
 from curator_df.suggestions import suggests_names
 
-Survivor = Literal["first", "last", "longest"]
+Survivor = Literal["first", "last", "longest", "none"]
 REASON = "exact_duplicate"
 ALL_ROWS = "which rows it drops is known only when all rows have been read"
 
@@ -105,7 +105,7 @@ def drop_exact_duplicates(
     keep: Survivor | Best = "first",
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dd.DataFrame:
-    """Keep one of all rows that have the same text, or the same values in several columns.
+    """Keep one, or none, of all rows that have the same text, or the same values in several columns.
 
     Parameters
     ----------
@@ -116,9 +116,10 @@ def drop_exact_duplicates(
     normalize : {"case_and_spaces"}, optional
         Compare texts in lower case, with each run of white space as one space and the ends stripped. The texts are not
         changed.
-    keep : {"first", "last", "longest"} or `best`
+    keep : {"first", "last", "longest", "none"} or `best`
         Which row to keep, independent of blocks and workers: the first or last in input order, the one with the longest
-        text (in characters), or the one with the best value of a column.
+        text (in characters), or the one with the best value of a column. ``"none"`` drops all rows of a group of two or
+        more, as ``keep=False`` does in pandas.
     groups : dask.dataframe.DataFrame, str or path, optional
         The table that `find_exact_duplicates` returned for this input (or its folder). Nothing is computed again, and
         the parameters are those it was called with.
@@ -188,7 +189,7 @@ def find_exact_duplicates(
     on_oom: OnOom = "retry",
     storage_options: dict[str, Any] | None = None,
 ) -> dd.DataFrame:
-    """Find the groups of equal rows of which `drop_exact_duplicates` would keep one.
+    """Find the groups of equal rows of which `drop_exact_duplicates` would keep one, or none.
 
     Parameters
     ----------
@@ -220,7 +221,8 @@ def find_exact_duplicates(
         row of the input), ``file`` and ``offset`` (bytes into the decompressed file, or the row number for Parquet);
         ``group`` (the address of the row that is kept), ``group_size`` (rows), ``kept``; ``matched_address``,
         ``matched_file`` and ``matched_offset`` of the row that is kept, and ``jaccard``, which is 1 (the ``matched_``
-        columns and ``jaccard`` are null for the row that is kept). `read_receipt` tells how many rows were compared.
+        columns and ``jaccard`` are null for the row that is kept). With ``keep="none"``, ``group`` and the match are the
+        first row of the group, and the match of that row is the second. `read_receipt` tells how many rows were compared.
 
     Raises
     ------

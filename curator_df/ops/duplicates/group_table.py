@@ -19,6 +19,9 @@ from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.dedup.table.id_sink import IdReader
 from curator_df.exchange.dropped_rows import Found
+from curator_df.exchange.drops import read_drops
+from curator_df.exchange.exchange import DROP_WORDS
+from curator_df.files.sorted_rows import RowsUpTo, with_values
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.output.files import FileSink
 
@@ -112,10 +115,30 @@ def run_table(job_bytes: bytes, attempt: Attempt) -> Manifest:
 
 
 def exact_matches(found: Found, group: int) -> Matches:
-    """Yield the rows of groups of equal rows: each matched the one that stays, which itself matched none."""
+    """Yield the rows of groups of equal rows: each matched the one that stays, which itself matched none.
+
+    If none stays, each matched the first one, which matched the second.
+    """
+    if found.keeps_none:
+        yield from _matches_without_kept(found, group)
+        return
     for members in found.member_rows(group, memory_bytes=MERGE_BYTES):
         survivors = members[:, 1]
         yield GroupRows(members, survivors, np.where(survivors == members[:, 0], np.nan, 1.0))
+
+
+def _matches_without_kept(found: Found, group: int) -> Matches:
+    first, each = group * found.groups.per_group, found.groups.per_group
+    numbers = range(first, min(first + each, len(found.groups.starts)))
+    drops = (
+        rows.view(np.uint64)
+        for number in numbers
+        for rows in read_drops(found.exchange, number, found.files, memory_bytes=MERGE_BYTES)
+    )
+    missing = "a member of a group is not among the rows that go; this is a defect in curator_df"
+    members = found.member_rows(group, memory_bytes=MERGE_BYTES)
+    for rows, dropped in with_values(members, RowsUpTo(drops, DROP_WORDS), missing):
+        yield GroupRows(rows, dropped[:, 1].copy(), np.ones(len(rows)))
 
 
 def _frames(job: TableJob, group: int) -> Iterator[pd.DataFrame]:
@@ -125,11 +148,11 @@ def _frames(job: TableJob, group: int) -> Iterator[pd.DataFrame]:
         reader = IdReader(job.ids_folder, job.ids, group, memory_bytes=MERGE_BYTES)
     for rows in table.matches(job.found, group):
         if reader is None:
-            yield _frame(rows, paths, table)
+            yield _frame(rows, paths, job)
             continue
         for part, ids, matched_ids in reader.ids(rows.members, rows.matched):
             some = GroupRows(rows.members[part], rows.matched[part], rows.similarities[part])
-            frame = _frame(some, paths, table)
+            frame = _frame(some, paths, job)
             for name, values in (("matched_id", matched_ids), ("id", ids)):
                 frame.insert(0, name, pd.array(_as_text(values), dtype="string[pyarrow]").astype(table.id_dtype))
             yield frame
@@ -141,7 +164,7 @@ def _as_text(values: Any) -> Any:
     return pa.chunked_array([values.cast(pa.large_string())])
 
 
-def _frame(rows: GroupRows, paths: Any, table: GroupTable) -> pd.DataFrame:
+def _frame(rows: GroupRows, paths: Any, job: TableJob) -> pd.DataFrame:
     addresses, groups, sizes = (rows.members[:, word].astype(np.int64) for word in range(3))
     matched, similarities = rows.matched.astype(np.int64), rows.similarities
     columns: dict[str, Any] = (
@@ -150,9 +173,9 @@ def _frame(rows: GroupRows, paths: Any, table: GroupTable) -> pd.DataFrame:
     columns |= _address_columns("", addresses, paths)
     columns["group"] = pd.array(groups, dtype="Int64")
     columns["group_size"] = pd.array(sizes, dtype="Int64")
-    columns["kept"] = pd.array(addresses == groups, dtype="boolean")
+    columns["kept"] = pd.array((addresses == groups) & (not job.found.keeps_none), dtype="boolean")
     columns |= _address_columns("matched_", matched, paths, matched == addresses)
-    columns[table.measure] = pd.arrays.FloatingArray(np.nan_to_num(similarities), np.isnan(similarities))
+    columns[job.table.measure] = pd.arrays.FloatingArray(np.nan_to_num(similarities), np.isnan(similarities))
     return pd.DataFrame(columns)
 
 

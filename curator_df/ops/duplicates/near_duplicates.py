@@ -81,7 +81,7 @@ def drop_near_duplicates(
     against: dd.DataFrame | None = None,
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dd.DataFrame:
-    """Keep one of all rows whose texts are nearly the same.
+    """Keep one, or none, of all rows whose texts are nearly the same.
 
     Parameters
     ----------
@@ -101,8 +101,9 @@ def drop_near_duplicates(
     bands_per_iteration : int, optional
         Number of bands whose buckets are processed before their pairs are merged with the known pairs. More bands need
         more disk and fewer passes; the result is the same. By default as many as fit into the work memory.
-    keep : {"first", "last", "longest"} or `best`
-        Which row of a group to keep, as for `drop_exact_duplicates`.
+    keep : {"first", "last", "longest", "none"} or `best`
+        Which row of a group to keep, as for `drop_exact_duplicates`. ``"none"`` drops every row that was found similar
+        to another one, whatever ``linkage`` is.
     linkage : {"direct", "transitive"}, optional
         ``"direct"``: a row is dropped only if its similarity to a row that is kept is at least ``jaccard_threshold``.
         Rows are taken in the order of ``keep``. ``"transitive"``: all rows that are joined through other rows are one
@@ -230,7 +231,8 @@ def find_near_duplicates(
         ``offset`` (bytes into the decompressed file, or the row number for Parquet); ``group`` (the address of the row
         that is kept), ``group_size`` (rows), ``kept``; ``matched_address``, ``matched_file`` and ``matched_offset`` of
         the most similar row among those it was compared with, and ``jaccard``, their similarity (null with
-        ``jaccard_threshold=None``).
+        ``jaccard_threshold=None``). With ``keep="none"``, a group consists of all rows that are joined through other
+        rows, and ``group`` is the address of its first row.
 
     Raises
     ------

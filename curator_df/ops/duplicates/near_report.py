@@ -60,7 +60,8 @@ class NearDuplicateReport:
     similarities: pd.DataFrame
     """Index ``jaccard``: lower end of a bin. Columns: ``compared`` (pairs) and ``chance`` (probability of finding one)."""
     largest: pd.DataFrame
-    """The largest groups: ``group``, ``group_size``, and ``file`` and ``offset`` of the row that is kept."""
+    """The largest groups: ``group``, ``group_size``, and ``file`` and ``offset`` of the row that is kept (with
+    ``keep="none"``, of the first row)."""
     examples: pd.DataFrame | None
     """Some rows of these groups: ``group``, ``kept``, ``jaccard`` (with the row that it matched), ``file``, ``offset``, and the
     beginning of ``text``. The row that is kept comes first, then those least similar to their match. None without ``docs``."""
@@ -178,7 +179,8 @@ def describe_near_duplicates(
     staying = table[table["kept"]]
     members = table["group_size"].value_counts().compute()
     sizes = _sizes(members.sort_index(ascending=False), staying["group_size"].value_counts().compute())
-    top = staying[["group", "group_size", "file", "offset"]].nlargest(largest, "group_size").compute()
+    named = table[table["address"] == table["group"]]  # also if none is kept
+    top = named[["group", "group_size", "file", "offset"]].nlargest(largest, "group_size").compute()
     shown = None
     if docs is not None:
         if parameters["text"] is None:
