@@ -71,6 +71,7 @@ if _TYPE_CHECKING:
         remove_outside,
         remove_quotation_marks,
     )
+    from curator_df.ops.describe import describe
     from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
     from curator_df.ops.duplicates.near_duplicates import add_minhash, drop_near_duplicates, find_near_duplicates
     from curator_df.ops.duplicates.near_report import NearDuplicateReport, describe_near_duplicates
@@ -148,6 +149,7 @@ __all__ = [
     "compare_receipts",
     "concat",
     "connect",
+    "describe",
     "describe_domains",
     "describe_drops",
     "describe_near_duplicates",
@@ -264,6 +266,7 @@ _PLACES = {
     "compare_receipts": "core.receipts.comparison:compare_receipts",
     "concat": "io.concat:concat",
     "connect": "cluster.connect:connect",
+    "describe": "ops.describe:describe",
     "describe_domains": "ops.urls.domain_counts:describe_domains",
     "describe_drops": "ops.filters.drops:describe_drops",
     "describe_near_duplicates": "ops.duplicates.near_report:describe_near_duplicates",
@@ -365,6 +368,7 @@ _OPERATORS = (
     "add_token_count",
     "add_url_parts",
     "checkpoint",
+    "describe",
     "describe_domains",
     "describe_drops",
     "drop_contaminated",

@@ -32,6 +32,7 @@ HOST_ONLY: Mapping[str, str] = {
     "add_quality_tier": "scores are combined with NumPy, in host memory",
     "add_token_count": "tokenizers take Python strings",
     "add_url_parts": URLS,
+    "describe": "lengths are counted with NumPy, in host memory",
     "describe_domains": URLS,
     "describe_drops": "rows and characters are counted with NumPy, in host memory",
     "drop_contaminated": CONTAMINATION,

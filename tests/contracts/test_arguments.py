@@ -30,6 +30,7 @@ TAKES_A_TABLE = [
     ("write_tokens", {"path": "out", "tokenizer": "tokenizer.json"}),
     ("to_backend", {"backend": "pandas"}),
     ("explore_thresholds", {}),
+    ("describe", {}),
     ("describe_domains", {"url": "text"}),
 ]
 ODD_VALUES = ("many", "0.5", None, [1, 2], ["text", "title"], {"a": 1}, True, -1, float("nan"))
@@ -37,7 +38,7 @@ NOT_CALLED_WITH = {("add_completion", "cache")}
 """Parameters for which an odd value has an effect outside of this process."""
 
 
-EITHER = (("explore_thresholds", "pandas"), ("describe_domains", "pandas"))
+EITHER = (("explore_thresholds", "pandas"), ("describe", "pandas"), ("describe_domains", "pandas"))
 """They take a pandas DataFrame too."""
 
 

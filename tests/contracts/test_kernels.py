@@ -81,6 +81,10 @@ def counted_by_domain(docs: Any, out: Path) -> Any:
     assert len(cdf.describe_domains(sites, workdir=out.with_name("work")))
 
 
+def described(docs: Any, out: Path) -> Any:
+    assert cdf.describe(docs, by="lang", workdir=out.with_name("work"))["rows"].sum() > 0
+
+
 def in_tokens(docs: Any, out: Path) -> Any:
     pytest.importorskip("tokenizers", reason="needs the tokenizers extra")
     return cdf.write_tokens(docs, out, tokenizer=TOKENIZER, eos_token=0)
@@ -98,6 +102,7 @@ MORE_RUNS = (
     joined_with_files_of_another_format,
     concatenated,
     counted_by_domain,
+    described,
     in_tokens,
 )
 

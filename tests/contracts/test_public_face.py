@@ -37,6 +37,7 @@ VERBLESS = {
     "compare_receipts",
     "concat",
     "connect",
+    "describe",
     "explain",
     "explore_thresholds",
     "forget",

@@ -45,6 +45,7 @@ IN_PART = (
 """What is said of some arguments by operators that take cuDF blocks with others."""
 TAKES_SOME = {case.operator for case in ALL_CASES if "cudf" in case.backends}
 BESIDE_OPERATORS = {
+    "describe",
     "describe_domains",
     "describe_drops",
     "explore_thresholds",
@@ -80,6 +81,7 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
     ("call", "why"),
     [
         (lambda docs: cdf.describe_drops(docs, OURS), f"describe_drops {REFUSED.format(HOST_ONLY['describe_drops'])}"),
+        (cdf.describe, f"describe {REFUSED.format(HOST_ONLY['describe'])}"),
         (
             lambda docs: cdf.describe_domains(docs, url="text"),
             f"describe_domains {REFUSED.format(HOST_ONLY['describe_domains'])}",
@@ -106,6 +108,7 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
     ],
     ids=[
         "describe_drops",
+        "describe",
         "describe_domains",
         "explore_thresholds",
         "find_semantic_duplicates",

@@ -7,10 +7,9 @@ do not fit into 64 MB), adds up those of a domain, and keeps the largest. So no 
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,25 +21,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.arguments import require_integer, require_string
-from curator_df.core.columns import require_columns, require_table, require_text
-from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.lowering import lower
-from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
-from curator_df.core.runner.session import current_session
-from curator_df.errors import ParameterError, SchemaError
+from curator_df.core.columns import require_table, require_text
+from curator_df.core.ranges.blocks import BlockKernel, Outcome
+from curator_df.errors import ParameterError
 from curator_df.extras import require_package
-from curator_df.files.hub import refuse_hub_output
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import RowSorter, merge_slices
 from curator_df.files.scratch import scratch_directory
 from curator_df.files.slice_file import open_slices
 from curator_df.files.storage import Folder
-from curator_df.io.output.checkpoint import checkpoint
-from curator_df.io.streams.file_stream import open_file
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.rows.content_hash import span_hashes
 from curator_df.kernels.text.buffers import array_spans, text_chunks
 from curator_df.kernels.urls.parts import registered_domain, spans_of, split_urls
+from curator_df.ops.block_counts import Batches, count_blocks, require_token_column
 from curator_df.ops.host_only import require_host
 from curator_df.ops.urls.url_parts import TEXT, suffix_list_price
 
@@ -48,14 +42,9 @@ OPERATOR = "describe_domains"
 PEAK_FACTOR = 4.0
 SORT_BYTES = 64_000_000
 """Memory for sorting counts, in bytes."""
-BATCH_ROWS = 65_536
-"""Number of counts that are read together."""
 WORDS = 5
 """Numbers of a sorted row: the two halves of the hash of a domain, rows, characters and tokens."""
 COUNTS = ("rows", "characters", "tokens")
-
-Batches = Callable[[], Iterator[pa.Table]]
-"""Function that reads the counts of all blocks again."""
 
 
 def describe_domains(
@@ -166,11 +155,7 @@ def _kernel(table: Any, url: str, text: str, tokens: str | None, *, private: boo
     require_text(table, OPERATOR, url, parameter="url")
     require_host(table._meta, OPERATOR)
     if tokens is not None:
-        require_columns(table, OPERATOR, tokens)
-        if getattr(table.dtypes[tokens], "kind", "O") not in "iu":
-            raise SchemaError(
-                f"{OPERATOR}: tokens={tokens!r} needs a column of integers, and the column holds {table.dtypes[tokens]}"
-            )
+        require_token_column(table, OPERATOR, tokens)
     has_text = text in table.columns
     if has_text:
         require_text(table, OPERATOR, text)
@@ -193,35 +178,9 @@ def _columns(kernel: BlockKernel) -> tuple[str, ...]:
 
 def _counted(table: Any, kernel: BlockKernel, workdir: Any, options: dict[str, Any] | None) -> Batches:
     """Count the blocks of a table; return a function that reads the counts."""
-    if isinstance(table, pd.DataFrame):
-        counted = pa.Table.from_pandas(kernel.run(table).block, preserve_index=False)
-        return lambda: iter([counted])
-    used = dict.fromkeys(kernel.parameters[name] for name in ("url", "text", "tokens"))
     meta = pd.DataFrame({"domain": pd.Series(dtype=TEXT), **{name: pd.Series(dtype=np.int64) for name in COUNTS}})
-    partial = map_blocks(table[[name for name in used if name is not None]], kernel, meta=meta)
-    program = lower(partial, spools=True)
-    parent = workdir if workdir is not None else current_session().workdir
-    if parent is None:
-        raise ParameterError(
-            f"{OPERATOR} needs workdir=: a folder (or URL) that all workers of the cluster you connected to can see"
-        )
-    refuse_hub_output(os.fspath(parent))
-    name = f"{OPERATOR}-{fingerprint(program.source.fingerprint, program.fingerprint)[:16]}"
-    home = Folder(f"{os.fspath(parent).rstrip('/')}/{name}", options or {})
-    checkpoint(partial, home.url, storage_options=options)
-    return functools.partial(_stored, home)
-
-
-def _stored(home: Folder) -> Iterator[pa.Table]:
-    """Read the counts of all blocks from Parquet files."""
-    import pyarrow.parquet as pq
-
-    for name in home.names():
-        if name.startswith("part-") and name.endswith(".parquet"):
-            with open_file(f"{home.url}/{name}", home.options) as file:
-                parquet = pq.ParquetFile(file, page_checksum_verification=True)
-                for batch in parquet.iter_batches(BATCH_ROWS):
-                    yield pa.Table.from_batches([batch])
+    used = (kernel.parameters[name] for name in ("url", "text", "tokens"))
+    return count_blocks(table, kernel, used, meta, workdir, options)
 
 
 def count_domains_block(
