@@ -253,9 +253,7 @@ def dedup(
         str | None,
         typer.Option(show_default=False, help="With --exact. case_and_spaces: ignore case and extra spaces."),
     ] = None,
-    keep: Annotated[
-        str, typer.Option(help="Row of a group to keep: first, last or longest; none drops all.")
-    ] = "first",
+    keep: Annotated[str, typer.Option(help="Row of a group to keep: first, last, longest or none.")] = "first",
     unit: Annotated[
         str | None,
         typer.Option(show_default=False, help="With --exact. lines or paragraphs: remove repeated ones, not rows."),

@@ -101,16 +101,8 @@ def test_explain_runs_nothing(corpus, tmp_path):
     done = curator_df("explain", corpus, "--memory", "500MB")
     assert done.returncode == 0, done.stderr
     assert "keep_profile: 2.2 x block (measured)" in done.stdout
-    options = (
-        "--words",
-        "whitespace",
-        "--partition-on",
-        "text",
-        "--format",
-        "jsonl",
-        "--rejects",
-        tmp_path / "rejects",
-    )
+    options = ("--words", "whitespace", "--partition-on", "text", "--format", "jsonl")
+    options += ("--rejects", tmp_path / "rejects")
     fast = curator_df("explain", corpus, "--memory", "500MB", *options)
     assert fast.returncode == 0, fast.stderr
     assert "keep_profile: 1.2 x block (measured)" in fast.stdout

@@ -6,12 +6,11 @@ from __future__ import annotations
 import dataclasses
 import html
 import io
-import json
 import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -24,6 +23,8 @@ from curator_df.memory.leaks import LeakReceipt
 from curator_df.memory.sizes import show_count, show_duration, show_float, show_size
 from curator_df.suggestions import suggests_names
 
+SaveKind = Literal["report", "figures", "dataset_card", "croissant", "eu_training_data_summary"]
+"""Documents that `Receipt.save` writes."""
 SHOWN_FOLDERS = 5
 """Number of folders of a partitioned output that the head of a receipt names; ``rows_by_folder`` has all."""
 
@@ -363,26 +364,49 @@ class Receipt:
         made = {"steps": steps, "exchanges": exchanges, "leaks": leaks, "earlier": earlier, "events": events}
         return Receipt(**{**values, "timeline": timeline, **made})
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the receipt as one self-contained HTML page (figures, memory over time, steps, drops, settings), or as JSON.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        kind: SaveKind | None = None,
+        name: str | None = None,
+        license: str | None = None,  # noqa: A002 - the usual name
+        domains: pd.DataFrame | None = None,
+    ) -> None:
+        """Write the receipt, or a document about the output that follows from it, to a file.
 
         Parameters
         ----------
         path : str or path
             Name of the file, such as ``"report.html"`` or ``"receipt.json"``; an existing file is replaced.
+        kind : {"report", "figures", "dataset_card", "croissant", "eu_training_data_summary"}, optional
+            ``"report"``: one self-contained HTML page with figures, memory over time, steps, drops and settings; the default
+            for ``.html``. ``"figures"``: all figures as JSON; the default for ``.json``. ``"dataset_card"``: the card of the
+            Hugging Face hub, Markdown. ``"croissant"``: Croissant 1.0 metadata, JSON, to be saved into the output folder,
+            with the columns of the first file that are not nested. ``"eu_training_data_summary"``: the European
+            Commission's template for the public summary of training content, Markdown, with "not known" where the receipt does
+            not know.
+        name : str, optional
+            Name of the data set in a card or in Croissant metadata. Default: that of the output folder.
+        license : str, optional
+            License in a card or in Croissant metadata, such as ``"odc-by"``.
+        domains : pandas.DataFrame, optional
+            Result of `describe_domains` for the summary, which lists domains by share.
 
         Raises
         ------
         ParameterError
-            If the name ends in neither ``.html`` nor ``.json``.
-        """
-        from curator_df.core.receipts.report import report_page
+            If the ending of ``path`` is not one of ``kind``, or an option does not belong to it.
+        InputError
+            If the output folder, from which a card and Croissant metadata take the format, has no files.
 
-        suffix = Path(path).suffix.lower()
-        if suffix not in (".html", ".htm", ".json"):
-            raise ParameterError(f"save: {os.fspath(path)!r} must end in .html (a page) or .json (all figures)")
-        said = json.dumps(self.to_json(), indent=1) if suffix == ".json" else report_page(self)
-        Path(path).write_text(said, encoding="utf-8")
+        Examples
+        --------
+        >>> receipt.save("clean/croissant.json", kind="croissant", license="odc-by")  # doctest: +SKIP
+        """
+        from curator_df.core.receipts.saved_documents import saved_text
+
+        Path(path).write_text(saved_text(self, path, kind, name, license, domains), encoding="utf-8")
 
     def recipe(self) -> str:
         """Return the text of a recipe file that repeats the run: reader, steps, writer and budget.

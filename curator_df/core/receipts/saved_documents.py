@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents that `Receipt.save` writes, among them Croissant metadata and the EU's public summary of training content.
+
+Both say what the receipt knows. What it does not know is left out of Croissant, and is "not known" in the summary, for the
+provider of a model to fill in.
+
+References
+----------
+MLCommons, Croissant format specification 1.0. European Commission, Template for the Public Summary of Training Content for
+general-purpose AI models, required by Article 53 (1)(d) of Regulation (EU) 2024/1689, 24 July 2025.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pandas as pd
+import pyarrow as pa
+import yaml
+
+from curator_df.arguments import choose
+from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
+from curator_df.core.receipts.receipt import Receipt, SaveKind
+from curator_df.core.receipts.report import report_page
+from curator_df.errors import InputError, ParameterError
+from curator_df.files.storage import Folder
+from curator_df.memory.sizes import show_count, show_size
+
+NOT_KNOWN = "not known"
+FORMATS = {
+    ".parquet": "application/x-parquet",
+    ".jsonl": "application/jsonlines",
+    ".jsonl.gz": "application/jsonlines+gzip",
+    ".jsonl.zst": "application/jsonlines+zstd",
+}
+"""Media types of output files, by ending."""
+TERMS = "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset jsonPath "
+TERMS += "key md5 parentField path recordSet references regex repeated replace samplingRate separator source subField transform"
+CONTEXT: Mapping[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    **{term: f"cr:{term}" for term in TERMS.split()},
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "sc": "https://schema.org/",
+}
+"""The context that Croissant 1.0 prescribes."""
+SAMPLE_LINES = 100
+"""Lines of a JSON Lines file from which types of columns are taken."""
+TOKEN_RANGES = (
+    (10**9, "less than 1 billion tokens"),
+    (10**13, "1 billion to 10 trillion tokens"),
+    (float("inf"), "more than 10 trillion tokens"),
+)
+"""Sizes of text that the template offers."""
+INTRODUCTION = f"""\
+By the template of the European Commission for providers of general-purpose AI models, for one data set. curator_df filled in
+what its receipt says. Complete what is *{NOT_KNOWN}*, and repeat section 2 for every other data set."""
+SYNTHETIC, PERSONAL = ("add_completion",), ("redact_pii",)
+HARMFUL = ("keep_urls", "add_class", "keep_class", "keep_profile", "keep_where")
+"""Steps that the template asks about."""
+
+
+ENDINGS: Mapping[SaveKind, tuple[str, ...]] = {
+    "report": (".html", ".htm"),
+    "figures": (".json",),
+    "dataset_card": (".md",),
+    "croissant": (".json", ".jsonld"),
+    "eu_training_data_summary": (".md",),
+}
+"""Endings of a file of each kind."""
+OPTIONS: Mapping[str, tuple[SaveKind, ...]] = {
+    "name": ("dataset_card", "croissant"),
+    "license": ("dataset_card", "croissant"),
+    "domains": ("eu_training_data_summary",),
+}
+"""Kinds that an option of `Receipt.save` belongs to."""
+
+
+def saved_text(
+    receipt: Receipt,
+    path: str | os.PathLike[str],
+    kind: SaveKind | None,
+    name: str | None,
+    license: str | None,  # noqa: A002
+    domains: pd.DataFrame | None,
+) -> str:
+    """Return the content of a file of `Receipt.save`, after a check of its arguments."""
+    suffix = Path(path).suffix.lower()
+    if kind is None:
+        kind = "report" if suffix in ENDINGS["report"] else "figures"
+        if suffix not in (*ENDINGS["report"], *ENDINGS["figures"]):
+            raise ParameterError(
+                f"save: {os.fspath(path)!r} must end in .html (a page) or .json (all figures), or set kind= for "
+                "another document"
+            )
+    choose("save", "kind", kind, SaveKind)
+    if suffix not in ENDINGS[kind]:
+        raise ParameterError(f"save: {os.fspath(path)!r} must end in {' or '.join(ENDINGS[kind])} with kind={kind!r}")
+    for option, value in (("name", name), ("license", license), ("domains", domains)):
+        if value is not None and kind not in OPTIONS[option]:
+            raise ParameterError(
+                f"save: {option}= has no effect with kind={kind!r}, only with {' or '.join(map(repr, OPTIONS[option]))}"
+            )
+    if kind == "report":
+        return report_page(receipt)
+    if kind == "figures":
+        return json.dumps(receipt.to_json(), indent=1)
+    if kind == "dataset_card":
+        return card(receipt, name, license)
+    return (
+        json.dumps(croissant(receipt, name, license), indent=1) if kind == "croissant" else eu_summary(receipt, domains)
+    )
+
+
+def croissant(receipt: Receipt, name: str | None, license: str | None) -> dict[str, Any]:  # noqa: A002
+    """Return the Croissant metadata of an output, to be stored in its folder: paths of files are relative.
+
+    Columns of nested types are left out: Croissant has no type for them.
+    """
+    folder = Folder(receipt.output)
+    file, suffix = _first_file(folder)
+    keys = [part.partition("=")[0] for part in posixpath.dirname(file).split("/") if "=" in part]
+    pattern = "/".join([*(f"{key}=*" for key in keys), f"part-*{suffix}"])
+    source = {"fileSet": {"@id": "files"}}
+    fields = [
+        _field(column, kind, {**source, "extract": {"column": column}}, repeated=repeated)
+        for column, kind, repeated in _columns(folder, file, suffix)
+    ]
+    for key in keys:
+        of_path = {
+            **source,
+            "extract": {"fileProperty": "fullpath"},
+            "transform": {"regex": f"(?:^|/){re.escape(key)}=([^/]*)/"},
+        }
+        fields.append(_field(key, "sc:Text", of_path))
+    made = {
+        "@context": dict(CONTEXT),
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": name or posixpath.basename(receipt.output.rstrip("/")),
+        "description": (
+            f"{show_count(receipt.rows_written, 'row')} in {show_count(receipt.files, 'file')} "
+            f"({show_size(receipt.output_bytes)}), of {receipt.rows_read:,} read. Steps: {_steps(receipt)}. "
+            f"Made with curator_df {receipt.version or NOT_KNOWN}."
+        ),
+        "distribution": [
+            {
+                "@type": "cr:FileSet",
+                "@id": "files",
+                "name": "files",
+                "encodingFormat": FORMATS[suffix],
+                "includes": pattern,
+            }
+        ],
+        "recordSet": [{"@type": "cr:RecordSet", "@id": "rows", "name": "rows", "field": fields}],
+    }
+    made |= {} if license is None else {"license": license}
+    return made | ({"datePublished": receipt.started[:10]} if receipt.started else {})
+
+
+def _field(name: str, kind: str, source: Mapping[str, Any], *, repeated: bool = False) -> dict[str, Any]:
+    made = {"@type": "cr:Field", "@id": f"rows/{name}", "name": name, "dataType": kind, "source": source}
+    return {**made, "repeated": True} if repeated else made
+
+
+def _first_file(folder: Folder) -> tuple[str, str]:
+    """Return the first output file and its ending."""
+    for name in folder.names():
+        suffix = next((suffix for suffix in FORMATS if name.endswith(suffix)), None)
+        if name[:1] != "_" and suffix is not None and posixpath.basename(name).startswith("part-"):
+            return name, suffix
+    raise InputError(
+        f"save: {folder.url} has no Parquet or JSON Lines files of a run, so that its columns are not known"
+    )
+
+
+def _columns(folder: Folder, file: str, suffix: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield name, Croissant type and whether it is a list, of each column that is not nested."""
+    import fsspec
+
+    with fsspec.open(folder.remote_url + f"/{file}", "rb", compression="infer", **folder.options) as stream:
+        if suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            types = {field.name: field.type for field in pq.read_schema(stream)}
+        else:
+            rows = [orjson.loads(line) for line, _ in zip(stream, range(SAMPLE_LINES), strict=False)]
+            types = {field.name: field.type for field in pa.Table.from_pylist(_with_every_key(rows)).schema}
+    for name, kind in types.items():
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        said = _type_of(kind.value_type if is_list else kind)
+        if said is not None:
+            yield name, said, is_list
+
+
+def _with_every_key(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return [{key: row.get(key) for key in keys} for row in rows]
+
+
+def _type_of(kind: pa.DataType) -> str | None:
+    """Return the Croissant type of an Arrow type; None for nested ones, and those without values."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    for is_kind, said in (
+        (pa.types.is_integer, "sc:Integer"),
+        (pa.types.is_floating, "sc:Float"),
+        (pa.types.is_boolean, "sc:Boolean"),
+        (pa.types.is_date, "sc:Date"),
+        (pa.types.is_timestamp, "sc:DateTime"),
+    ):
+        if is_kind(kind):
+            return said
+    return "sc:Text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+
+
+def card(receipt: Receipt, name: str | None, license: str | None) -> str:  # noqa: A002
+    """Return the dataset card of one output, which has its files as the split ``train``."""
+    _, suffix = _first_file(Folder(receipt.output))
+    patterns = {folder.replace("/", ","): f"{folder}/part-*" for folder in receipt.rows_by_folder if folder}
+    split = CardSplit("train", receipt, patterns or {"default": f"part-*{suffix}"})
+    return dataset_card(name or posixpath.basename(receipt.output.rstrip("/")), [split], license=license, existing=None)
+
+
+def eu_summary(receipt: Receipt, domains: pd.DataFrame | None) -> str:
+    """Return the summary as Markdown, by the sections of the template."""
+    parts = [
+        "# Public summary of training content",
+        INTRODUCTION,
+        "## 1. General information",
+        *_section("1.1 Provider", {"Provider, and authorized representative in the Union": NOT_KNOWN}),
+        *_section(
+            "1.2 Model",
+            dict.fromkeys(
+                ("Names of the model", "Model it was derived from", "Date of placement on the Union market"), NOT_KNOWN
+            ),
+        ),
+        *_section("1.3 Modalities and size", _size(receipt)),
+        "## 2. Data sources",
+        *_section("2.1 Publicly available data sets", {"Data sets": _public(receipt)}),
+        *_section("2.2 Private data sets of third parties", {"Data sets": NOT_KNOWN}),
+        *_section("2.3 Data crawled and scraped from online sources", _crawled(receipt)),
+        *([] if domains is None else ["Domains with the most content:", _domains(domains)]),
+        *_section("2.4 User data", {"Data of users of the provider's services": NOT_KNOWN}),
+        *_section("2.5 Synthetic data", {"Generated by models": _named(receipt, SYNTHETIC) or "not by this run"}),
+        *_section("2.6 Other sources", {"Sources": NOT_KNOWN}),
+        "## 3. Data processing",
+        *_section("3.1 Reservations of rights from text and data mining", {"Measures": NOT_KNOWN}),
+        *_section("3.2 Removal of illegal content", _removal(receipt)),
+        *_section("3.3 Other information", _processing(receipt)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(title: str, facts: Mapping[str, str]) -> list[str]:
+    return [f"### {title}", "\n".join(f"- **{name}**: {said}" for name, said in facts.items())]
+
+
+def _size(receipt: Receipt) -> dict[str, str]:
+    tokens = next((step.counters["tokens"] for step in receipt.steps[::-1] if step.counters.get("tokens")), None)
+    said = NOT_KNOWN + " in tokens (add_token_count counts them)"
+    if tokens is not None:
+        said = next(name for most, name in TOKEN_RANGES if tokens < most) + f" ({tokens:,} in this data set)"
+    return {
+        "Modality": "text",
+        "Size": f"{said}; {show_count(receipt.rows_written, 'document')}, {show_size(receipt.output_bytes)} on disk",
+        "Latest date of acquisition": f"{NOT_KNOWN}; processed on {receipt.started[:10] or NOT_KNOWN}",
+        "Languages": NOT_KNOWN + _by_folder(receipt),
+    }
+
+
+def _by_folder(receipt: Receipt) -> str:
+    total = max(sum(receipt.rows_by_folder.values()), 1)
+    shares = sorted(receipt.rows_by_folder.items(), key=lambda item: -item[1])[:20]
+    return (
+        "; documents by folder: " + ", ".join(f"{name} {100 * rows / total:.1f} %" for name, rows in shares)
+        if shares
+        else ""
+    )
+
+
+def _reader(receipt: Receipt) -> tuple[str, list[str]]:
+    """Return the reader of the run and its paths; empty if the receipt has no recipe."""
+    read = (yaml.safe_load(receipt.recipe_text) or {}).get("read") if receipt.recipe_text else None
+    if not isinstance(read, dict) or len(read) != 1:
+        return "", []
+    ((name, options),) = read.items()
+    paths = options.get("paths", []) if isinstance(options, dict) else options
+    return str(name), [str(path) for path in (paths if isinstance(paths, list) else [paths])]
+
+
+def _public(receipt: Receipt) -> str:
+    hub = [path for path in _reader(receipt)[1] if path.startswith("hf://datasets/")]
+    return "; ".join(hub) if hub else NOT_KNOWN
+
+
+def _crawled(receipt: Receipt) -> dict[str, str]:
+    reader, paths = _reader(receipt)
+    asked = ("Crawlers, and their operators", "Purposes", "Behavior of the crawlers", "Period of collection")
+    content = f"pages of web archives: {'; '.join(paths)}" if reader == "warc" else NOT_KNOWN
+    return {**dict.fromkeys(asked, NOT_KNOWN), "Content": content}
+
+
+def _domains(domains: pd.DataFrame) -> str:
+    if not {"domain", "rows"} <= set(domains.columns):
+        raise ParameterError("save: domains= must be a table of describe_domains, with the columns 'domain' and 'rows'")
+    total = domains.attrs.get("totals", {}).get("rows") or domains["rows"].sum()
+    named = domains.dropna(subset="domain")
+    lines = ["| domain | documents | share |", "|---|---|---|"]
+    lines += [
+        f"| {name} | {rows:,} | {100 * rows / max(total, 1):.2f} % |"
+        for name, rows in zip(named["domain"], named["rows"], strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def _named(receipt: Receipt, steps: Sequence[str]) -> str:
+    """Return those of some steps that ran, with the rows that they dropped."""
+    found = [step for step in receipt.steps if step.name in steps]
+    return "; ".join(f"{step.name} (dropped {show_count(step.rows_dropped, 'document')})" for step in found)
+
+
+def _removal(receipt: Receipt) -> dict[str, str]:
+    redacted = [f"{step.name} ({step.counted()})" for step in receipt.steps if step.name in PERSONAL]
+    return {
+        "Measures against illegal content": NOT_KNOWN,
+        "Filters that may serve them": _named(receipt, HARMFUL) or "not in this run",
+        "Personal data": "; ".join(redacted) or "not redacted by this run",
+    }
+
+
+def _processing(receipt: Receipt) -> dict[str, str]:
+    reasons = ", ".join(f"{row.reason} {row.rows:,}" for row in receipt.reasons().head(20).itertuples())
+    return {
+        "Steps": _steps(receipt),
+        "Documents": f"{receipt.rows_read:,} read, {receipt.rows_written:,} written",
+        "Dropped by reason": reasons or "none",
+        "Made with": f"curator_df {receipt.version or NOT_KNOWN}",
+    }
+
+
+def _steps(receipt: Receipt) -> str:
+    return ", ".join(dict.fromkeys(step.name for step in receipt.steps))
