@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -133,6 +134,25 @@ def test_what_depends_on_the_block_size_is_refused(docs, operation, instead, tmp
 def test_columns_that_are_not_named_by_text_are_refused(tmp_path):
     with pytest.raises(errors.SchemaError, match="Rename them first"):
         cdf.write_parquet(dd.from_pandas(pd.DataFrame({0: [1]}), npartitions=1), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            functools.reduce(lambda inner, _: [inner], range(60), 1),
+            "'a' is nested 121 levels deep, but Parquet can have 99",
+        ),
+        ({}, "'a' has the type struct<>, but an object without fields has no place in Parquet"),
+    ],
+    ids=["deep", "no fields"],
+)
+def test_types_that_parquet_does_not_have_are_refused(tmp_path, value, said):
+    table = dd.from_pandas(pd.DataFrame({"a": [value], "id": [1]}), npartitions=1)
+    with pytest.raises(
+        errors.SchemaError, match=rf"a table that Dask computed: the column {said}.*leave the column out"
+    ):
+        cdf.write_parquet(table, tmp_path / "out")
 
 
 def test_groups_are_found_in_rows_of_pandas(tmp_path):

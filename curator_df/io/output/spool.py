@@ -34,6 +34,7 @@ from curator_df.core.runner.session import Session
 from curator_df.errors import DiskFullError, SchemaError, UnsupportedBackendError
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.frames import LARGEST_OFFSET
+from curator_df.io.output.writable import require_types
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import from_source
 from curator_df.memory.sizes import show_size
@@ -287,6 +288,7 @@ def _write_part(block: pd.DataFrame, number: int, folder: Folder) -> tuple[int, 
         raise SchemaError(
             f"partition {number} of a table that Dask computed cannot be written to Parquet: {exc}"
         ) from exc
+    require_types(table.schema, "a table that Dask computed", is_parquet=True, way_out=", or convert it")
     free = folder.free_bytes()
     if free is not None and free < (table.nbytes + kept.nbytes) * DISK_SHARE:
         raise _no_space(folder)

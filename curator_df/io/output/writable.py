@@ -43,15 +43,16 @@ def require_writable(df: Any, operator: str, suffix: str) -> None:
             f"{operator}: the table has {times} columns named {twice!r}, but a file can have only one. Rename or "
             f"drop one. The columns are: {', '.join(map(repr, names))}"
         )
-    _require_types(arrow_schema(host_block(df._meta)), operator, is_parquet=suffix == "parquet")
+    require_types(arrow_schema(host_block(df._meta)), operator, is_parquet=suffix == "parquet")
 
 
 def require_rejects(source_meta: Any, operator: str) -> None:
     """Raise if removed rows, which are written to Parquet unchanged, have columns that Parquet cannot hold."""
-    _require_types(arrow_schema(source_meta), f"{operator}, rejects=", is_parquet=True, way_out="")
+    require_types(arrow_schema(source_meta), f"{operator}, rejects=", is_parquet=True, way_out="")
 
 
-def _require_types(schema: pa.Schema, operator: str, *, is_parquet: bool, way_out: str | None = None) -> None:
+def require_types(schema: pa.Schema, operator: str, *, is_parquet: bool, way_out: str | None = None) -> None:
+    """Raise for columns whose type a format does not have; ``way_out`` ends the advice to leave the column out."""
     if way_out is None:
         way_out = ", convert it, or use " + ("write_jsonl" if is_parquet else "write_parquet")
     most, called = (MOST_PARQUET_LEVELS, "Parquet") if is_parquet else (MOST_JSON_LEVELS, "JSON Lines")
