@@ -137,6 +137,15 @@ def test_a_body_that_is_not_in_its_coding_is_taken_unchanged(coding, body):
     assert body_of(chunked(body), f"Content-Encoding: {coding}", "Transfer-Encoding: chunked") == (body, NOT_DECODED)
 
 
+@pytest.mark.parametrize("packed", [gzip.compress(PAGE), zstandard.compress(PAGE)], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd", '"gzip"'])
+def test_a_body_in_another_compression_than_its_header_names_is_decompressed(coding, packed):
+    assert body_of(packed, f"Content-Encoding: {coding}") == (PAGE, None)
+    assert body_of(chunked(packed), f"Content-Encoding: {coding}", "Transfer-Encoding: chunked") == (PAGE, None)
+    assert body_of(packed, f"Content-Encoding: {coding}", "Transfer-Encoding: chunked") == (PAGE, NOT_DECODED)
+    assert body_of(packed, "Content-Encoding: identity") == (packed, None)
+
+
 def test_one_coding_of_two_may_be_removed_by_the_crawler():
     packed = gzip.compress(PAGE)
     assert body_of(packed, "Content-Encoding: gzip", "Transfer-Encoding: chunked") == (PAGE, NOT_DECODED)

@@ -2,8 +2,9 @@
 """HTTP responses in crawls: status, headers, and the body without its transfer and content codings.
 
 Crawlers often store a decoded body and keep the header with its coding. So a body that is not in that coding is
-used unchanged (recorded in `Body.note`), and an unknown coding is ignored. A compressed body that ends early gives what
-could be decoded. Data that begins like the coding and is damaged later raises `BodyError`.
+used unchanged (recorded in `Body.note`), and an unknown coding is ignored; but a body that begins as gzip or zstd do is
+decompressed, whichever compression the header names. A compressed body that ends early gives what could be decoded.
+Data that begins like the coding and is damaged later raises `BodyError`.
 """
 
 from __future__ import annotations
@@ -189,12 +190,14 @@ def _fields(lines: list[str]) -> dict[str, str]:
 
 
 def _codings(value: str) -> list[str]:
-    named = (coding.partition(";")[0].strip().lower().removeprefix("x-") for coding in value.split(","))
+    named = (coding.partition(";")[0].strip(" \t\"'").lower().removeprefix("x-") for coding in value.split(","))
     return [coding for coding in named if coding not in _IGNORED]
 
 
 def _without(coding: str, body: Any, most_bytes: int | None) -> tuple[list[Any], str | None]:
     """Return the pieces of a body without one coding, and the note on it."""
+    if coding in _COMPRESSED:  # servers may use another one; these two have a signature
+        coding = "gzip" if _GZIP.match(body) else "zstd" if _ZSTD.match(body) else coding
     beginning, decode = _DECODERS.get(coding, (None, None))
     if decode is None or (beginning is not None and not beginning.match(body)):
         is_cut = coding == "gzip" and MAGIC.startswith(bytes(body[: len(MAGIC)]))
@@ -360,3 +363,4 @@ _DECODERS: dict[str, tuple[re.Pattern[bytes] | None, Callable[[Any], Iterator[An
     "zstd": (_ZSTD, _zstd),
 }
 """Beginnings, if fixed, and decoders of the data of codings."""
+_COMPRESSED = frozenset(_DECODERS) - {"chunked"}
