@@ -23,6 +23,9 @@ _BOMS = {
 }
 # Possessive repetitions, which never go back: otherwise the search holds 120 bytes for each character of a string.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}:]')
+LONGEST_PARSED = 1 << 20
+"""Bytes of the longest line that is parsed only to explain why it is not read."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+(["\x00-\x1f])')
 """String, or the part of one before its first control character."""
 _OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
@@ -261,8 +264,21 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
             "Windows-1252, convert it (iconv -f WINDOWS-1252 -t UTF-8 old.jsonl > new.jsonl)"
         )
     is_object = raw.lstrip(b" \t\r").startswith(b"{") and raw.rstrip(b" \t\r").endswith(b"}")
-    control = control_character(raw) if is_object else None
-    return control or f"it is not one JSON object on one line{_shape(raw, is_first)}"
+    found = control_character(raw) or _lone_surrogate(raw) if is_object else None
+    return found or f"it is not one JSON object on one line{_shape(raw, is_first)}"
+
+
+def _lone_surrogate(raw: bytes) -> str | None:
+    """Describe half of a surrogate pair in a string or a key of JSON; None without one."""
+    if len(raw) > LONGEST_PARSED or not _SURROGATE.search(raw):
+        return None
+    try:
+        json.dumps(json.loads(raw), ensure_ascii=False).encode()
+    except UnicodeEncodeError as exc:
+        return f"a string has half of a surrogate pair, \\u{ord(exc.object[exc.start]):04x}, which is not a character"
+    except (ValueError, RecursionError):
+        return None
+    return None
 
 
 def control_character(raw: bytes) -> str | None:

@@ -39,7 +39,7 @@ def holds_parquet(paths: Paths, storage_options: Mapping[str, Any] | None = None
             else ("paths=", "corpus/**/*.parquet")
         )
         raise ParameterError(
-            f"{said} has {sum(parquet):,} Parquet files and {len(parquet) - sum(parquet):,} others. Choose one kind, as in "
-            f"{example!r}"
+            f"{said} has {show_count(sum(parquet), 'Parquet file')} and {show_count(parquet.count(False), 'file')} of JSON "
+            f"Lines. Choose one kind, as in {example!r}"
         )
     return all(parquet)

@@ -313,7 +313,9 @@ def test_parquet_under_the_name_of_a_text_file_is_named(tmp_path):
 
 def test_another_format_under_the_name_of_a_crawl_is_named_in_the_quarantine_too(tmp_path):
     (tmp_path / "a.warc").write_bytes(b"PK\x03\x04" + b"x" * 90)
-    with pytest.raises(BadRowError, match=r"record at byte 0: the file is a ZIP archive .*unpack it"):
+    with pytest.raises(
+        BadRowError, match=r"record at byte 0: the file is a ZIP archive .*unpacked files \(unzip\)\. Or quarantine"
+    ):
         read_warc(tmp_path).compute()
     with pytest.warns(UserWarning, match="byte 0: the file is a ZIP archive"):
         assert len(read_warc(tmp_path, on_bad_rows="quarantine").compute()) == 0
@@ -326,6 +328,15 @@ def test_a_control_character_in_a_string_is_named(tmp_path, line, good):
     (tmp_path / "a.jsonl").write_bytes(good + line + b"\n")
     with pytest.raises(BadRowError, match=r"a string has the control character 0x(09|01|1F), .* as \\u00"):
         read_jsonl(tmp_path).compute()
+
+
+@pytest.mark.parametrize("row", [r'{"\ud800": 1}', r'{"a": ["x", {"b": "\ud83d \ude00"}]}'])
+def test_half_of_a_surrogate_pair_in_each_first_row_is_named(tmp_path, row):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{row}\n")
+    with pytest.raises(BadRowError, match=r"line 1 .*half of a surrogate pair, \\ud8(00|3d), which is not a character"):
+        read_jsonl(path)
+    assert "surrogate" not in why_no_row(rb'{"a": "\ud83d\ude00", b}', "a.jsonl", is_first=True)
 
 
 def test_a_text_that_is_not_utf8_and_stored_as_a_dictionary_is_named(tmp_path):

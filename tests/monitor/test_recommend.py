@@ -102,7 +102,7 @@ def test_what_cannot_be_read_or_does_not_fit_is_said(corpus, tmp_path):
     with pytest.raises(errors.ColumnError, match="body"):
         cdf.recommend(corpus, text="body")
     (tmp_path / "b.parquet").write_bytes(b"")
-    with pytest.raises(errors.ParameterError, match="1 Parquet files and 1 others"):
+    with pytest.raises(errors.ParameterError, match=r"1 Parquet file and 1 file of JSON Lines\. Choose one kind"):
         cdf.recommend(tmp_path)
 
 

@@ -296,9 +296,9 @@ class WarcSource:
             reading.on_bad_row(BadRow(path, 0, bad.offset, "; ".join(filter(None, (reason, passed))), bad.raw))
             return
         kind: type[CuratorError] = CorruptFileError if bad.is_damage else BadRowError
+        advice = "Download the file again, or" if found is None else "Or"
         raise kind(
-            f"{path!r}, record at byte {bad.offset:,}: {reason}. Download the file again, or quarantine such records with "
-            "on_bad_rows='quarantine'"
+            f"{path!r}, record at byte {bad.offset:,}: {reason}. {advice} quarantine such records with on_bad_rows='quarantine'"
         ) from bad
 
     def _other_kind(self, path: str, raw: bytes) -> str | None:
@@ -472,7 +472,7 @@ def read_warc(
 
     Transfer and content codings (chunked, gzip, deflate, br, zstd, and several of them) are removed. Crawlers often store a
     body decoded and keep the header that names its coding: a body that is not in the named coding, or in an unknown one, is
-    taken unchanged.
+    taken unchanged. A body that begins as gzip or zstd do is decompressed, whichever compression the header names.
 
     The encoding of a page follows the HTML and Encoding Standards: a byte order mark, else the charset of the HTTP header, else
     the first ``meta`` element that declares a known one, else the XML declaration, else UTF-8 if the page is valid UTF-8, else
