@@ -35,6 +35,8 @@ SGE_NO_GPU = re.compile("mem|ram|rt$|cpu$", re.IGNORECASE)
 """Pattern of resource names that cannot be GPUs: memory, ``h_rt`` and ``s_rt``, ``h_cpu``."""
 GPU_DIRECTIVES = {"slurm": "--gres=gpu:{}", "lsf": '-gpu "num={}"'}
 """Directives that request GPUs; PBS has them in its ``select``, and each SGE site has its own name."""
+SLURM_OWN_MEMORY = re.compile(r"--(mem|mem-per-cpu|mem-per-gpu|exclusive)(?![\w-])", re.IGNORECASE)
+"""Options of sbatch that request memory, or a node; --mem-bind= requests none."""
 SLURM_MEMORY = re.compile(r"--(mem|mem-per-cpu|mem-per-gpu)(?:[= ]\s*(\d+)([KMGT]?)B?)?$", re.IGNORECASE)
 """Directive that requests memory from Slurm, in MiB if no unit is given."""
 JOB_SHELL = "-S /bin/bash"
@@ -266,7 +268,7 @@ def names_memory(directives: Sequence[str]) -> bool:
     >>> names_memory(["--mem-per-cpu=4000M"]), names_memory(["--exclusive"]), names_memory(["--constraint=avx2"])
     (True, True, False)
     """
-    return any(directive.strip().startswith(("--mem", "--exclusive")) for directive in directives)
+    return any(SLURM_OWN_MEMORY.match(directive.strip()) for directive in directives)
 
 
 def check_slurm(allowed_bytes: int, cpus: int, gpus: int, directives: Sequence[str]) -> None:

@@ -457,6 +457,8 @@ def memory_lines(**options):
 def test_a_site_that_refuses_mem_gets_its_own_option_alone(directive, options):
     assert memory_lines() == ["#SBATCH --mem=15259M"]
     assert memory_lines(directives=["--constraint=avx2"]) == ["#SBATCH --mem=15259M"]
+    bound = ["#SBATCH --mem=15259M", "#SBATCH --mem-bind=local"]
+    assert memory_lines(directives=["--mem-bind=local"]) == bound  # where memory is, not how much
     assert memory_lines(directives=[directive], **options) == [f"#SBATCH {directive}"]
 
 
