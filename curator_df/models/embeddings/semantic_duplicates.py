@@ -259,9 +259,11 @@ def drop_semantic_duplicates(
         If a column is missing.
     SchemaError
         If the column does not contain lists of numbers; when running, if a list differs in length from the others.
+    MissingExtraError
+        If scikit-learn (or cuML) is not installed.
     ParameterError
-        If a parameter is out of range, scikit-learn (or cuML) is missing, or ``groups`` were found for another table or
-        with other parameters; when running, if there are fewer vectors than ``num_clusters``.
+        If a parameter is out of range, or ``groups`` were found for another table or with other parameters; when running, if
+        there are fewer vectors than ``num_clusters``.
     PendingError
         From ``.compute()`` or ``.head()`` on the result.
     UnsupportedBackendError
@@ -371,8 +373,10 @@ def find_semantic_duplicates(
         If a column is missing.
     NoClusterError
         If no cluster is running.
+    MissingExtraError
+        If scikit-learn (or cuML) is not installed.
     ParameterError
-        If a parameter is out of range, or scikit-learn (or cuML) is missing.
+        If a parameter is out of range.
     SchemaError
         If the column does not contain lists of numbers.
     UnsupportedBackendError
