@@ -19,7 +19,7 @@ from curator_df.cluster.settings import PRELOAD, worker_memory_limit
 from curator_df.cluster.surroundings import dashboard_at, in_brackets
 from curator_df.errors import BudgetError, ParameterError
 from curator_df.extras import missing_extra
-from curator_df.memory.budget import Baseline, Layout, layout_of_workers
+from curator_df.memory.budget import Baseline, Layout, layout_of_workers, require_cpus
 from curator_df.memory.gpus import SLICE, read_gpus, visible_gpus
 from curator_df.memory.limits import usable_cpus
 from curator_df.memory.sizes import read_size, show_size
@@ -127,8 +127,7 @@ def gpu_layout(
         allowed_bytes, workers, held_bytes=held_bytes, reason="one for each GPU", baseline=baseline
     )
     cpus = usable_cpus() if cpus is None else cpus
-    if cpus < 1:
-        raise ParameterError(f"cpus={cpus} must be at least 1")
+    require_cpus(cpus)
     spare_cpus = max(cpus // workers - layout.threads, 0)
     # CUDA maps address space that RLIMIT_DATA would count, so workers with a GPU have no data limit that could be raised.
     return dataclasses.replace(layout, shares_work=False, device_bytes=devices.device_bytes, spare_cpus=spare_cpus)

@@ -185,6 +185,19 @@ def has_unknown_categories(dtype: Any) -> bool:
     return isinstance(dtype, pd.CategoricalDtype) and (dtype.categories is None or _UNKNOWN in dtype.categories)
 
 
+def has_no_type(dtype: Any) -> bool:
+    """Return whether a column of this dtype has only nulls, so that it can take any type: Arrow's null, or no categories.
+
+    Examples
+    --------
+    >>> has_no_type(pd.ArrowDtype(pa.null())), has_no_type(pd.CategoricalDtype([])), has_no_type(pd.Int64Dtype())
+    (True, True, False)
+    """
+    if isinstance(dtype, pd.CategoricalDtype):
+        return dtype.categories is not None and not len(dtype.categories)
+    return isinstance(dtype, pd.ArrowDtype) and bool(pa.types.is_null(dtype.pyarrow_dtype))
+
+
 def listed(names: Iterable[Any]) -> str:
     """Return column names for a message, truncated after `MOST_LISTED`."""
     every = list(names)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from curator_df.arguments import choose
 from curator_df.core.backend import require_backend
-from curator_df.core.columns import is_text, listed, require_table
+from curator_df.core.columns import has_no_type, is_text, listed, require_table
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.lowering import lower, origin_of
 from curator_df.core.planning.program import Program, Step
@@ -228,16 +228,20 @@ def align_block(block: Any, *, schema: pa.Schema) -> Any:
     columns = {}
     for name, dtype in meta.dtypes.items():
         if name not in block.columns:
-            columns[name] = pd.Series(
-                pd.array([None], dtype=dtype).take(np.zeros(len(block), np.int64)), index=block.index
-            )
+            columns[name] = _nulls(dtype, block.index)
         else:
             columns[name] = block[name] if block.dtypes[name] == dtype else _converted(block[name], dtype)
     return pd.DataFrame(columns, index=block.index, copy=False)
 
 
+def _nulls(dtype: Any, index: pd.Index) -> pd.Series:
+    return pd.Series(pd.array([None], dtype=dtype).take(np.zeros(len(index), np.int64)), index=index)
+
+
 def _converted(values: pd.Series, dtype: Any) -> pd.Series:
     """Return a column in another type; the values of a categorical one exactly."""
+    if has_no_type(values.dtype):
+        return _nulls(dtype, values.index)
     if not isinstance(values.dtype, pd.CategoricalDtype):
         return values.astype(dtype)
     if is_text(dtype) and not is_text(values.dtype):
@@ -380,8 +384,10 @@ def _is_like(meta: Any, wanted: Any) -> bool:
 def _joined_schema(programs: Sequence[Program], columns: Columns) -> pa.Schema:
     """Return the columns of the result."""
     schemas = [stored_schema(program.meta, Taken(0)) for program in programs]
+    untyped = [{name for name, dtype in program.meta.dtypes.items() if has_no_type(dtype)} for program in programs]
     first = schemas[0]
     fields = {field.name: field for field in first}
+    unknown = set(untyped[0])
     for number, schema in enumerate(schemas[1:], start=2):
         missing, extra = ([n for n in a.names if n not in b.names] for a, b in ((first, schema), (schema, first)))
         if columns == "same" and (missing or extra):
@@ -391,8 +397,14 @@ def _joined_schema(programs: Sequence[Program], columns: Columns) -> pa.Schema:
                 "missing columns with nulls, or choose the same columns in all tables"
             )
         for one in schema:
+            has_type = one.name not in untyped[number - 1]
+            if one.name not in fields and not has_type:
+                unknown.add(one.name)
             known = fields.setdefault(one.name, one)
-            if known.type != one.type:
+            if has_type and one.name in unknown:
+                fields[one.name] = one
+                unknown.discard(one.name)
+            elif has_type and known.type != one.type:
                 raise SchemaError(
                     f"{OPERATOR}: the column {one.name!r} is {one.type} in table {number}, but {known.type} before. Convert it "
                     f"with astype(), or read it with dtype={{{one.name!r}: ...}}"

@@ -20,6 +20,7 @@ from curator_df.core.runner.session import warn_without_budget
 from curator_df.errors import ParameterError
 from curator_df.io.cut import COMPRESSION_RATIO
 from curator_df.io.device_transfer import to_backend
+from curator_df.io.frames import MOST_FILES
 from curator_df.io.streams.file_stream import is_compressed, said_bytes
 from curator_df.memory.sizes import read_size
 
@@ -83,6 +84,10 @@ def block_bytes_of(
         if isinstance(files_per_partition, bool) or not isinstance(files_per_partition, int) or files_per_partition < 1:
             raise ParameterError(
                 f"{reader}: files_per_partition={files_per_partition!r} must be a whole number of 1 or more"
+            )
+        if files_per_partition > MOST_FILES:
+            raise ParameterError(
+                f"{reader}: files_per_partition={files_per_partition:,} is more than a table can have, {MOST_FILES:,} files"
             )
         return DEFAULT_BLOCK_BYTES
     if blocksize is None:

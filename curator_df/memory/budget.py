@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 from curator_df.errors import BudgetError, ParameterError
 from curator_df.memory.limits import machine_bytes, usable_cpus
@@ -56,6 +57,8 @@ GOOD_THREAD_BYTES = 320 * MB
 """Working memory of a thread in bytes above which more processes help more than more memory for each."""
 MARGIN_FRACTION = 0.03
 """Safety margin as a fraction of the budget, for uncounted memory: page tables, thread stacks, a client that shows a table."""
+MOST_CPUS = 65_536
+"""Maximum number of threads: more than any machine has."""
 MACHINE_FRACTION = 0.6
 """Fraction of the machine's (or cgroup's) memory that ``memory=None`` uses."""
 
@@ -195,6 +198,12 @@ def parse_memory(memory: str | int | None) -> int:
     return allowed_bytes
 
 
+def require_cpus(cpus: int) -> None:
+    """Raise `ParameterError` unless a number of CPUs is a whole number that a machine can have."""
+    if isinstance(cpus, bool) or not isinstance(cpus, Integral) or not 1 <= cpus <= MOST_CPUS:
+        raise ParameterError(f"cpus={cpus!r} must be a whole number from 1 to {MOST_CPUS:,}")
+
+
 def choose_layout(
     allowed_bytes: int, *, cpus: int | None = None, held_bytes: int = 0, baseline: Baseline | None = None
 ) -> Layout:
@@ -230,8 +239,7 @@ def choose_layout(
     (2, 1)
     """
     cpus = usable_cpus() if cpus is None else cpus
-    if cpus < 1:
-        raise ParameterError(f"cpus={cpus} must be at least 1")
+    require_cpus(cpus)
     there = _Space(allowed_bytes, held_bytes, baseline or assumed_baseline())
     for workers in _divisors(cpus):
         work_bytes = there.work_bytes(workers)

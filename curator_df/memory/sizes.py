@@ -10,6 +10,9 @@ from dask.utils import parse_bytes
 
 from curator_df.errors import ParameterError
 
+MOST_BYTES = 10**18
+"""Largest number of bytes of an argument; sums and products of larger ones would exceed 64 bits."""
+
 
 def read_size(parameter: str, value: str | int) -> int:
     """Convert a size that the user wrote to bytes.
@@ -36,6 +39,8 @@ def read_size(parameter: str, value: str | int) -> int:
         raise refusal from exc
     if size_bytes < 1:
         raise ParameterError(f"{parameter}={value!r} must be more than zero bytes")
+    if size_bytes > MOST_BYTES:
+        raise ParameterError(f"{parameter}={value!r} is more than {MOST_BYTES // 10**15:,} PB, which no machine has")
     return size_bytes
 
 

@@ -5,6 +5,8 @@ import json
 
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -194,6 +196,22 @@ def test_categories_become_their_values(cluster, tmp_path):
     unknown = docs.astype({"n": "category"})
     with pytest.raises(errors.SchemaError, match="categories of 'n' were not known before the run"):
         cdf.concat([unknown, unknown]).compute()
+
+
+def test_a_column_of_only_nulls_takes_the_type_of_the_others(tmp_path):
+    values = {"n": [1, 2], "flag": [True, None], "kind": ["a", "b"], "list": [[1], None], "none": pa.nulls(2)}
+    pq.write_table(pa.table(values), tmp_path / "typed.parquet")
+    pq.write_table(pa.table(dict.fromkeys(values, pa.nulls(1))), tmp_path / "nulls.parquet")
+    typed, nulls = (cdf.read_parquet(tmp_path / f"{name}.parquet") for name in ("typed", "nulls"))
+    no_categories = nulls.assign(n=nulls["n"].astype(pd.CategoricalDtype([])))
+    types = {"n": "Int64", "flag": "boolean", "kind": "string", "list": typed.dtypes["list"], "none": "string"}
+    for tables in ([typed, nulls], [nulls, typed], [no_categories, typed], [nulls, typed, nulls]):
+        joined = cdf.concat(tables)
+        assert joined.dtypes.to_dict() == joined.compute().dtypes.to_dict() == types
+        assert sorted(joined["n"].compute().dropna()) == [1, 2]
+    only_here = cdf.concat([typed[["n"]], nulls, typed], columns="union")
+    assert only_here.dtypes.to_dict() == types
+    assert only_here["kind"].compute().isna().tolist() == [True] * 3 + [False] * 2
 
 
 def test_a_step_of_one_table_must_keep_the_index(cluster, tmp_path):

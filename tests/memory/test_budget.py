@@ -162,3 +162,9 @@ def test_the_memory_named_for_a_task_alone_is_enough(allowed, needed, cpus):
     # No more than what the processes of the larger layout hold of their own.
     most = (needed + CLIENT_RESERVED_BYTES + (cpus + 1) * worker_reserved_bytes()) / (1 - MARGIN_FRACTION)
     assert enough <= max(allowed, most + 10**6)
+
+
+@pytest.mark.parametrize("cpus", [0, -3, 10**30, 2.5, "2", True])
+def test_a_number_of_cpus_that_no_machine_has_is_refused(cpus):
+    with pytest.raises(ParameterError, match=f"cpus={cpus!r} must be a whole number from 1 to 65,536"):
+        choose_layout(4_000 * MB, cpus=cpus)

@@ -45,6 +45,12 @@ def test_less_than_one_byte_is_refused(written):
         read_size("memory", written)
 
 
+@pytest.mark.parametrize("written", [10**18 + 1, 10**30, 1e30, "1e30", "2000PB"])
+def test_a_size_beyond_64_bits_is_refused(written):
+    with pytest.raises(ParameterError, match=r"is more than 1,000 PB, which no machine has$"):
+        read_size("memory", written)
+
+
 @given(st.integers(1, 10**14))
 def test_a_size_to_type_is_read_as_no_less_and_at_most_one_percent_more(size_bytes):
     typed = read_size("memory", size_to_type(size_bytes).strip("'"))

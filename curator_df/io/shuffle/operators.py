@@ -18,7 +18,14 @@ import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.arguments import choose
-from curator_df.core.columns import MOST_LISTED, is_text, listed, refuse_columns, require_columns, require_table
+from curator_df.core.columns import (
+    MOST_LISTED,
+    is_text,
+    listed,
+    refuse_columns,
+    require_columns,
+    require_table,
+)
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, fork, identity_of
 from curator_df.core.planning.device_steps import for_sink
@@ -40,8 +47,8 @@ from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat, folde
 from curator_df.io.output.writable import require_storable
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
-from curator_df.io.shuffle.shares import ROW_UNIT, KindSink, Shares
-from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, stored_schema
+from curator_df.io.shuffle.shares import ROW_UNIT, KindSink, Shares, require_few_epochs
+from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, stored_schema, tables_alike
 from curator_df.io.shuffle.source import ShuffledSource, Stored
 from curator_df.memory.budget import Layout
 from curator_df.memory.sizes import show_count, show_size
@@ -86,6 +93,8 @@ BEFORE = "before"
 """Folder of the first passes, next to the journal: their journals and receipts, and the rows that they quarantine, are kept."""
 COUNTED = "counted"
 """Folder of the passes that count rows."""
+LARGEST_WEIGHT = 1e300
+"""Largest share whose sum with others is still a number."""
 MOST_BUCKET_BITS = 12
 """Maximum bits of the number of a bucket. Beyond 4,096 buckets, each grows and is split on the worker that reads it, because
 every file has a part of each."""
@@ -310,15 +319,8 @@ def blend(
         refuse_columns(df, "blend", column, parameter="column")
         if not of_rows:
             _require_whole_numbers(df, unit, f"the table {name!r}")
-    chains = [(df, Taken(seed, name, said[name], column)) for name, df in _in_one_order(tables).items()]
+    chains = [(df, Taken(seed, name, said[name], column)) for name, df in tables_alike(tables).items()]
     return _shuffled("blend", chains, path, storage_options, policies, shares)
-
-
-def _in_one_order(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables, with the columns of each in the order of the first table."""
-    order = list(next(iter(tables.values())).columns)
-    same = {name: set(df.columns) == set(order) and list(df.columns) != order for name, df in tables.items()}
-    return {name: df[order] if same[name] else df for name, df in tables.items()}
 
 
 def require_seed(operator: str, seed: int) -> None:
@@ -336,8 +338,12 @@ def _require_numbers(
         raise ParameterError("blend: set either epochs=, how often rows are taken, or weights=, shares of the output")
     called = "weights" if epochs is None else "epochs"
     for name, number in given.items():
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
-            raise ParameterError(f"blend: {called}={{{name!r}: {number!r}}} must be a number of 0 or more")
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= LARGEST_WEIGHT:
+            raise ParameterError(
+                f"blend: {called}={{{name!r}: {number!r}}} must be a number of 0 or more, at most 10**300"
+            )
+        if epochs is not None:
+            require_few_epochs({name: number})
     if not any(given.values()):
         raise ParameterError(f"blend: {called}= selects zero rows. Use at least one number above 0")
     if rows is not None and (epochs is not None or isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):

@@ -15,8 +15,20 @@ from curator_df.errors import ParameterError
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.shuffle.sink import kinds_of, sizes_of
 
+MOST_EPOCHS = 1_000_000
+"""Maximum number of times that a row is taken: the first pass writes each copy."""
 ROW_UNIT = "rows"
 """Unit of shares that are numbers of rows."""
+
+
+def require_few_epochs(epochs: Mapping[Any, float]) -> None:
+    """Raise `ParameterError` if rows would be taken more often than `MOST_EPOCHS` times."""
+    for name, number in epochs.items():
+        if number > MOST_EPOCHS:
+            raise ParameterError(
+                f"blend: the rows of {name!r} would be taken {number:,.0f} times, but at most {MOST_EPOCHS:,} times is possible. "
+                "Use fewer epochs=, or a smaller rows= or total="
+            )
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class Shares:
         Raises
         ------
         ParameterError
-            If a name with a share has no rows, or only zeros in the column.
+            If a name with a share has no rows, or only zeros in the column; or if its rows would be taken too often.
 
         Examples
         --------
@@ -56,7 +68,9 @@ class Shares:
             most = max(density.values())
             return {name: value / most for name, value in density.items()}
         whole = sum(self.weights.values())
-        return {name: value * self.total / whole for name, value in density.items()}
+        epochs = {name: value / whole * self.total for name, value in density.items()}
+        require_few_epochs(epochs)
+        return epochs
 
     def requested(self) -> str:
         """Return the requested shares in words.

@@ -12,7 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from curator_df.core.columns import has_no_type
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.host_blocks import empty_pandas_block
 from curator_df.core.ranges.sink import StageSink
 from curator_df.errors import ParameterError
 from curator_df.files.storage import FileRecord, Folder, NewFile
@@ -164,6 +166,22 @@ def stored_schema(meta: Any, taken: Taken) -> pa.Schema:
     fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in arrow_schema(meta)]
     fields = [f.with_type(pa.large_string()) if _is_text(f.type) else f for f in fields]
     return pa.schema([*fields, pa.field(taken.column, pa.large_string())] if taken.adds else fields)
+
+
+def tables_alike(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables, with the columns of each in the order of the first table; columns of only nulls take a type."""
+    order = list(next(iter(tables.values())).columns)
+    same = {name: set(df.columns) == set(order) and list(df.columns) != order for name, df in tables.items()}
+    ordered = {name: df[order] if same[name] else df for name, df in tables.items()}
+    untyped = {name: [each for each, dtype in df.dtypes.items() if has_no_type(dtype)] for name, df in ordered.items()}
+    if not any(untyped.values()):
+        return ordered
+    types: dict[Any, Any] = {}
+    for name, df in ordered.items():
+        dtypes = empty_pandas_block(stored_schema(df._meta, Taken(0))).dtypes
+        types = {each: dtype for each, dtype in dtypes.items() if each not in untyped[name]} | types
+    known = {name: {each: types[each] for each in names if each in types} for name, names in untyped.items()}
+    return {name: df.astype(known[name]) if known[name] else df for name, df in ordered.items()}
 
 
 def _is_text(kind: pa.DataType) -> bool:
