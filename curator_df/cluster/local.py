@@ -74,7 +74,14 @@ from curator_df.cluster.worker_processes import (
     wait_for_workers,
 )
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
-from curator_df.core.runner.session import PeakSampler, Session, close_session, has_session, open_session
+from curator_df.core.runner.session import (
+    PeakSampler,
+    Session,
+    close_session,
+    has_session,
+    open_session,
+    refuse_after_fork,
+)
 from curator_df.errors import BudgetError, CuratorError, DiskFullError, NoClusterError, ParameterError
 from curator_df.memory.budget import (
     CLIENT_GROWTH_BYTES,
@@ -440,6 +447,7 @@ def start_cluster(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise NoClusterError(MAIN_GUARD)
+    refuse_after_fork()
     prepare_surroundings()
     require_address_space()
     devices, comm = choose_devices(gpus, device_memory), protocol_arguments(protocol, as_security(security))

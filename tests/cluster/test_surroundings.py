@@ -191,13 +191,16 @@ def head(docs):
 def write(docs):
     return cdf.write_parquet(docs, os.environ["TARGET"] + "-child")
 
+def start(docs):
+    cdf.start_cluster(memory=os.environ["MEMORY"], cpus=1)
+
 def leave(docs):
     sys.exit(0)
 
 if __name__ == "__main__":
     with cdf.start_cluster(memory=os.environ["MEMORY"], cpus=1):
         docs = cdf.read_jsonl(os.environ["SOURCE"])
-        for call in (write, compute, head, leave):
+        for call in (write, compute, head, start, leave):
             sys.stdout.flush()
             if child := os.fork():
                 _, status = os.waitpid(child, 0)
@@ -217,7 +220,7 @@ def test_a_child_that_is_forked_is_told_that_the_cluster_is_not_its_own(environm
     (tmp_path / "forks.py").write_text(FORKS)
     code, output = run("python forks.py", environment, tmp_path)
     assert code == 0, output
-    for call in ("write", "compute", "head"):
+    for call in ("write", "compute", "head", "start"):
         assert f"{call} The cluster was started by process" in output
         assert f"{call} ended with 7" in output
     assert "leave ended with 0" in output

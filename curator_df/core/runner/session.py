@@ -56,6 +56,8 @@ class Patience:
 
 
 _open_sessions: list[Session] = []
+_first_process: list[int] = []
+"""The process that opened the first session; in a forked child, that of the parent."""
 _planned: ContextVar[Session | None] = ContextVar("planned", default=None)
 _warned: list[bool] = []
 """Not empty when `warn_without_budget` has warned since the latest session opened."""
@@ -266,6 +268,8 @@ def open_session(session: Session) -> None:
     if dask.config.get("scheduler", None) is _refuse_to_compute:
         del dask.config.config["scheduler"]
     _open_sessions.append(session)
+    _first_process.append(session.process)
+    del _first_process[1:]
     _warned.clear()
 
 
@@ -302,6 +306,15 @@ def current_session() -> Session:
     return _open_sessions[-1]
 
 
+def refuse_after_fork() -> None:
+    """Raise `NoClusterError` in a child that was forked after a cluster was started, also if that one is closed.
+
+    Dask's threads exist only in the parent, but the child's copy of its pools takes them for alive, and waits for them.
+    """
+    if _first_process and _first_process[0] != os.getpid():
+        raise _of_another_process(_first_process[0])
+
+
 def has_session() -> bool:
     """Return whether a session of this process is open."""
     return any(session.process == os.getpid() for session in _open_sessions)
@@ -323,7 +336,7 @@ def _of_another_process(started: int) -> NoClusterError:
     return NoClusterError(
         f"The cluster was started by process {started:,}, and this is process {os.getpid():,}, a child that was forked from it. "
         "The threads that communicate with the cluster exist only in the first. Read, compute and write there, or start a "
-        "cluster in the child, preferably in one that multiprocessing starts with the method 'spawn'"
+        "cluster in a child that multiprocessing starts with the method 'spawn'"
     )
 
 
