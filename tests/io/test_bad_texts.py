@@ -33,10 +33,15 @@ def columns_of():
     """Return columns of several types whose rows hold `TEXTS`."""
     texts = strings(TEXTS)
     offsets = pa.array(range(len(TEXTS) + 1), pa.int32())
+    coded = texts.dictionary_encode()
+    wide = pa.DictionaryArray.from_arrays(coded.indices.cast(pa.int64()), coded.dictionary)
     return {
         "text": texts,
         "large": strings(TEXTS, pa.large_string()),
-        "coded": texts.dictionary_encode(),
+        "coded": coded,
+        "coded by 64 bits": wide,
+        "list of coded": pa.ListArray.from_arrays(offsets, wide),
+        "struct of coded": pa.StructArray.from_arrays([coded], ["inner"]),
         "list": pa.ListArray.from_arrays(offsets, texts),
         "struct": pa.StructArray.from_arrays([texts], ["inner"]),
         "map": pa.MapArray.from_arrays(offsets, strings([b"k"] * len(TEXTS)), texts),

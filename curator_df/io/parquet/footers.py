@@ -125,6 +125,14 @@ def _of_16_bytes(file: Any) -> list[str]:
     ]
 
 
+def without_arrow_schema(metadata: pq.FileMetaData) -> pq.FileMetaData:
+    """Return a footer without the schema that Arrow stored in it, which says what is read as a dictionary."""
+    written = io.BytesIO()
+    metadata.write_metadata_file(written)
+    renamed = written.getvalue().replace(b"ARROW:schema", b"arrow:schema")  # of the same length, so that it stays valid
+    return pq.read_metadata(io.BytesIO(renamed))
+
+
 @contextmanager
 def damage_of(path: str, where: str = "") -> Iterator[None]:
     """Convert pyarrow's exceptions for a file to `CorruptFileError`; ``where`` describes a part of the file."""
@@ -143,11 +151,6 @@ def damage_of(path: str, where: str = "") -> Iterator[None]:
             way_out = (
                 "If it is encrypted, write it again without encryption, or choose other columns with columns=; otherwise "
                 "download it again, or leave it out"
-            )
-        if "UTF8" in str(exc):  # pyarrow checks texts only if it reads them as a dictionary
-            way_out = (
-                "It has text that is not UTF-8 and is stored as a dictionary. Choose other columns with columns=, or write the "
-                "file again with this column as plain text or bytes"
             )
         raise CorruptFileError(
             f"{path!r}{where} is not a readable Parquet file: {str(exc).rstrip('.')}. {way_out}"

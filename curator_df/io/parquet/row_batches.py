@@ -20,7 +20,13 @@ import pyarrow.parquet as pq
 
 from curator_df.errors import CorruptFileError, OversizePageError
 from curator_df.io.listing import Listing
-from curator_df.io.parquet.footers import Chunk, column_chunks, damage_of_column, open_parquet
+from curator_df.io.parquet.footers import (
+    Chunk,
+    column_chunks,
+    damage_of_column,
+    open_parquet,
+    without_arrow_schema,
+)
 from curator_df.io.streams.file_stream import open_file
 from curator_df.memory.sizes import show_count
 
@@ -252,7 +258,8 @@ def rows_between(
                 chunks = column_chunks(file, group, names)
                 ask(row, chunks, False)
                 with _reader(listing, number, file, group, names, chunks, block_bytes) as reader:
-                    for batch in _with_reason(_batches(reader, group, names, block_bytes), row, chunks, ask):
+                    batches = _plain_if_not_utf8(listing, number, file, reader, group, names, block_bytes)
+                    for batch in _with_reason(batches, row, chunks, ask):
                         low, high = max(start - position, 0), min(stop - position, len(batch))
                         if low < high:
                             yield from _decodable(position + low, batch.slice(low, high - low), block_bytes // SHARE)
@@ -262,6 +269,66 @@ def rows_between(
                 if position < min(row + rows, stop) or position > row + rows:
                     raise OSError(f"the footer has {show_count(rows, 'row')}, but the pages have {position - row:,}")
         row += rows
+
+
+def _plain_if_not_utf8(
+    listing: Listing,
+    number: int,
+    file: pq.ParquetFile,
+    reader: pq.ParquetFile,
+    group: int,
+    names: list[str],
+    block_bytes: int,
+) -> Iterator[Any]:
+    """Yield the batches of a row group; with dictionaries as plain text if one is not UTF-8, so that it is a bad row.
+
+    pyarrow checks texts, and raises, only where it converts a dictionary: inside a list, or to indices of 64 bits.
+    """
+    read = 0
+    try:
+        for batch in _batches(reader, group, names, block_bytes):
+            read += len(batch)
+            yield batch
+            del batch
+    except (pa.ArrowInvalid, OSError) as exc:
+        if "UTF8" not in str(exc):
+            raise
+    else:
+        return
+    coded = [name for name in names if _has_dictionary(file.schema_arrow.field(name).type)]
+    with open_parquet(listing, number, names=names, metadata=without_arrow_schema(file.metadata)) as plain:
+        for batch in _batches(_Sides(file, plain, coded) if coded else file, group, names, block_bytes):
+            if read < len(batch):
+                yield batch.slice(read)
+            read = max(read - len(batch), 0)
+            del batch
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Parquet file some of whose columns are read through another reader, which does not decode dictionaries of Arrow."""
+
+    file: pq.ParquetFile
+    """Reader of most columns."""
+    plain: pq.ParquetFile
+    """Reader of the others."""
+    coded: Sequence[str]
+    """Names of the others."""
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """Footer of the file."""
+        return self.file.metadata
+
+    def iter_batches(self, rows: int, *, columns: Sequence[str], **how: Any) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the columns of both readers, which have as many rows each."""
+        own = [name for name in columns if name not in self.coded]
+        sides = [self.plain.iter_batches(rows, columns=[name for name in columns if name in self.coded], **how)]
+        if own:
+            sides.append(self.file.iter_batches(rows, columns=own, **how))
+        for parts in zip(*sides, strict=True):
+            found = {name: part.column(name) for part in parts for name in part.schema.names}
+            yield pa.RecordBatch.from_arrays([found[name] for name in columns], names=list(columns))
 
 
 def _with_reason(
@@ -293,7 +360,7 @@ def parts_of(table: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
     yield from parts_of(table.slice(half), block_bytes)
 
 
-def _batches(file: pq.ParquetFile, group: int, names: list[str], block_bytes: int) -> Iterator[Any]:
+def _batches(file: pq.ParquetFile | _Sides, group: int, names: list[str], block_bytes: int) -> Iterator[Any]:
     """Read a row group in steps of a few rows, and join them while they are few and short."""
     metadata = file.metadata.row_group(group)
     most_bytes = block_bytes // SHARE
@@ -344,6 +411,11 @@ def _decodable(first: int, batch: Any, most_bytes: int) -> Iterator[tuple[int, A
         stop = max(start + 1, int(np.searchsorted(ends, before + most_bytes, side="right")))
         yield first + start, batch.slice(start, stop - start)
         start = stop
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    inner = (kind.field(place).type for place in range(kind.num_fields))
+    return bool(pa.types.is_dictionary(kind) or any(_has_dictionary(each) for each in inner))
 
 
 def _is_coded_text(kind: pa.DataType) -> bool:
