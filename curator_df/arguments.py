@@ -60,9 +60,11 @@ def strings_of(operator: str, parameter: str, value: Any) -> tuple[str, ...]:
 
 
 def path_of(operator: str, parameter: str, value: Any) -> str:
-    """Return a path or URL as a str; raise `ParameterError` for anything else."""
+    """Return a path or URL as a str; raise `ParameterError` for anything else, and for a NUL, which no path can have."""
     if not isinstance(value, (str, os.PathLike)) or isinstance(path := os.fspath(value), bytes):
         raise ParameterError(f"{operator}: {parameter}={value!r} must be a path (or URL), not {type(value).__name__}")
+    if "\0" in path:
+        raise ParameterError(f"{operator}: {parameter}={path!r} must be a path (or URL), but it has a NUL character")
     return path
 
 

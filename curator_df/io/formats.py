@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 MOST_LEVELS = 100
 """Maximum nesting depth of lists and objects in a column; pyarrow and pandas walk types by recursion."""
@@ -32,6 +33,11 @@ _OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
 _OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x85|[\x0b\x0c\x1c-\x1e])[ \t]*\{")
 
 
+Kind = Literal["json", "csv", "text"]
+"""Content that a file should have: JSON or WARC records, a table with a header, or any text."""
+_GIT_LFS = b"version https://git-lfs.github.com/spec/"
+
+
 @dataclass(frozen=True)
 class _Format:
     """Format that other programs write."""
@@ -45,10 +51,11 @@ class _Format:
     at: int = 0
     """Position of the bytes."""
 
-    @property
-    def may_be_text(self) -> bool:
-        """Whether a text can begin with these bytes."""
-        return not self.at and self.mark.isascii() and self.mark.decode().isprintable()
+    def may_begin(self, kind: Kind) -> bool:
+        """Tell whether a file of this kind can begin with these bytes: a header of CSV with letters and digits only."""
+        if self.at or kind == "json" or self.mark.startswith(_GIT_LFS):
+            return False
+        return self.mark.isalnum() if kind == "csv" else self.mark.isascii() and self.mark.decode().isprintable()
 
 
 _RENAME = "rename it so that its name ends in {}"
@@ -77,6 +84,8 @@ _FORMATS = (
         b"\x1f\x9d", "data of compress", "compress it in another format (uncompress -c old.Z | zstd -o new.jsonl.zst)"
     ),
     _Format(b"PAR1", "Parquet", "read it with read_parquet"),
+    _Format(b"PARE", "Parquet with an encrypted footer", "write it again without encryption"),
+    _Format(b"\xff\xff\xff\xff", "an Arrow IPC stream", "write it as Parquet and read it with read_parquet"),
     _Format(b"ARROW1", "Arrow IPC (Feather)", "write it as Parquet and read it with read_parquet"),
     _Format(b"ORC", "ORC", "write it as Parquet and read it with read_parquet"),
     _Format(b"Obj\x01", "Avro", "write it as Parquet and read it with read_parquet"),
@@ -90,6 +99,8 @@ _FORMATS = (
         for protocol, followings in ((2, b"]}(cX)"), (3, b"]}(cX)"), (4, b"\x95"), (5, b"\x95"))
         for following in followings
     ),
+    _Format(b"LZIP\x01", "lzip data", "compress it in another format (lzip -dc old.lz | zstd -o new.jsonl.zst)"),
+    _Format(b"\x89LZO\x00", "LZO data", "compress it in another format (lzop -dc old.lzo | zstd -o new.jsonl.zst)"),
     _Format(b"\x5d\x00\x00", "LZMA data", "compress it in another format (xz -dc old.lzma | zstd -o new.jsonl.zst)"),
     _Format(b"\x89PNG", "a picture", "leave it out"),
     _Format(b"\xff\xd8\xff", "a picture", "leave it out"),
@@ -97,7 +108,7 @@ _FORMATS = (
     _Format(b"%PDF-", "a PDF document", "extract its text first"),
     _Format(b"WARC/", "a web crawl (WARC)", "read it with read_warc"),
     _Format(
-        b"version https://git-lfs.github.com/spec/",
+        _GIT_LFS,
         "a pointer of Git LFS, not the data",
         "download the data (git lfs pull)",
     ),
@@ -145,7 +156,7 @@ def ways_out(names: Iterable[str]) -> str:
     return "".join(f". Files in {end} are not read: {_NOT_READ[end]}" for end in sorted(set(ends)) if end)
 
 
-def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None:
+def other_format(head: bytes, path: str, *, kind: Kind = "json") -> str | None:
     """Return the format of a file that is neither JSON nor plain text, with advice; None if it is unknown.
 
     Parameters
@@ -154,8 +165,8 @@ def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None
         First bytes of the file, decompressed if its name says that it is compressed.
     path : str
         Its path or URL: some formats are identified only by the end of the name.
-    is_text : bool
-        Whether to ignore marks with which a text can begin, unless NUL bytes follow.
+    kind : {"json", "csv", "text"}, default "json"
+        Content that the file should have: marks with which such a file can begin are ignored, unless NUL bytes follow.
 
     Examples
     --------
@@ -163,7 +174,7 @@ def other_format(head: bytes, path: str, *, is_text: bool = False) -> str | None
     'Parquet (by its first bytes); read it with read_parquet'
     """
     for known in _FORMATS:
-        if head.startswith(known.mark, known.at) and not (is_text and known.may_be_text and b"\0" not in head):
+        if head.startswith(known.mark, known.at) and not (known.may_begin(kind) and b"\0" not in head):
             is_again = known.way_out.startswith(_RENAME.format("")) and path.lower().endswith(COMPRESSED_SUFFIXES)
             return f"{known.name} (by its first bytes); {_TWICE if is_again else known.way_out}"
     name = next((name for suffix, name in _NAMES.items() if path.lower().endswith(suffix)), None)
@@ -225,7 +236,14 @@ def wide_encoding(data: bytes, *, is_first: bool = True) -> str | None:
     if nulls == len(data) or nulls < WIDE_SHARE * len(data):
         return None
     name = "UTF-32" if b"\0\0\0" in data else "UTF-16"
-    return name + ("BE" if data[:1] == b"\0" else "LE") if is_first else name
+    if not is_first:
+        return name
+    width = 4 if name == "UTF-32" else 2
+    first = data[:width]  # a character of ASCII; otherwise it is no text, but another format with numbers
+    if len(first) < width or first.count(b"\0") != width - 1 or not (first[:1] == b"\0" or first[-1:] == b"\0"):
+        return None
+    letter = first.strip(b"\0")
+    return name + ("BE" if first[:1] == b"\0" else "LE") if letter >= b" " or letter in b"\t\r\n" else None
 
 
 def _is_every_character_wide(raw: bytes) -> bool:

@@ -197,7 +197,7 @@ class TextSource:
 
     def _require_text(self, path: str, head: bytes) -> None:
         """Raise for a file that does not begin like text, even if the encoding has characters for all its bytes."""
-        found = other_format(head, path, is_text=True)
+        found = other_format(head, path, kind="text")
         if found is None and self.encoding.startswith("utf-8"):
             encoding = wide_encoding(head)
             found = None if encoding is None else f"{encoding} by its first bytes; set encoding={encoding.lower()!r}"

@@ -221,8 +221,8 @@ def load_recipe(recipe: str | os.PathLike[str], **settings: Any) -> Recipe:
 
 def read_recipe(recipe: str | os.PathLike[str], settings: Mapping[str, Value]) -> Recipe:
     """Load a recipe with settings that are values of YAML; see `load_recipe`."""
-    name = os.fspath(recipe)
-    if not isinstance(name, str):
+    name = os.fspath(recipe) if isinstance(recipe, (str, os.PathLike)) else None
+    if not isinstance(name, str) or "\0" in name:
         raise RecipeError(f"{recipe!r} is not the path of a recipe or the name of a shipped one")
     text = shipped_text(name) if is_name(name) and not Path(name).is_file() else _file_text(name)
     value = read_yaml(text, name)

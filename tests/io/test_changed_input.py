@@ -50,6 +50,7 @@ def members(letter):
 
 READERS = {
     "a.jsonl": (cdf.read_jsonl, jsonl),
+    "a.csv": (cdf.read_csv, lambda letter: b"text\n" + jsonl(letter).replace(b'"', b"'")),
     "a.jsonl.gz": (cdf.read_jsonl, lambda letter: gzip.compress(jsonl(letter), 0, mtime=0)),
     "a.parquet": (cdf.read_parquet, parquet),
     "a.txt": (cdf.read_text_files, lambda letter: jsonl(letter) * 12),

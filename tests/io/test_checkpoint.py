@@ -104,3 +104,24 @@ def test_temporary_files_of_drops_go_where_they_are_told_and_are_deleted(docs, t
     table = cdf.checkpoint(chain, tmp_path / "kept", workdir=folder)
     assert set(table.compute().text) == {"drop_exact_duplicates"}
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x", "a\0b"])
+def test_what_is_no_path_is_refused_in_words(path, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    docs = cdf.read_jsonl(tmp_path)
+    with pytest.raises(errors.ParameterError, match=r"read_receipt: source=.* must be a path"):
+        cdf.read_receipt(path)
+    with pytest.raises(errors.RecipeError, match="is not the path of a recipe"):
+        cdf.load_recipe(path)
+    if path is not None:
+        with pytest.raises(errors.ParameterError, match="groups="):
+            cdf.drop_near_duplicates(docs, groups=path)
+    with pytest.raises(errors.ParameterError, match="keep_urls: block_lists="):
+        cdf.keep_urls(docs, block_lists=path, url="text")
+
+
+def test_an_output_on_http_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    with pytest.raises(errors.ParameterError, match="HTTP has no folders of files"):
+        cdf.write_parquet(cdf.read_jsonl(tmp_path), "https://localhost:1/out")

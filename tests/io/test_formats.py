@@ -14,7 +14,7 @@ import zstandard
 
 from curator_df.errors import BadRowError, ColumnError, CorruptFileError, InputError, SchemaError
 from curator_df.io.csv.reader import read_csv
-from curator_df.io.formats import control_character, other_format, why_no_row
+from curator_df.io.formats import control_character, other_format, why_no_row, wide_encoding
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output.write import write_jsonl
 from curator_df.io.parquet.reader import read_parquet
@@ -153,8 +153,36 @@ def test_lines_after_the_first_say_nothing_of_the_file():
     assert why_no_row(b"null", "a.jsonl", is_first=False) == "it is not one JSON object on one line"
 
 
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "a pointer of Git LFS"),
+        (b"<!DOCTYPE html><html><body>404</body></html>", "an HTML page"),
+        (b'<?xml version="1.0"?><Error/>', "an XML document"),
+        (b"%PDF-1.7\nx\n", "a PDF document"),
+        (b"WARC/1.0\r\nWARC-Type: response\r\n", "a web crawl"),
+    ],
+)
+def test_a_text_of_another_format_is_no_table(tmp_path, head, name):
+    """Read as CSV, it would be a header and rows without an error."""
+    (tmp_path / "a.csv").write_bytes(head)
+    with pytest.raises(BadRowError, match=f"byte 0: the file is {name}"):
+        read_csv(tmp_path)
+
+
+def test_a_pointer_of_git_lfs_is_no_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1\n")
+    with pytest.raises(BadRowError, match=r"a pointer of Git LFS, not the data .*git lfs pull"):
+        read_text_files(tmp_path).compute()
+
+
+@pytest.mark.parametrize("head", [b"GGUF\3\0\0\0" + bytes(40), b"\x7fELF\2\1\1" + bytes(40), b"\1\0\0\0" * 20])
+def test_numbers_are_not_taken_for_text_of_wide_characters(head):
+    assert wide_encoding(head) is None
+
+
 def test_a_text_may_begin_like_a_mark_of_letters(tmp_path):
-    assert other_format(b"ORC and elf", "a.txt", is_text=True) is None
+    assert other_format(b"ORC and elf", "a.txt", kind="text") is None
     (tmp_path / "a.txt").write_bytes(b"BZh, PAR1 and ORC")
     assert read_text_files(tmp_path).compute()["text"].tolist() == ["BZh, PAR1 and ORC"]
 

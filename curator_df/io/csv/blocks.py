@@ -337,7 +337,7 @@ def _bytes_of(piece: Records, keep: npt.NDArray[np.bool_]) -> tuple[Bytes, int]:
 
 def _require_text(path: str, head: bytes) -> None:
     """Raise `BadRowError` for a file that does not begin like text in UTF-8."""
-    found = other_format(head.removeprefix(UTF8_BOM), path, is_text=True)
+    found = other_format(head.removeprefix(UTF8_BOM), path, kind="csv")
     if found is None and (encoding := wide_encoding(head)) is not None:
         found = f"{encoding} by its first bytes; convert it to UTF-8 (iconv -f {encoding.lower()} -t utf-8)"
     if found is not None:

@@ -184,4 +184,8 @@ def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | No
             f"{path!r} is not a folder to write to. Use a str or os.PathLike, not empty and without NUL"
         )
     refuse_hub_output(name)
+    if name.lower().startswith(("http://", "https://")):
+        raise ParameterError(
+            f"{name!r} cannot be written to: HTTP has no folders of files. Use a local folder or an object store"
+        )
     return Folder(name.rstrip("/") or "/", storage_options or {})

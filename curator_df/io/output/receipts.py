@@ -11,7 +11,7 @@ from typing import Any
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.arguments import did_you_mean_path
+from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.planning.lowering import origin_of
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.errors import CorruptFileError, InputError
@@ -39,6 +39,8 @@ def read_receipt(
     ------
     InputError
         If no run was completed there.
+    ParameterError
+        If ``source`` is neither a table nor a path.
 
     See Also
     --------
@@ -56,7 +58,7 @@ def read_receipt(
     if isinstance(source, FrameBase):
         folder = folder_of(source)
     else:
-        folder = Folder(os.fspath(source).rstrip("/") or "/", storage_options or {})
+        folder = Folder(path_of("read_receipt", "source", source).rstrip("/") or "/", storage_options or {})
     name = f"{JOURNAL_FOLDER}/receipt.json"
     if not folder.exists(name):
         hint = did_you_mean_path(folder.url) if folder.is_local else ""

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.arguments import choose
+from curator_df.arguments import choose, path_of
 from curator_df.core.columns import is_text, require_columns
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import named_steps
@@ -147,7 +147,7 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
     if isinstance(groups, FrameBase):
         folder = folder_of(groups)
     elif isinstance(groups, (str, os.PathLike)):
-        folder = Folder(os.fspath(groups).rstrip("/"), options or {})
+        folder = Folder(path_of(operator, "groups", groups).rstrip("/"), options or {})
     else:
         raise ParameterError(
             f"{operator}: groups= must be what a find_ operator returned (a Dask DataFrame), or its folder; got "
