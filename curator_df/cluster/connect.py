@@ -6,11 +6,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import gc
 import os
 from typing import Any, Self
 
-import dask
 from distributed import Client
 from distributed.security import Security
 
@@ -20,7 +18,7 @@ from curator_df.cluster.compiling import NodeCompiler
 from curator_df.cluster.connected_workers import ConnectedNanny, ConnectedWorker
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.cluster.worker_processes import close_client, leave_nannies
+from curator_df.cluster.worker_processes import ClosingClient, close_client, leave_nannies
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.runner.shared_plugins import remove_left_behind, share_plugin
@@ -230,16 +228,11 @@ def _client(address: str | os.PathLike[str], security: Security | None) -> Clien
             f"{place} does not exist. Start the scheduler with dask scheduler --scheduler-file {place}"
         )
     where = {"scheduler_file": place} if is_file else {"address": place}
-    scheduler = dask.config.get("scheduler", None)
     try:
-        return Client(**where, security=security)
+        return ClosingClient(**where, security=security)
     # Problems with an address, a file or certificates raise many types of errors.
     except (OSError, TypeError, ValueError, KeyError, RuntimeError, AssertionError) as exc:
         reason = str(exc) or "its answer is not that of a scheduler"
-    # A client that never started (distributed 2026.7.1) remains Dask's default client, and blocks the next one forever if the
-    # garbage collector finds it at that moment.
-    dask.config.set(scheduler=scheduler)
-    gc.collect()
     raise NoClusterError(f"no scheduler could be reached at {place}: {reason}")
 
 

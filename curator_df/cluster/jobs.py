@@ -7,6 +7,7 @@ unfinished input splits run again elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import importlib
 import os
@@ -23,7 +24,7 @@ from typing import Any, Self
 
 import dask
 import psutil
-from distributed import Client, Status
+from distributed import Status
 from distributed.security import Security
 from distributed.utils import get_ip
 
@@ -36,7 +37,7 @@ from curator_df.cluster.settings import SilentLogs
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.cluster.worker_processes import close_client
+from curator_df.cluster.worker_processes import ClosingClient, close_client
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interrupts import ends_silently
 from curator_df.core.runner.session import Session, close_session, open_session
@@ -129,11 +130,12 @@ class JobCluster:
         # One address that the nodes can reach, not all of this machine's.
         listen = {} if request.interface is not None else {"host": get_ip()}
         made = cluster_class(request.system)
-        # An ended job says little about its input split, so it may run three times, Dask's default.
-        self._scratch = SpillFolder(tempfile.gettempdir())  # of the scheduler, which would leave its own behind
-        self._silent_logs = SilentLogs()
-        settings = {"distributed.scheduler.allowed-failures": 3, "temporary-directory": self._scratch.path}
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(SilentLogs().end)
+            scratch = SpillFolder(tempfile.gettempdir())  # of the scheduler, which would leave its own behind
+            undo.callback(scratch.delete)
+            # An ended job says little about its input split, so it may run three times, Dask's default.
+            settings = {"distributed.scheduler.allowed-failures": 3, "temporary-directory": scratch.path}
             with dask.config.set(settings):
                 self._jobs = made(
                     **request.arguments(),
@@ -142,29 +144,32 @@ class JobCluster:
                     scheduler_options={"dashboard_address": "127.0.0.1:0", **listen},
                     silence_logs="critical",
                 )
-        except BaseException:
-            self._scratch.delete()
-            self._silent_logs.end()
-            raise
-        self.client = Client(self._jobs, set_as_default=True)
-        watch_streams(self.client, self._jobs)
-        self._keeper = JobKeeper(self._jobs, request)
-        self._session = Session(
-            self.client,
-            self.layout,
-            limits_data=not request.gpus,
-            workdir=workdir,
-            compile=NodeCompiler(self.client),
-            workless_seconds=queue_timeout_seconds,
-            unstarted=f"no job was submitted to {request.system} yet. Use the cluster in a with statement, or call its start()",
-        )
-        self._session.at_close = keep_budget_of_dask(
-            self._session,
-            owns_workers=True,
-            spool_on=spool_on,
-            working=None if workdir is None else WorkingFolder(workdir),
-        )
-        open_session(self._session)
+            undo.callback(self._delete_credentials)
+            undo.callback(self._close_jobs)
+            self.client = ClosingClient(self._jobs, set_as_default=True)
+            undo.callback(close_client, self.client)
+            watch_streams(self.client, self._jobs)
+            self._keeper = JobKeeper(self._jobs, request)
+            undo.callback(self._stop_keeper)
+            self._session = Session(
+                self.client,
+                self.layout,
+                limits_data=not request.gpus,
+                workdir=workdir,
+                compile=NodeCompiler(self.client),
+                workless_seconds=queue_timeout_seconds,
+                unstarted=f"no job was submitted to {request.system} yet. Use the cluster in a with statement, or call its "
+                "start()",
+            )
+            undo.callback(close_session, self._session)
+            self._session.at_close = keep_budget_of_dask(
+                self._session,
+                owns_workers=True,
+                spool_on=spool_on,
+                working=None if workdir is None else WorkingFolder(workdir),
+            )
+            open_session(self._session)
+            self._undo = undo.pop_all()
 
     @property
     def job_script(self) -> str:
@@ -241,18 +246,21 @@ class JobCluster:
 
     def close(self) -> None:
         """End the jobs, and disconnect from the scheduler."""
-        close_session(self._session)
+        self._undo.close()
+
+    def _stop_keeper(self) -> None:
         if self._jobs.status == Status.running:
             self._jobs.sync(self._keeper.stop)
-        close_client(self.client)
+
+    def _close_jobs(self) -> None:
         for job in list(self._jobs._created):
             job.status = Status.closed  # dask-jobqueue (0.9) never sets this, but Dask asserts it once jobs are ended
         self._jobs.close()
+
+    def _delete_credentials(self) -> None:
         for name, credentials in vars(self._jobs).items():
             if name.startswith("_job_") and hasattr(credentials, "close"):
                 credentials.close()  # deletes the file, which Dask leaves until garbage collection
-        self._scratch.delete()
-        self._silent_logs.end()
 
     def __enter__(self) -> Self:
         return self.start()

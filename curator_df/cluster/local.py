@@ -17,7 +17,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Self
@@ -135,54 +135,74 @@ class Cluster:
         self._spill, self._spill_bytes = spill, spill_bytes
         self._comm, self._devices, self._gpus, self._host = comm, devices, gpus, host
         self._own_limit: tuple[int, int] | None = None
-        self._silent_logs = SilentLogs()
-        self._wall = Wall(f"{spill.path}/wall", layout.memory_argument)
         self._cgroup: MemoryCgroup | None = None
         self._pid = os.getpid()
         self._at_exit: Finalize | None = None
         self._local: Any = None
         self.client: Any = None
         self._deadline = StartDeadline()
-        for starts in range(1, MOST_STARTS + 1):
-            try:
-                self._start(dashboard, workdir, recycle_after)
-                held = self._prepare()
-                if fits(self.layout, held) or starts == MOST_STARTS:
-                    require_room(self.layout, held)
-                    break
-                smaller = smaller_layout(self.layout, held, choose)
-            except BaseException:
-                self.close()
-                raise
-            self._stop()
-            self._deadline.renew()
-            self.layout = smaller
-        self._deadline.lift()
-        try:
+        with ExitStack() as undo:
+            undo.callback(SilentLogs().end)
+            undo.callback(spill.delete)
+            self._wall = Wall(f"{spill.path}/wall", layout.memory_argument)
+            undo.callback(self._wall.close)
+            undo.callback(self._leave_cgroup)
+            undo.callback(self._stop)
+            self._start_until_it_fits(dashboard, workdir, recycle_after, choose)
             if self.layout.in_process:
+                undo.callback(leave_wall)
                 stand_in(self._wall.folder, is_users=True)
-            guarding = (self._wall.folder, self.layout.wall_bytes, self.layout.exclusive_bytes)
-            self._session.sampler = PeakSampler(guarding=guarding)
-        except BaseException:
-            self.close()
-            raise
-        self._session.at_close = importlib.import_module("curator_df.interactive.operations").keep_budget_of_dask(
-            self._session,
-            owns_workers=True,
-            spool_on=importlib.import_module("curator_df.io.output.spool").spool_on,
-            working=None if workdir.startswith(f"{spill.path}/") else WorkingFolder(workdir),
-        )
-        open_session(self._session)
+            undo.callback(self._end_session)
+            self._open_session(WorkingFolder(workdir) if not workdir.startswith(f"{spill.path}/") else None)
+            self._undo = undo.pop_all()
         if multiprocessing.parent_process() is not None:
             # When multiprocessing ends a child, it waits for the workers, without calling Dask's exit handlers.
             self._at_exit = Finalize(None, self.close, exitpriority=100)
 
+    def _start_until_it_fits(
+        self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None, choose: Callable[[Baseline], Layout]
+    ) -> None:
+        for starts in range(1, MOST_STARTS + 1):
+            self._start(dashboard, workdir, recycle_after)
+            held = self._prepare()
+            if fits(self.layout, held) or starts == MOST_STARTS:
+                require_room(self.layout, held)
+                break
+            smaller = smaller_layout(self.layout, held, choose)
+            self._stop()
+            self._deadline.renew()
+            self.layout = smaller
+        self._deadline.lift()
+
+    def _open_session(self, working: WorkingFolder | None) -> None:
+        guarding = (self._wall.folder, self.layout.wall_bytes, self.layout.exclusive_bytes)
+        self._session.sampler = PeakSampler(guarding=guarding)
+        self._session.at_close = importlib.import_module("curator_df.interactive.operations").keep_budget_of_dask(
+            self._session,
+            owns_workers=True,
+            spool_on=importlib.import_module("curator_df.io.output.spool").spool_on,
+            working=working,
+        )
+        open_session(self._session)
+
+    def _end_session(self) -> None:
+        try:
+            close_session(self._session)
+        finally:
+            if self._session.sampler is not None:
+                self._session.sampler.close()
+                self._session.sampler = None
+
+    def _leave_cgroup(self) -> None:
+        if self._cgroup is not None:
+            self._cgroup.close()
+
     def _start(self, dashboard: Any, workdir: str, recycle_after: RecycleAfter | None) -> None:
         layout = self.layout
         if layout.in_process:
-            self._local = _start_in_process(layout, dashboard, self._host, self._spill.path, self._deadline)
+            self._start_in_process(dashboard)
         else:
-            self._local = self._start_workers(dashboard)
+            self._start_workers(dashboard)
         self._deadline.renew()
         with dask.config.set({"distributed.admin.low-level-log-length": LOG_MESSAGES}):  # for its connection too
             self.client = BoundedClient(self._local, deadline=self._deadline)
@@ -200,7 +220,7 @@ class Cluster:
             gpus=() if self._devices is None else self._devices.names,
         )
 
-    def _start_workers(self, dashboard: Any) -> LocalCluster:
+    def _start_workers(self, dashboard: Any) -> None:
         layout = self.layout
         environment = worker_environment(layout, self._wall)
         for name in (WALL_VARIABLE, CGROUP_VARIABLE):
@@ -218,7 +238,7 @@ class Cluster:
             # Nannies share Dask's own dictionary and would start lost workers again, later, without these settings.
             config = copy.deepcopy(dask.config.config)
             if self._devices is not None:
-                on_gpus = start_gpu_workers(
+                self._local = start_gpu_workers(
                     layout,
                     self._devices,
                     spill_directory=self._spill.path,
@@ -227,9 +247,9 @@ class Cluster:
                     config=config,
                     comm=self._comm,
                 )
-                wait_for_workers(on_gpus, layout.workers)
-                return on_gpus
-            cluster = BoundedCluster(
+                wait_for_workers(self._local, layout.workers)
+                return
+            self._local = BoundedCluster(
                 deadline=self._deadline,
                 n_workers=0,
                 threads_per_worker=layout.threads,
@@ -248,12 +268,27 @@ class Cluster:
                 silence_logs=logging.CRITICAL,
                 **self._comm,
             )
-            _without_pages_of_workers(cluster).scale(layout.workers)
+            _without_pages_of_workers(self._local).scale(layout.workers)
             import_rest()
             if dashboard is not None:
-                _open_dashboard(cluster)
-            wait_for_workers(cluster, layout.workers, self._deadline)
-            return cluster
+                _open_dashboard(self._local)
+            wait_for_workers(self._local, layout.workers, self._deadline)
+
+    def _start_in_process(self, dashboard: Any) -> None:
+        with dask.config.set(_settings(self.layout, self._spill.path, None, {})):
+            self._local = BoundedCluster(
+                deadline=self._deadline,
+                n_workers=0,
+                threads_per_worker=self.layout.threads,
+                processes=False,
+                memory_limit=0,
+                dashboard_address=dashboard,
+                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0)},
+                worker_dashboard_address=dashboard_at(self._host, 0),
+                silence_logs=logging.CRITICAL,
+            )
+            _without_pages_of_workers(self._local).scale(1)
+            self._local.wait_for_workers(1)
 
     def _prepare(self) -> Held:
         """Set the limits of all processes, and return the memory they hold."""
@@ -300,29 +335,18 @@ class Cluster:
         if self._at_exit is not None:
             self._at_exit.cancel()
             self._at_exit = None
-        if session := getattr(self, "_session", None):
-            close_session(session)
-            if session.sampler is not None:
-                session.sampler.close()
-                session.sampler = None
-        if self.layout.in_process:
-            leave_wall()
-        self._stop()
-        if self._cgroup is not None:
-            self._cgroup.close()
-        self._wall.close()
-        self._spill.delete()
-        self._silent_logs.end()
+        self._undo.close()
 
     def _stop(self) -> None:
-        if self.client is not None:
-            with suppressed_end_of_loop(), suppress(TimeoutError):
-                close_client(self.client, timeout=self._deadline.close_seconds)
-        if self._local is not None:
-            close_or_kill(self._local, self._deadline.close_seconds)
-        if self._own_limit is not None:
-            set_data_limit(*self._own_limit)
-            self._own_limit = None
+        with ExitStack() as undo:
+            if self._own_limit is not None:
+                undo.callback(set_data_limit, *self._own_limit)
+                self._own_limit = None
+            if self._local is not None:
+                undo.callback(close_or_kill, self._local, self._deadline.close_seconds)
+            if self.client is not None:
+                with suppressed_end_of_loop(), suppress(TimeoutError):
+                    close_client(self.client, timeout=self._deadline.close_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -527,26 +551,6 @@ def new_spill_folder(parent: str) -> SpillFolder:
             f"spill_directory={parent!r} cannot be written to: {exc.strerror or exc}. Use your own directory with free "
             "space with spill_directory=, or set TMPDIR to one"
         ) from exc
-
-
-def _start_in_process(
-    layout: Layout, dashboard: Any, host: str, directory: str, deadline: StartDeadline
-) -> LocalCluster:
-    with dask.config.set(_settings(layout, directory, None, {})):
-        cluster = BoundedCluster(
-            deadline=deadline,
-            n_workers=0,
-            threads_per_worker=layout.threads,
-            processes=False,
-            memory_limit=0,
-            dashboard_address=dashboard,
-            scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(host, 0)},
-            worker_dashboard_address=dashboard_at(host, 0),
-            silence_logs=logging.CRITICAL,
-        )
-        _without_pages_of_workers(cluster).scale(1)
-        cluster.wait_for_workers(1)
-        return cluster
 
 
 def _without_pages_of_workers(cluster: LocalCluster) -> LocalCluster:

@@ -28,22 +28,24 @@ class SpillFolder:
     def __init__(self, parent: str) -> None:
         delete_left_behind(parent)
         self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
-        self._lock: Any = open(f"{self.path}/{LOCK}-new", "wb", buffering=0)  # noqa: SIM115 - so that its close writes nothing
+        self._lock: Any = None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # a file system without locks, on which leftovers are never deleted
-            return
-        try:
+            self._lock = open(f"{self.path}/{LOCK}-new", "wb", buffering=0)  # noqa: SIM115 - so that its close writes nothing
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # a file system without locks, on which leftovers are never deleted
+                return
             self._lock.write(socket.gethostname().encode())
             os.rename(self._lock.name, f"{self.path}/{LOCK}")  # so that it is never visible before it is held
-        except OSError:  # the disk is full
+        except BaseException:  # the disk is full, or there are too many open files
             self.delete()
             raise
 
     def delete(self) -> None:
         """Delete the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
 
 class WorkingFolder:

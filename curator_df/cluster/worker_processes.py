@@ -76,7 +76,13 @@ class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have 
 
     def __init__(self, *, deadline: StartDeadline, **options: Any) -> None:
         self._deadline = deadline
-        super().__init__(**options)
+        try:
+            super().__init__(**options)
+        except BaseException:  # an interrupt would leave a scheduler that listens
+            if _loop_runs(self):
+                self.status = Status.failed  # Dask does not close the parts of a cluster that is starting
+                close_or_kill(self, deadline.close_seconds)
+            raise
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         super(SpecCluster, self)._update_worker_status(op, msg)
@@ -107,7 +113,33 @@ def leave_nannies(cluster: Any) -> Callable[[], None]:
     return undo
 
 
-class BoundedClient(Client):  # type: ignore[misc] # Dask's classes have no types
+def _loop_runs(part: Any) -> bool:
+    """Return whether the event loop of a client or cluster was started, so that the part can be closed through it."""
+    runner = getattr(part, "_loop_runner", None)
+    return runner is not None and runner.is_started()
+
+
+class ClosingClient(Client):  # type: ignore[misc] # Dask's classes have no types
+    """Client that is closed where its start fails or is interrupted.
+
+    One of Dask (distributed 2026.7.1) remains the default client, and blocks the next one forever if the garbage collector finds
+    it at that moment.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        scheduler = dask.config.get("scheduler", None)
+        try:
+            super().__init__(*arguments, **options)
+        except BaseException:
+            if _loop_runs(self):
+                self.status = "connecting"  # Dask does not close a client that is not connected yet
+                with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
+                    close_client(self, timeout=CLOSE_SECONDS)
+            dask.config.set(scheduler=scheduler)
+            raise
+
+
+class BoundedClient(ClosingClient):
     """Client that raises `TimeoutError` where its start, or a call before the deadline is lifted, does not end in time."""
 
     def __init__(self, cluster: LocalCluster, *, deadline: StartDeadline) -> None:

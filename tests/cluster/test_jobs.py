@@ -16,6 +16,7 @@ import time
 from types import SimpleNamespace
 
 import dask
+import psutil
 import pytest
 from distributed import default_client
 
@@ -504,8 +505,31 @@ def test_the_scheduler_leaves_no_temporary_folder(tmp_path, monkeypatch, error):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "fails", ["watch_streams", "ClosingClient", "JobKeeper", "NodeCompiler", "keep_budget_of_dask", "open_session"]
+)
+def test_an_interrupt_at_any_step_leaves_no_scheduler_and_no_client(tmp_path, monkeypatch, fails):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    logs, sockets = logging.getLogger("distributed").level, len(listening())
+    monkeypatch.setattr(f"curator_df.cluster.jobs.{fails}", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        made(tmp_path=tmp_path / "jobs")
+    assert list(temporary.iterdir()) == []
+    assert logging.getLogger("distributed").level == logs
+    assert len(listening()) == sockets
+    assert dask.config.get("scheduler", None) is None
+    with pytest.raises(ValueError, match="No client"):
+        default_client()
+
+
+def listening():
+    return [one for one in psutil.Process().net_connections() if one.status == "LISTEN"]
+
+
 def raising(error):
-    def fail(*_):
+    def fail(*_, **__):
         raise error
 
     return fail

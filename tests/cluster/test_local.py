@@ -2,6 +2,7 @@
 import asyncio
 import logging
 import os
+import pkgutil
 import platform
 import resource
 import signal
@@ -13,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import dask
+import distributed
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -23,6 +25,7 @@ from curator_df import errors
 from curator_df.cluster.worker_processes import is_starting
 from curator_df.core.cluster_client import restart
 from curator_df.core.runner.session import current_session
+from curator_df.memory import wall
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.peak import tree_bytes
 
@@ -42,6 +45,60 @@ def test_when_it_ends_the_process_has_its_own_limit_and_no_cluster():
         assert "closed" not in repr(cluster)
     assert data_limit() == before
     assert repr(cluster).startswith("status     closed")
+    with pytest.raises(errors.NoClusterError, match="start_cluster"):
+        current_session()
+
+
+def of_this_process():
+    """What a start changes: Dask's settings and default client, logs, the limit of this process, its children and sockets."""
+    return {
+        "scheduler": dask.config.get("scheduler", None),
+        "folder": dask.config.get("temporary-directory", None),
+        "clients": [one for one in distributed.client._global_clients.values() if one.status != "closed"],
+        "clusters": [one for one in distributed.SpecCluster._instances if one.status != distributed.Status.closed],
+        "logs": logging.getLogger("distributed").level,
+        "limit": data_limit(),
+        "children": psutil.Process().children(),
+        "listens": len([one for one in psutil.Process().net_connections() if one.status == "LISTEN"]),
+        "side": wall._side,
+        "walls": list(wall._walls),
+    }
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        "curator_df.cluster.local.Wall",
+        "distributed.LocalCluster.sync",
+        "curator_df.cluster.worker_processes.sync",
+        "curator_df.cluster.local.stand_in",
+        "curator_df.cluster.local.PeakSampler",
+        "curator_df.interactive.operations.return_in_pieces",
+        "curator_df.interactive.operations.look_at_deferred",
+        "curator_df.cluster.local.open_session",
+    ],
+)
+def test_an_interrupt_at_any_step_of_a_start_leaves_nothing(tmp_path, monkeypatch, beside_tests, fails):
+    monkeypatch.setattr("curator_df.cluster.local.import_rest", lambda: None)
+    before = of_this_process()
+    interrupted = []
+
+    def fail(*arguments, **named):
+        if fails.endswith("sync"):  # the main thread waits for Dask's event loop, which goes on
+            waited = waits(*arguments, **named)
+            if interrupted:
+                return waited
+        interrupted.append(fails)
+        raise KeyboardInterrupt
+
+    waits = pkgutil.resolve_name(fails)
+    monkeypatch.setattr(fails, fail)
+    with pytest.raises(KeyboardInterrupt):
+        cdf.start_cluster(memory=beside_tests(450_000_000), cpus=1, spill_directory=tmp_path)
+    monkeypatch.undo()
+    assert interrupted == [fails]
+    assert of_this_process() == before
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(errors.NoClusterError, match="start_cluster"):
         current_session()
 
