@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
+from curator_df.core.planning.lowering import lower
 from curator_df.errors import InputError, ParameterError, RemoteFileError, ResumeError
 from curator_df.files import retry
 from tests.core.runner.fake_client import inline_cluster
@@ -37,6 +38,12 @@ def cluster():
 def parquet(*ids):
     content = io.BytesIO()
     pq.write_table(pa.table({"id": list(ids), "text": [f"text {n}" for n in ids]}), content)
+    return content.getvalue()
+
+
+def sentences(number):
+    content = io.BytesIO()
+    pq.write_table(pa.table({"id": [number], "text": [f"one two three four five six seven eight {number}"]}), content)
     return content.getvalue()
 
 
@@ -129,6 +136,69 @@ def test_a_run_resumes_if_the_files_of_the_branch_are_the_same_and_else_says_tha
     repository.commit({**files, "b.parquet": parquet(3)})
     with pytest.raises(ResumeError, match=r"the list of input files .* changed from .* at commit [0-9a-f]{40} to "):
         run()
+
+
+URL = "hf://datasets/org/corpus"
+OTHER_TABLES = {
+    "join": lambda docs, read, _: cdf.join(docs, read(), on="id", suffix="_other"),
+    "concat": lambda docs, read, _: cdf.concat([docs, read()]),
+    "drop_contaminated": lambda docs, _, options: cdf.drop_contaminated(
+        docs, f"{URL}/*.parquet", storage_options=options
+    ),
+}
+"""Operators of two tables, with a table on the hub as the second."""
+
+
+@pytest.mark.parametrize("operator", OTHER_TABLES)
+def test_the_identity_of_a_chain_has_the_files_of_another_table_and_not_their_commit(cluster, hub, tmp_path, operator):
+    files = {"a.parquet": sentences(1), "b.parquet": sentences(2)}
+    repository = hub.add("org/corpus", files)
+    (tmp_path / "in.parquet").write_bytes(parquet(1, 2))
+
+    def identity():
+        def read():
+            return cdf.read_parquet(URL, storage_options=hub.options)
+
+        program = lower(OTHER_TABLES[operator](cdf.read_parquet(tmp_path / "in.parquet"), read, hub.options))
+        return program.source.fingerprint, program.fingerprint
+
+    before = identity()
+    repository.commit({**files, "README.md": b"# A card"})
+    assert identity() == before
+    repository.commit({**files, "b.parquet": sentences(3)})
+    assert identity() != before
+
+
+def test_a_join_with_a_table_on_the_hub_resumes_after_its_branch_has_moved(cluster, hub, tmp_path):
+    files = {"a.parquet": parquet(1), "b.parquet": parquet(2)}
+    repository = hub.add("org/corpus", files)
+    (tmp_path / "in.parquet").write_bytes(parquet(1, 2))
+
+    def run():
+        other = cdf.read_parquet("hf://datasets/org/corpus", storage_options=hub.options)
+        docs = cdf.join(cdf.read_parquet(tmp_path / "in.parquet"), other, on="id", columns=["text"], suffix="_other")
+        return cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
+
+    assert run().rows_written == 2
+    repository.commit({**files, "README.md": b"# A card"})
+    assert run().rows_written == 2
+    repository.commit({**files, "b.parquet": parquet(3)})
+    with pytest.raises(ResumeError, match=r"the file 'hf://datasets/org/corpus/b\.parquet' of the other table changed"):
+        run()
+
+
+def test_groups_hold_for_the_same_files_of_another_commit(cluster, hub, tmp_path):
+    files = {"a.parquet": parquet(1, 1), "b.parquet": parquet(2)}
+    repository = hub.add("org/corpus", files)
+
+    def read():
+        return cdf.read_parquet("hf://datasets/org/corpus", storage_options=hub.options)
+
+    groups = cdf.find_exact_duplicates(read(), workdir=tmp_path)
+    repository.commit({**files, "README.md": b"# A card"})
+    parts = cdf.split_rows(read(), {"train": 0.5, "test": 0.5}, seed=1, groups=groups)
+    assert sorted(n for part in parts.values() for n in ids_of(part)) == [1, 1, 2]
+    assert ids_of(cdf.drop_exact_duplicates(read(), groups=groups)) == [1, 2]
 
 
 def test_files_of_one_call_are_pinned_with_one_request(hub):

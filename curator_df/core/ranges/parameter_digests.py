@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.memory.sizes import show_count
@@ -25,11 +26,12 @@ EXPANDED = ("parameters", "format", "taken", "joining")
 INPUT_FILES = "the list of input files (names, sizes, modification times)"
 
 
-class Digested(NamedTuple):
-    """Value with a custom description, such as a list of files."""
+@dataclass(frozen=True)
+class Digested:
+    """Value with a custom description, such as a list of files; its identity is the digest alone."""
 
-    shown: str
-    """Description of the value."""
+    shown: str = field(metadata={"identity": False})
+    """Description of the value, which may name what does not matter: the commit of files that are the same in another."""
     digest: str
     """Digest of the value."""
 

@@ -43,7 +43,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import take_ids
 from curator_df.errors import InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
-from curator_df.files.hub import refuse_hub_output
+from curator_df.files.hub import refuse_hub_output, without_commits
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
@@ -168,7 +168,7 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
 def write_searched_files(home: Folder, source: Any) -> None:
     """Write paths, sizes and stamps (modification time or ETag) of the input files next to the groups that are found in them."""
     listing = source.listing
-    files = [listing.paths, listing.sizes.tolist(), listing.stamps.tolist()]
+    files = [[without_commits(path) for path in listing.paths], listing.sizes.tolist(), listing.stamps.tolist()]
     home.write(SEARCHED, zlib.compress(json.dumps(files).encode()))
 
 
@@ -181,10 +181,10 @@ def require_searched_files(home: Folder, source: Any, operator: str) -> None:
     if listing is None or not home.exists(SEARCHED):
         return
     kept = json.loads(zlib.decompress(home.read(SEARCHED)))
-    was = dict(zip(kept[0], zip(*kept[1:], strict=True), strict=True))
+    was = dict(zip(map(without_commits, kept[0]), zip(*kept[1:], strict=True), strict=True))
     problem = ""
     for path, size, stamp in zip(listing.paths, listing.sizes.tolist(), listing.stamps.tolist(), strict=True):
-        then = was.pop(path, None)
+        then = was.pop(without_commits(path), None)
         if then is None:
             problem = f"{shown_path(path)!r} was not among the files of that table"
         elif then[0] != size:

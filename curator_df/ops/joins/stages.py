@@ -31,6 +31,7 @@ from curator_df.core.runner.passes import Stage, StageRecord
 from curator_df.core.runner.run import range_bytes
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.errors import BudgetError, CuratorError, ExpressionError
+from curator_df.files.hub import without_commits
 from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
 from curator_df.io.output.files import arrow_schema, to_table
 from curator_df.io.shuffle.files import BatchWriter, batches_of
@@ -173,8 +174,11 @@ def _described(joining: Joining, other: OtherTable) -> dict[str, Any]:
     listing = getattr(source, "listing", None)
     if listing is not None and len(listing) <= MOST_NAMED_FILES:
         for path, size, stamp in zip(listing.paths, listing.sizes.tolist(), listing.stamps.tolist(), strict=True):
-            digest = fingerprint(path, size, stamp)[:16]
-            said[f"the file {path!r} of the other table"] = Digested(show_size(size), digest)
+            name = without_commits(
+                path
+            )  # as in `Listing.fingerprint`: the branch may move, and its files stay the same
+            digest = fingerprint(name, size, stamp)[:16]
+            said[f"the file {name!r} of the other table"] = Digested(show_size(size), digest)
     said |= {f"{name} of the other table": Digested(*value) for name, value in printed_source(source).items()}
     return {**said, "the input of the other table": Digested(f"{len(source.files):,} files", source.fingerprint)}
 

@@ -30,6 +30,7 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import InputError, OperatorError, ParameterError, SchemaError
+from curator_df.files.hub import without_commits
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.io.output.receipts import folder_of
 from curator_df.kernels.compiling import kernel_sets
@@ -83,7 +84,7 @@ class GroupLookup:
             with self.folder.filesystem.open(self.folder.path(name)) as opened, pq.ParquetFile(opened) as file:
                 for number in range(file.num_row_groups):
                     table = file.read_row_group(number, columns=list(COLUMNS))
-                    places = pc.index_in(table["file"].cast(pa.large_string()), value_set=files)
+                    places = _places(table["file"], files)
                     if places.null_count:
                         other = table["file"].filter(pc.is_null(places))[0].as_py()
                         raise OperatorError(
@@ -127,9 +128,16 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
     asked, plan, receipt = (folder.read(name) for name in names)
     source = lower(df).source
     require_searched_files(folder, source, operator)
-    files = "\0".join(shown_path(path) for path in source.files)
+    files = "\0".join(without_commits(shown_path(path)) for path in source.files)
     digest = fingerprint(asked.decode(), json.loads(plan)["program"], json.loads(plan)["input"])
     return GroupLookup(folder, digest, json.loads(receipt)["rows_written"], zlib.compress(files.encode()))
+
+
+def _places(names: pa.ChunkedArray, files: pa.Array) -> pa.Array:
+    """Return which of some files each name is, whatever its commit on the hub: the files of both tables were compared before."""
+    encoded = names.combine_chunks().dictionary_encode()
+    known = pa.array([without_commits(name) for name in encoded.dictionary.to_pylist()], pa.large_string())
+    return pc.index_in(known, value_set=files).take(encoded.indices)
 
 
 REASON = "not_sampled"
