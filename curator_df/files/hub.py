@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
-from curator_df.files.retry import TRANSIENT_STATUS, retry_transient
+from curator_df.files.retry import TRANSIENT_STATUS, retry_transient, without_queries
 from curator_df.files.storage import file_system
 
 PROTOCOL = "hf://"
@@ -154,10 +154,10 @@ def _converted(what: str, exc: BaseException | None) -> CuratorError | None:
             return error(f"{what!r} {said}")
         status = getattr(getattr(exc, "response", None), "status_code", None)
         if kind == "HfHubHTTPError" and status in (401, 403):
-            answer = " ".join(str(exc).split("\n")[0].split())
+            answer = " ".join(without_queries(str(exc)).split("\n")[0].split())
             return RemoteFileError(f"{what!r}: the hub refused the token ({answer or status}). {LOG_IN}")
         if isinstance(exc, OSError) and status is not None and status not in TRANSIENT_STATUS:
-            answer = " ".join(str(exc).split())
+            answer = " ".join(without_queries(str(exc)).split())
             return RemoteFileError(f"{what!r}: the hub refused the request ({answer}). Check the address")
         exc = exc.__cause__
     return None

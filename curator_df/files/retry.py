@@ -11,6 +11,7 @@ import errno
 import itertools
 import logging
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -95,6 +96,25 @@ def is_transient(exc: BaseException | None) -> bool:
     return False
 
 
+def without_queries(said: str) -> str:
+    """Return a message of a library without the queries of its URLs: that of a presigned URL opens the file to any reader.
+
+    Examples
+    --------
+    >>> without_queries("503 for url 'https://cdn.org/a.parquet?X-Amz-Signature=4f&Expires=9'. Slow down")
+    "503 for url 'https://cdn.org/a.parquet?...'. Slow down"
+    """
+    return _QUERY.sub(r"\1?...", said)
+
+
+def shown_error(exc: BaseException) -> str:
+    """Return the type and the text of another library's error, without the queries of its URLs."""
+    return f"{type(exc).__name__}: {without_queries(str(exc))}"
+
+
+_QUERY = re.compile(r"""(\bhttps?://[^\s?'"<>]+)\?[^\s'"<>)]+""")
+
+
 def retry_transient(
     what: str, call: Callable[[], T], *, tries: int = TRIES, total_seconds: float = TOTAL_SECONDS, failed: str = ""
 ) -> T:
@@ -129,7 +149,7 @@ def retry_transient(
             wait = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (done - 1)) * random.uniform(0.5, 1)  # noqa: S311
             if done >= tries or seconds + wait > total_seconds:
                 raise gave_up(what, exc, done, seconds, failed) from exc
-            LOG.info("cannot %s: %s; next attempt in %.1f s", what, exc, wait)
+            LOG.info("cannot %s: %s; next attempt in %.1f s", what, without_queries(str(exc)), wait)
         time.sleep(wait)
     raise AssertionError("the loop above does not end")
 
@@ -137,7 +157,7 @@ def retry_transient(
 def gave_up(what: str, exc: BaseException, tries: int, seconds: float, failed: str = "") -> RemoteFileError:
     """Return the error for an operation that failed too often."""
     return RemoteFileError(
-        f"cannot {what}: {type(exc).__name__}: {exc} (tried {tries:,} times in {seconds:,.0f} s). The store is busy or cannot "
+        f"cannot {what}: {shown_error(exc)} (tried {tries:,} times in {seconds:,.0f} s). The store is busy or cannot "
         f"be reached; this is not a sign of a damaged file. {failed}Finished files stay: repeat the run with "
         "on_existing='resume' when the store responds, perhaps with fewer workers"
     )

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from curator_df.arguments import absolute, did_you_mean_path
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.files.hub import Commits, is_pinned, pinned, pins_of, without_commits
-from curator_df.files.retry import is_transient, retry_transient
+from curator_df.files.retry import is_transient, retry_transient, shown_error
 from curator_df.files.storage import file_system
 from curator_df.io.formats import COMPRESSED_SUFFIXES, ways_out
 from curator_df.io.glob_match import MAGIC, URL, finds
@@ -472,7 +472,7 @@ def _remote(url: str, suffixes: tuple[str, ...], options: dict[str, Any]) -> lis
     except Exception as exc:
         # For example those of an HTTP client, which contain neither the request nor the location.
         raise RemoteFileError(
-            f"cannot list {url!r}: {type(exc).__name__}: {exc}. Check the address, the network and the credentials"
+            f"cannot list {url!r}: {shown_error(exc)}. Check the address, the network and the credentials"
         ) from exc
     if not infos:
         readers = _readers(info["name"] for info in _remote_infos(system, path, OTHER_SUFFIXES)) if suffixes else ""

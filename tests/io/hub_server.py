@@ -63,7 +63,8 @@ class Hub(ThreadingHTTPServer):
         self.requests: list[tuple[str, str]] = []
         """Method and path of each request."""
         self.fault: Callable[[str, str], str | None] = lambda _method, _path: None
-        """What to do with a request instead: ``"503"``, ``"reset"``, ``"lost"`` (done, without an answer) or None."""
+        """What to do with a request instead: ``"503"``, ``"denied"``, ``"reset"``, ``"lost"`` (done, without
+        an answer) or None."""
 
         self.refused: tuple[int, str] | None = None
         """Status and code of the error for every request with a token, if it is refused."""
@@ -145,6 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.server.fault(self.command, path)
         if fault == "503":
             self._answer(b"busy", status=503)
+            return
+        if fault == "denied":
+            self._answer(b"denied", status=410)
             return
         if fault == "reset":
             self._reset()
@@ -243,7 +247,10 @@ class _Handler(BaseHTTPRequestHandler):
         def entry(wanted: dict[str, Any]) -> dict[str, Any]:
             if wanted["oid"] in self.server.stored:
                 return wanted
-            return {**wanted, "actions": {"upload": {"href": f"{self.server.url}/lfs/{wanted['oid']}"}}}
+            return {
+                **wanted,
+                "actions": {"upload": {"href": f"{self.server.url}/lfs/{wanted['oid']}?X-Amz-Signature=4f2a"}},
+            }
 
         return _json({"transfer": "basic", "objects": [entry(each) for each in asked["objects"]]})
 

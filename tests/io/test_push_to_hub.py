@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,6 +176,85 @@ def test_a_repeated_call_sends_nothing_and_makes_no_commit(hub, outputs):
     assert cdf.push_to_hub(outputs / "parquet", "org/corpus", storage_options=hub.options) == first
     assert hub.count("PUT", "/lfs/") == sent == len(list((outputs / "parquet").glob("*.parquet")))
     assert len(hub.repositories["org/corpus"].trees) == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_files_of_the_same_size_with_other_content_are_another_output(hub, outputs, kind):
+    cdf.push_to_hub(outputs / kind, "org/corpus", create=True, storage_options=hub.options)
+    repository = hub.repositories["org/corpus"]
+    files = dict(repository.files())
+    name = max(each for each in files if each.startswith("data/"))
+    repository.commit({**files, name: files[name][::-1]})
+    with pytest.raises(errors.OutputExistsError, match=f"has 1 file of another output .* such as '{name}'"):
+        cdf.push_to_hub(outputs / kind, "org/corpus", storage_options=hub.options)
+    cdf.push_to_hub(outputs / kind, "org/corpus", on_existing="overwrite", card=False, storage_options=hub.options)
+    assert repository.files() == files
+
+
+def rows_in(tree):
+    """The rows that a reader of all files of a split finds in a commit."""
+    files = sorted(name for name in tree if name.startswith("data/train-"))
+    return [json.loads(line)["id"] for name in files for line in tree[name].splitlines()]
+
+
+@pytest.mark.parametrize("most", [2, 4, 100])
+def test_no_commit_lacks_rows_while_an_output_replaces_another(hub, cluster, tmp_path, monkeypatch, most):
+    for name, first in (("old", 0), ("new", 100)):
+        rows = [{"id": first + n, "text": f"{name} {n} " * 40} for n in range(60)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        docs = cdf.read_jsonl(tmp_path / f"{name}.jsonl", blocksize="2kB")
+        cdf.write_jsonl(docs, tmp_path / name, target_file_size=1)
+    monkeypatch.setattr(publishing, "MOST_FILES", most)
+    cdf.push_to_hub(tmp_path / "old", "org/corpus", create=True, storage_options=hub.options)
+    repository = hub.repositories["org/corpus"]
+    before, count = len(repository.trees), len(list((tmp_path / "old").glob("*.jsonl")))
+    assert count > 4
+    repository.commit(
+        {**repository.files(), **({} if most == 2 else {"data/train-00009-of-00010.jsonl": b'{"id": -1}\n'})}
+    )
+    if most == 4:  # only some names are the same
+        files = dict(repository.files())
+        for number in range(3, count):
+            files[f"data/train-1{number:04d}-of-00001.jsonl"] = files.pop(
+                f"data/train-{number:05d}-of-{count:05d}.jsonl"
+            )
+        repository.commit(files)
+    while True:
+        made = len(repository.trees)
+        cdf.push_to_hub(tmp_path / "new", "org/corpus", on_existing="overwrite", storage_options=hub.options)
+        if len(repository.trees) == made:
+            break
+        made = len(repository.trees)
+    old, new = set(range(60)), set(range(100, 160))
+    for tree in [*repository.trees.values()][before:-1]:
+        assert old <= set(rows_in(tree)) or new <= set(rows_in(tree))
+    assert rows_in(repository.files()) == sorted(new)
+    assert cdf.push_to_hub(tmp_path / "new", "org/corpus", storage_options=hub.options).endswith(made_last(repository))
+    assert (len(repository.trees) - before > 2) == (most < 100)
+
+
+def made_last(repository):
+    return repository.branches["main"]
+
+
+def test_an_output_without_files_says_that_its_run_wrote_no_rows(hub, outputs, tmp_path):
+    shutil.copytree(outputs / "empty", tmp_path / "none")
+    for written in (*(tmp_path / "none").glob("*.parquet"), *(tmp_path / "none/_curator").glob("done*")):
+        written.unlink()
+    with pytest.raises(
+        errors.ParameterError, match=r"none has no files, because its run wrote 0 rows\. Leave this split out"
+    ):
+        cdf.push_to_hub(tmp_path / "none", "org/corpus", create=True, storage_options=hub.options)
+
+
+def test_the_signature_of_an_address_is_in_no_message(hub, outputs):
+    hub.add("org/corpus", {})
+    hub.fault = lambda _, path: "denied" if path.startswith("/lfs/") else None
+    with pytest.raises(errors.CuratorError) as refused:
+        cdf.push_to_hub(outputs / "two", "org/corpus", storage_options=hub.options)
+    assert "/lfs/" in str(refused.value)
+    assert "?..." in str(refused.value)
+    assert "Signature" not in str(refused.value)
 
 
 def test_a_branch_is_written_and_created_if_asked(hub, outputs):

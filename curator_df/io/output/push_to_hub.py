@@ -7,16 +7,18 @@ are sent first, and become visible together in a commit at the end. See also `io
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from curator_df.arguments import choose
+from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.journal import Journal, OnExisting
 from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
 from curator_df.core.receipts.receipt import Receipt
@@ -34,6 +36,7 @@ OPERATOR = "push_to_hub"
 DATA = "data"
 """Folder of the files in the repository."""
 CARD = "README.md"
+READ_BYTES = 1 << 20
 FILES_AT_A_TIME = 50
 """Number of files that are sent before the next are looked at."""
 MOST_FILES = 1_000
@@ -56,12 +59,33 @@ class _Upload:
     path: str
     name: str
     size_bytes: int
+    other_name: str
+    """Name where another file has that name and must stay until all files are sent: it ends in a digest of the output."""
 
     @property
     def plain_bytes(self) -> int:
         """Bytes that may be held in memory for the commit."""
         is_stored = self.name.endswith(PACKED_SUFFIXES) or self.size_bytes >= MOST_PLAIN_BYTES
         return 0 if is_stored else self.size_bytes
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """File in the repository."""
+
+    size_bytes: int
+    digest: str
+    """SHA-256 of a file that is stored outside git; else the name of its git object, a SHA-1."""
+
+    def holds(self, file: _Upload) -> bool:
+        """Return whether it has the content of a file on disk, which is read only if the sizes are equal."""
+        if self.size_bytes != file.size_bytes:
+            return False
+        digest = hashlib.sha256() if len(self.digest) == 64 else hashlib.sha1(b"blob %d\0" % file.size_bytes)  # noqa: S324
+        with open(file.path, "rb") as content:
+            while piece := content.read(READ_BYTES):
+                digest.update(piece)
+        return digest.hexdigest() == self.digest
 
 
 @dataclass(frozen=True)
@@ -164,19 +188,20 @@ def push_to_hub(
         if create:
             hub.create(private=private)
         commit, there = hub.files()
-        stale = _stale(outputs, there, on_existing, f"{repo!r} at {hub.revision!r}")
+        files = [file for output in outputs for file in output.files]
+        new, changed, stale = _compared(outputs, there, on_existing, f"{repo!r} at {hub.revision!r}")
         text = _card(hub, commit, outputs, license) if card else None
-        rows = sum(output.receipt.rows_written for output in outputs)
-        return f"{hub.url}@{hub.publish([file for output in outputs for file in output.files], stale, text, rows)}"
+        said = f"Upload {sum(output.receipt.rows_written for output in outputs):,} rows in {len(files):,} files with curator_df"
+        return f"{hub.url}@{hub.publish(list(_commits(new, changed)), stale, text, said)}"
 
 
-def prepare_dataset(repo: str, revision: str, splits: Collection[str], options: Mapping[str, Any]) -> dict[str, int]:
-    """Create a private dataset (and the branch) unless it exists; return the files of these splits and their sizes."""
+def prepare_dataset(repo: str, revision: str, splits: Collection[str], options: Mapping[str, Any]) -> dict[str, str]:
+    """Create a private dataset (and the branch) unless it exists; return the files of these splits and the digests of their content."""
     hub = _Repository(repo, revision, options)
     with hub_errors(hub.url):
         hub.create(private=True)
         there = hub.files()[1]
-    return {name: there[name] for name in _of_splits(there, splits)}
+    return {name: there[name].digest for name in _of_splits(there, splits)}
 
 
 def _outputs(source: Path | Mapping[str, Path]) -> list[_Output]:
@@ -198,8 +223,13 @@ def _output(split: str, folder: Folder) -> _Output:
     receipt = read_receipt(folder.url)
     records = [file for _, done in sorted(Journal(folder).records().items()) for file in done.files]
     records = records or [FileRecord(name, 0, size, 0) for name, size in folder.sizes().items() if name[:1] != "_"]
+    if not records:
+        raise ParameterError(
+            f"{OPERATOR}: {folder.url} has no files, because its run wrote {receipt.rows_written:,} rows. Leave this split out, "
+            "or repeat the run with a filter that keeps rows"
+        )
     suffix = next((each for each in reversed(SUFFIXES) if all(file.name.endswith(each) for file in records)), None)
-    if suffix is None or not records:
+    if suffix is None:
         raise ParameterError(
             f"{OPERATOR}: {folder.url} has other files than Parquet or JSON Lines. Publish an output of write_parquet or "
             "write_jsonl"
@@ -221,6 +251,7 @@ def _named(
 ) -> tuple[tuple[_Upload, ...], dict[str, str]]:
     """Return the files with their names in the repository, and the pattern of each configuration."""
     uploads, patterns = [], {}
+    mark = fingerprint([(file.name, file.size_bytes, file.checksum) for file in records])[:8]
     places = itertools.groupby(
         sorted(records, key=lambda file: posixpath.split(file.name)), lambda f: posixpath.dirname(f.name)
     )
@@ -228,24 +259,44 @@ def _named(
         home = f"{DATA}/{place}" if place else DATA
         patterns[place.replace("/", ",") or "default"] = f"{home}/{split}-*"
         for number, file in enumerate(files):
-            name = f"{home}/{split}-{number:05d}-of-{len(files):05d}{suffix}"
-            uploads.append(_Upload(folder.path(file.name), name, file.size_bytes))
+            name = f"{home}/{split}-{number:05d}-of-{len(files):05d}"
+            uploads.append(
+                _Upload(folder.path(file.name), f"{name}{suffix}", file.size_bytes, f"{name}-{mark}{suffix}")
+            )
     return tuple(uploads), patterns
 
 
-def _stale(outputs: Sequence[_Output], there: Mapping[str, int], on_existing: OnExisting, where: str) -> list[str]:
-    """Return the files of these splits in the repository that are to be deleted."""
-    ours = {file.name: file.size_bytes for output in outputs for file in output.files}
+def _compared(
+    outputs: Sequence[_Output], there: Mapping[str, _Stored], on_existing: OnExisting, where: str
+) -> tuple[list[_Upload], list[_Upload], list[str]]:
+    """Return the files to publish that replace none, those that replace another, and the names of files to delete.
+
+    Readers must see all rows of the earlier output until those of the new one are complete. So files that replace another are in
+    the last commit; where these are too many for it, all files of this output get names of their own.
+    """
+    files = [file for output in outputs for file in output.files]
     splits = {output.split for output in outputs}
+    changed = _changed(files, there)
+    too_many = len(changed) > MOST_FILES or sum(file.plain_bytes for file in changed) > PLAIN_BYTES
+    if (too_many and on_existing == "overwrite") or any(file.other_name in there for file in files):
+        files = [replace(file, name=file.other_name) for file in files]
+        changed = _changed(files, there)
+    same = {file.name for file in files if file not in changed}
+    ours = {file.name for file in files}
     found = _of_splits(there, splits)
-    other = [name for name in found if on_existing == "raise" or there[name] != ours.get(name)]
+    other = [name for name in found if name not in same or on_existing == "raise"]
     if other and on_existing != "overwrite":
         raise OutputExistsError(
             f"the dataset {where} has {show_count(len(other), 'file')} of another output in the splits "
             f"{', '.join(sorted(splits))}, such as {other[0]!r}. Replace them with on_existing='overwrite', or use another "
             "dataset or revision="
         )
-    return [name for name in found if name not in ours]
+    return [file for file in files if file not in changed], changed, [name for name in found if name not in ours]
+
+
+def _changed(files: Sequence[_Upload], there: Mapping[str, _Stored]) -> list[_Upload]:
+    """Return the files for which the repository has another one of that name."""
+    return [file for file in files if file.name in there and not there[file.name].holds(file)]
 
 
 def _of_splits(there: Iterable[str], splits: Collection[str]) -> list[str]:
@@ -280,8 +331,8 @@ class _Repository:
         if self.revision != "main":
             self._try("create", lambda: self._api.create_branch(**self._where, branch=self.revision, exist_ok=True))
 
-    def files(self) -> tuple[str, dict[str, int]]:
-        """Return the commit of the branch, and the sizes of the data files in it."""
+    def files(self) -> tuple[str, dict[str, _Stored]]:
+        """Return the commit of the branch, and the data files in it."""
         from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
         try:
@@ -295,11 +346,15 @@ class _Repository:
         except RevisionNotFoundError as exc:
             raise InputError(f"{self.url} has no branch {self.revision!r}. Create it with create=True") from exc
 
-        def listed() -> dict[str, int]:
+        def listed() -> dict[str, _Stored]:
             tree: Iterable[Any] = self._api.list_repo_tree(
                 **self._where, path_in_repo=DATA, recursive=True, revision=commit
             )
-            return {entry.path: int(entry.size) for entry in tree if hasattr(entry, "blob_id")}
+            return {
+                entry.path: _Stored(int(entry.size), entry.blob_id if entry.lfs is None else entry.lfs.sha256)
+                for entry in tree
+                if hasattr(entry, "blob_id")
+            }
 
         try:
             return commit, self._try("list", listed)
@@ -311,10 +366,8 @@ class _Repository:
         folder = Folder(f"{self.url}@{commit}", self._options)
         return folder.read(name).decode("utf-8", "replace") if folder.exists(name) else None
 
-    def publish(self, files: Sequence[_Upload], stale: Sequence[str], card: str | None, rows: int) -> str:
-        """Send the files, then make them visible; return the last commit."""
-        said = f"Upload {rows:,} rows in {len(files):,} files with curator_df"
-        batches = list(_commits(files))
+    def publish(self, batches: Sequence[Sequence[_Upload]], stale: Sequence[str], card: str | None, said: str) -> str:
+        """Send the files of each commit, then make them visible; return the last commit."""
         for number, batch in enumerate(batches, 1):
             message = said if len(batches) == 1 else f"{said} ({number} of {len(batches)})"
             is_last = number == len(batches)
@@ -363,14 +416,18 @@ class _Repository:
         return retry_transient(f"{verb} {self.url!r}", call, total_seconds=math.inf)
 
 
-def _commits(files: Sequence[_Upload]) -> Iterator[list[_Upload]]:
-    """Yield the files of each commit."""
+def _commits(new: Sequence[_Upload], changed: Sequence[_Upload]) -> Iterator[list[_Upload]]:
+    """Yield the files of each commit; those that replace another come last."""
     batch: list[_Upload] = []
     plain_bytes = 0
-    for file in files:
-        if batch and (len(batch) == MOST_FILES or plain_bytes + file.plain_bytes > PLAIN_BYTES):
+    room = MOST_FILES - len(changed), PLAIN_BYTES - sum(file.plain_bytes for file in changed)
+    for file in new:
+        if batch and (len(batch) >= MOST_FILES or plain_bytes + file.plain_bytes > PLAIN_BYTES):
             yield batch
             batch, plain_bytes = [], 0
         batch.append(file)
         plain_bytes += file.plain_bytes
-    yield batch
+    if batch and changed and (len(batch) > room[0] or plain_bytes > room[1]):
+        yield batch
+        batch = []
+    yield [*batch, *changed]

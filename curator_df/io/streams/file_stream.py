@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
 from curator_df.files.hub import PROTOCOL, hub_errors, is_pinned
-from curator_df.files.retry import retry_transient
+from curator_df.files.retry import retry_transient, without_queries
 from curator_df.io.formats import COMPRESSED_SUFFIXES, HEAD_BYTES, is_plain_text, other_format
 from curator_df.io.listing import Listed, local_change, remote_change
 from curator_df.memory.sizes import show_count
@@ -339,7 +339,8 @@ class _Remote:
                     return read()
             except PermissionError as exc:  # pyarrow would take it for a damaged file
                 raise RemoteFileError(
-                    f"{self._path!r} may not be read: {exc}. Check the credentials of the workers, then repeat the run with "
+                    f"{self._path!r} may not be read: {without_queries(str(exc))}. "
+                    "Check the credentials of the workers, then repeat the run with "
                     "on_existing='resume'"
                 ) from exc
             except OSError as exc:
