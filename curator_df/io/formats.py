@@ -239,7 +239,7 @@ def wide_encoding(data: bytes, *, is_first: bool = True) -> str | None:
     if not is_first:
         return name
     width = 4 if name == "UTF-32" else 2
-    first = data[:width]  # a character of ASCII; otherwise it is no text, but another format with numbers
+    first = data[:width]  # a character of ASCII; otherwise it is not text, but another format with numbers
     if len(first) < width or first.count(b"\0") != width - 1 or not (first[:1] == b"\0" or first[-1:] == b"\0"):
         return None
     letter = first.strip(b"\0")
