@@ -94,6 +94,7 @@ class Member:
         "limit",
         "parent",
         "pid",
+        "planned",
         "private",
         "read_faults",
         "read_private",
@@ -112,6 +113,8 @@ class Member:
         self.limit = self.idle = 0
         """Counted bytes that a worker may hold."""
         self.ended = False
+        self.planned = False
+        """Whether its memory is in the plan. Without data limits it may be ended nevertheless: its worker then starts another."""
 
 
 def offender(members: "Iterable[Member]", over_bytes: int) -> "Member | None":
@@ -321,6 +324,7 @@ class Guard:
                 one.kind, one.worker = (CLIENT if pid == self.family.root else WORKER), pid
                 self.slots[pid] = slot
             elif kind == PLANNED and int(number) in self.family.members:
+                self.family.members[int(number)].planned = True
                 if not system.PORTABLE:  # where no data limit holds, the guard does
                     self.family.members[int(number)].kind = OWN
             elif kind == PLANNED and not system.exists(int(number)):
@@ -405,7 +409,12 @@ class Guard:
             end(one.pid)
 
     def _note(self, one: Member, took_bytes: int, free_bytes: int) -> None:
-        """Write down what is ended, for the worker whose step has started it and for the client."""
+        """Write down what is ended, for the worker whose step has started it and for the client.
+
+        The end of a planned process is no fault of the step, which sees it and goes on.
+        """
+        if one.planned:
+            return
         child = one
         while child.kind == OTHER and child.parent in self.family.members and child.parent != one.worker:
             child = self.family.members[child.parent]
@@ -464,7 +473,7 @@ class Guard:
         if new or abs(free - self._limits_due) > LIMIT_STEP * self.wall:
             self._limits_due = free
             for one in self.family.members.values():
-                if one.kind == OTHER and not one.ended:
+                if one.kind == OTHER and not one.ended and not one.planned:
                     system.limit_data_of(one.pid, free)
 
 

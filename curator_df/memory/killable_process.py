@@ -33,7 +33,7 @@ from curator_df.errors import OperatorError
 from curator_df.memory import system
 from curator_df.memory.process_cache import is_outside_of_runs
 from curator_df.memory.sizes import show_size
-from curator_df.memory.wall import plan_child
+from curator_df.memory.wall import planned_start
 
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
@@ -57,6 +57,48 @@ class CallFailedError(Exception):
 
 class _LostError(Exception):
     """The process ended, or used too much memory, during a call; a new process may succeed."""
+
+
+class _KilledError(_LostError):
+    """Something else killed the process during a call, as the kernel or the guard does when memory is short."""
+
+
+class _Turns:
+    """Calls of this process's threads that run together, or one of them alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._together, self._is_alone = 0, False
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Wait until no call runs alone, then run with others."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone)
+            self._together += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._together -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let the others finish, and run while no other call begins."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone)
+            self._is_alone = True
+            self._changed.wait_for(lambda: not self._together)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()
+
+
+_TURNS = _Turns()
 
 
 class KillableProcess:
@@ -89,18 +131,31 @@ class KillableProcess:
         Raises
         ------
         CallFailedError
-            If the function raised an exception or passed a limit, or if it crashed a new process.
+            If the function raised an exception or passed a limit, or if it crashed a new process. A process that something
+            else kills is not the fault of the call: it runs once more, alone in a new process.
         """
+        was_killed = False
         while True:
-            if self._process is None:
-                self._start()
-            self._calls += 1
-            try:
-                return self._call_once(request, cpu_seconds)
-            except _LostError as exc:
-                self.close()
-                if self._calls == 1:  # what earlier calls left in the process was not the cause
-                    raise CallFailedError(str(exc)) from None
+            with _TURNS.alone() if was_killed else _TURNS.together():
+                try:
+                    if self._process is None:
+                        self._start()
+                    self._calls += 1
+                    return self._call_once(request, cpu_seconds)
+                except CallFailedError:
+                    raise
+                except (
+                    BaseException
+                ) as exc:  # the answer of a call that is interrupted must not be that of the next one
+                    self.close()
+                    if isinstance(exc, _KilledError) and not was_killed:
+                        was_killed = True
+                    elif isinstance(exc, _KilledError):
+                        raise CallFailedError(f"{exc} twice, the second time alone in a new process") from None
+                    elif not isinstance(exc, _LostError):
+                        raise
+                    elif self._calls == 1:  # what earlier calls left in the process was not the cause
+                        raise CallFailedError(str(exc)) from None
 
     def close(self) -> None:
         """Kill the process; the next call starts another."""
@@ -111,23 +166,28 @@ class KillableProcess:
         life, ours = os.pipe()
         paths = json.dumps([os.path.abspath(path) for path in sys.path])
         command = [sys.executable, "-c", START, self._target, str(self._memory_bytes), str(life), paths]
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=(life,),
-                env={**os.environ, "PYTHONHASHSEED": "0"},  # the order of a set must not change a result
-            )
-        except BaseException:
-            os.close(ours)
-            raise
-        finally:
-            os.close(life)
-        plan_child(process.pid)
+        with planned_start() as tell:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                    pass_fds=(life,),
+                    env={**os.environ, "PYTHONHASHSEED": "0"},  # the order of a set must not change a result
+                )
+            except BaseException:
+                os.close(ours)
+                raise
+            finally:
+                os.close(life)
+            try:
+                forget = tell(process.pid)
+            except BaseException:  # the disk is full
+                _end(process, ours)
+                raise
         self._process, self._calls = process, 0
-        self._stop = weakref.finalize(self, _end, process, ours)
+        self._stop = weakref.finalize(self, _end, process, ours, forget)
         try:
             kind, said = self._receive(process, time.monotonic() + START_SECONDS)
         except (_LostError, CallFailedError) as exc:
@@ -186,11 +246,14 @@ class KillableProcess:
         code = process.wait()
         if code == -signal.SIGPROF:
             return CallFailedError(f"took more than {self._cpu_seconds:g} CPU seconds")
+        if code == -signal.SIGKILL:
+            return _KilledError("had its process killed by SIGKILL, as the system does when memory is short,")
         return _LostError(f"ended its process with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
 
 
-def _end(process: subprocess.Popen[bytes], ours: int) -> None:
+def _end(process: subprocess.Popen[bytes], ours: int, forget: Callable[[], object] = int) -> None:
     process.kill()
+    forget()  # before the number may be that of another process
     process.wait()
     for file in (process.stdin, process.stdout):
         if file is not None:

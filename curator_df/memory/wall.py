@@ -123,6 +123,7 @@ class WorkerSide:
         self._lock = threading.Lock()
         self._steps: dict[int, str] = {}
         self._started: dict[int, int] = {}
+        self._planning: set[int] = set()
         self._promised: list[tuple[float, int, int]] = []
         self._place = self._handled = 0
         self._ended: list[Ended] = []
@@ -205,16 +206,32 @@ class WorkerSide:
             return max(mine, key=lambda one: one.took_bytes, default=None)
 
     def bound_child(self, pid: int) -> None:
-        """Let a process that this thread has just started ask for what is free."""
+        """Let a process that this thread has just started ask for what is free, unless it is in the plan."""
         with self._lock:
+            if threading.get_ident() in self._planning:
+                return
             self._started[pid] = threading.get_ident()
         limit_data_of(pid, max(self.free_bytes(), LEAST_CHILD_BYTES))
 
-    def plan_child(self, pid: int) -> None:
-        """Leave a process that this thread has just started to its own data limit: its memory is in the plan."""
+    @contextlib.contextmanager
+    def planning(self) -> Iterator[None]:
+        """Leave processes that this thread starts in the block to their own data limits: what is free is not for them."""
+        thread = threading.get_ident()
         with self._lock:
-            self._started.pop(pid, None)
+            self._planning.add(thread)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._planning.discard(thread)
+
+    def plan_child(self, pid: int) -> None:
+        """Tell the guard that the memory of a process is in the plan."""
         Path(self.folder, f"{PLANNED}-{pid}").touch(0o600)
+
+    def forget_child(self, pid: int) -> None:
+        """Delete what `plan_child` has left, before another process may get the number."""
+        Path(self.folder, f"{PLANNED}-{pid}").unlink(missing_ok=True)
 
     def bound_fork(self) -> None:
         """Let this process, which was just forked from a worker, ask for what is free."""
@@ -292,10 +309,23 @@ def started_processes(exc: BaseException) -> str:
     return next((note for note in getattr(exc, "__notes__", ()) if note.startswith(STARTED)), "")
 
 
-def plan_child(pid: int) -> None:
-    """Tell the guard, if there is one, that the plan of the run has room for a process that this one has just started."""
-    if _side is not None:
-        _side.plan_child(pid)
+@contextlib.contextmanager
+def planned_start() -> Iterator[Callable[[int], Callable[[], None]]]:
+    """Start a process for which the plan of the run has room, in a block; yield the function that tells the guard its number.
+
+    That function returns the call to make when the process has ended, before its number may be that of another.
+    """
+    side = _side
+    if side is None:
+        yield lambda _: lambda: None
+        return
+
+    def tell(pid: int) -> Callable[[], None]:
+        side.plan_child(pid)
+        return lambda: side.forget_child(pid)
+
+    with side.planning():
+        yield tell
 
 
 def weigh_idle() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -53,6 +54,14 @@ def hide(count: int) -> bytes:
         return b"another text"
 
 
+def kill(times: int) -> None:
+    """Kill this process as the system does, so many times; each time leaves a file in a folder."""
+    folder = os.environ["KILLED_FOLDER"]
+    if len(os.listdir(folder)) < times:
+        with open(os.path.join(folder, str(os.getpid())), "w"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 ACTIONS: dict[str, Callable[[int], bytes | None]] = {
     "loop": loop,
     "search": search,
@@ -65,6 +74,7 @@ ACTIONS: dict[str, Callable[[int], bytes | None]] = {
     "take": lambda count: b"%d" % len(bytearray(count)),
     "keep": lambda count: kept.append(b"1" * count),
     "hide": hide,
+    "kill": kill,
     "print": lambda _: b"" if os.write(1, b"printed") else b"nothing was printed",
     "pid": lambda _: b"%d" % os.getpid(),
     "order": lambda _: repr(set("abcdefghij")).encode(),

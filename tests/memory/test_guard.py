@@ -303,6 +303,23 @@ def test_a_sample_of_the_guard_is_what_the_tree_holds(worker, watch):
 
 
 @pytest.mark.linux
+def test_the_end_of_a_process_in_the_plan_is_not_blamed_on_the_step_and_its_worker_stays(
+    worker, watch, tmp_path, monkeypatch
+):
+    """Without data limits the guard may end such a process; its worker starts another, and goes on with the step."""
+    _, (child,) = worker(60 * MB)
+    (tmp_path / f"planned-{child}").touch()
+    watching = watch(os.getpid(), 10_000 * MB)
+    wait_until(lambda: watching.look() and watching.family.members[child].planned)
+    monkeypatch.setattr(watching, "_find_workers", lambda: None)
+    watching.family.members[child].kind = guard.OTHER  # as it stays without data limits
+    watching.wall = -20 * MB
+    wait_until(lambda: watching.look() and not is_alive(child))
+    assert watching._waiting == []
+    assert not (tmp_path / "ended").exists()
+
+
+@pytest.mark.linux
 def test_a_process_in_the_plan_is_not_ended_for_others(worker, watch, tmp_path):
     _, (first, second) = worker(100 * MB, 100 * MB)
     (tmp_path / f"planned-{second}").touch()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that never return, take too much memory or crash: what they cost, and that the next call is not affected."""
 
+import contextlib
+import errno
 import gc
 import os
 import subprocess
@@ -86,6 +88,85 @@ def test_a_crash_is_told(process, what, said):
 def test_a_crash_for_which_earlier_calls_are_the_cause_is_no_fault_of_the_call(process):
     process.call(b"pid", 1)
     assert process.call(b"crash_again", 1) == b"done"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_process_that_the_system_kills_is_charged_to_the_call_only_the_second_time(
+    process, tmp_path, monkeypatch, times
+):
+    monkeypatch.setenv("KILLED_FOLDER", str(tmp_path))
+    if times == 1:
+        assert process.call(b"kill 1", 5) == b"done"
+    else:
+        with pytest.raises(
+            CallFailedError, match=r"killed by SIGKILL.* twice, the second time alone in a new process$"
+        ):
+            process.call(b"kill 2", 5)
+    assert len(list(tmp_path.iterdir())) == times
+    assert process.call(b"fine", 1) == b"fine"
+
+
+def test_a_call_that_runs_alone_waits_for_others_and_others_wait_for_it():
+    turns, order, inside = killable_process._Turns(), [], threading.Event()
+    leave = threading.Event()
+
+    def together():
+        with turns.together():
+            inside.set()
+            leave.wait(30)
+            order.append("together")
+
+    def alone():
+        with turns.alone():
+            order.append("alone")
+
+    first = threading.Thread(target=together)
+    first.start()
+    inside.wait(30)
+    second = threading.Thread(target=alone)
+    second.start()
+    while not turns._is_alone:
+        time.sleep(0.01)
+    third = threading.Thread(target=together)
+    third.start()
+    assert order == []
+    leave.set()
+    for each in (first, second, third):
+        each.join(30)
+    assert order == ["together", "alone", "together"]
+
+
+@pytest.mark.linux
+def test_a_process_of_which_the_guard_cannot_be_told_leaves_nothing(monkeypatch):
+    started = []
+
+    @contextlib.contextmanager
+    def full_disk():
+        def tell(pid):
+            started.append(pid)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        yield tell
+
+    monkeypatch.setattr(killable_process, "planned_start", full_disk)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="No space left"):
+        KillableProcess(ACT, 60 * MB).call(b"", 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not psutil.pid_exists(started[0])
+
+
+def test_the_answer_of_a_call_that_was_interrupted_is_not_that_of_the_next_one(process, monkeypatch):
+    process.call(b"", 1)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "_receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            process.call(b"first", 1)
+    assert process.call(b"second", 1) == b"second"
 
 
 @pytest.mark.linux

@@ -2,6 +2,7 @@
 """The wall as a worker sees it: what it started is bounded at once, and what was ended is an error of its step."""
 
 import json
+import resource
 import subprocess
 import sys
 
@@ -9,7 +10,8 @@ import pytest
 
 from curator_df.errors import CuratorError, StepMemoryError
 from curator_df.memory.guard import append_line
-from curator_df.memory.wall import Wall, read_ended, users_step
+from curator_df.memory.system import PORTABLE
+from curator_df.memory.wall import LEAST_CHILD_BYTES, Wall, read_ended, users_step
 
 pytestmark = pytest.mark.quick
 MB = 1_000_000
@@ -231,8 +233,10 @@ def test_a_planned_process_is_no_business_of_a_step_that_fails_later(tmp_path):
 import subprocess, sys
 from curator_df.memory import wall
 wall.stand_in(sys.argv[1])
-with subprocess.Popen(["sleep", "60"]) as process:
-    wall.plan_child(process.pid)
+with wall.planned_start() as tell:
+    process = subprocess.Popen(["sleep", "60"])
+    forget = tell(process.pid)
+with process:
     try:
         with wall.users_step("f"):
             raise ValueError("of the step")
@@ -247,3 +251,29 @@ with subprocess.Popen(["sleep", "60"]) as process:
     pid, notes = said.split(maxsplit=1)
     assert notes == "[]\n"
     assert (tmp_path / f"planned-{pid}").exists()
+
+
+@pytest.mark.linux
+@pytest.mark.skipif(PORTABLE, reason="data limits are Linux's")
+def test_a_planned_process_may_start_where_nothing_is_free_and_leaves_no_file(tmp_path):
+    script = """
+import subprocess, sys
+from curator_df.memory import wall
+wall.stand_in(sys.argv[1])
+command = [sys.executable, "-c", "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"]
+with wall.planned_start() as tell, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    forget = tell(process.pid)
+    print(process.stdout.readline())
+forget()
+command[-1] = "import time; time.sleep(60)"
+with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    import resource
+    print(resource.prlimit(process.pid, resource.RLIMIT_DATA)[0])
+    process.kill()
+"""
+    (tmp_path / "number").write_text("'1GB'")
+    said = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    planned, other = map(int, said.stdout.split())
+    assert LEAST_CHILD_BYTES <= other < 2 * LEAST_CHILD_BYTES  # beyond what it holds when it starts
+    assert planned == resource.getrlimit(resource.RLIMIT_DATA)[0]
+    assert not list(tmp_path.glob("planned-*"))

@@ -161,14 +161,14 @@ class BlockKernel(Action):
         return result if isinstance(result, Outcome) else Outcome(result)
 
 
-def row_error(name: str, failed: Mapping[int, str], place: str = "") -> OperatorError:
+QUARANTINE = "Write the table with on_error='quarantine' to quarantine such rows"
+
+
+def row_error(name: str, failed: Mapping[int, str], place: str = "", remedy: str = QUARANTINE) -> OperatorError:
     """Return the error for rows on which a step failed; ``place`` is the file and offset of the first, if known."""
     row, what = min(failed.items())
     others = f" ({len(failed):,} rows of its block failed)" if len(failed) > 1 else ""
-    return OperatorError(
-        f"step {name!r} {what} on {place or f'row {row:,} of a block'}{others}. Write the table with on_error='quarantine' to "
-        "quarantine such rows"
-    )
+    return OperatorError(f"step {name!r} {what} on {place or f'row {row:,} of a block'}{others}. {remedy}")
 
 
 def block_bytes(block: Any) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from curator_df.core.host_blocks import host_block
 from curator_df.core.planning.concurrency import is_offloaded
 from curator_df.core.planning.program import Step, run_step
-from curator_df.core.ranges.blocks import Outcome, block_bytes, row_error
+from curator_df.core.ranges.blocks import QUARANTINE, Outcome, block_bytes, row_error
 from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
@@ -31,6 +31,10 @@ from curator_df.memory.wall import started_processes
 
 NO_CHILDREN = "daemonic processes are not allowed to have children"
 """Text of the error that multiprocessing raises when a pool is started in a worker."""
+WITHOUT_IDS = (
+    "on_error='quarantine' is set, but an earlier step replaced the index, which has the row IDs, so the rows cannot be "
+    "quarantined. Keep the index in that step"
+)
 OnError = Literal["raise", "quarantine"]
 """Policy for a user's function that raises: stop, or quarantine the rows on which it does."""
 
@@ -293,7 +297,8 @@ def without_failed_rows(
     places = np.array(sorted(failed))
     has_addresses = block.index.name == ADDRESS
     if set_aside is None or not has_addresses:
-        raise row_error(step.name, failed, _place(int(block.index[places[0]]), files) if has_addresses else "")
+        place = _place(int(block.index[places[0]]), files) if has_addresses else ""
+        raise row_error(step.name, failed, place, QUARANTINE if set_aside is None else WITHOUT_IDS)
     reasons = [f"step {step.name!r} {failed[place]}" for place in places.tolist()]
     for row in _failed_rows(block.iloc[places], reasons, files):
         set_aside(row)
