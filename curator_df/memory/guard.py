@@ -411,7 +411,7 @@ class Guard:
     def _note(self, one: Member, took_bytes: int, free_bytes: int) -> None:
         """Write down what is ended, for the worker whose step has started it and for the client.
 
-        The end of a planned process is no fault of the step, which sees it and goes on.
+        The end of a planned process is left to the step, which sees it and goes on.
         """
         if one.planned:
             return
