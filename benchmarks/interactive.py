@@ -39,9 +39,12 @@ from distributed import Client, LocalCluster
 import curator_df as cdf
 from curator_df.core.runner.session import PeakSampler, current_session
 from curator_df.errors import CuratorError
+from curator_df.memory.budget import CLIENT_RESERVED_BYTES
 from curator_df.memory.sizes import read_size
 
 SIZE_BYTES = 290_000_000
+ONE_WORKER_BYTES = 1_500_000_000
+"""Budget below which ``--connect`` uses one worker process with two threads."""
 
 
 def write_rows(source: str, target: str) -> None:
@@ -335,14 +338,15 @@ def attempt(call: Callable[[Any], Any], table: Any) -> tuple[Any, BaseException 
         return None, exc
 
 
-def values_of_pandas(path: str) -> tuple[dict[str, Any], int]:
-    """Return what each operation gives with pandas, and the characters of all texts."""
+def values_of_pandas(path: str, only: list[str]) -> tuple[dict[str, Any], int]:
+    """Return what operations give with pandas (all if ``only`` is empty), and the characters of all texts."""
     # Types as the readers have them, so that nulls mean the same.
     frame = pd.read_json(path, lines=True).convert_dtypes(dtype_backend="numpy_nullable")
     frame["text"] = frame["text"].astype("string[pyarrow]")
     with tempfile.TemporaryDirectory() as folder:
         calls = {**operations(folder), **curated()}
-        return {name: attempt(call, frame)[0] for name, call in calls.items()}, int(frame["text"].str.len().sum())
+        chosen = {name: calls[name] for name in only or calls}
+        return {name: attempt(call, frame)[0] for name, call in chosen.items()}, int(frame["text"].str.len().sum())
 
 
 def measure(table: Any, calls: dict[str, Any], expected: dict[str, Any], characters: int, allowed_bytes: int) -> int:
@@ -394,14 +398,15 @@ def main() -> int:
             return measure_working_files(path, folder, read_size("memory", arguments.memory))
         # In a process of its own: the tables of pandas would count as held by this one.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            expected, characters = pool.submit(values_of_pandas, path).result()
+            only = arguments.only.split(",") if arguments.only else []
+            expected, characters = pool.submit(values_of_pandas, path, only).result()
         if arguments.gzip:
             with open(path, "rb") as file, gzip.open(f"{path}.gz", "wb", 1) as out:
                 out.writelines(file)
             path += ".gz"
         calls = operations(folder) if arguments.plain else {**operations(folder), **curated()}
-        if arguments.only:
-            calls = {name: calls[name] for name in arguments.only.split(",")}
+        if only:
+            calls = {name: calls[name] for name in only}
         allowed_bytes = read_size("memory", arguments.memory)
         return min(_run(path, calls, expected, characters, allowed_bytes, arguments), 1)
 
@@ -468,16 +473,21 @@ def _run(
     how: argparse.Namespace,
 ) -> int:
     if how.plain or how.connect:
+        # What the budget leaves to the workers of a connection, in as few processes as start_cluster would start.
+        workers = 1 if how.connect and allowed_bytes < ONE_WORKER_BYTES else 2
+        shared_bytes = allowed_bytes - how.connect * CLIENT_RESERVED_BYTES
         with (
-            LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=allowed_bytes // 2) as cluster,
+            LocalCluster(
+                n_workers=workers, threads_per_worker=2 // workers, memory_limit=shared_bytes // workers
+            ) as cluster,
             Client(cluster) as client,
         ):
             if how.plain:
                 table = dd.read_json(path, lines=True, blocksize=None if how.gzip else 2**23)
                 table = table.astype({"n": "Int64", "f": "Float64"})
                 return measure(table, calls, expected, characters, 0)
-            with cdf.connect(client, workdir=f"{os.path.dirname(path)}/work"):
-                return measure(cdf.read_jsonl(path), calls, expected, characters, 0)
+            with cdf.connect(client, memory=allowed_bytes, workdir=f"{os.path.dirname(path)}/work"):
+                return measure(cdf.read_jsonl(path), calls, expected, characters, allowed_bytes)
     with cdf.start_cluster(memory=allowed_bytes):
         return measure(cdf.read_jsonl(path), calls, expected, characters, allowed_bytes)
 

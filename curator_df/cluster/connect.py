@@ -9,6 +9,7 @@ import dataclasses
 import os
 from typing import Any, Self
 
+import psutil
 from distributed import Client
 from distributed.security import Security
 
@@ -73,6 +74,7 @@ class Connection:
                 compile=compiler,
                 worker_limits=limits,
                 verify=self._verify,
+                client_limit=None if allowed_bytes is None else self._client_limit,
             )
             undo.callback(close_session, session)
             session.at_close = keep_budget_of_dask(
@@ -92,6 +94,12 @@ class Connection:
                 raise error
         if workers:
             verify_workers(workers, self._allowed_bytes)
+
+    def _client_limit(self) -> int:
+        """Return the bytes of the budget that the workers on this machine leave to this process."""
+        here = {one.address for interface in psutil.net_if_addrs().values() for one in interface}
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return (self._allowed_bytes or 0) - sum(int(one["memory_limit"]) for one in workers if one["host"] in here)
 
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running. Its workers get their own settings back with the last connection."""

@@ -10,13 +10,19 @@ import socket
 import threading
 from typing import Any, ClassVar
 
+import dask
+import psutil
 import pyarrow as pa
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 
-from curator_df.cluster.preload import CountedMemory, end_for_counted_memory
+from curator_df.cluster.preload import OTHER_THREADS, CountedMemory, end_for_counted_memory
 from curator_df.cluster.settings import SHUFFLE_BUFFERS_PER_WORK
 from curator_df.core.host_blocks import pickle_without_copies
-from curator_df.memory.limits import give_back_large_buffers
+from curator_df.memory.budget import MARGIN_FRACTION
+from curator_df.memory.gpus import read_gpus
+from curator_df.memory.limits import give_back_large_buffers, limit_data
+from curator_df.memory.peak import counted_bytes
+from curator_df.memory.system import NO_LIMIT, data_limit, set_data_limit
 
 SHUFFLE_LIMITERS = ("memory_limiter_comms", "memory_limiter_disk")
 """Attributes of Dask's plugin for P2P shuffles that limit the bytes of these buffers (distributed 2026.7.1)."""
@@ -28,6 +34,9 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
     They are those of the workers that curator_df starts, as far as they can be changed later: buffers of shuffles that fit the
     worker, freed memory that goes back to the system, and thresholds for counted memory. Dask takes resident memory, with clean
     pages of libraries (144 MB): two workers with a limit of 500 MB stayed paused for ever with 250 MB of their own.
+
+    A worker with a nanny also gets a hard data limit just below the memory at which the nanny kills it. A task that needs more
+    then raises a `MemoryError` and is tried again; Dask alone kills the worker, with the shuffle that it is part of, four times.
 
     All of it is restored when the last connection closes, but for the thresholds of malloc, which it does not tell.
 
@@ -44,6 +53,7 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
         self._client_process = _this_process()
         self._limits: dict[str, int] = {}
         self._is_process_changed = False
+        self._limits_data = False
 
     def setup(self, worker: Any) -> None:
         """Change the settings of a worker."""
@@ -57,15 +67,28 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
         worker.monitor.get_process_memory = CountedMemory(os.getpid())
         ProcessSettings.enter()
         self._is_process_changed = True
+        self._limit_data(worker)
+
+    def _limit_data(self, worker: Any) -> None:
+        """Set a hard data limit, if a nanny would kill the worker and the machine has no GPU: CUDA maps address space."""
+        limit_bytes = worker.memory_manager.memory_limit
+        if not (worker.nanny and limit_bytes) or data_limit()[0] != NO_LIMIT or read_gpus():
+            return
+        killed_at = dask.config.get("distributed.worker.memory.terminate") or 1.0
+        may_use_bytes = int(limit_bytes * (killed_at - MARGIN_FRACTION))
+        more_threads = OTHER_THREADS + worker.state.nthreads - psutil.Process().num_threads()
+        limit_data(max(may_use_bytes - counted_bytes(os.getpid()), 0), threads=max(more_threads, 0))
+        self._limits_data = True
 
     def teardown(self, worker: Any) -> None:
-        """Restore what Dask's thresholds and shuffles use."""
+        """Restore what Dask's thresholds and shuffles use, and lift the data limit."""
+        shuffles = worker.plugins.get("shuffle")
         for name, limit in self._limits.items():
-            if (
-                limiter := getattr(worker.plugins.get("shuffle"), name, None)
-            ) is not None:  # a worker that closes has none
-                limiter.limit = limit
+            if shuffles is not None:  # it was removed before, where the worker closes
+                getattr(shuffles, name).limit = limit
         vars(worker.monitor).pop("get_process_memory", None)
+        if self._limits_data:
+            set_data_limit(NO_LIMIT, data_limit()[1])
         if self._is_process_changed:
             ProcessSettings.leave()
 

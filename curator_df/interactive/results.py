@@ -14,6 +14,7 @@ import asyncio
 import collections
 import contextlib
 import logging
+import os
 import threading
 import types
 from collections.abc import Callable, Collection, Iterator
@@ -45,6 +46,7 @@ from curator_df.errors import BudgetError, CuratorError, SchedulerLostError, Wor
 from curator_df.interactive.second_try import RANGE_KEY
 from curator_df.memory.budget import MARGIN_FRACTION, MIN_THREAD_BYTES
 from curator_df.memory.limits import release_free_memory
+from curator_df.memory.peak import counted_bytes
 from curator_df.memory.sizes import show_size, size_to_type
 from curator_df.memory.system import status_bytes
 
@@ -54,6 +56,8 @@ FORESEEN_FRACTION = 1.25
 """Ratio of the size foreseen from the first partitions to the room above which the computation is stopped."""
 FORESEE_AFTER = 0.1
 """Fraction of the partitions from which the size of the result is foreseen (at least two partitions)."""
+COPIES_OF_RESULT = 2
+"""Copies of a result that exist while its partitions are joined, where workers cannot give memory to this process."""
 STARTED_ELSEWHERE = ("compute", "persist")
 """Methods of a client that start work on tables without `Client.get`."""
 MOST_LOST = 3
@@ -332,8 +336,11 @@ class _Pieces:
 def room_for_results(session: Session) -> int:
     """Return the number of bytes that a result may use in the client's process."""
     layout = session.layout
-    if session.client_bytes is None:  # the budget covers only the workers
-        return int(psutil.virtual_memory().available * RESULT_FRACTION)
+    if session.client_bytes is None:  # the limits of the workers are fixed
+        room_bytes = int(psutil.virtual_memory().available * RESULT_FRACTION)
+        if session.client_limit is None:
+            return room_bytes
+        return min(room_bytes, max(session.client_limit() - counted_bytes(os.getpid()), 0) // COPIES_OF_RESULT)
     kept_bytes = max(int(layout.work_bytes * (1 - RESULT_FRACTION)), MIN_THREAD_BYTES)
     return max(layout.work_bytes - kept_bytes, 0) * layout.node_workers
 

@@ -23,6 +23,7 @@ from curator_df.core.runner import run
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.session import Patience, current_session
 from curator_df.interactive.results import cancel_waiting, reaches_workers
+from curator_df.memory.system import NO_LIMIT, PORTABLE, data_limit
 
 MB = 1_000_000
 
@@ -73,11 +74,16 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
             assert "1 worker x 1 thread," in repr(connection)
             receipt = cdf.write_parquet(cdf.read_jsonl(str(tmp_path / "a.jsonl")), tmp_path / "out")
             [profiled] = connection.client.run(what_profiles).values()
+            assert current_session().client_limit() == 400 * MB
+            [(limit_bytes, _)] = connection.client.run(data_limit).values()
         assert "closed" in repr(connection)
         assert receipt.rows_written == 100
         assert profiled == ("_Profile" if sys.version_info < (3, 12) else "method")
         with pytest.raises(errors.BudgetError, match=r"more than the budget of 1\.00 GB"):
             cdf.connect(running.scheduler_address, memory="1GB")
+        assert (limit_bytes == NO_LIMIT) == PORTABLE
+        with Client(running) as other:
+            assert [soft for soft, _ in other.run(data_limit).values()] == [NO_LIMIT]
 
 
 def test_a_worker_that_comes_later_gets_no_rows_unless_it_keeps_the_budget(tmp_path, monkeypatch):

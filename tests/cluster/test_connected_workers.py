@@ -10,14 +10,19 @@ from distributed.system_monitor import SystemMonitor
 from curator_df.cluster import connected_workers, preload
 from curator_df.cluster.connected_workers import ConnectedNanny, ConnectedWorker
 from curator_df.cluster.preload import CountedMemory
+from curator_df.memory.system import NO_LIMIT
 
 GIB = 1 << 30
+
+
+def without_limit():
+    return {"nanny": None, "memory_manager": SimpleNamespace(memory_limit=None)}
 
 
 def worker_with(comms, disk):
     limiters = {"memory_limiter_comms": ResourceLimiter(comms), "memory_limiter_disk": ResourceLimiter(disk)}
     monitor = SystemMonitor(maxlen=1)
-    return SimpleNamespace(plugins={"shuffle": SimpleNamespace(**limiters)}, monitor=monitor)
+    return SimpleNamespace(plugins={"shuffle": SimpleNamespace(**limiters)}, monitor=monitor, **without_limit())
 
 
 def limits_of(worker):
@@ -35,11 +40,51 @@ def test_buffers_of_shuffles_fit_a_connected_worker_until_the_connection_is_clos
 
 @pytest.mark.parametrize("plugins", [{}, worker_with(1_000_000, None).plugins])
 def test_smaller_buffers_and_none_are_left_as_they_are(plugins):
-    worker = SimpleNamespace(plugins=plugins, monitor=SystemMonitor(maxlen=1))
+    worker = SimpleNamespace(plugins=plugins, monitor=SystemMonitor(maxlen=1), **without_limit())
     plugin = ConnectedWorker(320_000_000)
     plugin.setup(worker)
     plugin.teardown(worker)
     assert not plugins or limits_of(worker) == (1_000_000, None)
+
+
+def test_a_worker_that_closes_after_its_plugin_for_shuffles_was_removed_is_left_without_an_error():
+    worker, plugin = worker_with(GIB, GIB), ConnectedWorker(320_000_000)
+    plugin.setup(worker)
+    worker.plugins.clear()
+    plugin.teardown(worker)
+
+
+@pytest.mark.parametrize(
+    ("nanny", "limit_bytes", "has_limit", "gpus", "expected"),
+    [
+        ("tcp://a:1", 500_000_000, False, (), 300_000_000),  # killed at 95 %, less 3 %, less what it holds
+        ("tcp://a:1", 100_000_000, False, (), 0),
+        (None, 500_000_000, False, (), None),  # nobody kills it, and it may be a process of the user's own
+        ("tcp://a:1", None, False, (), None),
+        ("tcp://a:1", 500_000_000, True, (), None),  # somebody has set a limit
+        ("tcp://a:1", 500_000_000, False, ("a GPU",), None),
+    ],
+)
+def test_a_worker_that_a_nanny_would_kill_gets_a_data_limit_until_the_connection_is_closed(
+    monkeypatch, nanny, limit_bytes, has_limit, gpus, expected
+):
+    limited = []
+    monkeypatch.setattr(connected_workers, "data_limit", lambda: (1 if has_limit else NO_LIMIT, NO_LIMIT))
+    monkeypatch.setattr(connected_workers, "read_gpus", lambda: gpus)
+    monkeypatch.setattr(connected_workers, "counted_bytes", lambda pid: 160_000_000)
+    monkeypatch.setattr(connected_workers, "limit_data", lambda extra, threads: limited.append(extra))
+    monkeypatch.setattr(connected_workers, "set_data_limit", lambda soft, hard: limited.append(soft))
+    for name in ("give_back_large_buffers", "pickle_without_copies"):
+        monkeypatch.setattr(connected_workers, name, lambda: None)
+    monkeypatch.setattr(connected_workers.gc, "freeze", lambda: None)
+    monkeypatch.setattr(connected_workers.pa, "set_memory_pool", lambda pool: None)
+    worker, plugin = worker_with(GIB, GIB), ConnectedWorker(320_000_000)
+    monkeypatch.setattr(plugin, "_client_process", ("another", 1))
+    worker.nanny, worker.memory_manager.memory_limit = nanny, limit_bytes
+    worker.state = SimpleNamespace(nthreads=1)
+    plugin.setup(worker)
+    plugin.teardown(worker)
+    assert limited == ([] if expected is None else pytest.approx([expected, NO_LIMIT], abs=1))
 
 
 @pytest.mark.parametrize("is_users", [True, False])

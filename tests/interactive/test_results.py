@@ -71,3 +71,12 @@ def test_a_closed_client_does_not_hide_the_first_error(monkeypatch):
     pieces = results._Pieces(SimpleNamespace(client=SimpleNamespace(cancel=closed)), {})
     with pytest.raises(ValueError, match="the first error"):
         pieces.gather()
+
+
+@pytest.mark.parametrize(("limit_bytes", "room_bytes"), [(None, 600), (300, 100), (900, 400), (80, 0), (10_000, 600)])
+def test_a_result_fits_into_what_the_workers_of_a_connection_leave(monkeypatch, limit_bytes, room_bytes):
+    monkeypatch.setattr(results.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(results, "counted_bytes", lambda pid: 100)
+    limit = None if limit_bytes is None else lambda: limit_bytes
+    session = SimpleNamespace(client_bytes=None, client_limit=limit, layout=None)
+    assert results.room_for_results(session) == room_bytes

@@ -194,6 +194,8 @@ class Session:
     """Function that checks the workers before each run, and raises an error if they do not keep the budget."""
     client_bytes: int | None = None
     """Private resident bytes of this process when the session opened, if they are part of the budget."""
+    client_limit: Callable[[], int] | None = None
+    """Returns the bytes that the budget of a connection leaves to this process; None where no budget was named."""
     process: int = field(default_factory=os.getpid)
     """ID of the process that started it. A forked child lacks the threads that communicate with the cluster."""
     watchers: list[Callable[[Event], object]] = field(default_factory=list)

@@ -196,7 +196,7 @@ def push_to_hub(
 
 
 def prepare_dataset(repo: str, revision: str, splits: Collection[str], options: Mapping[str, Any]) -> dict[str, str]:
-    """Create a private dataset (and the branch) unless it exists; return the files of these splits and the digests of their content."""
+    """Create a private dataset (and branch) unless it exists; return the digests of the files of these splits, by name."""
     hub = _Repository(repo, revision, options)
     with hub_errors(hub.url):
         hub.create(private=True)
