@@ -43,6 +43,10 @@ _full_limit = 0
 """Last limit that `limit_data` set in this process; 0 if it was not called."""
 _idle_bytes = 0
 """Private resident bytes of this process when that limit was set."""
+_steps_running = 0
+_limits_before: dict[int, tuple[int, int]] = {}
+"""Memory limits of this process from before the user's steps that are running; empty if none is."""
+_limits_lock = threading.Lock()
 THREAD_STACK_BYTES = 8 << 20
 """Address space of the stack of a thread that starts later, in bytes (the default size), nearly all of it never touched."""
 
@@ -79,7 +83,53 @@ def lower_data_limit(by_bytes: int) -> None:
     """
     soft, hard = data_limit()
     if _full_limit and soft != NO_LIMIT:
-        set_data_limit(max(_full_limit - by_bytes, 0), hard)
+        _change_data_limit(max(_full_limit - by_bytes, 0), hard)
+
+
+def _change_data_limit(soft: int, hard: int) -> None:
+    """Set the data limit, also as the one that is restored after the user's steps that are running."""
+    with _limits_lock:
+        set_data_limit(soft, hard)
+        if _limits_before:
+            _limits_before[resource.RLIMIT_DATA] = soft, hard
+
+
+@contextmanager
+def same_limits() -> Iterator[None]:
+    """Restore the memory limits of this process afterwards, whatever a user's function has set with ``resource.setrlimit``.
+
+    A worker would keep them: after a function that allowed 50 MB, all later tasks ran out of memory.
+    """
+    global _steps_running  # noqa: PLW0603 - of this process, as the limits are
+    with _limits_lock:
+        if not _steps_running:
+            _limits_before.update(_memory_limits())
+        _steps_running += 1
+    try:
+        yield
+    finally:
+        with _limits_lock:
+            _steps_running -= 1
+            before = dict(_limits_before)
+            if not _steps_running:
+                _limits_before.clear()
+            _restore(before)
+
+
+def _memory_limits() -> dict[int, tuple[int, int]]:
+    return {resource.RLIMIT_DATA: data_limit(), resource.RLIMIT_AS: resource.getrlimit(resource.RLIMIT_AS)}
+
+
+def _restore(before: dict[int, tuple[int, int]]) -> None:
+    try:
+        for kind, limits in before.items():
+            if _memory_limits()[kind] != limits:
+                set_data_limit(*limits) if kind == resource.RLIMIT_DATA else resource.setrlimit(kind, limits)
+    except (ValueError, OSError) as exc:
+        raise RuntimeError(
+            "the function lowered a hard memory limit of its process with resource.setrlimit, and only an administrator can "
+            "raise it again. Set limits in a process that the function starts, and restart the cluster"
+        ) from exc
 
 
 def give_back_large_buffers() -> None:
@@ -106,11 +156,11 @@ def raised_data_limit(extra_bytes: int | None) -> Iterator[None]:
         return
     left_bytes = max(0, status_bytes("RssAnon") - _idle_bytes) if _idle_bytes else 0
     raised = max(soft, status_bytes("VmData") + extra_bytes - left_bytes)
-    set_data_limit(raised if hard == NO_LIMIT else min(raised, hard), hard)
+    _change_data_limit(raised if hard == NO_LIMIT else min(raised, hard), hard)
     try:
         yield
     finally:
-        set_data_limit(soft, hard)
+        _change_data_limit(soft, hard)
 
 
 def release_free_memory(generation: int = 2) -> None:

@@ -35,6 +35,7 @@ from curator_df.memory.guard import (
     append_line,
     open_file,
 )
+from curator_df.memory.limits import same_limits
 from curator_df.memory.peak import counted_bytes
 from curator_df.memory.sizes import show_size
 from curator_df.memory.system import adopt_orphans, is_memory, limit_data_of
@@ -348,9 +349,10 @@ def users_step(name: str) -> Iterator[None]:
 
     A process that the step has forked ends where the step does: it would go on with the task, and write its rows again.
     A function that calls ``sys.exit`` fails like any other: it would crash the worker, or end the program of the user.
+    Memory limits that the function sets hold for the function only.
     """
     pid, side = os.getpid(), _side
-    with contextlib.nullcontext() if side is None else side.step(name):
+    with contextlib.nullcontext() if side is None else side.step(name), same_limits():
         try:
             yield
         except SystemExit as exc:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wall as a worker sees it: what it started is bounded at once, and what was ended is an error of its step."""
 
+import contextlib
 import json
 import resource
 import subprocess
 import sys
+from resource import RLIMIT_AS, RLIMIT_DATA, getrlimit, setrlimit
 
 import pytest
 
 from curator_df.errors import CuratorError, StepMemoryError
+from curator_df.memory import limits
 from curator_df.memory.guard import append_line
 from curator_df.memory.system import PORTABLE
 from curator_df.memory.wall import LEAST_CHILD_BYTES, Wall, read_ended, users_step
@@ -202,6 +205,50 @@ def test_a_fork_that_fails_tells_its_last_lines_only(said):
 def test_a_function_that_calls_exit_fails_like_any_other():
     with pytest.raises(RuntimeError, match=r"called sys\.exit\(3\); raise an exception"), users_step("f"):
         sys.exit(3)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("kind", [pytest.param(RLIMIT_DATA, marks=pytest.mark.linux), RLIMIT_AS])
+def test_memory_limits_that_a_function_sets_end_with_its_step(kind, fails):
+    before = getrlimit(kind)
+    with contextlib.suppress(ValueError), users_step("f"):
+        with users_step("another, concurrently"):
+            setrlimit(kind, (1 << 45, before[1]))
+        assert getrlimit(kind) == before
+        setrlimit(kind, (1 << 45, before[1]))
+        if fails:
+            raise ValueError("of the function")
+    assert getrlimit(kind) == before
+
+
+@pytest.mark.linux
+def test_a_limit_that_the_client_sets_during_a_step_stays(monkeypatch):
+    before = getrlimit(RLIMIT_DATA)
+    monkeypatch.setattr(limits, "_full_limit", 1 << 45)
+    setrlimit(RLIMIT_DATA, (1 << 45, before[1]))
+    try:
+        with users_step("f"):
+            limits.lower_data_limit(1 << 20)
+        assert getrlimit(RLIMIT_DATA)[0] == (1 << 45) - (1 << 20)
+    finally:
+        setrlimit(RLIMIT_DATA, before)
+
+
+def test_a_hard_limit_that_cannot_be_raised_again_is_an_error_of_the_function(monkeypatch):
+    before = getrlimit(RLIMIT_AS)
+
+    def refuse(kind, values):
+        raise ValueError("not allowed to raise maximum limit")
+
+    def lower():
+        with users_step("f"):
+            setrlimit(RLIMIT_AS, (1 << 45, before[1]))
+            monkeypatch.setattr(limits.resource, "setrlimit", refuse)
+
+    with pytest.raises(RuntimeError, match="lowered a hard memory limit of its process"):
+        lower()
+    monkeypatch.undo()
+    setrlimit(RLIMIT_AS, before)
 
 
 @pytest.mark.linux

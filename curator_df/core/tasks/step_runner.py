@@ -200,14 +200,15 @@ class StepRunner:
             half = len(block) // 2
             return [(place, block.iloc[half:]), (place, block.iloc[:half])]
         step = self.steps[place]
+        said = str(exc) or type(exc).__name__
         self._failed_in_a_row[place] += 1
         if not has_room() or self._failed_in_a_row[place] > MOST_IN_A_ROW:
             raise MemoryError(
                 f"step {step.name!r} runs out of memory on one row after the other, although each runs exclusively. The "
-                f"cause is the step and not the rows: it needs more memory than available ({exc}). Use more memory= and resume"
+                f"cause is the step and not the rows: it needs more memory than available ({said}). Use more memory= and resume"
             ) from exc
         reason = (
-            f"out of memory: step {step.name!r} raised {type(exc).__name__} on this row, which ran exclusively: {exc}"
+            f"out of memory: step {step.name!r} raised {type(exc).__name__} on this row, which ran exclusively: {said}"
         )
         self._set_aside(row_without_memory(block, self._files, reason))
         return []
