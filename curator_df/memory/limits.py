@@ -16,8 +16,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from curator_df.memory.sizes import show_size
 from curator_df.memory.system import (
     NO_LIMIT,
     PORTABLE,
@@ -114,6 +115,18 @@ def same_limits() -> Iterator[None]:
             if not _steps_running:
                 _limits_before.clear()
             _restore(before)
+
+
+def refuse_hard_limit(kind: int, limits: Any) -> None:
+    """Raise `ValueError` if a hard memory limit of this process is about to be lowered: most users cannot raise it again."""
+    if kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
+        hard, asked = resource.getrlimit(kind)[1], list(limits)[-1]
+        if asked != NO_LIMIT and (hard == NO_LIMIT or asked < hard):
+            raise ValueError(
+                f"resource.setrlimit with a hard limit of {show_size(asked)} would hold for all later tasks of this worker. Keep "
+                "the hard limit, as in resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1])), or set limits in a "
+                "process that the function starts"
+            )
 
 
 def _memory_limits() -> dict[int, tuple[int, int]]:

@@ -35,7 +35,7 @@ from curator_df.memory.guard import (
     append_line,
     open_file,
 )
-from curator_df.memory.limits import same_limits
+from curator_df.memory.limits import refuse_hard_limit, same_limits
 from curator_df.memory.peak import counted_bytes
 from curator_df.memory.sizes import show_size
 from curator_df.memory.system import adopt_orphans, is_memory, limit_data_of
@@ -406,6 +406,8 @@ def _after_fork() -> None:
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "mmap.__new__" and _side is not None:
         _side.refuse_mapping(arguments[0], arguments[1])
+    elif event == "resource.setrlimit" and _side is not None:
+        refuse_hard_limit(*arguments)
 
 
 def note_end_by_nanny(pid: int, counted: int, limit_bytes: int) -> None:

@@ -234,6 +234,28 @@ def test_a_limit_that_the_client_sets_during_a_step_stays(monkeypatch):
         setrlimit(RLIMIT_DATA, before)
 
 
+def test_a_worker_refuses_a_lower_hard_limit_and_a_process_that_a_step_starts_does_not(tmp_path):
+    script = """
+import resource, subprocess, sys
+from curator_df.memory import wall
+wall.stand_in(sys.argv[1])
+kind, limits = resource.RLIMIT_AS, (1 << 45, 1 << 45)
+try:
+    with wall.users_step("f"):
+        subprocess.run(["true"], check=True, preexec_fn=lambda: resource.setrlimit(kind, limits))
+        resource.setrlimit(kind, limits)
+except ValueError as exc:
+    print(exc)
+print(resource.getrlimit(kind)[1])
+"""
+    (tmp_path / "number").write_text("'1GB'")
+    said = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert said[0].startswith("resource.setrlimit with a hard limit of 35.18 TB would hold for all later tasks")
+    assert said[1] == str(getrlimit(RLIMIT_AS)[1])
+
+
 def test_a_hard_limit_that_cannot_be_raised_again_is_an_error_of_the_function(monkeypatch):
     before = getrlimit(RLIMIT_AS)
 
