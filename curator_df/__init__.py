@@ -72,6 +72,11 @@ if _TYPE_CHECKING:
         remove_quotation_marks,
     )
     from curator_df.ops.describe import describe
+    from curator_df.ops.duplicates.duplicate_report import (
+        DuplicateReport,
+        describe_exact_duplicates,
+        describe_semantic_duplicates,
+    )
     from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
     from curator_df.ops.duplicates.near_duplicates import add_minhash, drop_near_duplicates, find_near_duplicates
     from curator_df.ops.duplicates.near_report import NearDuplicateReport, describe_near_duplicates
@@ -91,6 +96,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.preview import Preview, preview
     from curator_df.ops.rows.document_parts import join_documents, split_documents
     from curator_df.ops.rows.ids import add_ids
+    from curator_df.ops.rows.repeating import repeat_rows
     from curator_df.ops.rows.sample import sample_rows, split_rows
     from curator_df.ops.urls.domain_counts import describe_domains
     from curator_df.ops.urls.url_filter import keep_urls
@@ -108,6 +114,7 @@ __all__ = [
     "Classifier",
     "Cluster",
     "Connection",
+    "DuplicateReport",
     "JobCluster",
     "MemoryMonitor",
     "MemoryProfile",
@@ -152,7 +159,9 @@ __all__ = [
     "describe",
     "describe_domains",
     "describe_drops",
+    "describe_exact_duplicates",
     "describe_near_duplicates",
+    "describe_semantic_duplicates",
     "drop_contaminated",
     "drop_exact_duplicates",
     "drop_near_duplicates",
@@ -202,6 +211,7 @@ __all__ = [
     "remove_quotation_marks",
     "remove_repeated_parts",
     "remove_urls",
+    "repeat_rows",
     "resources",
     "sample_rows",
     "serve_metrics",
@@ -225,6 +235,7 @@ _PLACES = {
     "Classifier": "models.classifiers.catalogue:Classifier",
     "Cluster": "cluster.local:Cluster",
     "Connection": "cluster.connect:Connection",
+    "DuplicateReport": "ops.duplicates.duplicate_report:DuplicateReport",
     "JobCluster": "cluster.jobs:JobCluster",
     "MemoryMonitor": "monitor.memory_monitor:MemoryMonitor",
     "MemoryProfile": "monitor.memory_profile:MemoryProfile",
@@ -269,7 +280,9 @@ _PLACES = {
     "describe": "ops.describe:describe",
     "describe_domains": "ops.urls.domain_counts:describe_domains",
     "describe_drops": "ops.filters.drops:describe_drops",
+    "describe_exact_duplicates": "ops.duplicates.duplicate_report:describe_exact_duplicates",
     "describe_near_duplicates": "ops.duplicates.near_report:describe_near_duplicates",
+    "describe_semantic_duplicates": "ops.duplicates.duplicate_report:describe_semantic_duplicates",
     "drop_contaminated": "ops.cleaning.contamination:drop_contaminated",
     "drop_exact_duplicates": "ops.duplicates.exact:drop_exact_duplicates",
     "drop_near_duplicates": "ops.duplicates.near_duplicates:drop_near_duplicates",
@@ -319,6 +332,7 @@ _PLACES = {
     "remove_quotation_marks": "ops.cleaning.removals:remove_quotation_marks",
     "remove_repeated_parts": "ops.duplicates.repeated_parts:remove_repeated_parts",
     "remove_urls": "ops.cleaning.normalization:remove_urls",
+    "repeat_rows": "ops.rows.repeating:repeat_rows",
     "resources": "memory.resources:resources",
     "sample_rows": "ops.rows.sample:sample_rows",
     "serve_metrics": "monitor.metrics_server:serve_metrics",
@@ -403,6 +417,7 @@ _OPERATORS = (
     "remove_quotation_marks",
     "remove_repeated_parts",
     "remove_urls",
+    "repeat_rows",
     "sample_rows",
     "shuffle_rows",
     "split_documents",

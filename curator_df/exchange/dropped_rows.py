@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from curator_df.core.backend import integer_column
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
 from curator_df.exchange.drops import DropReader
@@ -18,13 +19,15 @@ from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import merge_slices
-from curator_df.files.slice_file import open_slices
+from curator_df.files.slice_file import Slice, open_slices, part_of_slice
 from curator_df.files.sorted_rows import RowsUpTo
 from curator_df.files.storage import FileRecord
 from curator_df.kernels.rows.either_backend import rows_where
 
 DROP_READER_BYTES = 4_000_000
 """Memory for reading the drops of a range, in bytes."""
+SIZE_WORDS = 2
+"""Words of a size: address of a kept row, rows of its group."""
 MATCH_WORDS = 3
 """Words of a match: address of the row, address of the matched row, bits of their similarity (a float64; NaN if unknown)."""
 
@@ -55,6 +58,24 @@ class Found:
         """Yield the members whose addresses are in a group of ranges, in order."""
         slices = open_slices(self.exchange.folder, self.members, group)
         return merge_slices(slices, memory_bytes=memory_bytes)
+
+    def members_near(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the members in a range, and possibly some before and after it, in order."""
+        return merge_slices(
+            self._near(number, self.members, number // self.groups.per_group), memory_bytes=memory_bytes
+        )
+
+    def kept_sizes(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield (address, rows of the group) of the kept rows in a range, and possibly of some before and after it."""
+        for rows in self.members_near(number, memory_bytes=memory_bytes):
+            yield rows[rows[:, 0] == rows[:, 1]][:, [0, 2]]
+
+    def _near(self, number: int, files: Sequence[FileRecord], place: int) -> list[Slice]:
+        """Return the parts of slices whose rows can lie in a range."""
+        starts = self.groups.starts
+        last = int(starts[number + 1]) - 1 if number + 1 < len(starts) else (1 << 63) - 1
+        slices = open_slices(self.exchange.folder, files, place)
+        return [part_of_slice(piece, int(starts[number]), last) for piece in slices if piece.rows]
 
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows] | None:  # noqa: ARG002 - of other kinds
         """Return (address, address of the matched row, bits of their similarity) for the rows of a range, in order.
@@ -91,6 +112,9 @@ class RangeDrops:
         self._pending, self._found, self._number = drops.pending, drops.found, number
         self._reader = DropReader(drops.found.exchange, number, drops.found.files, memory_bytes=DROP_READER_BYTES)
         self._matches: RowsUpTo | None = None
+        self._sizes: RowsUpTo | None = None
+        if self._pending.count_into is not None:
+            self._sizes = RowsUpTo(drops.found.kept_sizes(number, memory_bytes=DROP_READER_BYTES), SIZE_WORDS)
         self._rows = self._checksum = 0
 
     def run(self, block: Any) -> Outcome:
@@ -101,12 +125,24 @@ class RangeDrops:
         going = self._reader.drops(addresses)
         count = int(going.sum())
         if not count:
-            return Outcome(block)
+            return Outcome(self._counted(block, addresses))
         return Outcome(
-            rows_where(block, ~going),
+            self._counted(rows_where(block, ~going), addresses[~going]),
             {self._pending.reason: count},
             rejects=lambda: (rows_where(block, going), self._reasons(addresses[going])),
         )
+
+    def _counted(self, block: Any, addresses: npt.NDArray[np.int64]) -> Any:
+        """Return kept rows with the number of rows that each stands for, if it is wanted."""
+        if self._sizes is None:
+            return block
+        counts = np.ones(len(addresses), dtype=np.int64)
+        for rows in self._sizes.take(int(addresses[-1])) if len(addresses) else ():
+            known = rows[:, 0].astype(np.int64)
+            places = np.searchsorted(addresses, known)
+            found = addresses[places] == known
+            counts[places[found]] = rows[found, 1].astype(np.int64)
+        return block.assign(**{self._pending.count_into: integer_column(block, counts)})
 
     def _reasons(self, going: npt.NDArray[np.int64]) -> dict[str, Any]:
         """Return the columns that rejects show for some dropped rows; called for each block in turn, or never."""

@@ -146,12 +146,29 @@ class KeyDrop(Keyed):
 
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
     """Columns that ``keys`` reads."""
+    count_into: str | None = field(default=None, metadata={"identity": False})
+    """New column with the number of rows that each kept row stands for; None for no column."""
     rule: ClassVar[str] = ""
     """Condition for two rows to match, as rejects name it; empty if they are equal."""
     threshold: ClassVar[float | None] = None
     """Minimum similarity of two rows."""
     other_files: ClassVar[Sequence[str]] = ()
     """Files of another table that rows are compared with; they are numbered after those of the input."""
+
+    @property
+    def last_pass(self) -> tuple[Any, ...]:
+        """The column of counts, if there is one."""
+        return () if self.count_into is None else (self.count_into,)
+
+    @property
+    def keeps_members(self) -> bool:
+        """Whether the members of groups are written: for a table, and to count them."""
+        return self.home is not None or self.count_into is not None
+
+    @property
+    def more_of_stage(self) -> tuple[Any, ...]:
+        """A stage for a table always has the members; another one differs by them."""
+        return ("members",) if self.keeps_members and self.home is None else ()
 
     def of(self, block: Any) -> Keys:
         """Return the keys of a block."""

@@ -319,7 +319,7 @@ class KeyStages:
         name, home, pending = f"{JOURNAL_FOLDER}/exchange.json", self.home, self.pending
         starts = range_starts(self.runner.ranges)
         groups = RangeGroups(starts, ranges_per_group(len(starts)))
-        keeps_members = pending.home is not None and not pending.of_parts
+        keeps_members = pending.keeps_members
         if home.exists(name):
             chosen = json.loads(home.read(name))
         else:

@@ -46,6 +46,11 @@ class Keyed(Pending):
     """Whether the keys are those of parts of rows."""
 
     @property
+    def keeps_members(self) -> bool:
+        """Whether the members of groups of two or more are written, in addition to the rows to drop."""
+        return False
+
+    @property
     @abc.abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Columns that the keys are made of."""

@@ -58,6 +58,7 @@ HOST_ONLY: Mapping[str, str] = {
     "remove_quotation_marks": WRITES,
     "remove_repeated_parts": WRITES,
     "remove_urls": WRITES,
+    "repeat_rows": WRITES,
     "split_documents": WRITES,
     "write_tokens": "tokenizers take Python strings",
 }

@@ -54,7 +54,7 @@ SAME_ROWS = ("add_", "normalize_", "redact_", *_REMOVE)
 """Verbs that neither drop rows nor change their order."""
 SUBSET = ("keep_", "sample_", "drop_", "split_rows", *SHORTENED)
 """Verbs that drop rows and change nothing else."""
-OTHER_ROWS = ("join", "join_documents", "split_documents")
+OTHER_ROWS = ("join", "join_documents", "repeat_rows", "split_documents")
 """Operators of which other rows come out than went in."""
 
 _EXTRAS = {
@@ -229,6 +229,11 @@ def with_ext(block: Any) -> Any:
     return block.assign(ext=pd.Series("python", index=block.index, dtype="string[pyarrow]"))
 
 
+def with_times(block: Any) -> Any:
+    """Return a block with a column that says how often a row is written; one of them never, and another a hundred times."""
+    return block.assign(times=(block["id"] % 4).where(block["id"] != 5, 100))
+
+
 LABELS = pd.DataFrame({"doc": [2, 5, 7, 400], "label": ["two", None, "seven", "none"], "title": ["x"] * 4})
 """Another table of a join, with a key that no row has; the ids of the rows are their numbers."""
 MANY_LABELS = pd.DataFrame({"doc": range(1, 300_000), "label": 1.5})
@@ -311,6 +316,8 @@ ALL_CASES = (
         backends=BOTH,
     ),
     Case("drop_exact_duplicates", {"subset": ("score",)}, "columns", waits=True, costly={"subset": ("id", "text")}),
+    Case("drop_exact_duplicates", {"count_into": "copies"}, "counts", adds=("copies",), waits=True, backends=BOTH),
+    Case("drop_exact_duplicates", {"keep": "none"}, "none kept", waits=True, backends=BOTH),
     Case("remove_repeated_parts", {"unit": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("remove_repeated_parts", {"unit": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "jaccard_threshold": None}, backends=BOTH),
@@ -321,7 +328,17 @@ ALL_CASES = (
         waits=True,
         backends=BOTH,
     ),
+    Case("drop_near_duplicates", {"count_into": "copies"}, "counts", adds=("copies",), waits=True, backends=BOTH),
+    Case("drop_near_duplicates", {"keep": "none"}, "none kept", waits=True, backends=BOTH),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
+    Case(
+        "drop_semantic_duplicates",
+        {"embedding": VECTORS[0], "count_into": "copies"},
+        "counts",
+        adds=(*VECTORS, "copies"),
+        before=with_vectors,
+        waits=True,
+    ),
     Case(
         "add_metrics",
         {"metrics": ("word_count", "digit_ratio")},
@@ -509,6 +526,7 @@ ALL_CASES = (
         costly={"group_column": "id"},
         part="b",
     ),
+    Case("repeat_rows", {"by": "times"}, adds=("times", "repetition"), before=with_times),
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )
 

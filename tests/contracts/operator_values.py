@@ -73,13 +73,14 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "into": "signature",
     },
     "drop_contaminated": _CONTAMINATION,
-    "drop_exact_duplicates": {"subset": "title", "normalize": "case_and_spaces", "keep": "last"},
+    "drop_exact_duplicates": {"subset": "title", "normalize": "case_and_spaces", "keep": "last", "count_into": "n"},
     "drop_near_duplicates": {
         "text": "title",
         "scheme": cdf.minhash.FINEWEB,
         "jaccard_threshold": None,
         "keep": "last",
         "linkage": "transitive",
+        "count_into": "n",
     },
     "drop_semantic_duplicates": {
         "embedding": VECTORS[1],
@@ -87,6 +88,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "num_clusters": 2,
         "keep": "easy",
         "seed": 7,
+        "count_into": "n",
     },
     "join_documents": {
         "separator": " ",
@@ -163,6 +165,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "suffix": "_other",
         "duplicates": "first",
     },
+    "repeat_rows": {"by": "id", "into": "copy"},
     "split_documents": {"separator": "\n", "text": "title", "segment_id": "segment"},
 }
 OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}

@@ -24,6 +24,7 @@ LAZY_VERBS = (
     "sample_",
     "redact_",
     "remove_",
+    "repeat_rows",
     "split_documents",
     "split_rows",
     "join",

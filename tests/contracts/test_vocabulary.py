@@ -57,6 +57,7 @@ VOCABULARY = {
     "compute_dtype": Word("number format in which a model computes", "", "Dtype"),
     "content_types": Word("media types of pages", "", "Sequence[str] | str"),
     "create": Word("whether a missing dataset is created", "", "bool"),
+    "count_into": Word("new column of the rows that a kept row stands for", "", "str"),
     "cpus": Word("threads at most", "threads", "int"),
     "dashboard_port": Word("port of Dask's dashboard", "", "int"),
     "delimiter": Word("character between two fields", "", "str"),

@@ -51,6 +51,16 @@ class Pending(abc.ABC):
     """Whether it identifies rows by their row ID."""
 
     @property
+    def last_pass(self) -> tuple[Any, ...]:
+        """Settings of the last pass alone, which identify a run, in addition to the fields, but not the stages before it."""
+        return ()
+
+    @property
+    def more_of_stage(self) -> tuple[Any, ...]:
+        """Settings that change what the stages leave, in addition to the fields."""
+        return ()
+
+    @property
     def is_stored(self) -> bool:
         """Whether its passes were run and stored before."""
         return self.home is not None and self.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
@@ -139,7 +149,16 @@ class Step:
     @property
     def fingerprint(self) -> str:
         """Digest of the operation of this step; a pending operation and its resolved form are the same."""
-        return self.action.identity(self.name) if self.pending is None else fingerprint(self.name, self.pending)
+        if self.pending is None:
+            return self.action.identity(self.name)
+        return fingerprint(self.name, self.pending, *self.pending.last_pass)
+
+    @property
+    def stage_fingerprint(self) -> str:
+        """Digest of the stages of this step, for a pending operation."""
+        if self.pending is None:
+            return self.fingerprint
+        return fingerprint(self.name, self.pending, *self.pending.more_of_stage)
 
 
 @dataclass(frozen=True)

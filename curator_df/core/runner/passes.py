@@ -293,7 +293,9 @@ def temporary_name(step: Step, identity: Identity) -> str:
 def stage_identity(before: Program, step: Step) -> Identity:
     """Return the identity of the stage of a deferred step."""
     named, read = named_steps(before.steps), printed_source(before.source)
-    return Identity(before.source.fingerprint, before.fingerprint, step.fingerprint, *named, step.parameters, read)
+    return Identity(
+        before.source.fingerprint, before.fingerprint, step.stage_fingerprint, *named, step.parameters, read
+    )
 
 
 def first_pass(keys: Iterable[TaskRecord], ranges: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:

@@ -196,6 +196,8 @@ class NearSettings:
     """Kept signatures that the rows are compared with, in addition to each other."""
     measure: str = field(default="", metadata={"identity": False})
     """Name of the similarity, for rejects."""
+    count_into: str | None = field(default=None, metadata={"identity": False})
+    """New column with the number of rows that each kept row stands for; None for no column."""
     functions: tuple[Any, ...] = (text_bands, text_contents, same_texts, text_similarities)
     """Functions that make keys and similarities: a stage that other code made is not used."""
     of_parts: ClassVar[bool] = False

@@ -47,7 +47,7 @@ from curator_df.exchange.keys import KEY_WRITER_FACTOR
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import merge_row_bytes, merge_slices
-from curator_df.files.slice_file import open_slices, part_of_slice, rows_of_slices
+from curator_df.files.slice_file import open_slices, rows_of_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.memory.budget import Layout
 
@@ -127,6 +127,10 @@ class NearFound(Found):
             slices = open_slices(self.exchange.folder, self.members, number)
             yield from merge_slices(slices, memory_bytes=memory_bytes)
 
+    def members_near(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield the members in a range, which has its own slice."""
+        return merge_slices(open_slices(self.exchange.folder, self.members, number), memory_bytes=memory_bytes)
+
     def matches(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield, for each member in a group of ranges, the edge to its most similar row; of several, the first."""
         job = NearJob(self.exchange.folder, self.groups, None, self.edges, known=self.known)  # type: ignore[arg-type]
@@ -135,11 +139,7 @@ class NearFound(Found):
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield these edges for the members of one range, and possibly for some members before and after it."""
         group, place = divmod(number, self.groups.per_group)
-        starts = self.groups.starts
-        last = int(starts[number + 1]) - 1 if number + 1 < len(starts) else (1 << 63) - 1
-        slices = open_slices(self.exchange.folder, self.edges, group)
-        slices += open_slices(self.exchange.folder, self.known[group : group + 1], place)
-        parts = [part_of_slice(piece, int(starts[number]), last) for piece in slices if piece.rows]
+        parts = self._near(number, self.edges, group) + self._near(number, self.known[group : group + 1], place)
         return self._best(merge_slices(parts, memory_bytes=memory_bytes))
 
     def _best(self, edges: Iterator[Rows]) -> Iterator[Rows]:
@@ -469,6 +469,11 @@ def default_bands_per_iteration(rows: int, num_bands: int, work_bytes: int) -> i
 @dataclass(frozen=True)
 class NearDrop(NearSettings, Pending):
     """Pending drop of rows with similar texts, except for the one of each group that is kept."""
+
+    @property
+    def last_pass(self) -> tuple[Any, ...]:
+        """The column of counts, if there is one."""
+        return () if self.count_into is None else (self.count_into,)
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that computes signatures, the one over kept signatures, and the one that fetches texts."""

@@ -103,6 +103,8 @@ class VectorSettings:
     """Per-worker fixed memory for ``fit``, in bytes."""
     measure: str = field(default="", metadata={"identity": False})
     """Name of the similarity, for rejects."""
+    count_into: str | None = field(default=None, metadata={"identity": False})
+    """New column with the number of rows that each kept row stands for; None for no column."""
     of_parts: ClassVar[bool] = False
     """False, because the keys are those of whole rows."""
     other_files: ClassVar[Sequence[str]] = ()

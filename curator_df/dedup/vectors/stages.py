@@ -61,7 +61,7 @@ from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import RowSorter, merge_slices
-from curator_df.files.slice_file import SliceWriter, open_slices, part_of_slice
+from curator_df.files.slice_file import SliceWriter, open_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.memory.budget import Layout
 from curator_df.memory.sizes import show_count, show_size
@@ -252,12 +252,18 @@ class VectorFound(Found):
 
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield (address, most similar row, bits of the cosine) of the members of a range, and of some before and after it."""
-        group, starts = number // self.groups.per_group, self.groups.starts
-        last = int(starts[number + 1]) - 1 if number + 1 < len(starts) else (1 << 63) - 1
-        slices = open_slices(self.exchange.folder, self.members[group : group + 1], 0)
-        parts = [part_of_slice(piece, int(starts[number]), last) for piece in slices if piece.rows]
-        for rows in merge_slices(parts, memory_bytes=memory_bytes):
+        for rows in self._members_near(number, memory_bytes):
             yield rows[:, :MATCH_WORDS]
+
+    def members_near(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
+        """Yield (address, kept row, rows of the group) for the distance by which rows are dropped."""
+        place = MEMBER_HEAD + 2 * self.pending.chosen
+        for rows in self._members_near(number, memory_bytes):
+            yield rows[:, [0, place, place + 1]]
+
+    def _members_near(self, number: int, memory_bytes: int) -> Iterator[Rows]:
+        group = number // self.groups.per_group
+        return merge_slices(self._near(number, self.members[group : group + 1], 0), memory_bytes=memory_bytes)
 
 
 class VectorStages:
@@ -440,6 +446,11 @@ class VectorStages:
 @dataclass(frozen=True)
 class VectorDrop(VectorSettings, Pending):
     """Pending drop of rows with similar vectors, except for the one of each group that is kept."""
+
+    @property
+    def last_pass(self) -> tuple[Any, ...]:
+        """The column of counts, if there is one."""
+        return () if self.count_into is None else (self.count_into,)
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that stores vectors."""

@@ -179,6 +179,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "remove_quotation_marks": QUOTATION_MARKS,
     "remove_repeated_parts": CONTENT + NORMALIZED_CONTENT + PARTS,
     "remove_urls": CLEANING,
+    "repeat_rows": SPLITTING,
     "sample_rows": CONTENT,
     "split_documents": SPLITTING,
     "split_rows": CONTENT,

@@ -50,7 +50,7 @@ def split_block(block: pd.DataFrame, *, text: str, separator: str, segment_id: s
     texts, others = one_array(block[text]), block.drop(columns=text)
     held = {name: one_array(others[name]) for name in others.columns if is_arrow_text(others[name].dtype)}
     rest = others.drop(columns=list(held))
-    other_bytes = _row_bytes(rest, held)
+    other_bytes = row_bytes(rest, held)
     most_bytes = max(block_bytes(block), LEAST_PART_BYTES)
     most = min(most_bytes // SEGMENT_BYTES, len(texts.data) + len(block)) + 1
     rows, starts, stops, numbers = np.empty((4, most), dtype=np.int64)
@@ -63,10 +63,10 @@ def split_block(block: pd.DataFrame, *, text: str, separator: str, segment_id: s
         )
         part = _Part(rows[:count], starts[:count], stops[:count], numbers[:count].copy())
         columns: dict[str, Callable[..., pa.Array]] = {
-            name: functools.partial(_taken, column, part.rows) for name, column in held.items()
+            name: functools.partial(taken_texts, column, part.rows) for name, column in held.items()
         }
         columns[text] = functools.partial(_pieces, texts, *part[:3])
-        yield _with_columns(rest.take(part.rows), block, columns).assign(
+        yield with_columns(rest.take(part.rows), block, columns).assign(
             **{segment_id: integer_column(block, part.numbers)}
         )
 
@@ -83,7 +83,7 @@ class _Part(NamedTuple):
     """Number of each segment in its text."""
 
 
-def _with_columns(
+def with_columns(
     part: pd.DataFrame, like: pd.DataFrame, columns: Mapping[str, Callable[..., pa.Array]]
 ) -> pd.DataFrame:
     """Return rows with columns of text added, in the order of another block."""
@@ -99,12 +99,12 @@ def _pieces(texts: TextArray, rows: Integers, starts: Integers, stops: Integers)
     return large_strings(copied, offsets, None if texts.valid is None else texts.valid[rows])
 
 
-def _taken(texts: TextArray, rows: Integers) -> pa.Array:
+def taken_texts(texts: TextArray, rows: Integers) -> pa.Array:
     """Return whole texts by row, with repeats, without the growing buffers of pandas and Arrow."""
     return _pieces(texts, rows, texts.offsets[rows], texts.offsets[rows + 1])
 
 
-def _row_bytes(rest: pd.DataFrame, held: dict[str, TextArray]) -> Integers:
+def row_bytes(rest: pd.DataFrame, held: dict[str, TextArray]) -> Integers:
     """Return the approximate bytes of each row without its text."""
     sizes = np.full(len(rest), SEGMENT_BYTES, dtype=np.int64)
     for texts in held.values():

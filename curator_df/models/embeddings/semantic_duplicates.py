@@ -37,7 +37,7 @@ from curator_df.models.embeddings.k_means import (
     fit_centroids_on_gpu,
     require_k_means,
 )
-from curator_df.ops.duplicates.exact import Best, ranked_by, refuse_block
+from curator_df.ops.duplicates.exact import COUNT_FACTOR, Best, counted_meta, ranked_by, refuse_block
 from curator_df.ops.duplicates.group_table import MERGE_BYTES, GroupTable
 from curator_df.ops.duplicates.groups import find_groups, found_drops, require_same_parameters, require_same_table
 from curator_df.ops.host_only import require_host
@@ -216,6 +216,7 @@ def drop_semantic_duplicates(
     seed: int = 0,
     dimensions: int | None = None,
     k_means: KMeansBy = "scikit-learn",
+    count_into: str | None = None,
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dd.DataFrame:
     """Keep one, or none, of all rows whose embeddings have a high cosine similarity, as those of texts with similar meaning do.
@@ -244,6 +245,9 @@ def drop_semantic_duplicates(
         Implementation that finds the clusters: on CPUs, or on the worker's GPU, which needs the gpu extra and
         ``start_cluster(gpus=)``. The clusters differ, and so may a few of the kept rows; it is therefore an explicit
         choice that does not depend on what a worker has. Not run on a GPU yet.
+    count_into : str, optional
+        New column (``Int64``): the number of input rows that each kept row stands for, itself included; 1 for a row
+        without similar ones. Use it with `repeat_rows`.
     groups : dask.dataframe.DataFrame, str or path, optional
         The table that `find_semantic_duplicates` returned for this input (or its folder). Nothing is computed again.
         ``eps`` must then be one of those it was called with; the other parameters are those it was called with.
@@ -275,8 +279,9 @@ def drop_semantic_duplicates(
 
     Notes
     -----
-    Rows: subset, order kept. Columns: same. Backends: pandas. Peak extra memory: 1.4 x block, and scikit-learn (or cuML)
-    in each worker. Computes: no; writing reads the input once more.
+    Rows: subset, order kept. Columns: same; with ``count_into`` plus the count. Backends: pandas. Peak extra memory:
+    1.4 x block; with ``count_into`` 2.0 x block; and scikit-learn (or cuML) in each worker. Computes: no; writing reads
+    the input once more.
 
     The preceding steps run twice: to read the vectors, and to write. After `add_embedding` a `checkpoint` is worth its
     disk space. Rows without a usable vector are kept. The receipt counts them by cause (``null_vectors``, ``empty_vectors``,
@@ -302,7 +307,7 @@ def drop_semantic_duplicates(
     """
     question = SemanticQuestion(embedding, _ascending(DROP, (eps,)), num_clusters, keep, seed, dimensions, k_means)
     if groups is None:
-        return _pending(df, DROP, question)
+        return _pending(df, DROP, question, count_into=count_into)
     home, said = found_drops(groups, DROP)
     found = SemanticQuestion.from_json(said)
     if question.eps[0] not in found.eps:
@@ -312,7 +317,7 @@ def drop_semantic_duplicates(
         )
     if replace(question, eps=found.eps) != replace(DEFAULT, eps=found.eps):
         require_same_parameters(DROP, said, replace(question, eps=found.eps).to_json())
-    pending = _pending(df, DROP, found, home, found.eps.index(question.eps[0]))
+    pending = _pending(df, DROP, found, home, found.eps.index(question.eps[0]), count_into)
     require_same_table(pending, DROP, home)
     return pending
 
@@ -429,7 +434,14 @@ def _ascending(operator: str, eps: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({float(one) for one in eps}))
 
 
-def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | None = None, chosen: int = 0) -> Any:
+def _pending(
+    df: Any,
+    operator: str,
+    question: SemanticQuestion,
+    home: Folder | None = None,
+    chosen: int = 0,
+    count_into: str | None = None,
+) -> Any:
     require_columns(df, operator, question.embedding)
     require_host(df._meta, operator)
     require_addresses(df, operator)
@@ -467,13 +479,14 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         columns=tuple(name for name in (question.embedding, ranked) if name is not None),
         held_bytes=0 if home is not None else library_bytes,
         measure="cosine",
+        count_into=count_into,
     )
     kernel = BlockKernel(
         DROP,
         refuse_block,
         {"operator": DROP},
         price=Price(
-            DROP_PEAK_FACTOR,
+            DROP_PEAK_FACTOR + (0.0 if count_into is None else COUNT_FACTOR),
             is_measured=True,
             held_bytes=pending.held_bytes,
             libraries={question.k_means: library_bytes} if pending.held_bytes else {},
@@ -481,4 +494,4 @@ def _pending(df: Any, operator: str, question: SemanticQuestion, home: Folder | 
         computes="k-means by cuML on the worker's GPU" if on_gpu and home is None else "",
         pending=pending,
     )
-    return map_blocks(df, kernel, meta=df._meta)
+    return map_blocks(df, kernel, meta=counted_meta(df, operator, count_into, question.keep))

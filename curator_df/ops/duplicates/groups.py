@@ -134,8 +134,10 @@ def find_groups(
     return read_parquet(home.url, storage_options=options)
 
 
-def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder, dict[str, Any]]:
-    """Return where the drops of a table lie, and the parameters with which they were found.
+def found_drops(
+    groups: Any, operator: str, options: Any = None, *, any_kind: bool = False
+) -> tuple[Folder, dict[str, Any]]:
+    """Return where the drops of a table lie, and the parameters with which they were found; of the kind that the operator names.
 
     Raises
     ------
@@ -156,13 +158,30 @@ def found_drops(groups: Any, operator: str, options: Any = None) -> tuple[Folder
     if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
         raise InputError(f"{operator}: groups= was read from {folder.url}, where no find_ operator has left its result")
     parameters: dict[str, Any] = json.loads(folder.read(PARAMETERS))
-    kind = next((kind for name, kind in KINDS.items() if name in parameters), "")
-    if kind and kind not in operator:
+    kind = kind_of(parameters)
+    if kind and kind not in operator and not any_kind:
         raise InputError(
             f"{operator}: groups= were found by find_{kind}; give them to drop_{kind}, or find some for {operator} with "
             f"find_{operator.partition('_')[2]}"
         )
     return folder.below(DROPS_FOLDER), parameters
+
+
+def kind_of(parameters: Mapping[str, Any]) -> str:
+    """Return the kind of a search, such as ``"near_duplicates"``, from its parameters; empty if it is unknown."""
+    return next((kind for name, kind in KINDS.items() if name in parameters), "")
+
+
+def require_same_input(docs: Any, operator: str, drops: Folder) -> None:
+    """Raise `ParameterError` unless the drops were found in this table."""
+    program, kept = lower(docs), json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
+    what = ""
+    if kept["input"] != program.source.fingerprint:
+        what = "its input files or columns are different, or were changed since"
+    elif kept["program"] != program.fingerprint:
+        what = "its steps are different"
+    if what:
+        raise ParameterError(f"{operator}: groups= belong to another table than docs=: {what}. {FIND_GROUPS}")
 
 
 def write_searched_files(home: Folder, source: Any) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +12,21 @@ import numpy as np
 import pandas as pd
 from dask.dataframe.dask_expr import FrameBase
 
-from curator_df.core.planning.lowering import lower
-from curator_df.core.ranges.blocks import BlockKernel, map_blocks
-from curator_df.core.ranges.price import Price
 from curator_df.dedup.near.crowds import FOUND_BINS
 from curator_df.errors import ParameterError
 from curator_df.io.output.receipts import read_receipt
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.ops.duplicates.group_report import (
+    as_html,
+    as_text,
+    example_rows,
+    group_sizes,
+    largest_groups,
+    require_counts,
+)
 from curator_df.ops.duplicates.groups import found_drops
 from curator_df.ops.duplicates.near_duplicates import drop_near_duplicates
-from curator_df.ops.rows.row_lookup import rows_at
 from curator_df.suggestions import suggests_names
 
 OPERATOR = "describe_near_duplicates"
@@ -95,20 +98,12 @@ class NearDuplicateReport:
         return found
 
     def __str__(self) -> str:
-        head = "\n".join(f"{name:<10} {value}" for name, value in self.lines())
-        return "\n\n".join(
-            [head, str(self.sizes.head(10)), *(table.to_string(index=False) for table in self._tables())]
-        )
+        return as_text(self.lines(), self.sizes, self._tables())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self.lines()
-        )
-        tables = "".join(table.to_html(index=False) for table in self._tables())
-        return f"<table>{rows}</table>{self.sizes.head(10).to_html()}{tables}"
+        return as_html(self.lines(), self.sizes, self._tables())
 
     def _tables(self) -> list[pd.DataFrame]:
         return [self.largest] if self.examples is None else [self.largest, self.examples]
@@ -169,18 +164,12 @@ def describe_near_duplicates(
     >>> groups = cdf.find_near_duplicates(docs, workdir="near/")  # doctest: +SKIP
     >>> report = cdf.describe_near_duplicates(groups, docs=docs)  # doctest: +SKIP
     """
-    for name, value in (("largest", largest), ("examples", examples), ("max_chars", max_chars)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ParameterError(f"{OPERATOR}: {name}={value!r} is not a whole number from 1 up")
+    require_counts(OPERATOR, largest=largest, examples=examples, max_chars=max_chars)
     _, parameters = found_drops(groups, OPERATOR)
     table = groups if isinstance(groups, FrameBase) else read_parquet(os.fspath(groups))
     receipt = read_receipt(groups)
     details = receipt.exchanges[-1].details
-    staying = table[table["kept"]]
-    members = table["group_size"].value_counts().compute()
-    sizes = _sizes(members.sort_index(ascending=False), staying["group_size"].value_counts().compute())
-    named = table[table["address"] == table["group"]]  # also if none is kept
-    top = named[["group", "group_size", "file", "offset"]].nlargest(largest, "group_size").compute()
+    sizes, top = group_sizes(table), largest_groups(table, largest)
     shown = None
     if docs is not None:
         if parameters["text"] is None:
@@ -188,7 +177,7 @@ def describe_near_duplicates(
                 f"{OPERATOR}: groups= were found by signatures alone; there is no text to show of docs="
             )
         drop_near_duplicates(docs, groups=groups)  # raises if they were found for another table
-        shown = _examples(docs, table, top, examples, max_chars, parameters["text"])
+        shown = example_rows(docs, table, top, OPERATOR, examples, max_chars, parameters["text"], "jaccard")
     scheme = Scheme(**parameters["scheme"])
     similarities, precision = _pairs(details, scheme, parameters["jaccard_threshold"])
     recall, interval = _recall(details, scheme)
@@ -202,40 +191,10 @@ def describe_near_duplicates(
         recall_interval=interval,
         sizes=sizes,
         similarities=similarities,
-        largest=top.reset_index(drop=True),
+        largest=top,
         examples=shown,
         settings={**parameters, **{name: details[name] for name in SETTINGS}},
     )
-
-
-def _examples(docs: Any, table: Any, top: pd.DataFrame, examples: int, max_chars: int, text: str) -> pd.DataFrame:
-    """Return rows of the largest groups, with the beginning of their texts."""
-    columns = ["group", "kept", "jaccard", "address", "file", "offset"]
-    chosen: dict[str, Any] = {"groups": top["group"].tolist(), "examples": examples}
-    kernel = BlockKernel(OPERATOR, _first_of_groups, chosen, price=Price(1.0))
-    some = map_blocks(table[columns], kernel, meta=table[columns]._meta)
-    rows = _first_of_groups(some.compute(), **chosen)
-    texts = rows_at(lower(docs), rows["address"].to_numpy(dtype=np.int64), OPERATOR)[text]
-    rows["text"] = texts.str.slice(0, max_chars).reindex(rows["address"]).to_numpy()
-    return rows.drop(columns="address").reset_index(drop=True)
-
-
-def _first_of_groups(rows: pd.DataFrame, groups: list[int], examples: int) -> pd.DataFrame:
-    """Return of each of these groups the row that stays, and then those least like what they matched."""
-    members = rows[rows["group"].isin(groups)].reset_index(
-        drop=True
-    )  # the index of a table on disk has a name of its own
-    place = members["group"].map({group: place for place, group in enumerate(groups)})
-    members = members.assign(place=place, goes=~members["kept"]).sort_values(["place", "goes", "jaccard", "address"])
-    return members.groupby("place").head(examples).drop(columns=["place", "goes"])
-
-
-def _sizes(members: pd.Series, staying: pd.Series) -> pd.DataFrame:
-    """Return groups and rows that go, by the rows of the group, from how many rows there are and how many stay."""
-    rows = members.index.astype(np.int64)
-    going = (members - staying.reindex(members.index, fill_value=0)).to_numpy(dtype=np.int64)
-    groups = members.to_numpy(dtype=np.int64) // rows
-    return pd.DataFrame({"groups": groups, "going": going}, index=pd.Index(rows, name="rows"))
 
 
 SETTINGS = ("bands_per_iteration", "iterations", "buckets", "largest_bucket")

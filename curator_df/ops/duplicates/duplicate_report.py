@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports on the groups that `find_exact_duplicates` and `find_semantic_duplicates` found."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask.dataframe.dask_expr import FrameBase
+
+from curator_df.core.columns import require_columns
+from curator_df.errors import ParameterError
+from curator_df.io.output.checkpoint import read_receipt
+from curator_df.io.parquet.reader import read_parquet
+from curator_df.ops.duplicates.exact import drop_exact_duplicates
+from curator_df.ops.duplicates.group_report import (
+    Lines,
+    as_html,
+    as_text,
+    example_rows,
+    group_sizes,
+    largest_groups,
+    require_counts,
+)
+from curator_df.ops.duplicates.groups import found_drops, require_same_input
+from curator_df.suggestions import suggests_names
+
+EXACT, SEMANTIC = "describe_exact_duplicates", "describe_semantic_duplicates"
+SIMILARITY_STEPS = 10
+"""Number of intervals of equal length between 1 - ``eps`` and 1 in which similarities are counted."""
+
+
+@suggests_names
+@dataclass(frozen=True, repr=False)
+class DuplicateReport:
+    """The report of `describe_exact_duplicates` or `describe_semantic_duplicates`."""
+
+    rows: int
+    """Rows that were examined."""
+    rows_in_groups: int
+    """Rows that are in a group of two or more."""
+    rows_going: int
+    """Rows that the drop removes."""
+    share_going: float
+    """Share of the examined rows that the drop removes, from 0 to 1."""
+    sizes: pd.DataFrame
+    """Index ``rows``: group size. Columns: ``groups`` (number of groups) and ``going`` (rows to drop)."""
+    similarities: pd.DataFrame | None
+    """Semantic duplicates: index ``cosine``, the lower end of an interval; column ``going``, rows to drop by their similarity to
+    their match. None for exact duplicates."""
+    largest: pd.DataFrame
+    """The largest groups: ``group``, ``group_size``, and ``file`` and ``offset`` of the row that is kept (with ``keep="none"``,
+    of the first row)."""
+    examples: pd.DataFrame | None
+    """Some rows of these groups: ``group``, ``kept``, ``jaccard`` or ``cosine`` (with the row that it matched), ``file``,
+    ``offset``, and the beginning of ``text``. None without ``docs``."""
+    settings: dict[str, Any]
+    """Parameters of the search; for semantic duplicates, ``eps`` is the value that the report is about."""
+
+    def lines(self) -> Lines:
+        """Return the report as (name, value) lines."""
+        groups = int(self.sizes["groups"].sum())
+        found = [
+            ("rows", f"{self.rows:,}, of which {self.rows_in_groups:,} are in {groups:,} groups"),
+            ("go", f"{self.rows_going:,} ({self.share_going:.2%})"),
+        ]
+        return [*found, ("found with", ", ".join(f"{name}={value!r}" for name, value in self.settings.items()))]
+
+    def __str__(self) -> str:
+        return as_text(self.lines(), self.sizes, self._tables())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines(), self.sizes, self._tables())
+
+    def _tables(self) -> list[pd.DataFrame]:
+        similarities = [] if self.similarities is None else [self.similarities.reset_index()]
+        return [*similarities, self.largest, *([] if self.examples is None else [self.examples])]
+
+
+def describe_exact_duplicates(
+    groups: dd.DataFrame | str | os.PathLike[str],
+    *,
+    docs: dd.DataFrame | None = None,
+    text: str = "text",
+    largest: int = 5,
+    max_chars: int = 200,
+) -> DuplicateReport:
+    """Report groups of equal rows by size, the share of rows to drop, and the largest groups.
+
+    Parameters
+    ----------
+    groups : dask.dataframe.DataFrame, str or path
+        The table that `find_exact_duplicates` returned, or its folder.
+    docs : dask.dataframe.DataFrame, optional
+        The table in which the groups were found. With it, the report shows a text of each of the largest groups.
+    text : str
+        With ``docs``: column to show.
+    largest : int
+        Number of largest groups to list.
+    max_chars : int
+        With ``docs``: number of characters to show of each text, at least 1.
+
+    Returns
+    -------
+    DuplicateReport
+        A report. It displays itself in terminals and notebooks.
+
+    Raises
+    ------
+    ColumnError
+        If ``docs`` lack the column.
+    InputError
+        If ``groups`` were not written by `find_exact_duplicates`.
+    ParameterError
+        If the groups were found in a table other than ``docs``, or a number is out of range.
+    ExpressionError
+        If a step of ``docs`` needs more than one block, or the range of its block.
+
+    See Also
+    --------
+    find_exact_duplicates, drop_exact_duplicates, describe_near_duplicates, audit_duplicates
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: with ``docs`` 8 MB in this process, or the whole file if it was compressed
+    as a whole. Computes: yes, from a few columns of the table on disk, and with ``docs`` the parts of the input that
+    contain the examples.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/")  # doctest: +SKIP
+    >>> groups = cdf.find_exact_duplicates(docs, workdir="exact/")  # doctest: +SKIP
+    >>> report = cdf.describe_exact_duplicates(groups, docs=docs)  # doctest: +SKIP
+    """
+    require_counts(EXACT, largest=largest, max_chars=max_chars)
+    _, parameters = found_drops(groups, EXACT)
+    table = table_of(groups)
+    top = largest_groups(table, largest)
+    shown = None
+    if docs is not None:
+        require_columns(docs, EXACT, text)
+        drop_exact_duplicates(docs, groups=groups)  # raises if they were found for another table
+        shown = example_rows(docs, table, top, EXACT, 1, max_chars, text, "jaccard")
+    return _report(groups, group_sizes(table), None, top, shown, parameters)
+
+
+def describe_semantic_duplicates(
+    groups: dd.DataFrame | str | os.PathLike[str],
+    *,
+    eps: float | None = None,
+    docs: dd.DataFrame | None = None,
+    text: str = "text",
+    largest: int = 5,
+    examples: int = 3,
+    max_chars: int = 200,
+) -> DuplicateReport:
+    """Report groups of rows with similar vectors by size, rows to drop by similarity, and the largest groups.
+
+    Parameters
+    ----------
+    groups : dask.dataframe.DataFrame, str or path
+        The table that `find_semantic_duplicates` returned, or its folder.
+    eps : float, optional
+        Value to report about, one of those that the groups were found with. Required if there are several.
+    docs : dask.dataframe.DataFrame, optional
+        The table in which the groups were found. With it, the report shows texts of the largest groups. To judge
+        ``eps``, look at the texts of rows that are only just similar enough.
+    text : str
+        With ``docs``: column to show.
+    largest : int
+        Number of largest groups to list.
+    examples : int
+        With ``docs``: number of rows to show of each of these groups, at least 1.
+    max_chars : int
+        With ``docs``: number of characters to show of each text, at least 1.
+
+    Returns
+    -------
+    DuplicateReport
+        A report. It displays itself in terminals and notebooks.
+
+    Raises
+    ------
+    ColumnError
+        If ``docs`` lack the column.
+    InputError
+        If ``groups`` were not written by `find_semantic_duplicates`.
+    ParameterError
+        If ``eps`` is missing or not one of the values that were searched, the groups were found in a table other than
+        ``docs``, or a number is out of range.
+    ExpressionError
+        If a step of ``docs`` needs more than one block, or the range of its block.
+
+    See Also
+    --------
+    find_semantic_duplicates, drop_semantic_duplicates, describe_near_duplicates, audit_duplicates
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: with ``docs`` 8 MB in this process, or the whole file if it was compressed
+    as a whole. Computes: yes, from a few columns of the table on disk, and with ``docs`` the parts of the input that
+    contain the examples.
+
+    Examples
+    --------
+    >>> docs = cdf.read_parquet("vectors/")  # doctest: +SKIP
+    >>> groups = cdf.find_semantic_duplicates(docs, eps=[0.01, 0.05], workdir="semantic/")  # doctest: +SKIP
+    >>> report = cdf.describe_semantic_duplicates(groups, eps=0.05, docs=docs)  # doctest: +SKIP
+    """
+    require_counts(SEMANTIC, largest=largest, examples=examples, max_chars=max_chars)
+    drops, parameters = found_drops(groups, SEMANTIC)
+    chosen = chosen_eps(SEMANTIC, eps, parameters["eps"])
+    whole = table_of(groups)
+    table = whole[whole["eps"] == chosen]
+    top = largest_groups(table, largest)
+    shown = None
+    if docs is not None:
+        require_columns(docs, SEMANTIC, text)
+        require_same_input(docs, SEMANTIC, drops)
+        shown = example_rows(docs, table, top, SEMANTIC, examples, max_chars, text, "cosine")
+    similarities = _similarities(table, chosen)
+    return _report(groups, group_sizes(table), similarities, top, shown, {**parameters, "eps": chosen})
+
+
+def table_of(groups: Any) -> Any:
+    """Return the table of groups, given it or its folder."""
+    return groups if isinstance(groups, FrameBase) else read_parquet(os.fspath(groups))
+
+
+def chosen_eps(operator: str, eps: float | None, found: list[float]) -> float:
+    """Return the value of ``eps`` to look at; raise `ParameterError` if it is missing or was not searched."""
+    listed = ", ".join(map(str, found))
+    if eps is None and len(found) > 1:
+        raise ParameterError(f"{operator}: groups= were found with eps={listed}. Choose one of these values with eps=")
+    if eps is not None and eps not in found:
+        raise ParameterError(
+            f"{operator}: groups= was found with eps={listed}, not with {eps}. Use one of these values"
+        )
+    return float(found[0] if eps is None else eps)
+
+
+def _similarities(table: Any, eps: float) -> pd.DataFrame:
+    """Return the number of rows to drop by their similarity to their match."""
+    step = eps / SIMILARITY_STEPS
+    going = table[~table["kept"]]["cosine"]
+    places = ((going - (1 - eps)) / max(step, 1e-12)).clip(0, SIMILARITY_STEPS - 1).astype("int64")
+    counts = places.value_counts().compute().reindex(range(SIMILARITY_STEPS), fill_value=0)
+    index = pd.Index((1 - eps + step * np.arange(SIMILARITY_STEPS)).round(6), name="cosine")
+    return pd.DataFrame({"going": counts.to_numpy(dtype=np.int64)}, index=index)
+
+
+def _report(
+    groups: Any,
+    sizes: pd.DataFrame,
+    similarities: pd.DataFrame | None,
+    top: pd.DataFrame,
+    shown: pd.DataFrame | None,
+    parameters: dict[str, Any],
+) -> DuplicateReport:
+    rows, going = read_receipt(groups).rows_read, int(sizes["going"].sum())
+    return DuplicateReport(
+        rows=rows,
+        rows_in_groups=int((sizes.index * sizes["groups"]).sum()),
+        rows_going=going,
+        share_going=going / rows if rows else 0.0,
+        sizes=sizes,
+        similarities=similarities,
+        largest=top,
+        examples=shown,
+        settings=parameters,
+    )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows several times, as often as a column says: `repeat_rows`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+
+from curator_df.core.backend import integer_column
+from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
+from curator_df.core.ranges.price import Price
+from curator_df.errors import SchemaError
+from curator_df.kernels.compiling import kernel_sets
+from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.kernels.rows.repeated_rows import repeat_block
+from curator_df.ops.host_only import require_host
+
+OPERATOR = "repeat_rows"
+REASON = "repeated_0_times"
+PEAK_FACTOR = 2.6
+"""Peak extra bytes as a multiple of the block's: a part, which is as large, the size of each row, and the numbers."""
+
+
+def repeat_rows(df: dd.DataFrame, by: str, *, into: str = "repetition") -> dd.DataFrame:
+    """Write each row several times, as often as a column says.
+
+    Parameters
+    ----------
+    df : dask.dataframe.DataFrame
+        The table.
+    by : str
+        Column of integers: the number of times that each row is written. Rows with 0 are dropped.
+    into : str, default "repetition"
+        Name of the new column.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The rows, the copies of each one after the other, with one more column ``Int64``: the number of the repetition,
+        from 0. Together with an ID of the row it identifies the copy.
+
+    Raises
+    ------
+    ColumnError
+        If the column is missing, or the new column already exists.
+    SchemaError
+        If the column does not contain integers.
+    OperatorError
+        When running: if a value is null or negative. With ``on_error="quarantine"``, the writers quarantine such rows.
+    UnsupportedBackendError
+        If the blocks are cuDF blocks.
+
+    See Also
+    --------
+    drop_exact_duplicates, drop_near_duplicates, drop_semantic_duplicates, blend
+
+    Notes
+    -----
+    Rows: each as often as ``by`` says, in order. Columns: plus ``repetition``; the others repeat. Backends: pandas. Peak
+    extra memory: 2.6 x block; the following steps hold the block as well. Computes: no.
+
+    The output of a block is passed on in parts no larger than the block, so memory does not depend on the numbers. To
+    write documents again according to how often they were found, let ``count_into=`` of a ``drop_`` operator count the
+    copies of each kept row, derive the number of times from it, and repeat the rows. Shuffle them afterwards, so that
+    copies do not follow each other (`shuffle_rows`).
+
+    The copies of a row share its address. Operators that identify rows by address are refused after it, as after
+    `split_documents`: `add_ids` with ``identity="address"``, and the steps that wait for all rows, such as
+    `drop_exact_duplicates`. ``add_ids(dense=True)`` numbers the copies, and after ``checkpoint(df, path)`` each copy has
+    its own address.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd, pandas as pd
+    >>> docs = dd.from_pandas(pd.DataFrame({"id": ["a", "b", "c"], "times": [2, 0, 1]}), npartitions=1)
+    >>> docs.pipe(repeat_rows, by="times").compute()
+      id  times  repetition
+    0  a      2           0
+    0  a      2           1
+    2  c      1           0
+    """
+    require_columns(df, OPERATOR, by)
+    require_host(df._meta, OPERATOR)
+    refuse_columns(df, OPERATOR, into)
+    if getattr(df.dtypes[by], "kind", "O") not in "iu":
+        raise SchemaError(
+            f"{OPERATOR}: by={by!r} needs integers, but the column holds {df.dtypes[by]}. Convert it with "
+            f"df.assign({by}=df.{by}.astype('Int64'))"
+        )
+    chosen = BlockKernel(OPERATOR, choose_rows_block, {"by": by}, price=Price(PEAK_FACTOR, is_measured=True))
+    kernel = BlockKernel(
+        OPERATOR,
+        repeat_rows_block,
+        {"by": by, "into": into},
+        price=Price(PEAK_FACTOR, is_measured=True),
+        compiled=kernel_sets.SPLITTING,
+        makes_rows=True,
+    )
+    meta = df._meta.assign(**{into: integer_column(df._meta, np.zeros(0, np.int64))})
+    return map_blocks(map_blocks(df, chosen, meta=df._meta), kernel, meta=meta)
+
+
+def choose_rows_block(block: Any, *, by: str) -> Outcome:
+    """Kernel of `repeat_rows` that drops rows to write 0 times, and names those whose number is unusable."""
+    require_host(block, OPERATOR)
+    counts, missing = block[by], block[by].isna().to_numpy(dtype=np.bool_)
+    numbers = counts.fillna(0).to_numpy(dtype=np.int64)
+    failed = {
+        place: f"found {'null' if missing[place] else numbers[place]} in the column {by!r}, where a number must be 0 or more"
+        for place in np.flatnonzero(missing | (numbers < 0)).tolist()
+    }
+    zero = (numbers == 0) & ~missing
+    if not zero.any() and not failed:
+        return Outcome(block)
+    gone = int(zero.sum())
+    return Outcome(
+        keep_rows(block, numbers > 0),
+        {REASON: gone} if gone else {},
+        rejects=lambda: (keep_rows(block, zero), {"reason": [REASON] * gone}),
+        failed=failed,
+    )
+
+
+def repeat_rows_block(block: Any, *, by: str, into: str) -> Outcome:
+    """Kernel of `repeat_rows` that repeats rows; each at least once."""
+    require_host(block, OPERATOR)
+    if not len(block):
+        return Outcome(block.assign(**{into: integer_column(block, np.zeros(0, np.int64))}))
+    parts = repeat_block(block, block[by].to_numpy(dtype=np.int64), into=into)
+    return Outcome(next(parts), rest=map(Outcome, parts))
