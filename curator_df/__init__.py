@@ -72,6 +72,7 @@ if _TYPE_CHECKING:
         remove_quotation_marks,
     )
     from curator_df.ops.describe import describe
+    from curator_df.ops.duplicates.audit import DuplicateAudit, audit_duplicates
     from curator_df.ops.duplicates.duplicate_report import (
         DuplicateReport,
         describe_exact_duplicates,
@@ -114,6 +115,7 @@ __all__ = [
     "Classifier",
     "Cluster",
     "Connection",
+    "DuplicateAudit",
     "DuplicateReport",
     "JobCluster",
     "MemoryMonitor",
@@ -149,6 +151,7 @@ __all__ = [
     "add_quality_tier",
     "add_token_count",
     "add_url_parts",
+    "audit_duplicates",
     "best",
     "blend",
     "checkpoint",
@@ -235,6 +238,7 @@ _PLACES = {
     "Classifier": "models.classifiers.catalogue:Classifier",
     "Cluster": "cluster.local:Cluster",
     "Connection": "cluster.connect:Connection",
+    "DuplicateAudit": "ops.duplicates.audit:DuplicateAudit",
     "DuplicateReport": "ops.duplicates.duplicate_report:DuplicateReport",
     "JobCluster": "cluster.jobs:JobCluster",
     "MemoryMonitor": "monitor.memory_monitor:MemoryMonitor",
@@ -270,6 +274,7 @@ _PLACES = {
     "add_quality_tier": "ops.filters.quality_tiers:add_quality_tier",
     "add_token_count": "models.token_count:add_token_count",
     "add_url_parts": "ops.urls.url_parts:add_url_parts",
+    "audit_duplicates": "ops.duplicates.audit:audit_duplicates",
     "best": "ops.duplicates.exact:best",
     "blend": "io.shuffle.operators:blend",
     "checkpoint": "io.output.checkpoint:checkpoint",

@@ -32,6 +32,7 @@ LAZY_VERBS = (
 """Verbs whose functions are lazy and state what they do to rows and memory."""
 OTHER_VERBS = ("find_", "describe_", "write_")
 VERBLESS = {
+    "audit_duplicates",
     "best",
     "blend",
     "checkpoint",
@@ -60,6 +61,7 @@ VERBLESS = {
 }
 """Functions that are what their name says; add one only with the design."""
 ALSO_POSITIONAL = {
+    ("audit_duplicates", "docs"),
     ("best", "which"),
     ("compare_receipts", "second"),
     ("explain", "run"),

@@ -160,6 +160,7 @@ VOCABULARY = {
     "output": Word("format of what is made", "", "Literal['parquet', 'jsonl'] | TextOutput"),
     "pack": Word("length of sequences", "tokens", "int"),
     "pad_id": Word("token that fills a sequence", "", "int"),
+    "pairs": Word("number of deletions to look at", "pairs", "int"),
     "partition": Word("partition of Slurm", "", "str"),
     "partition_on": Word(
         "columns with a folder for each value", "", "str | list[str] | Mapping[Path, str | list[str]]"

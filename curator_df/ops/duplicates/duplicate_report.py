@@ -14,7 +14,7 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.columns import require_columns
 from curator_df.errors import ParameterError
-from curator_df.io.output.checkpoint import read_receipt
+from curator_df.io.output.receipts import read_receipt
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.ops.duplicates.exact import drop_exact_duplicates
 from curator_df.ops.duplicates.group_report import (

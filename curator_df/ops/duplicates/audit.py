@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sample of the rows that a drop of duplicates removes, each with the row because of which it goes: `audit_duplicates`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from curator_df.arguments import require_integer
+from curator_df.core.columns import require_columns
+from curator_df.core.planning.lowering import lower
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
+from curator_df.core.ranges.source import OFFSET_BITS
+from curator_df.errors import ParameterError
+from curator_df.files.storage import shown_path
+from curator_df.kernels.minhash.jaccard import jaccard_similarities
+from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.kernels.rows.content_hash import row_hashes
+from curator_df.kernels.rows.row_sample import random_numbers
+from curator_df.ops.duplicates.audit_page import audit_page
+from curator_df.ops.duplicates.duplicate_report import chosen_eps, table_of
+from curator_df.ops.duplicates.group_report import require_counts
+from curator_df.ops.duplicates.groups import found_drops, kind_of, require_same_input
+from curator_df.ops.duplicates.word_diff import Piece, as_marked_text, word_diff
+from curator_df.ops.rows.row_lookup import rows_at
+from curator_df.suggestions import suggests_names
+
+OPERATOR = "audit_duplicates"
+PAIRS_AT_ONCE = 50
+"""Number of pairs whose whole rows are in memory together."""
+Z_SCORE = 1.96
+"""Quantile of the normal distribution for an interval of 95 %."""
+ALL = "all"
+"""Name of the line of a precision for all sources."""
+PLACES = ["address", "group", "matched_address"]
+COLUMNS = (
+    *("source", "similarity", "recomputed", "is_duplicate", "file", "offset", "text"),
+    *("other_file", "other_offset", "other_text", "diff"),
+)
+"""Columns of the table, in order."""
+Diffs = tuple[tuple[Piece, ...], ...]
+
+
+@suggests_names
+@dataclass(frozen=True, repr=False)
+class DuplicateAudit:
+    """The result of `audit_duplicates`. It displays itself in terminals and notebooks; `save` writes a page to read."""
+
+    table: pd.DataFrame
+    """One row for each pair. Index ``pair``, from 0. ``source`` (with ``by``); ``similarity``, as found, with the matched row;
+    ``recomputed``, with the other row; ``is_duplicate``, whether that is at least the threshold (null if unknown); ``file``,
+    ``offset`` and ``text`` of the dropped row; ``other_file``, ``other_offset`` and ``other_text`` of the row that is kept for it
+    (with ``keep="none"``, of the matched row); ``diff``, the words of the dropped text alone in ``[- -]`` and those of the other
+    one in ``{+ +}``. The texts are truncated; similarities and diffs are of the whole texts."""
+    deletions: int
+    """Number of dropped rows, from which the pairs are a random sample."""
+    threshold: float | None
+    """Minimum similarity of a pair; None with ``jaccard_threshold=None``, where only labels say what is a duplicate."""
+    measure: str
+    """Similarity that ``recomputed`` contains: ``"jaccard"``, ``"cosine"``, or ``"equal"`` (1 or 0)."""
+    diffs: Diffs
+    """Word diff of the whole texts of each pair: pieces with a kind ("same", "left", "right" or "skipped") and their words."""
+
+    def precision(self, labels: Mapping[int, bool] | None = None) -> pd.DataFrame:
+        """Estimate the share of deletions that are duplicates, by source.
+
+        Parameters
+        ----------
+        labels : mapping of int to bool, optional
+            Verdicts of a reader, by pair: True if the dropped row is a duplicate of the other one. They replace the verdict by
+            similarity; all other pairs keep theirs.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Index ``source``: ``"all"``, and with ``by=`` each of its values. Columns: ``pairs`` (with a verdict), ``duplicates``,
+            ``precision``, and ``low`` and ``high``, the ends of its Wilson interval of 95 %.
+
+        Raises
+        ------
+        ParameterError
+            If a label is for a pair that does not exist.
+        """
+        verdicts = self.table["is_duplicate"].copy()
+        for pair, label in (labels or {}).items():
+            if pair not in verdicts.index:
+                raise ParameterError(
+                    f"precision: labels= has the pair {pair!r}, but pairs are numbered from 0 to {len(verdicts) - 1}"
+                )
+            verdicts[pair] = bool(label)
+        known = verdicts[verdicts.notna()].astype(bool)
+        lines = {ALL: known}
+        if "source" in self.table:
+            sources = self.table["source"][known.index].astype("string").fillna("(none)")
+            lines |= {str(name): known[sources == name] for name in sorted(sources.unique())}
+        figures = [
+            (len(some), int(some.sum()), *wilson_interval(int(some.sum()), len(some))) for some in lines.values()
+        ]
+        columns = ["pairs", "duplicates", "precision", "low", "high"]
+        return pd.DataFrame(figures, columns=columns, index=pd.Index(lines, name="source"))
+
+    def save(self, path: str | os.PathLike[str], labels: Mapping[int, bool] | None = None) -> None:
+        """Write the pairs as one self-contained HTML page, each with its two texts side by side.
+
+        Parameters
+        ----------
+        path : str or path
+            Name of the file, such as ``"audit.html"``; an existing file is replaced.
+        labels : mapping of int to bool, optional
+            Verdicts of a reader, as for `precision`.
+
+        Raises
+        ------
+        ParameterError
+            If the name does not end in ``.html``.
+        """
+        if Path(path).suffix.lower() not in (".html", ".htm"):
+            raise ParameterError(f"save: {os.fspath(path)!r} must end in .html")
+        page = audit_page(self.table, self.diffs, self.precision(labels), self.lines(), self.measure)
+        Path(path).write_text(page, encoding="utf-8")
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the audit as (name, value) lines."""
+        found = [("pairs", f"{len(self.table):,}, a random sample of {self.deletions:,} deletions")]
+        least = "no threshold" if self.threshold is None else f"at least {self.threshold:g}"
+        found.append(("duplicate", f"{self.measure} of {least}" if self.measure != "equal" else "equal values"))
+        unknown = int(self.table["is_duplicate"].isna().sum())
+        return [*found, ("unknown", f"{unknown:,} pairs")] if unknown else found
+
+    def __str__(self) -> str:
+        head = "\n".join(f"{name:<10} {value}" for name, value in self.lines())
+        return f"{head}\n\n{self.precision().to_string(float_format='{:.3f}'.format)}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return audit_page(self.table.head(5), self.diffs, self.precision(), self.lines(), self.measure, is_whole=False)
+
+
+def audit_duplicates(
+    groups: dd.DataFrame | str | os.PathLike[str],
+    docs: dd.DataFrame,
+    *,
+    pairs: int = 1_000,
+    eps: float | None = None,
+    text: str = "text",
+    by: str | None = None,
+    max_chars: int = 2_000,
+    seed: int = 0,
+) -> DuplicateAudit:
+    """Show a random sample of deletions, each with the row that is kept for it, and estimate how many are duplicates.
+
+    Parameters
+    ----------
+    groups : dask.dataframe.DataFrame, str or path
+        The table that `find_exact_duplicates`, `find_near_duplicates` or `find_semantic_duplicates` returned, or its
+        folder.
+    docs : dask.dataframe.DataFrame
+        The table in which the groups were found.
+    pairs : int, default 1000
+        Number of deletions to look at.
+    eps : float, optional
+        Semantic duplicates: value to look at, one of those that the groups were found with. Required if there are
+        several.
+    text : str
+        Column to show and compare word by word.
+    by : str, optional
+        Column with the source of a row, for an estimate by source.
+    max_chars : int
+        Number of characters to keep of each text, at least 1.
+    seed : int
+        Seed of the sample. The same pairs are chosen whatever the partitions.
+
+    Returns
+    -------
+    DuplicateAudit
+        The pairs as a table, with ``precision()`` and ``save("audit.html")``.
+
+    Raises
+    ------
+    ColumnError
+        If ``docs`` lack a column.
+    InputError
+        If ``groups`` were not written by a ``find_`` operator.
+    ParameterError
+        If the groups were found in a table other than ``docs``, ``eps`` is missing or was not searched, or a number is
+        out of range.
+    ExpressionError
+        If a step of ``docs`` needs more than one block, or the range of its block.
+
+    See Also
+    --------
+    find_near_duplicates, describe_near_duplicates, drop_near_duplicates
+
+    Notes
+    -----
+    Rows: none. Peak extra memory: 8 MB, the whole rows of 50 pairs, and ``max_chars`` characters of the texts of all pairs
+    in this process. Computes: yes, from the table of groups on disk and the parts of the input that contain the
+    pairs, up to 8 MB for each row.
+
+    A dropped row is compared with the row of its group that is kept, and not with the one it matched. With
+    ``linkage="transitive"`` the two can differ, and pairs below the threshold are what the groups have swallowed.
+    Similarities are computed again from the whole texts (for semantic duplicates from the vectors; for exact
+    duplicates, values are compared). Rows that match another table (``against=``) have no other text, so their verdict
+    is unknown.
+
+    Examples
+    --------
+    >>> docs = cdf.read_jsonl("corpus/")  # doctest: +SKIP
+    >>> groups = cdf.find_near_duplicates(docs, workdir="near/")  # doctest: +SKIP
+    >>> audit = cdf.audit_duplicates(groups, docs, pairs=200, by="source")  # doctest: +SKIP
+    >>> audit.save("audit.html")  # doctest: +SKIP
+    >>> audit.precision({3: False, 17: True})  # doctest: +SKIP
+    """
+    require_counts(OPERATOR, pairs=pairs, max_chars=max_chars)
+    require_integer(OPERATOR, "seed", seed)
+    drops, parameters = found_drops(groups, OPERATOR, any_kind=True)
+    require_columns(docs, OPERATOR, text, *([] if by is None else [by]))
+    require_same_input(docs, OPERATOR, drops)
+    compared = _compared_by(parameters, eps)
+    table = table_of(groups)
+    if compared.eps is not None:
+        table = table[table["eps"] == compared.eps]
+    dropped = table[~table["kept"]]
+    chosen = _sample(dropped, compared.measure_column, pairs, seed)
+    shown, diffs = _with_texts(docs, chosen, compared, text, by, max_chars)
+    return DuplicateAudit(shown, len(dropped), compared.threshold, compared.measure, diffs)
+
+
+def wilson_interval(hits: int, trials: int) -> tuple[float, float, float]:
+    """Return a share and the ends of its Wilson interval of 95 %; NaN without trials.
+
+    References
+    ----------
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22, 1927.
+
+    Examples
+    --------
+    >>> [round(value, 4) for value in wilson_interval(9, 10)]
+    [0.9, 0.5958, 0.9821]
+    """
+    if not trials:
+        return (float("nan"),) * 3
+    share, square = hits / trials, Z_SCORE**2
+    centre = (share + square / (2 * trials)) / (1 + square / trials)
+    half = Z_SCORE * (share * (1 - share) / trials + square / (4 * trials**2)) ** 0.5 / (1 + square / trials)
+    return share, min(max(centre - half, 0.0), share), max(min(centre + half, 1.0), share)  # but for rounding
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Method by which the pairs of a table of groups are compared again."""
+
+    measure: str
+    threshold: float | None
+    parameters: Mapping[str, Any]
+    eps: float | None = None
+
+    @property
+    def measure_column(self) -> str:
+        return "cosine" if self.measure == "cosine" else "jaccard"
+
+    def similarities(self, left: pd.DataFrame, right: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Return the similarity of each row with the row at the same place of another block; their indexes are equal."""
+        if self.measure == "cosine":
+            return _cosines(left[self.parameters["embedding"]], right[self.parameters["embedding"]])
+        if self.measure == "equal":
+            hashes = (
+                row_hashes(rows, self.parameters["subset"], normalize=self.parameters["normalize"])
+                for rows in (left, right)
+            )
+            one, two = hashes
+            return np.asarray((one == two).all(axis=1), dtype=np.float64)
+        text, places = self.parameters["text"], np.arange(len(left))
+        scheme = Scheme(**self.parameters["scheme"])
+        return jaccard_similarities(left[text], right[text], np.stack([places, places], axis=1), scheme)
+
+
+def _compared_by(parameters: Mapping[str, Any], eps: float | None) -> _Compared:
+    kind = kind_of(parameters)
+    if kind == "semantic_duplicates":
+        chosen = chosen_eps(OPERATOR, eps, parameters["eps"])
+        return _Compared("cosine", 1 - chosen, parameters, chosen)
+    if eps is not None:
+        raise ParameterError(f"{OPERATOR}: eps={eps!r} is for groups that find_semantic_duplicates found. Leave it out")
+    if kind == "exact_duplicates":
+        return _Compared("equal", 1.0, parameters)
+    if parameters["text"] is None:
+        raise ParameterError(f"{OPERATOR}: groups= were found by signatures alone; there is no text to compare")
+    return _Compared("jaccard", parameters["jaccard_threshold"], parameters)
+
+
+def _sample(dropped: Any, measure: str, pairs: int, seed: int) -> pd.DataFrame:
+    """Return the dropped rows with the smallest random numbers, in order of address."""
+    columns = dropped[[*PLACES, measure]]
+    kernel = BlockKernel(OPERATOR, smallest_of_block, {"pairs": pairs, "seed": seed}, price=Price(2.0))
+    some = map_blocks(columns, kernel, meta=columns._meta.assign(drawn=0.0)).nsmallest(pairs, "drawn").compute()
+    some = some.reset_index(drop=True)  # the index of a table on disk has a name of its own
+    chosen: pd.DataFrame = some.sort_values("address", ignore_index=True).rename(columns={measure: "similarity"})
+    return chosen
+
+
+def smallest_of_block(block: Any, *, pairs: int, seed: int) -> Any:
+    """Return the rows of a block with the smallest random numbers, which depend on their address alone."""
+    numbers = random_numbers(block["address"].to_numpy(dtype=np.int64).view(np.uint64).copy(), seed)
+    return block.assign(drawn=numbers).nsmallest(pairs, "drawn")
+
+
+def _with_texts(
+    docs: Any, chosen: pd.DataFrame, compared: _Compared, text: str, by: str | None, max_chars: int
+) -> tuple[pd.DataFrame, Diffs]:
+    """Return the pairs with their texts, looked up in batches, and their word diffs."""
+    program = lower(docs)
+    files = [shown_path(path) for path in program.source.files]
+    own, groups, matched = (chosen[name].to_numpy(dtype=np.int64) for name in PLACES)
+    others = np.where(groups == own, matched, groups)  # without a kept row, a group is named by its first row
+    diffs: list[tuple[Piece, ...]] = []
+    parts = []
+    for start in range(0, max(len(chosen), 1), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        rows = rows_at(program, np.concatenate([own[part], others[part]]), OPERATOR)
+        parts.append(_compared_rows(rows, own[part], others[part], compared, by))
+        left, right = (rows[text].astype("string[pyarrow]").reindex(each[part]) for each in (own, others))
+        diffs += [tuple(word_diff(*pair)) for pair in zip(left.fillna(""), right.fillna(""), strict=True)]
+        parts[-1]["text"] = left.str.slice(0, max_chars).array
+        parts[-1]["other_text"] = right.str.slice(0, max_chars).array
+    shown = pd.concat(parts, ignore_index=True)
+    shown["similarity"] = chosen["similarity"].to_numpy(dtype=np.float64, na_value=np.nan)
+    shown["diff"] = pd.array([as_marked_text(pieces) for pieces in diffs], dtype="string[pyarrow]")
+    for prefix, addresses in (("", own), ("other_", others)):
+        paths = [files[number] if number < len(files) else None for number in (addresses >> OFFSET_BITS).tolist()]
+        shown[f"{prefix}file"] = pd.array(paths, dtype="string[pyarrow]")
+        shown[f"{prefix}offset"] = addresses & ((1 << OFFSET_BITS) - 1)
+    named = [name for name in COLUMNS if name in shown]
+    return shown[named].rename_axis("pair"), tuple(diffs)
+
+
+def _compared_rows(
+    rows: pd.DataFrame,
+    own: npt.NDArray[np.int64],
+    others: npt.NDArray[np.int64],
+    compared: _Compared,
+    by: str | None,
+) -> pd.DataFrame:
+    """Return similarities and verdicts of pairs of rows; unknown where a row was not found."""
+    found = np.isin(own, rows.index) & np.isin(others, rows.index)
+    similarities = np.full(len(own), np.nan)
+    if found.any():
+        one, two = (rows.loc[each[found]].reset_index(drop=True) for each in (own, others))
+        similarities[found] = compared.similarities(one, two)
+    verdicts: Any = pd.array([None] * len(own), dtype="boolean")
+    if compared.threshold is not None:
+        # Cosines were compared as float32.
+        least = compared.threshold - (1e-6 if compared.measure == "cosine" else 0.0)
+        verdicts = pd.arrays.BooleanArray(similarities >= least, ~found)
+    columns = {} if by is None else {"source": rows[by].reindex(own).reset_index(drop=True)}
+    return pd.DataFrame({**columns, "recomputed": similarities, "is_duplicate": verdicts})
+
+
+def _cosines(left: pd.Series, right: pd.Series) -> npt.NDArray[np.float64]:
+    pairs = zip(left, right, strict=True)
+    units = [[np.asarray(each, dtype=np.float64) / np.linalg.norm(each) for each in pair] for pair in pairs]
+    return np.array([float(one @ two) for one, two in units])
