@@ -13,7 +13,7 @@ import numpy.typing as npt
 from curator_df.core.backend import integer_column
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
-from curator_df.exchange.drops import DropReader
+from curator_df.exchange.drops import COLLECTED, DropReader
 from curator_df.exchange.exchange import Exchange
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
 from curator_df.exchange.range_groups import RangeGroups
@@ -56,14 +56,19 @@ class Found:
 
     def member_rows(self, group: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield the members whose addresses are in a group of ranges, in order."""
-        slices = open_slices(self.exchange.folder, self.members, group)
+        slices = open_slices(self.exchange.folder, *self._member_files(group))
         return merge_slices(slices, memory_bytes=memory_bytes)
 
     def members_near(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield the members in a range, and possibly some before and after it, in order."""
-        return merge_slices(
-            self._near(number, self.members, number // self.groups.per_group), memory_bytes=memory_bytes
-        )
+        parts = self._near(number, *self._member_files(number // self.groups.per_group))
+        return merge_slices(parts, memory_bytes=memory_bytes)
+
+    def _member_files(self, group: int) -> tuple[Sequence[FileRecord], int]:
+        """Return the files with the members in a group of ranges, and the number of their slice."""
+        if self.members and self.members[0].name.startswith(COLLECTED):
+            return self.members[group : group + 1], 0
+        return self.members, group
 
     def kept_sizes(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield (address, rows of the group) of the kept rows in a range, and possibly of some before and after it."""

@@ -13,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.errors import RowCountError
-from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds
+from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange, drop_bounds
 from curator_df.files.row_sort import merge_slices
 from curator_df.files.slice_file import SliceWriter, open_slices
 from curator_df.files.storage import FileRecord, disk_errors
+
+COLLECTED = "members/collected-"
+"""Beginning of the names of files with the members in one group of ranges."""
 
 
 def collect_drops(
@@ -29,6 +32,20 @@ def collect_drops(
     name = f"drops/part-{number:06d}.slices"
     with disk_errors(exchange.folder), exchange.folder.create(name) as file:
         writer = SliceWriter(file, DROP_WORDS, bounds)
+        for rows in merge_slices(slices, memory_bytes=memory_bytes, scratch=scratch):
+            writer.append(rows)
+        writer.finish()
+        return file.commit(sum(piece.rows for piece in slices))
+
+
+def collect_members(
+    exchange: Exchange, group: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
+) -> FileRecord:
+    """Merge the members in a group of ranges, from all reducers, into one file."""
+    slices = open_slices(exchange.folder, files, group)
+    name = f"{COLLECTED}{group:06d}.slices"
+    with disk_errors(exchange.folder), exchange.folder.create(name) as file:
+        writer = SliceWriter(file, MEMBER_WORDS, np.zeros(1, dtype=np.uint64))
         for rows in merge_slices(slices, memory_bytes=memory_bytes, scratch=scratch):
             writer.append(rows)
         writer.finish()

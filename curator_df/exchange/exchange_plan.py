@@ -36,7 +36,7 @@ class ExchangePlan:
     drop_bytes: int
     """Bytes of the files of the drops, if all rows but one were dropped."""
     member_bytes: int
-    """Bytes of the files of group members, if all rows were members and are needed for a table."""
+    """Bytes of the files of group members, if all rows were members and are needed for a table or to be counted."""
     scratch_bytes: int
     """Bytes in the scratch directories of all concurrent tasks, if keys are evenly distributed."""
     passes: int
@@ -123,6 +123,7 @@ def project_exchange(
     row_share = -(-total_rows // reducers)
     passes = merge_passes(map_files, row_share, words, memory_bytes // 2)
     drop_bytes = _file_bytes(total_rows, DROP_WORDS, reducers, -(-map_files // per_file)) * (1 if per_file == 1 else 2)
+    member_bytes = _file_bytes(total_rows, MEMBER_WORDS, reducers, member_slices) if member_slices else 0
     sorted_words = DROP_WORDS + (MEMBER_WORDS if member_slices else 0) + (words if passes > 1 else 0)
     plan = ExchangePlan(
         reducers=reducers,
@@ -130,7 +131,7 @@ def project_exchange(
         task_bytes=work_bytes,
         key_bytes=_file_bytes(total_rows, words, map_files, reducers),
         drop_bytes=drop_bytes,
-        member_bytes=_file_bytes(total_rows, MEMBER_WORDS, reducers, member_slices) if member_slices else 0,
+        member_bytes=member_bytes * (1 if per_file == 1 else 2),
         scratch_bytes=tasks_at_a_time * row_share * 8 * sorted_words,
         passes=passes,
     )

@@ -21,7 +21,7 @@ from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.exchange.dropped_rows import Found
-from curator_df.exchange.drops import collect_drops
+from curator_df.exchange.drops import collect_drops, collect_members
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange, Keep, drop_bounds, swap_if_last
 from curator_df.exchange.exchange_plan import project_exchange
 from curator_df.exchange.keys import Keyed, KeySink
@@ -237,6 +237,8 @@ class MergeJob:
     """Files of the previous stage."""
     collects: bool
     """Kind of merge. False: keys into drops; True: drops of all hash ranges into files for ranges."""
+    collects_members: bool = False
+    """Whether the members of all hash ranges are merged into a file for each group of ranges instead."""
 
 
 def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
@@ -245,6 +247,9 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
     def merge(manifest: Manifest) -> None:
         job: MergeJob = cloudpickle.loads(job_bytes)
         number, memory_bytes = attempt.piece.number, attempt.block_bytes
+        if job.collects_members:
+            manifest.files = [collect_members(job.exchange, number, job.files, memory_bytes=memory_bytes)]
+            return
         if job.collects:
             manifest.files = [collect_drops(job.exchange, number, job.files, memory_bytes=memory_bytes)]
             return
@@ -283,10 +288,15 @@ class KeyStages:
         started = time.monotonic()
         keys, merged = self._map_and_merge(exchange)
         found = [file for record in merged for file in record.files]
-        drops = files_below(merged, "drops")
+        drops, members = files_below(merged, "drops"), files_below(merged, "members")
         if exchange.ranges_per_drop_file > 1:
             drops = files_below(self._merge("collect", exchange, drops, exchange.drop_files), "drops")
             found += drops
+            if exchange.member_bounds is not None:
+                job = MergeJob(exchange, members, collects=False, collects_members=True)
+                collected = self.stage.tasks("collect-members", "collect", run_merge, job, len(exchange.member_bounds))
+                members = files_below(collected, "members")
+                found += members
         receipt = ExchangeReceipt(
             step=self.step.name,
             keys=sum(record.rows_read for record in merged),
@@ -299,7 +309,7 @@ class KeyStages:
             spilled_bytes=sum_of([*keys, *merged], "spilled_bytes"),
             seconds=time.monotonic() - started,
         )
-        return StageRecord({"drops": drops, "members": files_below(merged, "members")}, exchange=receipt)
+        return StageRecord({"drops": drops, "members": members}, exchange=receipt)
 
     def _map_and_merge(self, exchange: Exchange) -> tuple[list[TaskRecord], list[TaskRecord]]:
         def take() -> list[TaskRecord]:

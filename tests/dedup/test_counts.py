@@ -43,7 +43,14 @@ CUTS = [(1, 10**9, 1024), (3, 700, 1024), (9, 300, 4)]
 def test_counts_of_equal_rows_whatever_the_cut(tmp_path, monkeypatch, keep):
     texts = [None if n % 29 == 0 else f"text {(n * n) % (61 + n % 5 * 100)}" for n in range(200)]
     sizes = collections.Counter(texts)
-    found = []
+    found, opened = [], []
+    collect = key_stages.collect_members
+
+    def noted(*arguments, **options):
+        opened.append(arguments)
+        return collect(*arguments, **options)
+
+    monkeypatch.setattr(key_stages, "collect_members", noted)
     for files, range_bytes, direct in CUTS:
         monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
         monkeypatch.setattr(exchange_plan, "MOST_DIRECT_READS", direct)
@@ -53,6 +60,8 @@ def test_counts_of_equal_rows_whatever_the_cut(tmp_path, monkeypatch, keep):
         assert clean.dtypes["copies"] == "Int64"
         receipt = cdf.write_parquet(clean, tmp_path / f"out{files}")
         found.append(counts_in(tmp_path / f"out{files}"))
+        assert bool(opened) == (direct == 4)
+        opened.clear()
         assert sum(found[-1].values()) == receipt.rows_read == 200
     assert found[0] == found[1] == found[2]
     assert found[0] == {n: sizes[texts[n]] for n in found[0]}
@@ -227,3 +236,23 @@ def test_parts_of_repeated_rows_are_all_rows():
     assert whole.index.tolist() == np.repeat(np.arange(40), counts).tolist()
     assert whole.text.str.len().tolist() == np.repeat([len(text) for text in texts], counts).tolist()
     assert whole.n.tolist() == [n for count in counts for n in range(count)]
+
+
+def test_members_of_many_hash_ranges_are_collected_for_a_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 300)
+    texts = [f"text {n * n % 17}" for n in range(60)]
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
+    tables = []
+    for direct in (1024, 4):
+        monkeypatch.setattr(exchange_plan, "MOST_DIRECT_READS", direct)
+        for keep in ("last", "none"):
+            groups = cdf.find_exact_duplicates(docs, keep=keep, workdir=tmp_path / f"work{direct}")
+            tables.append(groups.compute().reset_index(drop=True))
+            folder = tmp_path / f"work{direct}"
+            assert bool(list(folder.rglob("collected-*.slices"))) == (direct == 4)
+            if keep == "last":
+                clean = docs.pipe(cdf.drop_exact_duplicates, groups=groups, count_into="copies")
+                cdf.write_parquet(clean, tmp_path / f"out{direct}")
+    pd.testing.assert_frame_equal(tables[0], tables[2])
+    pd.testing.assert_frame_equal(tables[1], tables[3])
+    assert counts_in(tmp_path / "out1024") == counts_in(tmp_path / "out4")
