@@ -32,9 +32,8 @@ if _TYPE_CHECKING:
     from curator_df.io.output.receipts import read_receipt
     from curator_df.io.output.write import write_jsonl, write_parquet
     from curator_df.io.output.write_by import TablesByValue, write_by
-    from curator_df.io.output.write_many import write_many
     from curator_df.io.parquet.reader import read_parquet
-    from curator_df.io.shuffle.operators import blend, shuffle_rows
+    from curator_df.io.shuffle.operators import shuffle_rows
     from curator_df.io.text_files import read_text_files
     from curator_df.io.warc.reader import read_warc
     from curator_df.kernels.minhash.scheme import Scheme
@@ -49,7 +48,9 @@ if _TYPE_CHECKING:
     from curator_df.models.entities.presidio import Presidio, presidio
     from curator_df.models.model import Model, model
     from curator_df.models.token_count import add_token_count
+    from curator_df.models.tokens.blend import blend
     from curator_df.models.tokens.write import write_tokens
+    from curator_df.models.tokens.write_many import write_many
     from curator_df.monitor.alerts import Alert, AlertRule
     from curator_df.monitor.memory_monitor import MemoryMonitor, monitor_memory
     from curator_df.monitor.memory_profile import MemoryProfile, profile_memory
@@ -276,7 +277,7 @@ _PLACES = {
     "add_url_parts": "ops.urls.url_parts:add_url_parts",
     "audit_duplicates": "ops.duplicates.audit:audit_duplicates",
     "best": "ops.duplicates.exact:best",
-    "blend": "io.shuffle.operators:blend",
+    "blend": "models.tokens.blend:blend",
     "checkpoint": "io.output.checkpoint:checkpoint",
     "classifiers": "models.classifiers.catalogue",
     "compare_receipts": "core.receipts.comparison:compare_receipts",
@@ -349,7 +350,7 @@ _PLACES = {
     "to_backend": "io.device_transfer:to_backend",
     "write_by": "io.output.write_by:write_by",
     "write_jsonl": "io.output.write:write_jsonl",
-    "write_many": "io.output.write_many:write_many",
+    "write_many": "models.tokens.write_many:write_many",
     "write_parquet": "io.output.write:write_parquet",
     "write_tokens": "models.tokens.write:write_tokens",
 }

@@ -72,12 +72,12 @@ def count_blocks(
     return functools.partial(_stored, home)
 
 
-def require_token_column(table: Any, operator: str, tokens: str) -> None:
-    """Raise an error unless ``tokens`` is a column of integers."""
-    require_columns(table, operator, tokens)
-    if getattr(table.dtypes[tokens], "kind", "O") not in "iu":
+def require_token_column(table: Any, operator: str, token_column: str) -> None:
+    """Raise an error unless ``token_column`` is a column of integers."""
+    require_columns(table, operator, token_column)
+    if getattr(table.dtypes[token_column], "kind", "O") not in "iu":
         raise SchemaError(
-            f"{operator}: tokens={tokens!r} needs a column of integers, and the column holds {table.dtypes[tokens]}"
+            f"{operator}: token_column={token_column!r} must be a column of integers, but it holds {table.dtypes[token_column]}"
         )
 
 

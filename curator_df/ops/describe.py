@@ -48,7 +48,7 @@ def describe(
     df: dd.DataFrame | pd.DataFrame,
     *,
     by: str | None = None,
-    tokens: str | None = None,
+    token_column: str | None = None,
     text: str = "text",
     workdir: str | os.PathLike[str] | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -61,7 +61,7 @@ def describe(
         The table. A Dask table begins with a reader of curator_df.
     by : str, optional
         Column whose values get a row each, such as ``"language"`` or ``"source"``: at most 10,000 different ones.
-    tokens : str, optional
+    token_column : str, optional
         Column of integers with the number of tokens of each row, as `add_token_count` adds it. Null counts as 0.
     text : str, default "text"
         The text column.
@@ -76,8 +76,8 @@ def describe(
     pandas.DataFrame
         One row, or one for each value of ``by`` (as text), those with the most rows first. ``rows``; ``share_of_rows`` and
         ``share_of_characters`` of all, from 0 to 1 (with ``by``); ``missing_texts``, rows whose text is null; ``characters``
-        (code points); ``tokens`` if asked for; ``mean_chars``; ``p5_chars``, ``median_chars`` and ``p95_chars``, of texts that
-        are not null, rounded down to three digits; ``max_chars``. ``attrs["lengths"]`` is a table of all texts by length:
+        (code points); ``tokens`` with ``token_column``; ``mean_chars``; ``p5_chars``, ``median_chars`` and ``p95_chars``, of texts
+        that are not null, rounded down to three digits; ``max_chars``. ``attrs["lengths"]`` is a table of all texts by length:
         ``min_chars``, ``max_chars`` and ``rows``.
 
     Raises
@@ -85,7 +85,7 @@ def describe(
     ColumnError
         If a column is missing.
     SchemaError
-        If ``text`` is not a column of text, or ``tokens`` not one of integers.
+        If ``text`` is not a column of text, or ``token_column`` not one of integers.
     ParameterError
         If ``by`` has more than 10,000 different values.
     BudgetError
@@ -117,18 +117,18 @@ def describe(
     1       en     1           0.25      1234.0
     """
     require_string(OPERATOR, "text", text)
-    kernel = _kernel(df, by, text, tokens)
+    kernel = _kernel(df, by, text, token_column)
     meta = pd.DataFrame(
         {
             "group": pd.Series(dtype=TEXT),
             **{name: pd.Series(dtype=np.int64) for name in NUMBERS},
         }
     )
-    counted = count_blocks(df, kernel, (text, by, tokens), meta, workdir, storage_options)
+    counted = count_blocks(df, kernel, (text, by, token_column), meta, workdir, storage_options)
     counts = _added_up(counted)
     groups = _groups(counts)
     made = pd.DataFrame([_figures(own) for _, own in groups])
-    if tokens is None:
+    if token_column is None:
         made = made.drop(columns="tokens")
     if by is not None:
         made.insert(0, by, pd.array([name for name, _ in groups], dtype=TEXT))

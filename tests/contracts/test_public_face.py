@@ -63,6 +63,7 @@ VERBLESS = {
 ALSO_POSITIONAL = {
     ("audit_duplicates", "docs"),
     ("best", "which"),
+    ("blend", "path"),
     ("compare_receipts", "second"),
     ("explain", "run"),
     ("explore_thresholds", "profile"),

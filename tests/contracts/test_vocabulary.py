@@ -242,13 +242,13 @@ VOCABULARY = {
     "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),
     "timeout_seconds": Word("time after which a call is given up", "seconds", "float"),
     "tokenizer": Word("tokenizer of texts", "", PATH),
-    "tokens": Word("column of numbers of tokens", "", "str"),
-    "total": Word("size of the output", "rows or the unit", "int"),
+    "token_column": Word("column of numbers of tokens", "", "str"),
+    "tokens": Word("tokens to take", "tokens", "int"),
     "top": Word("number of languages or domains listed", "languages or domains", "int"),
     "trust_remote_code": Word("whether a model's own code may run", "", "bool"),
     "unescape_html": Word("whether HTML entities are decoded", "", "Literal['auto'] | bool"),
     "unit": Word(
-        "part of a text that is looked at by itself, or what shares are shares of", "", "Unit | PartKind | str"
+        "part of a text that is looked at by itself, or what shares are shares of", "", "Unit | PartKind | BlendUnit"
     ),
     "url": Word("column of URLs", "", "str"),
     "walltime": Word("time limit of a job", "hours:minutes:seconds", "str"),

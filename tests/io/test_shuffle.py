@@ -180,9 +180,10 @@ def test_weights_are_shares_of_the_tokens_and_do_not_depend_on_the_blocks(cluste
     write_docs(tmp_path, sized(3_000, "web", 5), "web")
     write_docs(tmp_path, sized(400, "code", 90), "code")
     weights, found = {"web": 1, "code": 3}, []
+    how = {"weights": weights, "unit": "tokens", "token_column": "token_count", "tokens": total}
     for blocksize in ("20kB", "1MB"):
         tables = {name: cdf.read_jsonl(tmp_path / name, blocksize=blocksize) for name in weights}
-        mixed = cdf.blend(tables, tmp_path / blocksize, weights=weights, unit="token_count", total=total, seed=4)
+        mixed = cdf.blend(tables, tmp_path / blocksize, seed=4, **how)
         found.append(mixed.compute())
     pd.testing.assert_frame_equal(*found)
     counts = {name: dict(Counter(rows["id"])) for name, rows in found[0].groupby("source")}
@@ -192,7 +193,7 @@ def test_weights_are_shares_of_the_tokens_and_do_not_depend_on_the_blocks(cluste
     assert total is None or tokens.sum() == pytest.approx(total, rel=0.05)
     whole = tokens.sum()
     assert cdf.read_receipt(tmp_path / "1MB").settings["shares"] == (
-        f"of 'token_count': 'web' {100 * tokens['web'] / whole:.1f} % ({tokens['web']:,}; requested 25.0 %), "
+        f"of the tokens: 'web' {100 * tokens['web'] / whole:.1f} % ({tokens['web']:,}; requested 25.0 %), "
         f"'code' {100 * tokens['code'] / whole:.1f} % ({tokens['code']:,}; requested 75.0 %)"
     )
 
@@ -202,12 +203,13 @@ def test_tokens_of_kinds_of_rows_are_added_up_and_null_is_nothing(cluster, tmp_p
     for row in rows[::5]:
         row["token_count"] = None
     docs, weights = write_docs(tmp_path, rows), {"a": 4, "b": 1}
-    mixed = cdf.blend(docs, tmp_path / "out", column="kind", weights=weights, unit="token_count").compute()
+    how = {"weights": weights, "unit": "tokens", "token_column": "token_count"}
+    mixed = cdf.blend(docs, tmp_path / "out", column="kind", **how).compute()
     tokens = mixed.groupby("kind")["token_count"].sum()
     assert tokens["a"] / tokens.sum() == pytest.approx(0.8, abs=0.02)
     assert tokens["a"] == sum(row["token_count"] or 0 for row in rows if row["kind"] == "a")
     said = cdf.read_receipt(tmp_path / "out").settings["shares"]
-    assert re.match(rf"of 'token_count': 'a' [\d.]+ % \({tokens['a']:,}; requested 80.0 %\), 'b' ", said)
+    assert re.match(rf"of the tokens: 'a' [\d.]+ % \({tokens['a']:,}; requested 80.0 %\), 'b' ", said)
 
 
 def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(cluster, tmp_path):
@@ -224,10 +226,14 @@ def test_shares_that_were_lost_in_a_crash_are_in_the_receipt_after_a_resume(clus
 
 def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
     tables = {"a": write_docs(tmp_path, numbered(9), "a"), "b": write_docs(tmp_path, numbered(9), "b")}
-    how = {"weights": {"a": 1, "b": 3}, "unit": "id", "memory": "2GB", "cpus": 2}
+    how = {"weights": {"a": 1, "b": 3}, "unit": "tokens", "token_column": "id", "memory": "2GB", "cpus": 2}
     plan = cdf.explain(tables, cdf.blend, **how)
-    counts = r"of 'id': 'a' 25.0 %, 'b' 75.0 %; a pass over each table counts the column 'id' first, with an estimated peak of "
-    assert re.fullmatch(counts + r"\d+ MB", dict(plan.remarks)["shares"])
+    said = dict(plan.remarks)
+    assert re.fullmatch(
+        "of the tokens: 'a' 25.0 %, 'b' 75.0 %; a pass over each table counts the tokens in the column 'id' first, with an "
+        r"estimated peak of \d+ MB",
+        said["shares"],
+    )
     assert [stage.title for stage in plan.stages] == ["count", "write"]
     assert "read 2 times" in str(plan)
     once = cdf.explain(tables, cdf.blend, epochs={"a": 1, "b": 3}, memory="2GB", cpus=2)
@@ -240,18 +246,18 @@ def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
         (
             "tokens",
             errors.ColumnError,
-            r"unit='tokens' is neither 'rows' nor a column of the table 'a', which has: 'id', ",
+            r"token_column='tokens' is not a column of the table 'a', which has: 'id', .*set tokenizer= to count them",
         ),
-        ("text", errors.SchemaError, r"unit='text' must be a column of whole numbers, but the table 'a' has "),
-        ("low", errors.ParameterError, r"the column 'low' has the value -1\. A column that is added up"),
-        ("high", errors.ParameterError, r"the column 'high' has the value 1,099,511,627,777\. "),
-        ("none", errors.ParameterError, r"a share to 'a', which has no 'none' above 0\. Remove it"),
+        ("text", errors.SchemaError, r"token_column='text' must be a column of whole numbers, but the table 'a' has "),
+        ("low", errors.ParameterError, r"the column 'low' has the value -1, but token_column= needs"),
+        ("high", errors.ParameterError, r"the column 'high' has the value 1,099,511,627,777, "),
+        ("none", errors.ParameterError, r"a share to 'a', which has no tokens in its column 'none'\. Remove it"),
     ],
 )
 def test_a_column_that_cannot_be_added_up_is_refused(cluster, tmp_path, unit, error, said):
     docs = write_docs(tmp_path, [{"id": 1, "text": "a", "low": -1, "high": (1 << 40) + 1, "none": 0}])
     with pytest.raises(error, match=said):
-        cdf.blend({"a": docs}, tmp_path / "out", weights={"a": 1}, unit=unit)
+        cdf.blend({"a": docs}, tmp_path / "out", weights={"a": 1}, unit="tokens", token_column=unit)
 
 
 def test_a_table_with_drops_is_counted_after_them_and_its_weights_hold(cluster, tmp_path):
@@ -347,17 +353,28 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
         ),
         ({}, "set either epochs="),
         ({"epochs": {"a": 1}, "weights": {"a": 1}}, "set either epochs="),
-        ({"epochs": {"a": 1}, "rows": 5}, "rows=5 must be a whole number of 1 or more, and needs weights="),
+        ({"epochs": {"a": 1}, "rows": 5}, "rows=5 needs weights=, the shares"),
         ({"weights": {"a": 1}, "rows": 0.5}, "rows=0.5 must be"),
-        ({"epochs": {"a": 1}, "unit": "id"}, "unit='id' needs weights="),
-        ({"weights": {"a": 1}, "unit": None}, "unit=None must be 'rows' or the name of a column"),
+        ({"epochs": {"a": 1}, "unit": "tokens"}, "unit='tokens' needs weights="),
+        ({"weights": {"a": 1}, "unit": None}, "unit=None is not one of 'rows', 'tokens'"),
         (
-            {"weights": {"a": 1}, "unit": "id", "rows": 5},
-            "rows=5 needs unit='rows'. With unit='id' set the size with total=",
+            {"weights": {"a": 1}, "unit": "tokens"},
+            "unit='tokens' needs either tokenizer=, which counts the tokens, or token_",
         ),
-        ({"weights": {"a": 1}, "total": 5}, "total=5 needs unit=, the column that is added up"),
-        ({"weights": {"a": 1}, "unit": "id", "total": 0}, "total=0 must be a whole number of 1 or more"),
-        ({"weights": {"a": 1}, "unit": "id", "total": True}, "total=True must be a whole number"),
+        (
+            {"weights": {"a": 1}, "unit": "tokens", "tokenizer": "t", "token_column": "id"},
+            "unit='tokens' needs either tokenizer=",
+        ),
+        (
+            {"weights": {"a": 1}, "unit": "tokens", "token_column": "id", "rows": 5},
+            "rows=5 needs unit='rows', but unit='tokens'",
+        ),
+        ({"weights": {"a": 1}, "tokens": 5}, "tokens=5 needs unit='tokens', but unit='rows'"),
+        ({"weights": {"a": 1}, "tokenizer": "t.json"}, "tokenizer='t.json' needs unit='tokens', but unit='rows'"),
+        ({"weights": {"a": 1}, "token_column": "id"}, "token_column='id' needs unit='tokens', but unit='rows'"),
+        ({"weights": {"a": 1}, "revision": "main"}, "revision='main' needs tokenizer="),
+        ({"weights": {"a": 1}, "unit": "tokens", "tokens": 0}, "tokens=0 must be a whole number of 1 or more"),
+        ({"weights": {"a": 1}, "unit": "tokens", "tokens": True}, "tokens=True must be a whole number"),
         ({"epochs": {"a": 1, "b": 1}}, "Use each table's name once"),
         ({"epochs": {"a/b": 1}}, "'a/b' cannot name a table"),
     ],
@@ -528,14 +545,14 @@ OTHERWISE = [
     ),
     ({"weights": {"web": 1, "wiki": 3}}, {"weights": {"web": 1, "wiki": 3}, "rows": 9}, "rows changed from None to 9"),
     (
-        {"weights": {"web": 1, "wiki": 3}, "unit": "id", "total": 5},
-        {"weights": {"web": 1, "wiki": 3}, "unit": "id", "total": 6},
-        "total changed from 5 to 6",
+        {"weights": {"web": 1, "wiki": 3}, "unit": "tokens", "token_column": "id", "tokens": 5},
+        {"weights": {"web": 1, "wiki": 3}, "unit": "tokens", "token_column": "id", "tokens": 6},
+        "tokens changed from 5 to 6",
     ),
     (
         {"weights": {"web": 1, "wiki": 3}},
-        {"weights": {"web": 1, "wiki": 3}, "unit": "id"},
-        "unit changed from 'rows' to 'id'",
+        {"weights": {"web": 1, "wiki": 3}, "unit": "tokens", "token_column": "id"},
+        "unit changed from 'rows' to 'tokens', token_column changed from None to 'id'",
     ),
     (
         {"epochs": {"web": 1, "wiki": 3}, "column": "a"},
@@ -590,3 +607,20 @@ def test_rows_quarantined_before_a_shuffle_are_in_its_receipt(cluster, tmp_path,
         assert cdf.read_receipt(tmp_path / "out").advice == receipt.advice
     before = cdf.shuffle_rows(docs, tmp_path / "out") if not table else None  # is complete, and runs nothing
     assert before is None or len(before) == 2
+
+
+def test_a_blend_without_a_folder_is_kept_until_the_cluster_closes(tmp_path):
+    with inline_cluster() as session:
+        tables = {"a": write_docs(tmp_path, numbered(30), "a"), "b": write_docs(tmp_path, numbered(9), "b")}
+        mixed = cdf.blend(tables, epochs={"a": 1, "b": 2})
+        assert len(mixed.compute()) == 48
+        receipt = cdf.read_receipt(mixed)
+        assert receipt.output.startswith(f"{session.workdir}/blend-")
+        again = cdf.blend(tables, epochs={"a": 1, "b": 2})
+        assert cdf.read_receipt(again) == receipt
+        other = cdf.blend(tables, epochs={"a": 1, "b": 3})
+        assert len(other.compute()) == 57
+        assert len(mixed.compute()) == 48
+        session.workdir = None
+        with pytest.raises(errors.ParameterError, match="has no folder for working files, so set path="):
+            cdf.blend(tables, epochs={"a": 1, "b": 2})

@@ -40,7 +40,7 @@ def plain(docs):
 
 def of_blocks(docs, cuts, **options):
     """Return the description of a table whose blocks are counted apart."""
-    parameters = {"text": "text", "by": options.get("by"), "tokens": options.get("tokens")}
+    parameters = {"text": "text", "by": options.get("by"), "tokens": options.get("token_column")}
     ends = [0, *cuts, len(docs)]
     blocks = [describe_block(docs[a:b], **parameters).block for a, b in itertools.pairwise(ends)]
     batches = [pa.Table.from_pandas(block, preserve_index=False) for block in blocks]
@@ -59,10 +59,10 @@ ROWS = st.lists(
 def test_figures_are_those_of_pandas_however_the_table_is_cut(rows, cuts):
     docs = table(rows)
     cuts = [min(cut, len(docs)) for cut in cuts]
-    (whole,) = of_blocks(docs, cuts, tokens="n").to_dict("records")
+    (whole,) = of_blocks(docs, cuts, token_column="n").to_dict("records")
     expected = plain(docs)
     assert {name: whole[name] for name in expected} == pytest.approx(expected)
-    found = of_blocks(docs, cuts, by="group", tokens="n")
+    found = of_blocks(docs, cuts, by="group", token_column="n")
     if not rows:
         assert len(found) == 0
         return
@@ -101,8 +101,8 @@ def test_what_is_wrong_is_said(monkeypatch):
     docs = table([("a", "x", 1), ("b", "y", 1), ("c", "z", 1)])
     with pytest.raises(errors.ColumnError, match="'language'"):
         cdf.describe(docs, by="language")
-    with pytest.raises(errors.SchemaError, match="tokens='group' needs a column of integers"):
-        cdf.describe(docs, tokens="group")
+    with pytest.raises(errors.SchemaError, match="token_column='group' must be a column of integers"):
+        cdf.describe(docs, token_column="group")
     with pytest.raises(errors.ParameterError, match="by='rows' is the name of a figure of the result"):
         cdf.describe(docs.assign(rows=1), by="rows")
     monkeypatch.setattr(module, "MOST_GROUPS", 2)

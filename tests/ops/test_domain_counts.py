@@ -54,7 +54,7 @@ def write(path, rows):
 
 def test_a_pandas_table_is_counted_by_domain_host_or_neither():
     rows = made(3_000, 200)
-    found = cdf.describe_domains(pd.DataFrame(rows), top=10_000, tokens="n")
+    found = cdf.describe_domains(pd.DataFrame(rows), top=10_000, token_column="n")
     wanted = expected(rows)
     assert counted(found) == wanted and None in wanted and "10.0.0.1" in wanted
     assert found["rows"].is_monotonic_decreasing
@@ -103,10 +103,12 @@ def test_a_run_counts_what_one_process_counts(tmp_path, monkeypatch, sort_bytes)
     rows = made(8_000, 3_000)
     docs = write(tmp_path / "in", rows)
     with cdf.start_cluster(memory="2GB", cpus=1):
-        found = cdf.describe_domains(docs, top=100_000, tokens="n", workdir=tmp_path / "work")
+        found = cdf.describe_domains(docs, top=100_000, token_column="n", workdir=tmp_path / "work")
         assert counted(found) == expected(rows)
         kept = docs.pipe(cdf.keep_where, "n > 20")
-        both = cdf.describe_domains({"all": docs, "kept": kept}, top=100_000, tokens="n", workdir=tmp_path / "work")
+        both = cdf.describe_domains(
+            {"all": docs, "kept": kept}, top=100_000, token_column="n", workdir=tmp_path / "work"
+        )
     assert counted(both, "_all") == expected(rows)
     fewer = expected([row for row in rows if row["n"] > 20])
     assert counted(both, "_kept") == {**dict.fromkeys(expected(rows), (0, 0, 0)), **fewer}
@@ -126,14 +128,14 @@ def test_counts_are_found_again_and_an_interrupted_run_goes_on(tmp_path):
     chain = docs.pipe(cdf.keep_where, may_fail)
     with cdf.start_cluster(memory="2GB", cpus=1):
         with pytest.raises(errors.OperatorError):
-            cdf.describe_domains(chain, workdir=tmp_path / "work", tokens="n")
+            cdf.describe_domains(chain, workdir=tmp_path / "work", token_column="n")
         (home,) = (tmp_path / "work").iterdir()
         flag.unlink()
-        found = cdf.describe_domains(chain, workdir=tmp_path / "work", tokens="n", top=10_000)
+        found = cdf.describe_domains(chain, workdir=tmp_path / "work", token_column="n", top=10_000)
         assert counted(found) == expected(rows)
         receipt = cdf.read_receipt(home)
         written = {path: path.stat().st_mtime_ns for path in home.glob("part-*.parquet")}
-        again = cdf.describe_domains(chain, workdir=tmp_path / "work", tokens="n", top=10_000)
+        again = cdf.describe_domains(chain, workdir=tmp_path / "work", token_column="n", top=10_000)
         assert written == {path: path.stat().st_mtime_ns for path in home.glob("part-*.parquet")} and written
     pd.testing.assert_frame_equal(found, again)
     assert receipt.rows_read == 2_000 and receipt.measured_bytes <= receipt.projected_bytes
@@ -145,8 +147,8 @@ def test_what_is_wrong_is_said(tmp_path):
         cdf.describe_domains(pages, top=0)
     with pytest.raises(errors.ColumnError, match="'link'"):
         cdf.describe_domains(pages, url="link")
-    with pytest.raises(errors.SchemaError, match="tokens='n' needs a column of integers, and the column holds float64"):
-        cdf.describe_domains(pages, tokens="n")
+    with pytest.raises(errors.SchemaError, match="token_column='n' must be a column of integers, but it holds float64"):
+        cdf.describe_domains(pages, token_column="n")
     with pytest.raises(errors.ParameterError, match="was called without a table"):
         cdf.describe_domains({})
     docs = write(tmp_path / "in", [{"url": "http://a.example"}] * 2)

@@ -122,7 +122,6 @@ def write_parquet(
     --------
     >>> docs = cdf.read_jsonl("corpus/").pipe(cdf.drop_exact_duplicates)  # doctest: +SKIP
     >>> receipt = cdf.write_parquet(docs, "clean/", rejects="rejects/", on_existing="resume")  # doctest: +SKIP
-    >>> receipt = cdf.write_parquet(docs, "hf://datasets/org/clean", card=True)  # doctest: +SKIP
     """
     file_format = parquet_format("write_parquet", compression, cdc)
     place = dataset_at("write_parquet", path, workdir, card)

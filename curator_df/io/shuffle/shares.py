@@ -5,20 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.ranges.parameter_digests import Digested
 from curator_df.core.ranges.sink import StageSink
 from curator_df.errors import ParameterError
-from curator_df.files.storage import FileRecord, Folder
-from curator_df.io.shuffle.sink import kinds_of, sizes_of
+from curator_df.files.storage import FileRecord, Folder, NewFile
+from curator_df.io.shuffle.sink import Taken, kinds_of, row_sizes, sums_of
+from curator_df.kernels.rows.row_shuffle import times_taken
 
 MOST_EPOCHS = 1_000_000
 """Maximum number of times that a row is taken: the first pass writes each copy."""
-ROW_UNIT = "rows"
-"""Unit of shares that are numbers of rows."""
+SIZES = "sizes"
+"""Folder of the sizes of rows."""
+STORED = pa.schema([("address", pa.int64()), ("kind", pa.int64()), ("size", pa.int64())])
+"""Columns of a file of sizes: row ID, number of the row's kind, and its tokens."""
 
 
 def require_few_epochs(epochs: Mapping[Any, float]) -> None:
@@ -27,7 +32,7 @@ def require_few_epochs(epochs: Mapping[Any, float]) -> None:
         if number > MOST_EPOCHS:
             raise ParameterError(
                 f"blend: the rows of {name!r} would be taken {number:,.0f} times, but at most {MOST_EPOCHS:,} times is possible. "
-                "Use fewer epochs=, or a smaller rows= or total="
+                "Use fewer epochs=, or a smaller rows= or tokens="
             )
 
 
@@ -39,8 +44,14 @@ class Shares:
     """Shares by name; they need not add up to 1."""
     total: int | None
     """Approximate size of the output in the unit; None for as much as possible without taking a row twice."""
-    unit: str | None = None
-    """Column of whole numbers whose sums have the shares; None for numbers of rows."""
+    unit: Literal["rows", "tokens"] = "rows"
+    """Unit of the shares."""
+    column: str | None = None
+    """Column with the number of tokens of each row; None to count rows."""
+    tokenizer: Any = None
+    """Tokenizer that counts into this column; None for a column of the tables."""
+    text: str | None = None
+    """Column whose tokens are counted."""
 
     def epochs(self, counted: Mapping[Any, int]) -> dict[Any, float]:
         """Return how often rows are taken, given the size of each name in the unit.
@@ -48,7 +59,7 @@ class Shares:
         Raises
         ------
         ParameterError
-            If a name with a share has no rows, or only zeros in the column; or if its rows would be taken too often.
+            If a name with a share has no rows or no tokens; or if its rows would be taken too often.
 
         Examples
         --------
@@ -59,7 +70,7 @@ class Shares:
         """
         for name, weight in self.weights.items():
             if weight and not counted[name]:
-                lacks = "no rows" if self.unit is None else f"no {self.unit!r} above 0"
+                lacks = f"no {self.unit}" + (f" in its column {self.column!r}" if self._is_of_tables else "")
                 raise ParameterError(
                     f"blend: weights= gives a share to {name!r}, which has {lacks}. Remove it, or set it to 0"
                 )
@@ -77,12 +88,12 @@ class Shares:
 
         Examples
         --------
-        >>> Shares({"web": 7, "code": 3}, None, "token_count").requested()
-        "of 'token_count': 'web' 70.0 %, 'code' 30.0 %"
+        >>> Shares({"web": 7, "code": 3}, None, "tokens", "token_count").requested()
+        "of the tokens: 'web' 70.0 %, 'code' 30.0 %"
         """
         whole = sum(self.weights.values())
         said = ", ".join(f"{name!r} {100 * weight / whole:.1f} %" for name, weight in self.weights.items())
-        return f"of {self._unit}: {said}"
+        return f"of the {self.unit}: {said}"
 
     def taken(self, counted: Mapping[Any, int]) -> str:
         """Return the shares of the output, given its size in the unit for each name, and the requested shares in words.
@@ -97,17 +108,27 @@ class Shares:
             f"{name!r} {100 * counted[name] / total:.1f} % ({counted[name]:,}; requested {100 * weight / whole:.1f} %)"
             for name, weight in self.weights.items()
         ]
-        return f"of {self._unit}: {', '.join(said)}"
+        return f"of the {self.unit}: {', '.join(said)}"
+
+    @property
+    def _is_of_tables(self) -> bool:
+        return self.column is not None and self.tokenizer is None
+
+    @property
+    def counts(self) -> str:
+        """Description of the counts that a pass over each table makes."""
+        if self.tokenizer is not None:
+            return f"the tokens of {self.text!r} with {self.tokenizer.name!r}"
+        return "the rows" if self.column is None else f"the tokens in the column {self.column!r}"
 
     @property
     def said(self) -> dict[str, Any]:
         """Arguments for an error, if they are not those of the run to resume."""
-        rows, total = (self.total, None) if self.unit is None else (None, self.total)
-        return {"weights": self.weights, "unit": self.unit or ROW_UNIT, "rows": rows, "total": total}
-
-    @property
-    def _unit(self) -> str:
-        return "the rows" if self.unit is None else repr(self.unit)
+        rows, tokens = (self.total, None) if self.unit == "rows" else (None, self.total)
+        said = {"weights": self.weights, "unit": self.unit, "rows": rows, "tokens": tokens}
+        if self.tokenizer is not None:
+            return {**said, "tokenizer": Digested(self.tokenizer.name, self.tokenizer.digest), "text": self.text}
+        return {**said, "token_column": self.column}
 
 
 @dataclass(frozen=True)
@@ -120,36 +141,65 @@ class KindSink(StageSink):
     """Column of the kinds; None to count all rows as one kind."""
     names: tuple[Any, ...]
     """Names of the kinds."""
-    unit: str | None
+    sizes: str | None
     """Column that is added up; None to count rows."""
+    is_stored: bool = False
+    """Whether row ID, kind and size of each row are written, so that sums over taken rows need no second count."""
     writer_factor: float = 3.0
     """Memory multiplier of the writer: 25 to 30 bytes a row (measured), for rows of 9 bytes where a kind is one byte."""
 
     @property
     def fingerprint(self) -> str:
         """Digest of the counted column, names and unit."""
-        return fingerprint("kinds", self.column, self.names, self.unit)
+        return fingerprint("kinds", self.column, self.names, self.sizes, self.is_stored)
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> _RangeKinds:  # noqa: ARG002 - the interface of a sink
         """Start an input split."""
-        return _RangeKinds(self)
+        return _RangeKinds(self, number)
 
 
 class _RangeKinds:
-    def __init__(self, sink: KindSink) -> None:
-        self._column, self._names, self._unit = sink.column, sink.names, sink.unit
+    def __init__(self, sink: KindSink, number: int) -> None:
+        self._column, self._names, self._unit = sink.column, sink.names, sink.sizes
         self._counts = np.zeros(len(sink.names), dtype=np.int64)
+        self._file = NewFile(sink.folder, f"{SIZES}/part-{number:06d}.arrow") if sink.is_stored else None
+        self._writer = None if self._file is None else pa.ipc.new_stream(self._file, STORED)
+        self._rows = 0
 
     def append(self, block: Any) -> None:
         kinds = None if self._column is None else kinds_of(block, self._column, self._names)
-        self._counts += sizes_of(block, self._unit, kinds, len(self._names))
+        sizes = row_sizes(block, self._unit)
+        self._counts += sums_of(sizes, kinds, len(self._names))
+        self._rows += len(block)
+        if self._writer is not None:
+            places = np.zeros(len(block), dtype=np.int64) if kinds is None else kinds
+            columns = [pa.array(column) for column in (block.index.to_numpy().astype(np.int64), places, sizes)]
+            self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=STORED))
 
     def commit(self) -> list[FileRecord]:
-        return []
+        if self._file is None or self._writer is None:
+            return []
+        self._writer.close()
+        return [self._file.commit(self._rows)]
 
     @property
     def summary(self) -> dict[str, int]:
         return {str(place): int(count) for place, count in enumerate(self._counts)}
 
     def discard(self) -> None:
-        pass
+        if self._file is not None:
+            self._file.discard()
+
+
+def taken_sizes(folder: Folder, taken: Taken) -> list[int]:
+    """Return the size of each kind over the rows that are taken, from the files of a `KindSink` that stored them."""
+    epochs = np.array(list(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else [taken.epochs], np.float64)
+    sums = np.zeros(len(epochs), dtype=np.int64)
+    for name in folder.below(SIZES).names():
+        with folder.filesystem.open(folder.path(f"{SIZES}/{name}"), "rb") as file, pa.ipc.open_stream(file) as batches:
+            for batch in batches:
+                addresses, kinds, sizes = (column.to_numpy() for column in batch.columns)
+                sums += sums_of(
+                    sizes * times_taken(addresses, epochs[kinds], taken.seed, taken.table), kinds, len(sums)
+                )
+    return [int(size) for size in sums]

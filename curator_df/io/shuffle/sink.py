@@ -88,50 +88,33 @@ def kinds_of(block: Any, column: str, names: Sequence[Any]) -> npt.NDArray[np.in
     return np.array([places[value] for value in found], dtype=np.int64)[codes]
 
 
-def sizes_of(
-    block: Any,
-    unit: str | None,
-    kinds: npt.NDArray[np.int64] | None,
-    count: int,
-    taken: npt.NDArray[np.int64] | None = None,
-) -> npt.NDArray[np.int64]:
-    """Return the number of rows of each kind, or the sum of a column over them.
-
-    Parameters
-    ----------
-    block : DataFrame
-        The rows.
-    unit : str, optional
-        Column of whole numbers that is added up; null counts as 0. By default rows are counted.
-    kinds : ndarray of int64, shape (rows,), optional
-        Number of each row's kind; by default all rows are of the first.
-    count : int
-        Number of kinds.
-    taken : ndarray of int64, shape (rows,), optional
-        How often each row counts; by default once.
+def row_sizes(block: Any, column: str | None) -> npt.NDArray[np.int64]:
+    """Return the value of a column of whole numbers for each row, with 0 for null; 1 for each row without a column.
 
     Raises
     ------
     ParameterError
         If a value of the column is negative, or too large to be added up.
     """
-    values = np.ones(len(block), dtype=np.int64) if unit is None else _whole_numbers(block[unit], unit)
-    if taken is not None:
-        values = values * taken
+    return np.ones(len(block), dtype=np.int64) if column is None else _whole_numbers(block[column], column)
+
+
+def sums_of(sizes: npt.NDArray[np.int64], kinds: npt.NDArray[np.int64] | None, count: int) -> npt.NDArray[np.int64]:
+    """Return the sum of the sizes of the rows of each kind; without ``kinds`` all rows are of the first of ``count``."""
     sums = np.zeros(count, dtype=np.int64)
-    np.add.at(sums, np.zeros(len(block), dtype=np.int64) if kinds is None else kinds, values)
+    np.add.at(sums, np.zeros(len(sizes), dtype=np.int64) if kinds is None else kinds, sizes)
     return sums
 
 
-def _whole_numbers(column: Any, unit: str) -> npt.NDArray[np.int64]:
+def _whole_numbers(column: Any, name: str) -> npt.NDArray[np.int64]:
     """Return the values of a column, with 0 for null."""
     values = column.fillna(0).to_numpy()
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if low < 0 or high > MOST_SIZE:
         wrong = low if low < 0 else high
         raise ParameterError(
-            f"blend: the column {unit!r} has the value {wrong:,}. A column that is added up as unit= has values from 0 to "
-            f"{MOST_SIZE:,}. Use a column of sizes, such as that of add_token_count"
+            f"blend: the column {name!r} has the value {wrong:,}, but token_column= needs numbers of tokens from 0 to "
+            f"{MOST_SIZE:,}. Use the column of add_token_count"
         )
     return np.asarray(values, dtype=np.int64)
 
@@ -146,7 +129,7 @@ class ShuffleSink(StageSink):
     """Selection and order of the rows."""
     bits: int
     """Logarithm (base 2) of the number of buckets."""
-    unit: str | None = None
+    sizes: str | None = None
     """Column that is added up over the taken rows for the receipt; None to count them. It does not change the files."""
     writer_factor: float = 2.5
     """Memory multiplier of the writer: its rows in order, and a row of its size while it is written."""
@@ -195,7 +178,7 @@ def keyed_schema(schema: pa.Schema) -> pa.Schema:
 
 class _RangeRows:
     def __init__(self, sink: ShuffleSink, number: int, meta: Any) -> None:
-        self._taken, self._unit = sink.taken, sink.unit
+        self._taken, self._column = sink.taken, sink.sizes
         self._sizes = np.zeros(sink.taken.kinds, dtype=np.int64)
         self._block_schema, self._schema = arrow_schema(meta), keyed_schema(stored_schema(meta, sink.taken))
         self._file = NewFile(sink.folder, f"{ROWS}/part-{number:06d}.batches")
@@ -204,7 +187,7 @@ class _RangeRows:
     def append(self, block: Any) -> None:
         addresses = block.index.to_numpy().astype(np.int64)
         counts, kinds = self._taken.counts(block, addresses)
-        self._sizes += sizes_of(block, self._unit, kinds, len(self._sizes), counts)
+        self._sizes += sums_of(row_sizes(block, self._column) * counts, kinds, len(self._sizes))
         table = to_table(block, self._block_schema)
         for copy in range(int(counts.max(initial=0))):
             rows = np.flatnonzero(counts > copy)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import dask.dataframe as dd
@@ -162,40 +163,16 @@ def write_tokens(
     --------
     >>> receipt = cdf.write_tokens(docs, "tokens/", tokenizer="tokenizer.json", merge=True)  # doctest: +SKIP
     """
-    require_text(df, OPERATOR, text)
-    require_host(df._meta, OPERATOR)
     choose(OPERATOR, "format", format, TokenFormat)
     choose(OPERATOR, "on_existing", on_existing, OnExisting)
     choose(OPERATOR, "on_error", on_error, OnError)
     choose(OPERATOR, "on_oom", on_oom, OnOom)
-    require_mergeable(OPERATOR, format, merge)
-    _require_pack(pack, pad_id, split_documents=split_documents)
-    if isinstance(eos_token, bool) or not isinstance(eos_token, (str, int, type(None))):
-        raise ParameterError(f"{OPERATOR}: eos_token={eos_token!r} must be a token (str) or its ID (int)")
-    found = find_tokenizer(OPERATOR, tokenizer, revision)
-    vocabulary = vocabulary_of(OPERATOR, found, eos_token)
-    eos_id = require_eos(OPERATOR, found, vocabulary) if add_eos else None
-    form = _format(format, vocabulary, pack)
-    sink = TokenSink(
-        folder_at(path, storage_options),
-        form,
-        pack,
-        bool(split_documents),
-        0 if pack is None else _pad_id(found, vocabulary, pad_id),
-        bool(provenance),
-        lower(df, spools=True).source.files,
+    options = TokenOptions(
+        tokenizer, text, add_eos, eos_token, special_tokens, pack, split_documents, pad_id, merge, provenance, revision
     )
+    tokens, sink = token_output(OPERATOR, df, path, format, options, storage_options)
     receipt = run(
-        _tokenized(
-            df,
-            found,
-            text,
-            form.dtype,
-            eos_id,
-            special_tokens=bool(special_tokens),
-            keeps_addresses=bool(provenance),
-            sink_bytes=SINK_BYTES + piece_bytes(pack, split_documents=bool(split_documents)),
-        ),
+        tokens,
         sink,
         rejects=rejects_sink(df, OPERATOR, rejects, storage_options),
         workdir=None if workdir is None else folder_at(workdir, storage_options),
@@ -203,37 +180,113 @@ def write_tokens(
         on_error=on_error,
         on_oom=on_oom,
     )
-    if form.name == "mds":
-        list_shards(sink)
-    if merge:
-        merge_parts(sink)
+    finish_tokens(sink, merge=merge)
     return receipt
 
 
-def _require_pack(pack: Any, pad_id: Any, *, split_documents: Any) -> None:
+@dataclass(frozen=True)
+class TokenOptions:
+    """Arguments of `write_tokens` that say what the files of tokens hold."""
+
+    tokenizer: str | os.PathLike[str]
+    """Tokenizer as the user gave it."""
+    text: str = "text"
+    """Text column."""
+    add_eos: bool = True
+    """Whether the EOS token ends each document."""
+    eos_token: str | int | None = None
+    """EOS token or its ID; None for that of the tokenizer."""
+    special_tokens: bool = False
+    """Whether the tokens that the tokenizer adds to a text are written."""
+    pack: int | None = None
+    """Length of sequences; None for a sequence of each document."""
+    split_documents: bool = True
+    """Whether a document may be in several sequences."""
+    pad_id: int | None = None
+    """Token that fills a sequence; None for the padding token of the tokenizer."""
+    merge: bool = False
+    """Whether all files are also written as one."""
+    provenance: bool = True
+    """Whether the row of each range of tokens is written."""
+    revision: str | None = None
+    """Commit, tag or branch of a tokenizer on the hub."""
+
+
+def token_output(
+    operator: str,
+    df: Any,
+    path: str | os.PathLike[str],
+    name: TokenFormat,
+    options: TokenOptions,
+    storage_options: dict[str, Any] | None,
+) -> tuple[Any, TokenSink]:
+    """Check the arguments of an output of tokens; return the table of the tokens and its sink."""
+    text, pack, eos_token = options.text, options.pack, options.eos_token
+    require_text(df, operator, text)
+    require_host(df._meta, OPERATOR)
+    require_mergeable(operator, name, options.merge)
+    _require_pack(operator, pack, options.pad_id, split_documents=options.split_documents)
+    if isinstance(eos_token, bool) or not isinstance(eos_token, (str, int, type(None))):
+        raise ParameterError(f"{operator}: eos_token={eos_token!r} must be a token (str) or its ID (int)")
+    found = find_tokenizer(operator, options.tokenizer, options.revision)
+    vocabulary = vocabulary_of(operator, found, eos_token)
+    eos_id = require_eos(operator, found, vocabulary) if options.add_eos else None
+    form = _format(name, vocabulary, pack)
+    splits, provenance = bool(options.split_documents), bool(options.provenance)
+    sink = TokenSink(
+        folder_at(path, storage_options),
+        form,
+        pack,
+        splits,
+        0 if pack is None else _pad_id(operator, found, vocabulary, options.pad_id),
+        provenance,
+        lower(df, spools=True).source.files,
+    )
+    tokens = _tokenized(
+        df,
+        found,
+        text,
+        form.dtype,
+        eos_id,
+        special_tokens=bool(options.special_tokens),
+        keeps_addresses=provenance,
+        sink_bytes=SINK_BYTES + piece_bytes(pack, split_documents=splits),
+    )
+    return tokens, sink
+
+
+def finish_tokens(sink: TokenSink, *, merge: bool) -> None:
+    """Write the files that belong to all input splits of a finished output."""
+    if sink.format.name == "mds":
+        list_shards(sink)
+    if merge:
+        merge_parts(sink)
+
+
+def _require_pack(operator: str, pack: Any, pad_id: Any, *, split_documents: Any) -> None:
     if pack is None:
         for name, value, default in (("pad_id", pad_id, None), ("split_documents", split_documents, True)):
             if value is not default:
-                raise ParameterError(f"{OPERATOR}: {name}={value!r} needs pack=, the length of the sequences")
+                raise ParameterError(f"{operator}: {name}={value!r} needs pack=, the length of the sequences")
         return
     if isinstance(pack, bool) or not isinstance(pack, int) or not 2 <= pack <= MOST_TOKENS:
         raise ParameterError(
-            f"{OPERATOR}: pack={pack!r} must be the number of tokens of a sequence, from 2 to {MOST_TOKENS:,}, such as 2048"
+            f"{operator}: pack={pack!r} must be the number of tokens of a sequence, from 2 to {MOST_TOKENS:,}, such as 2048"
         )
 
 
-def _pad_id(tokenizer: Tokenizer, vocabulary: Vocabulary, pad_id: int | None) -> int:
+def _pad_id(operator: str, tokenizer: Tokenizer, vocabulary: Vocabulary, pad_id: int | None) -> int:
     if pad_id is None:
         for known in (vocabulary.pad_id, vocabulary.eos_id):
             if known is not None:
                 return known
         raise ParameterError(
-            f"{OPERATOR}: pack= needs a padding token, but the tokenizer {tokenizer.name!r} names neither a padding token nor an "
+            f"{operator}: pack= needs a padding token, but the tokenizer {tokenizer.name!r} names neither a padding token nor an "
             "EOS token. Set pad_id="
         )
     if isinstance(pad_id, bool) or not isinstance(pad_id, int) or not 0 <= pad_id <= vocabulary.largest_id:
         raise ParameterError(
-            f"{OPERATOR}: pad_id={pad_id!r} is not a token of {tokenizer.name!r}, whose IDs are 0 to {vocabulary.largest_id:,}"
+            f"{operator}: pad_id={pad_id!r} is not a token of {tokenizer.name!r}, whose IDs are 0 to {vocabulary.largest_id:,}"
         )
     return pad_id
 

@@ -52,7 +52,7 @@ def describe_domains(
     *,
     url: str = "url",
     top: int = 100,
-    tokens: str | None = None,
+    token_column: str | None = None,
     text: str = "text",
     private_suffixes: bool = False,
     workdir: str | os.PathLike[str] | None = None,
@@ -70,7 +70,7 @@ def describe_domains(
     top : int, default 100
         Number of domains to return, at least 1: those with the most rows; among equal ones, those with the most
         characters. Of several tables, those that are among the ``top`` of any.
-    tokens : str, optional
+    token_column : str, optional
         Column of integers with the number of tokens of each row, as `add_token_count` adds it. Null counts as 0.
     text : str, default "text"
         The text column, whose characters are counted if the table has it.
@@ -97,7 +97,7 @@ def describe_domains(
     ColumnError
         If a column is missing.
     SchemaError
-        If ``tokens`` is not a column of integers.
+        If ``token_column`` is not a column of integers.
     ParameterError
         If ``top`` is less than 1, or no table is given.
     BudgetError
@@ -140,7 +140,9 @@ def describe_domains(
     tables = dict(df) if isinstance(df, Mapping) else {"": df}
     if not tables:
         raise ParameterError(f"{OPERATOR} was called without a table. Pass at least one, such as {{'before': docs}}")
-    kernels = {name: _kernel(table, url, text, tokens, private=private_suffixes) for name, table in tables.items()}
+    kernels = {
+        name: _kernel(table, url, text, token_column, private=private_suffixes) for name, table in tables.items()
+    }
     batches = {name: _counted(table, kernels[name], workdir, storage_options) for name, table in tables.items()}
     with tempfile.TemporaryDirectory(prefix="curator-df-", dir=scratch_directory()) as scratch:
         counts = {name: _SortedCounts.of(Folder(scratch), str(n), own) for n, (name, own) in enumerate(batches.items())}

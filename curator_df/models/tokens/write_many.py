@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.arguments import choose
 from curator_df.core.ranges.journal import OnExisting
+from curator_df.core.ranges.sink import Sink
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run_branches
 from curator_df.core.tasks.task import OnError, OnOom
@@ -27,9 +28,12 @@ from curator_df.io.output.formats import (
     parquet_format,
     rejects_sink,
 )
+from curator_df.models.tokens.sink import TokenSink
+from curator_df.models.tokens.write import TokenFormat, TokenOptions, finish_tokens, token_output
 
 Path = str | os.PathLike[str]
-Format = Literal["parquet", "jsonl"]
+Format = Literal["parquet", "jsonl", "megatron", "numpy", "arrow", "mds"]
+OPERATOR = "write_many"
 Compression = ParquetCompression | JsonlCompression
 
 
@@ -39,6 +43,17 @@ def write_many(
     format: Format | Mapping[Path, Format] = "parquet",  # noqa: A002 - the usual name
     compression: Compression | Mapping[Path, Compression] | None = None,
     cdc: bool = False,
+    tokenizer: str | os.PathLike[str] | None = None,
+    text: str = "text",
+    add_eos: bool = True,
+    eos_token: str | int | None = None,
+    special_tokens: bool = False,
+    pack: int | None = None,
+    split_documents: bool = True,
+    pad_id: int | None = None,
+    merge: bool = False,
+    provenance: bool = True,
+    revision: str | None = None,
     target_file_size: str | int = TARGET_FILE_BYTES,
     partition_on: str | list[str] | Mapping[Path, str | list[str]] | None = None,
     rejects: Mapping[Path, Path] | None = None,
@@ -52,20 +67,25 @@ def write_many(
 
     The input is read once. The steps that all chains have in common at their start run once for each block, and a
     ``drop_`` among them compares its rows once. Then each block goes through the remaining steps of every chain into
-    that chain's files. Each folder ends up with the files, quarantined rows and receipt that `write_parquet` or
-    `write_jsonl` would have left there.
+    that chain's files. Each folder ends up with the files, quarantined rows and receipt that `write_parquet`,
+    `write_jsonl` or `write_tokens` would have left there.
 
     Parameters
     ----------
     tables : mapping of str or path to dask.dataframe.DataFrame
         Folders (or fsspec URLs), and the chain whose rows go there. All chains must begin with the same table, returned
         by one `read_jsonl` or `read_parquet` call.
-    format : {"parquet", "jsonl"} or mapping of str or path to one of these
-        Format of the files; with a mapping, the format of each folder, Parquet for others.
+    format : {"parquet", "jsonl", "megatron", "numpy", "arrow", "mds"} or mapping of str or path to one of these
+        Format of the files; with a mapping, the format of each folder, Parquet for others. The last four are formats of
+        tokens; see `write_tokens`.
     compression : str or mapping of str or path to str, optional
         As in `write_parquet` (zstd by default) or `write_jsonl` (none by default).
     cdc : bool, default False
         Let pages of Parquet files end where the content says so; see `write_parquet`.
+    tokenizer : str or path, optional
+        For formats of tokens, which need one: a tokenizer; see `write_tokens`.
+    text, add_eos, eos_token, special_tokens, pack, split_documents, pad_id, merge, provenance, revision
+        For formats of tokens: as in `write_tokens`.
     target_file_size : str or int
         A file is closed once it reaches this size on disk.
     partition_on : str, list of str, or mapping of str or path to one of these, optional
@@ -99,7 +119,12 @@ def write_many(
     ExpressionError
         If the tables do not begin with the same read.
     ParameterError
-        If there is no table; if a folder is named twice, lies inside another, or holds what is read.
+        If there is no table; if a folder is named twice, lies inside another, or holds what is read; if a format of
+        tokens lacks ``tokenizer``, or no folder has such a format and ``tokenizer`` or ``pack`` is given.
+    InputError
+        If the tokenizer does not exist.
+    MissingExtraError
+        If a format of tokens is used and the package tokenizers is not installed.
     OutputExistsError
         If a folder is not empty and ``on_existing="raise"``; none of them has been changed.
     NoClusterError
@@ -107,13 +132,13 @@ def write_many(
 
     See Also
     --------
-    write_parquet, split_rows, write_by
+    write_parquet, write_tokens, split_rows, write_by
 
     Notes
     -----
     Rows: all of each table, in input order over the files' names. Columns: all. Peak extra memory: as of the writers,
-    1.5 x block (1.0 x for JSON Lines), and one more block for each further output, for each of the ``rejects``, and for
-    what the chains share. Computes: yes, one pass over the input that the tables share.
+    1.5 x block (1.0 x for JSON Lines; for tokens as of `write_tokens`), and one more block for each further output, for
+    each of the ``rejects``, and for what the chains share. Computes: yes, one pass over the input that the tables share.
 
     Examples
     --------
@@ -122,6 +147,8 @@ def write_many(
     >>> receipts = cdf.write_many(tables, rejects={"en/": "not-en/"})  # doctest: +SKIP
     >>> receipts["en/"].rows_written  # doctest: +SKIP
     812
+    >>> parts = docs.pipe(cdf.split_rows, {"train": 0.99, "validation": 0.01})  # doctest: +SKIP
+    >>> receipts = cdf.write_many(parts, format="megatron", tokenizer="tokenizer/", pack=4096)  # doctest: +SKIP
     """
     _require_tables(tables)
     formats, compressions, columns, kept = (
@@ -133,25 +160,63 @@ def write_many(
             ("rejects", {} if rejects is None else rejects),
         )
     )
-    outputs = [
-        (
-            df,
-            file_sink(
-                df,
-                "write_many",
-                path,
-                _file_format(formats.get(path, "parquet"), compressions.get(path), cdc=cdc),
-                target_file_size,
-                columns.get(path),
-                storage_options,
-            ),
-            rejects_sink(df, "write_many", kept.get(path), storage_options),
+    named = {path: formats.get(path, "parquet") for path in tables}
+    for name in named.values():
+        choose(OPERATOR, "format", name, Format)
+    of_tokens = _token_paths(named, tokenizer, pack)
+    outputs: list[tuple[Any, Sink, Sink | None]] = []
+    for path, df in tables.items():
+        removed = rejects_sink(df, OPERATOR, kept.get(path), storage_options)
+        if path not in of_tokens or tokenizer is None:
+            form = _file_format(named[path], compressions.get(path), cdc=cdc)
+            sink = file_sink(df, OPERATOR, path, form, target_file_size, columns.get(path), storage_options)
+            outputs.append((df, sink, removed))
+            continue
+        _refuse_file_options(path, named[path], compressions.get(path), columns.get(path))
+        options = TokenOptions(
+            tokenizer,
+            text,
+            add_eos,
+            eos_token,
+            special_tokens,
+            pack,
+            split_documents,
+            pad_id,
+            merge,
+            provenance,
+            revision,
         )
-        for path, df in tables.items()
-    ]
+        outputs.append((*token_output(OPERATOR, df, path, of_tokens[path], options, storage_options), removed))
     temporary = None if workdir is None else folder_at(workdir, storage_options)
     receipts = run_branches(outputs, workdir=temporary, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
+    for _, written, _ in outputs:
+        if isinstance(written, TokenSink):
+            finish_tokens(written, merge=merge)
     return dict(zip(tables, receipts, strict=True))
+
+
+def _token_paths(formats: Mapping[Path, Any], tokenizer: Any, pack: Any) -> dict[Path, TokenFormat]:
+    """Return the folders with a format of tokens; raise an error unless the tokenizer fits them."""
+    found = {path: name for path, name in formats.items() if name in get_args(TokenFormat)}
+    if found and tokenizer is None:
+        path, name = next(iter(found.items()))
+        raise ParameterError(f"write_many: format={name!r} of {path!r} needs tokenizer=, such as 'tokenizer.json'")
+    for given, value in (("tokenizer", tokenizer), ("pack", pack)):
+        if value is not None and not found:
+            raise ParameterError(
+                f"write_many: {given}={value!r} needs a format of tokens ({', '.join(get_args(TokenFormat))}), but format= is "
+                f"{', '.join(map(repr, dict.fromkeys(formats.values())))}"
+            )
+    return found
+
+
+def _refuse_file_options(path: Path, name: str, compression: Any, partition_on: Any) -> None:
+    for given, value in (("compression", compression), ("partition_on", partition_on)):
+        if value is not None:
+            raise ParameterError(
+                f"write_many: {given}={value!r} is for Parquet and JSON Lines, but {path!r} has format={name!r}. Leave it "
+                "out, or pass a mapping that names the other folders"
+            )
 
 
 def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, Any]:
@@ -165,7 +230,6 @@ def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, 
 
 
 def _file_format(name: str, compression: str | None, *, cdc: bool) -> ParquetFormat | JsonlFormat:
-    choose("write_many", "format", name, Format)
     if name == "jsonl":
         chosen = compression or "none"
         choose("write_many", "compression", chosen, JsonlCompression)

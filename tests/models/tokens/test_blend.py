@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`blend` by tokens that a tokenizer counts: the rows are those that counts in a column give, and each text is tokenized once."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from curator_df import errors
+from curator_df.io.shuffle import operators as shuffle
+from curator_df.memory.process_cache import release_held
+from curator_df.models import token_count
+from curator_df.models.tokens.tokenizer import LoadedTokenizer
+from tests.core.runner.fake_client import inline_cluster
+from tests.models.tokens.tiny_tokenizers import SENTENCES, tiny
+
+pytest.importorskip("tokenizers", reason="needs the tokenizers extra (tokenizers is not installed)")
+WEIGHTS = {"web": 1, "code": 3}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with inline_cluster(memory="2GB", cpus=2) as running:
+        yield running
+    release_held()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tiny(folder)
+    return folder / "tokenizer.json"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    home = tmp_path_factory.mktemp("in")
+    draw = np.random.default_rng(3)
+    for name, rows, most in (("web", 900, 4), ("code", 200, 40)):
+        sizes = draw.integers(1, most, rows)
+        texts = [SENTENCES[number % 2] * int(size) for number, size in enumerate(sizes)]
+        lines = [
+            json.dumps({"id": number, "text": text, "kind": "ab"[number % 3 == 0]}) for number, text in enumerate(texts)
+        ]
+        (home / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    return home
+
+
+def tables_of(inputs, **how):
+    return {name: cdf.read_jsonl(inputs / f"{name}.jsonl", **how) for name in WEIGHTS}
+
+
+@pytest.mark.parametrize("tokens", [None, 30_000])
+def test_a_tokenizer_gives_the_rows_of_a_column_and_counts_each_text_once(
+    cluster, made, inputs, tmp_path, tokens, monkeypatch
+):
+    tables = tables_of(inputs)
+    column = {name: df.pipe(cdf.add_token_count, made) for name, df in tables.items()}
+    how = {"weights": WEIGHTS, "unit": "tokens", "tokens": tokens, "seed": 5}
+    expected = cdf.blend(column, tmp_path / "column", token_column="token_count", **how).compute()
+    counted = []
+    count = LoadedTokenizer.count
+
+    def counting(self: LoadedTokenizer, texts: pd.Series) -> object:
+        counted.append(len(texts))
+        return count(self, texts)
+
+    monkeypatch.setattr(LoadedTokenizer, "count", counting)
+    found = cdf.blend(tables_of(inputs, blocksize="20kB"), tmp_path / "out", tokenizer=made, **how).compute()
+    assert sum(counted) == 1_100
+    assert found.columns.tolist() == ["id", "text", "kind", "source"]
+    pd.testing.assert_frame_equal(found, expected.drop(columns="token_count"))
+    sums = expected.groupby("source")["token_count"].sum()
+    assert sums["code"] / sums.sum() == pytest.approx(0.75, abs=0.03)
+    assert tokens is None or sums.sum() == pytest.approx(tokens, rel=0.1)
+    said = cdf.read_receipt(tmp_path / "out").settings["shares"]
+    assert said == cdf.read_receipt(tmp_path / "column").settings["shares"]
+    assert f"'code' {100 * sums['code'] / sums.sum():.1f} % ({sums['code']:,}; requested 75.0 %)" in said
+    assert not list((tmp_path / "out").rglob("*.arrow"))
+
+
+def test_kinds_of_one_table_and_shares_that_were_lost_in_a_crash(cluster, made, inputs, tmp_path, monkeypatch):
+    docs, how = tables_of(inputs)["code"], {"column": "kind", "weights": {"a": 1, "b": 1}, "unit": "tokens"}
+    expected = cdf.blend(
+        docs.pipe(cdf.add_token_count, made), tmp_path / "column", token_column="token_count", **how
+    ).compute()
+    with monkeypatch.context() as patched:
+        patched.setattr(shuffle, "_add_remarks", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            cdf.blend(docs, tmp_path / "out", tokenizer=made, **how)
+    found = cdf.blend(docs, tmp_path / "out", tokenizer=made, **how).compute()
+    assert found["id"].tolist() == expected["id"].tolist()
+    said = [cdf.read_receipt(tmp_path / name).settings["shares"] for name in ("out", "column")]
+    assert said[0] == said[1]
+    assert said[0].startswith("of the tokens: 'a' ")
+
+
+def test_another_tokenizer_or_text_column_is_another_blend(cluster, made, inputs, tmp_path):
+    tiny(tmp_path / "other", vocabulary=300)
+    how = {"weights": WEIGHTS, "unit": "tokens"}
+    cdf.blend(tables_of(inputs), tmp_path / "out", tokenizer=made, **how)
+    with pytest.raises(errors.ResumeError, match="tokenizer"):
+        cdf.blend(tables_of(inputs), tmp_path / "out", tokenizer=tmp_path / "other", **how)
+    with pytest.raises(errors.ResumeError, match="text changed from 'text' to 'kind'"):
+        cdf.blend(tables_of(inputs), tmp_path / "out", tokenizer=made, text="kind", **how)
+
+
+def test_the_plan_has_the_pass_that_counts_with_its_memory(cluster, made, inputs, tmp_path):
+    by_rows = cdf.explain(tables_of(inputs), cdf.blend, weights=WEIGHTS)
+    plan = cdf.explain(tables_of(inputs), cdf.blend, weights=WEIGHTS, unit="tokens", tokenizer=made)
+    assert plan.projected_bytes > by_rows.projected_bytes
+    said = dict(plan.remarks)["shares"]
+    peak = re.search(rf"counts the tokens of 'text' with {str(made)!r} first, with an estimated peak of (\d+) MB", said)
+    assert int(peak[1]) == round(plan.projected_bytes / 1e6)
+
+
+def test_what_does_not_fit_is_refused_before_the_folder_is_emptied(made, inputs, tmp_path, monkeypatch):
+    with inline_cluster(memory="450MB", cpus=2):
+        cdf.blend(tables_of(inputs), tmp_path / "out", weights=WEIGHTS)
+        before = sorted(tmp_path.rglob("*.parquet"))
+        monkeypatch.setattr(token_count, "CALL_BYTES", 400_000_000)
+        with pytest.raises(errors.BudgetError, match="after 400 MB for steps"):
+            cdf.blend(
+                tables_of(inputs),
+                tmp_path / "out",
+                weights=WEIGHTS,
+                unit="tokens",
+                tokenizer=made,
+                on_existing="overwrite",
+            )
+        assert sorted(tmp_path.rglob("*.parquet")) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "how", "said"),
+    [
+        (errors.InputError, {"tokenizer": "nowhere.json"}, "nowhere.json"),
+        (errors.ColumnError, {"text": "txt"}, "add_token_count needs the column 'txt'"),
+        (
+            errors.ParameterError,
+            {"weights": {"web": 1, "code": 1}, "text": "kind", "empty": True},
+            "which has no tokens",
+        ),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(cluster, made, inputs, tmp_path, error, how, said):
+    tables = tables_of(inputs)
+    if how.pop("empty", False):
+        tables["web"] = tables["web"].assign(kind="")
+        tables["code"] = tables["code"].assign(kind="")
+    given = {"weights": WEIGHTS, "unit": "tokens", "tokenizer": made, **how}
+    with pytest.raises(error, match=said):
+        cdf.blend(tables, tmp_path / "out", **given)
