@@ -435,6 +435,7 @@ ALL_CASES = (
         "keep_language",
         {"languages": {"en": 0.3, "de": 0.9}},
         "a score for each language",
+        adds=("language",),
         costly={"languages": {"en": 0.0, "de": 0.9}},
     ),
     Case(

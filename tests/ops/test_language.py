@@ -318,3 +318,21 @@ def test_rejects_have_the_least_score_of_the_language_that_was_found():
     by_reason = set(zip(said["reason"], said["rule"], np.nan_to_num(said["threshold"], nan=-1), strict=True))
     assert ("low_language_score", "de", 1.0) in by_reason
     assert {limit for reason, _, limit in by_reason if reason == "other_language"} == {-1}
+
+
+@needs_model
+def test_the_language_of_kept_texts_becomes_a_column_where_rules_may_differ_by_it():
+    docs = table([*TEXTS, GERMAN])
+    kept = cdf.keep_language(docs, {"eng_Latn": 0.3, "de": 0.3})
+    rows = computed(kept)
+    assert rows["language"].tolist() == ["en", "de", "en", "de"]
+    assert rows["language"].dtype == kept.dtypes["language"] == "string"
+    assert computed(cdf.keep_language(docs, ["en", "de"], into="spoken"))["spoken"].tolist() == ["en", "de", "en", "de"]
+    assert cdf.keep_language(docs, ["en", "de"]).columns.tolist() == ["text"]
+    assert len(computed(cdf.keep_language(docs, {"fr": 0.9}))["language"]) == 0
+    with pytest.raises(
+        errors.ColumnError, match="keep_language would overwrite 'language'; choose another name with into="
+    ):
+        cdf.keep_language(kept, {"en": 0.3})
+    with pytest.raises(errors.ColumnError, match="would overwrite 'text'"):
+        cdf.keep_language(docs, "en", into="text")

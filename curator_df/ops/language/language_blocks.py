@@ -179,7 +179,13 @@ def add_language_block(
 
 
 def keep_language_block(
-    block: Any, *, text: str, settings: LanguageSettings, languages: Sequence[str], min_scores: Sequence[float]
+    block: Any,
+    *,
+    text: str,
+    settings: LanguageSettings,
+    languages: Sequence[str],
+    min_scores: Sequence[float],
+    into: str | None = None,
 ) -> Outcome:
     """Kernel of `keep_language`."""
     require_host(block, "keep_language")
@@ -191,8 +197,11 @@ def keep_language_block(
     shared = min_scores[0] if len(set(min_scores)) == 1 else np.nan
     needed = np.array([limits.get(name, shared) for name in names] + [shared])[codes]
     keep = wanted & (scores >= needed)
+    kept = block if keep.all() else keep_rows(block, keep)
+    if into is not None:
+        kept = kept.assign(**{into: pd.Series(repeated_texts(names, codes[keep]), index=kept.index)})
     if keep.all():
-        return Outcome(block)
+        return Outcome(kept)
     gone, low = int((~keep).sum()), int((wanted & ~keep).sum())
     counts = {LOW: low, OTHER: gone - low}
 
@@ -202,4 +211,4 @@ def keep_language_block(
         said = {"reason": reasons, "rule": found, "value": scores[~keep], "threshold": needed[~keep]}
         return keep_rows(block, ~keep), said
 
-    return Outcome(keep_rows(block, keep), {name: rows for name, rows in counts.items() if rows}, rejects=rejects)
+    return Outcome(kept, {name: rows for name, rows in counts.items() if rows}, rejects=rejects)
