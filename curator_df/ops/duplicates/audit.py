@@ -217,9 +217,9 @@ def audit_duplicates(
     --------
     >>> docs = cdf.read_jsonl("corpus/")  # doctest: +SKIP
     >>> groups = cdf.find_near_duplicates(docs, workdir="near/")  # doctest: +SKIP
-    >>> audit = cdf.audit_duplicates(groups, docs, pairs=200, by="source")  # doctest: +SKIP
+    >>> audit = cdf.audit_duplicates(groups, docs, pairs=200, by="site")  # doctest: +SKIP
     >>> audit.save("audit.html")  # doctest: +SKIP
-    >>> audit.precision({3: False, 17: True})  # doctest: +SKIP
+    >>> rates = audit.precision()  # doctest: +SKIP
     """
     require_counts(OPERATOR, pairs=pairs, max_chars=max_chars)
     require_integer(OPERATOR, "seed", seed)
