@@ -76,9 +76,9 @@ def describe(
     pandas.DataFrame
         One row, or one for each value of ``by`` (as text), those with the most rows first. ``rows``; ``share_of_rows`` and
         ``share_of_characters`` of all, from 0 to 1 (with ``by``); ``missing_texts``, rows whose text is null; ``characters``
-        (code points); ``tokens`` with ``token_column``; ``mean_chars``; ``p5_chars``, ``median_chars`` and ``p95_chars``, of texts
-        that are not null, rounded down to three digits; ``max_chars``. ``attrs["lengths"]`` is a table of all texts by length:
-        ``min_chars``, ``max_chars`` and ``rows``.
+        (code points); ``tokens`` with ``token_column``; ``mean_chars``; ``p5_chars``, ``median_chars`` and ``p95_chars``, of
+        texts that are not null, rounded down to three digits; ``max_chars``. ``attrs["lengths"]`` is a table of all texts by
+        length: ``min_chars``, ``max_chars`` and ``rows``.
 
     Raises
     ------

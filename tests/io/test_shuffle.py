@@ -10,7 +10,6 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,7 +20,6 @@ from curator_df.core.runner.run import run
 from curator_df.files.storage import Folder
 from curator_df.io.shuffle import operators as shuffle
 from curator_df.io.shuffle.files import BATCH_BYTES, batches_of
-from curator_df.io.shuffle.shares import Shares
 from curator_df.io.shuffle.sink import ShuffleSink, Taken, keyed_schema, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
 from curator_df.kernels.rows.row_sample import sampled
@@ -384,21 +382,6 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, arguments
     with pytest.raises(errors.ParameterError, match=said):
         cdf.blend({"a/b" if "a/b" in arguments.get("epochs", {}) else "a": docs}, tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
-
-
-def test_shares_whose_rows_would_be_taken_too_often_are_refused():
-    with pytest.raises(errors.ParameterError, match=r"rows of .a. would be taken 5,000,005 times.*a smaller rows= or"):
-        Shares({"a": 1, "b": 1}, 10**13).epochs({"a": 10**6 - 1, "b": 10**6})
-
-
-def test_a_column_of_only_nulls_takes_the_type_of_the_other_tables(cluster, tmp_path):
-    pq.write_table(pa.table({"n": [1, 2], "list": [[1], []]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"list": pa.nulls(2), "n": pa.nulls(2)}), tmp_path / "b.parquet")
-    tables = {name: cdf.read_parquet(tmp_path / f"{name}.parquet") for name in "ba"}
-    mixed = cdf.blend(tables, tmp_path / "out", epochs={"a": 1, "b": 1})
-    assert mixed.dtypes["n"] == "Int64"
-    assert sorted(mixed["n"].compute().dropna()) == [1, 2]
-    assert mixed["list"].compute().isna().sum() == 2
 
 
 def test_tables_with_other_columns_are_refused(cluster, tmp_path):

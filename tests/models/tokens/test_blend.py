@@ -8,11 +8,14 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
 from curator_df import errors
 from curator_df.io.shuffle import operators as shuffle
+from curator_df.io.shuffle.shares import Shares
 from curator_df.memory.process_cache import release_held
 from curator_df.models import token_count
 from curator_df.models.tokens.tokenizer import LoadedTokenizer
@@ -156,3 +159,18 @@ def test_what_cannot_be_counted_is_refused(cluster, made, inputs, tmp_path, erro
     given = {"weights": WEIGHTS, "unit": "tokens", "tokenizer": made, **how}
     with pytest.raises(error, match=said):
         cdf.blend(tables, tmp_path / "out", **given)
+
+
+def test_shares_whose_rows_would_be_taken_too_often_are_refused():
+    with pytest.raises(errors.ParameterError, match=r"rows of .a. would be taken 5,000,005 times.*a smaller rows= or"):
+        Shares({"a": 1, "b": 1}, 10**13).epochs({"a": 10**6 - 1, "b": 10**6})
+
+
+def test_a_column_of_only_nulls_takes_the_type_of_the_other_tables(cluster, tmp_path):
+    pq.write_table(pa.table({"n": [1, 2], "list": [[1], []]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"list": pa.nulls(2), "n": pa.nulls(2)}), tmp_path / "b.parquet")
+    tables = {name: cdf.read_parquet(tmp_path / f"{name}.parquet") for name in "ba"}
+    mixed = cdf.blend(tables, tmp_path / "out", epochs={"a": 1, "b": 1})
+    assert mixed.dtypes["n"] == "Int64"
+    assert sorted(mixed["n"].compute().dropna()) == [1, 2]
+    assert mixed["list"].compute().isna().sum() == 2
