@@ -15,6 +15,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+import pandas as pd
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -84,6 +85,10 @@ def inputs(tmp_path, monkeypatch):
         for number, text in enumerate(list(topics.values())[:5])
     ]
     Path("crawl/a.warc.gz").write_bytes(members(pages)[0])
+    Path("code").mkdir()
+    functions = [inspect.getsource(function) for function in (json.dumps, json.dump, json.loads, random.Random.choices)]
+    code = {"content": functions, "ext": "py", "license": ["mit", "mit", "apache-2.0", "gpl-3.0"]}
+    pd.DataFrame(code).to_parquet("code/a.parquet")
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
     tokenizer.train_from_iterator(
