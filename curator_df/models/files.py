@@ -387,8 +387,8 @@ def _sizes(operator: str, name: str, config: dict[str, Any]) -> dict[str, int]:
         value = next((config[key] for key in keys if isinstance(config.get(key), int)), 0)
         if value < 1:
             raise ParameterError(
-                f"{operator}: the configuration of {name!r} lacks {' or '.join(keys)}, without which its memory "
-                "cannot be planned. It is not a supported encoder"
+                f"{operator}: the configuration of {name!r} lacks {' or '.join(keys)}, which the plan of its memory needs. Use "
+                "an encoder whose config.json has it, or pass a function that runs the model"
             )
         found[size] = value
     return found

@@ -75,7 +75,7 @@ def positive_of(number, is_negative):
 @chosen(_signed)
 def signed(number, is_negative):
     """Return the number, negative if a boolean says so. For compiled code only."""
-    raise TypeError("signed is for compiled code")
+    raise TypeError("signed cannot be called from Python")
 
 
 @helper
@@ -113,7 +113,7 @@ def test_a_kernel_is_compiled_for_the_types_that_it_declares_alone():
 def test_a_function_stands_for_others_by_the_types_of_its_arguments():
     assert doubled_total(np.arange(5), 101) == -2020
     assert len(negative_of.overloads) == len(positive_of.overloads) == 1
-    with pytest.raises(TypeError, match="signed is for compiled code"):
+    with pytest.raises(TypeError, match="signed cannot be called from Python"):
         signed(1, 2)
 
 

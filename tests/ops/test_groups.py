@@ -176,7 +176,7 @@ def test_an_id_that_cannot_name_rows_is_refused(docs, tmp_path):
     with pytest.raises(errors.ColumnError, match="find_exact_duplicates needs the column 'key'"):
         cdf.find_exact_duplicates(docs, id="key", workdir=tmp_path)
     halves = docs.assign(half=docs.score / 2)
-    with pytest.raises(errors.SchemaError, match="id='half' needs text or integers, the column holds"):
+    with pytest.raises(errors.SchemaError, match="id='half' must be a column of text or integers, but it holds"):
         cdf.find_exact_duplicates(halves, id="half", workdir=tmp_path)
 
 

@@ -262,8 +262,8 @@ def test_each_column_is_part_of_what_a_resume_compares(changed):
         ({"max_chars": 0}, errors.ParameterError, "max_chars=0"),
         ({"max_document_size": "big"}, errors.ParameterError, "max_document_size"),
         ({"id": "body"}, errors.ColumnError, "'body'"),
-        ({"id": "score"}, errors.SchemaError, "id='score' needs text or integers"),
-        ({"segment_id": "score"}, errors.SchemaError, "segment_id='score' needs integers"),
+        ({"id": "score"}, errors.SchemaError, "id='score' must be a column of text or integers"),
+        ({"segment_id": "score"}, errors.SchemaError, "segment_id='score' must be a column of integers"),
         ({"id": "text"}, errors.ParameterError, "not three columns"),
     ],
 )

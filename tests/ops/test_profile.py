@@ -114,7 +114,7 @@ def test_wrong_arguments_are_refused_when_the_operator_is_called():
         match=r"add_profile: profile='gopher' is neither .* Did you mean 'datatrove_gopher",
     ):
         docs.pipe(add_profile, "gopher")
-    with pytest.raises(ParameterError, match="into='word_count' is the name of a metric that the profile uses"):
+    with pytest.raises(ParameterError, match="into='word_count' is also the name of a metric column"):
         docs.pipe(add_profile, OURS, into="word_count")
     clashing = dd.from_pandas(BLOCK.assign(word_count=1, reason="x"), npartitions=1)
     with pytest.raises(ColumnError, match="keep_profile would overwrite 'word_count'"):

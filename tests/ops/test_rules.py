@@ -33,7 +33,7 @@ def test_breaks_is_the_opposite_of_keep(keep, broken):
     [
         (("words", ">=", 1, "x"), "unknown metric 'words'. Did you mean 'word_count'"),
         (("word_count", "=>", 1, "x"), "keep='=>' is not one of '>=', '<=', '>', '<'"),
-        (("word_count", ">=", float("nan"), "x"), "threshold=nan is not a finite number"),
+        (("word_count", ">=", float("nan"), "x"), "threshold=nan must be a finite number"),
         (("word_count", ">=", 1, ""), "reason='' is empty or reserved"),
         (("word_count", ">=", 1, "missing_text"), "reason='missing_text' is empty or reserved"),
     ],

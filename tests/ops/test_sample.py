@@ -81,7 +81,7 @@ def test_all_rows_are_the_block_itself():
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.5, float("nan")])
 def test_fractions_are_checked(fraction):
-    with pytest.raises(ParameterError, match="is not more than 0 and at most 1"):
+    with pytest.raises(ParameterError, match="must be more than 0 and at most 1"):
         sample_rows(DOCS, fraction)
 
 
@@ -166,8 +166,8 @@ def test_rejects_say_which_part_and_why():
         ({}, "must be a mapping of names to shares"),
         ([0.9, 0.1], "must be a mapping of names to shares"),
         ({"a": 0.9, "b": 0.2}, r"add up to 1\.1, which is more than 1"),
-        ({"a": 0}, "the share 0 of part 'a' is not more than 0 and at most 1"),
-        ({"a": float("nan")}, "the share nan of part 'a'"),
+        ({"a": 0}, "parts.'a'.=0 must be a share of the rows, more than 0 and at most 1"),
+        ({"a": float("nan")}, r"parts\['a'\]=nan must be"),
         ({"a": "half"}, "must be a number, not str"),
     ],
 )

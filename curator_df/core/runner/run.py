@@ -318,9 +318,9 @@ class _Target:
         if came != receipt.rows_written + receipt.rows_dropped + receipt.rows_quarantined:
             made = f" and {receipt.rows_made:,} made from them" if receipt.rows_made else ""
             raise RowCountError(
-                f"{show_count(receipt.rows_read, 'row')} read{made}, but {receipt.rows_written:,} written + "
-                f"{receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined. Do not use the output in "
-                f"{receipt.output}"
+                f"the rows do not add up: {show_count(receipt.rows_read, 'row')} read{made}, but {receipt.rows_written:,} "
+                f"written + {receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined. Do not use the output "
+                f"in {receipt.output}. Run it again with on_existing='overwrite'; if the error comes back, report it"
             )
         settle_files(self.journal, receipt.ranges, self.branch.sink, self.branch.rejects)
         if receipt.files == 0:

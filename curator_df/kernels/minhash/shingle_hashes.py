@@ -225,7 +225,7 @@ def _windows(
     data: Any, at: int, stop: int, size: int, seed: int, mixed: Any, starts: Any, hashes: Any
 ) -> tuple[int, int]:
     """Hash the next windows like `hash_windows`, or like `roll_windows` if the seed is signed. For compiled code only."""
-    raise TypeError("_windows is for compiled code")
+    raise TypeError("_windows cannot be called from Python. Call it in a function that numba compiles")
 
 
 @helper

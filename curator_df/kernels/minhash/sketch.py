@@ -75,7 +75,7 @@ def _least_of(hashes: Any, count: Any, multipliers: Any, increments: Any, signat
 @chosen(_least_of)
 def _least(hashes: Any, count: int, multipliers: Any, increments: Any, signature: Any) -> None:
     """Lower a signature like `least_32` or `least_64`. For compiled code only."""
-    raise TypeError("_least is for compiled code")
+    raise TypeError("_least cannot be called from Python. Call it in a function that numba compiles")
 
 
 @helper

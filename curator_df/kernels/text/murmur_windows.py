@@ -292,7 +292,7 @@ def _murmur(data: Any, at: Any, length: Any, seed: Any) -> Any:
 @chosen(_murmur)
 def murmur(data: Any, at: int, length: int, seed: int) -> int:
     """Hash ``length`` bytes from ``at`` on, to as many bits as the seed has; never 0. For compiled code only."""
-    raise TypeError("murmur is for compiled code")
+    raise TypeError("murmur cannot be called from Python. Call it in a function that numba compiles")
 
 
 @inlined
@@ -327,7 +327,7 @@ def hash_word_runs(
     ``ends``: end of each word in ``data``; the next begins ``gap`` bytes after it, the first at 0. Three bytes follow the
     last. ``room`` (uint32) and ``starts`` (int64): at least ``count`` each, overwritten.
     """
-    raise TypeError("hash_word_runs is for compiled code")
+    raise TypeError("hash_word_runs cannot be called from Python. Call it in a function that numba compiles")
 
 
 def _windows(data: Any, at: Any, stop: Any, width: Any, seed: Any, mixed: Any, starts: Any, hashes: Any) -> Any:
@@ -344,4 +344,4 @@ def hash_windows(
     uint64 like the seed, at least `CHUNK_WINDOWS`. Returns the start of the first window that was not hashed, and the number
     of hashed windows, 0 at the end.
     """
-    raise TypeError("hash_windows is for compiled code")
+    raise TypeError("hash_windows cannot be called from Python. Call it in a function that numba compiles")

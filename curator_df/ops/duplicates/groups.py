@@ -274,7 +274,10 @@ def named_by(table: GroupTable, df: Any, operator: str, column: str | None, agai
         require_columns(one, operator, column)
         dtype = one.dtypes[column]
         if not is_text(dtype) and getattr(dtype, "kind", "O") not in "iu":
-            raise SchemaError(f"{operator}: id={column!r} needs text or integers, the column holds {dtype}")
+            raise SchemaError(
+                f"{operator}: id={column!r} must be a column of text or integers, but it holds {dtype}. Use another column, or "
+                "convert it with astype"
+            )
     dtype = "string[pyarrow]" if is_text(df.dtypes[column]) else "Int64"
     return dataclasses.replace(table, id_column=column, id_dtype=dtype, against=kept)
 

@@ -252,7 +252,9 @@ def add_profile(
     add_metrics = add_metrics and not from_metrics
     metrics = rules.made_metrics if add_metrics else ()
     if into in metrics:
-        raise ParameterError(f"add_profile: into={into!r} is the name of a metric that the profile uses")
+        raise ParameterError(
+            f"add_profile: into={into!r} is also the name of a metric column that add_metrics=True adds. Use another name"
+        )
     refuse_columns(df, "add_profile", into)
     refuse_columns(df, "add_profile", *metrics, parameter=None)
     parameters = {

@@ -88,7 +88,7 @@ class Rule:
             require_rule_metrics([self.metric])
         choose("Rule", "keep", self.keep, Keep)
         if not np.isfinite(self.threshold):
-            raise ParameterError(f"Rule {self.reason!r}: threshold={self.threshold} is not a finite number")
+            raise ParameterError(f"Rule {self.reason!r}: threshold={self.threshold} must be a finite number")
         if not self.reason or self.reason == MISSING_TEXT:
             raise ParameterError(f"Rule on {self.column}: reason={self.reason!r} is empty or reserved")
 

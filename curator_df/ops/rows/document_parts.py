@@ -499,10 +499,14 @@ def _check_columns(df: Any, text: str, document: str, segment_id: str) -> None:
     dtypes = df.dtypes
     if getattr(dtypes[segment_id], "kind", "O") not in "iu":
         raise SchemaError(
-            f"{OPERATOR}: segment_id={segment_id!r} needs integers, the column holds {dtypes[segment_id]}"
+            f"{OPERATOR}: segment_id={segment_id!r} must be a column of integers, but it holds {dtypes[segment_id]}. Use the "
+            "column of numbers that split_documents added, or convert it with astype"
         )
     if not is_text(dtypes[document]) and getattr(dtypes[document], "kind", "O") not in "iu":
-        raise SchemaError(f"{OPERATOR}: id={document!r} needs text or integers, the column holds {dtypes[document]}")
+        raise SchemaError(
+            f"{OPERATOR}: id={document!r} must be a column of text or integers, but it holds {dtypes[document]}. Use another "
+            "column, or convert it with astype"
+        )
 
 
 def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel

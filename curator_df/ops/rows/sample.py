@@ -218,7 +218,7 @@ def sample_rows(
     require_table(df, "sample_rows")
     require_number("sample_rows", "fraction", fraction)
     if not 0 < fraction <= 1:
-        raise ParameterError(f"sample_rows: fraction={fraction} is not more than 0 and at most 1")
+        raise ParameterError(f"sample_rows: fraction={fraction} must be more than 0 and at most 1")
     columns = _identifying_columns(df, "sample_rows", by, subset, seed)
     kernel = BlockKernel(
         "sample_rows",
@@ -414,7 +414,9 @@ def _bounds(operator: str, parts: Mapping[str, float]) -> dict[str, tuple[float,
     for name, share in parts.items():
         require_number(operator, f"parts[{name!r}]", share)
         if not 0 < share <= 1:
-            raise ParameterError(f"{operator}: the share {share} of part {name!r} is not more than 0 and at most 1")
+            raise ParameterError(
+                f"{operator}: parts[{name!r}]={share} must be a share of the rows, more than 0 and at most 1"
+            )
         edges.append(math.fsum([edges[-1], share]))
     total = math.fsum(parts.values())
     if total > 1 + 1e-9:
