@@ -487,19 +487,6 @@ def test_more_epochs_take_all_that_fewer_took():
     assert abs(other.mean() - 0.25) < 0.03
 
 
-@pytest.mark.parametrize(
-    ("tables", "how", "said"),
-    [
-        (["web", "wiki"], {"epochs": {"web": 1, "wiki": 1}}, r"tables is a list\. Pass a dict of tables"),
-        ({"web": 0, "wiki": 0}, {"epochs": [1, 0.5]}, r"epochs=\[1, 0.5\] must be a dict of names and numbers"),
-        ({"web": 0, "wiki": 0}, {"weights": "even"}, "weights='even' must be a dict"),
-    ],
-)
-def test_what_is_not_a_dict_is_refused(tmp_path, tables, how, said):
-    with pytest.raises(errors.ParameterError, match=said):
-        cdf.blend(tables, tmp_path / "out", **how)
-
-
 def test_tables_may_have_their_columns_in_another_order(cluster, tmp_path):
     web, wiki = write_docs(tmp_path, numbered(3), "web"), write_docs(tmp_path, numbered(3), "wiki")[["text", "id"]]
     mixed = cdf.blend({"web": web, "wiki": wiki}, tmp_path / "out", epochs={"web": 1, "wiki": 1}).compute()

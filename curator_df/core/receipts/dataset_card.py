@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.receipts.recipe_text import dump
 from curator_df.errors import ParameterError
 from curator_df.memory.sizes import show_count, show_size
@@ -35,8 +34,8 @@ class CardSplit:
 
     name: str
     """Name of the split."""
-    receipt: Receipt
-    """Receipt of the run that wrote it."""
+    receipt: Any
+    """`Receipt` of the run that wrote it, whose module imports this one when it is saved as a card."""
     patterns: Mapping[str, str]
     """Pattern of its files for each configuration."""
 
@@ -190,14 +189,14 @@ def _reasons(reasons: Sequence[Mapping[Any, Any]]) -> str:
     return table + (f"\n\nand {show_count(more, 'other reason')}" if more else "")
 
 
-def _recipe(receipt: Receipt) -> str:
+def _recipe(receipt: Any) -> str:
     if receipt.recipe_text:
         return f"```yaml\n{receipt.recipe_text.rstrip()}\n```"
     steps = ", ".join(f"`{step.name}`" for step in receipt.steps)
     return f"A recipe file cannot hold this run ({receipt.recipe_gap or 'its receipt has none'}). Its steps: {steps}."
 
 
-def _versions(receipt: Receipt) -> str:
+def _versions(receipt: Any) -> str:
     when = f" on {receipt.started[:10]}" if receipt.started else ""
     return f"{TAG} {receipt.version or 'of an unknown version'}{when}"
 

@@ -6,14 +6,17 @@ from __future__ import annotations
 import dataclasses
 import html
 import io
+import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
+from curator_df.arguments import choose
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.receipts.earlier import EarlierRun, read_earlier
@@ -25,6 +28,20 @@ from curator_df.suggestions import suggests_names
 
 SaveKind = Literal["report", "figures", "dataset_card", "croissant", "eu_training_data_summary"]
 """Documents that `Receipt.save` writes."""
+SAVE_ENDINGS: Mapping[SaveKind, tuple[str, ...]] = {
+    "report": (".html", ".htm"),
+    "figures": (".json",),
+    "dataset_card": (".md",),
+    "croissant": (".json", ".jsonld"),
+    "eu_training_data_summary": (".md",),
+}
+"""Endings of a file of each kind."""
+SAVE_OPTIONS: Mapping[str, tuple[SaveKind, ...]] = {
+    "name": ("dataset_card", "croissant"),
+    "license": ("dataset_card", "croissant"),
+    "domains": ("eu_training_data_summary",),
+}
+"""Kinds that an option of `Receipt.save` belongs to."""
 SHOWN_FOLDERS = 5
 """Number of folders of a partitioned output that the head of a receipt names; ``rows_by_folder`` has all."""
 
@@ -404,9 +421,22 @@ class Receipt:
         --------
         >>> receipt.save("clean/croissant.json", kind="croissant", license="odc-by")  # doctest: +SKIP
         """
-        from curator_df.core.receipts.saved_documents import saved_text
+        kind = _save_kind(path, kind)
+        for option, value in (("name", name), ("license", license), ("domains", domains)):
+            if value is not None and kind not in SAVE_OPTIONS[option]:
+                only = " or ".join(map(repr, SAVE_OPTIONS[option]))
+                raise ParameterError(f"save: {option}= has no effect with kind={kind!r}, only with {only}")
+        if kind == "figures":
+            said = json.dumps(self.to_json(), indent=1)
+        elif kind == "report":
+            from curator_df.core.receipts.report import report_page
 
-        Path(path).write_text(saved_text(self, path, kind, name, license, domains), encoding="utf-8")
+            said = report_page(self)
+        else:
+            from curator_df.core.receipts.saved_documents import saved_document
+
+            said = saved_document(self, kind, name, license, domains)
+        Path(path).write_text(said, encoding="utf-8")
 
     def recipe(self) -> str:
         """Return the text of a recipe file that repeats the run: reader, steps, writer and budget.
@@ -541,3 +571,20 @@ def html_table(frame: pd.DataFrame) -> str:
     if "share" in frame.columns:
         formatters["share"] = "{:.2%}".format
     return frame.to_html(index=False, na_rep="", float_format=show_float, formatters=formatters)
+
+
+def _save_kind(path: str | os.PathLike[str], kind: SaveKind | None) -> SaveKind:
+    """Return the kind of a document to save, after a check of the file's ending."""
+    suffix = Path(path).suffix.lower()
+    if kind is None:
+        kind = "report" if suffix in SAVE_ENDINGS["report"] else "figures"
+        if suffix not in (*SAVE_ENDINGS["report"], *SAVE_ENDINGS["figures"]):
+            raise ParameterError(
+                f"save: {os.fspath(path)!r} must end in .html (a page) or .json (all figures), or set kind= for another document"
+            )
+    choose("save", "kind", kind, SaveKind)
+    if suffix not in SAVE_ENDINGS[kind]:
+        raise ParameterError(
+            f"save: {os.fspath(path)!r} must end in {' or '.join(SAVE_ENDINGS[kind])} with kind={kind!r}"
+        )
+    return kind

@@ -2,7 +2,7 @@
 """Documents that `Receipt.save` writes, among them Croissant metadata and the EU's public summary of training content.
 
 Both say what the receipt knows. What it does not know is left out of Croissant, and is "not known" in the summary, for the
-provider of a model to fill in.
+provider of a model to fill in. Receipts are `Any` here: their module imports this one when they are saved.
 
 References
 ----------
@@ -13,11 +13,9 @@ general-purpose AI models, required by Article 53 (1)(d) of Regulation (EU) 2024
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -25,10 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from curator_df.arguments import choose
 from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
-from curator_df.core.receipts.receipt import Receipt, SaveKind
-from curator_df.core.receipts.report import report_page
 from curator_df.errors import InputError, ParameterError
 from curator_df.files.storage import Folder
 from curator_df.memory.sizes import show_count, show_size
@@ -73,51 +68,8 @@ HARMFUL = ("keep_urls", "add_class", "keep_class", "keep_profile", "keep_where")
 """Steps that the template asks about."""
 
 
-ENDINGS: Mapping[SaveKind, tuple[str, ...]] = {
-    "report": (".html", ".htm"),
-    "figures": (".json",),
-    "dataset_card": (".md",),
-    "croissant": (".json", ".jsonld"),
-    "eu_training_data_summary": (".md",),
-}
-"""Endings of a file of each kind."""
-OPTIONS: Mapping[str, tuple[SaveKind, ...]] = {
-    "name": ("dataset_card", "croissant"),
-    "license": ("dataset_card", "croissant"),
-    "domains": ("eu_training_data_summary",),
-}
-"""Kinds that an option of `Receipt.save` belongs to."""
-
-
-def saved_text(
-    receipt: Receipt,
-    path: str | os.PathLike[str],
-    kind: SaveKind | None,
-    name: str | None,
-    license: str | None,  # noqa: A002
-    domains: pd.DataFrame | None,
-) -> str:
-    """Return the content of a file of `Receipt.save`, after a check of its arguments."""
-    suffix = Path(path).suffix.lower()
-    if kind is None:
-        kind = "report" if suffix in ENDINGS["report"] else "figures"
-        if suffix not in (*ENDINGS["report"], *ENDINGS["figures"]):
-            raise ParameterError(
-                f"save: {os.fspath(path)!r} must end in .html (a page) or .json (all figures), or set kind= for "
-                "another document"
-            )
-    choose("save", "kind", kind, SaveKind)
-    if suffix not in ENDINGS[kind]:
-        raise ParameterError(f"save: {os.fspath(path)!r} must end in {' or '.join(ENDINGS[kind])} with kind={kind!r}")
-    for option, value in (("name", name), ("license", license), ("domains", domains)):
-        if value is not None and kind not in OPTIONS[option]:
-            raise ParameterError(
-                f"save: {option}= has no effect with kind={kind!r}, only with {' or '.join(map(repr, OPTIONS[option]))}"
-            )
-    if kind == "report":
-        return report_page(receipt)
-    if kind == "figures":
-        return json.dumps(receipt.to_json(), indent=1)
+def saved_document(receipt: Any, kind: str, name: str | None, license: str | None, domains: pd.DataFrame | None) -> str:  # noqa: A002
+    """Return the text of a document about the output of a `Receipt`, of a kind that is not the receipt itself."""
     if kind == "dataset_card":
         return card(receipt, name, license)
     return (
@@ -125,7 +77,7 @@ def saved_text(
     )
 
 
-def croissant(receipt: Receipt, name: str | None, license: str | None) -> dict[str, Any]:  # noqa: A002
+def croissant(receipt: Any, name: str | None, license: str | None) -> dict[str, Any]:  # noqa: A002
     """Return the Croissant metadata of an output, to be stored in its folder: paths of files are relative.
 
     Columns of nested types are left out: Croissant has no type for them.
@@ -198,17 +150,13 @@ def _columns(folder: Folder, file: str, suffix: str) -> Iterator[tuple[str, str,
             types = {field.name: field.type for field in pq.read_schema(stream)}
         else:
             rows = [orjson.loads(line) for line, _ in zip(stream, range(SAMPLE_LINES), strict=False)]
-            types = {field.name: field.type for field in pa.Table.from_pylist(_with_every_key(rows)).schema}
+            keys = dict.fromkeys(key for row in rows for key in row)
+            types = {key: pa.array([row.get(key) for row in rows]).type for key in keys}
     for name, kind in types.items():
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
         said = _type_of(kind.value_type if is_list else kind)
         if said is not None:
             yield name, said, is_list
-
-
-def _with_every_key(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    keys = dict.fromkeys(key for row in rows for key in row)
-    return [{key: row.get(key) for key in keys} for row in rows]
 
 
 def _type_of(kind: pa.DataType) -> str | None:
@@ -227,7 +175,7 @@ def _type_of(kind: pa.DataType) -> str | None:
     return "sc:Text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
 
 
-def card(receipt: Receipt, name: str | None, license: str | None) -> str:  # noqa: A002
+def card(receipt: Any, name: str | None, license: str | None) -> str:  # noqa: A002
     """Return the dataset card of one output, which has its files as the split ``train``."""
     _, suffix = _first_file(Folder(receipt.output))
     patterns = {folder.replace("/", ","): f"{folder}/part-*" for folder in receipt.rows_by_folder if folder}
@@ -235,7 +183,7 @@ def card(receipt: Receipt, name: str | None, license: str | None) -> str:  # noq
     return dataset_card(name or posixpath.basename(receipt.output.rstrip("/")), [split], license=license, existing=None)
 
 
-def eu_summary(receipt: Receipt, domains: pd.DataFrame | None) -> str:
+def eu_summary(receipt: Any, domains: pd.DataFrame | None) -> str:
     """Return the summary as Markdown, by the sections of the template."""
     parts = [
         "# Public summary of training content",
@@ -269,7 +217,7 @@ def _section(title: str, facts: Mapping[str, str]) -> list[str]:
     return [f"### {title}", "\n".join(f"- **{name}**: {said}" for name, said in facts.items())]
 
 
-def _size(receipt: Receipt) -> dict[str, str]:
+def _size(receipt: Any) -> dict[str, str]:
     tokens = next((step.counters["tokens"] for step in receipt.steps[::-1] if step.counters.get("tokens")), None)
     said = NOT_KNOWN + " in tokens (add_token_count counts them)"
     if tokens is not None:
@@ -282,7 +230,7 @@ def _size(receipt: Receipt) -> dict[str, str]:
     }
 
 
-def _by_folder(receipt: Receipt) -> str:
+def _by_folder(receipt: Any) -> str:
     total = max(sum(receipt.rows_by_folder.values()), 1)
     shares = sorted(receipt.rows_by_folder.items(), key=lambda item: -item[1])[:20]
     return (
@@ -292,7 +240,7 @@ def _by_folder(receipt: Receipt) -> str:
     )
 
 
-def _reader(receipt: Receipt) -> tuple[str, list[str]]:
+def _reader(receipt: Any) -> tuple[str, list[str]]:
     """Return the reader of the run and its paths; empty if the receipt has no recipe."""
     read = (yaml.safe_load(receipt.recipe_text) or {}).get("read") if receipt.recipe_text else None
     if not isinstance(read, dict) or len(read) != 1:
@@ -302,12 +250,12 @@ def _reader(receipt: Receipt) -> tuple[str, list[str]]:
     return str(name), [str(path) for path in (paths if isinstance(paths, list) else [paths])]
 
 
-def _public(receipt: Receipt) -> str:
+def _public(receipt: Any) -> str:
     hub = [path for path in _reader(receipt)[1] if path.startswith("hf://datasets/")]
     return "; ".join(hub) if hub else NOT_KNOWN
 
 
-def _crawled(receipt: Receipt) -> dict[str, str]:
+def _crawled(receipt: Any) -> dict[str, str]:
     reader, paths = _reader(receipt)
     asked = ("Crawlers, and their operators", "Purposes", "Behavior of the crawlers", "Period of collection")
     content = f"pages of web archives: {'; '.join(paths)}" if reader == "warc" else NOT_KNOWN
@@ -327,13 +275,13 @@ def _domains(domains: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def _named(receipt: Receipt, steps: Sequence[str]) -> str:
+def _named(receipt: Any, steps: Sequence[str]) -> str:
     """Return those of some steps that ran, with the rows that they dropped."""
     found = [step for step in receipt.steps if step.name in steps]
     return "; ".join(f"{step.name} (dropped {show_count(step.rows_dropped, 'document')})" for step in found)
 
 
-def _removal(receipt: Receipt) -> dict[str, str]:
+def _removal(receipt: Any) -> dict[str, str]:
     redacted = [f"{step.name} ({step.counted()})" for step in receipt.steps if step.name in PERSONAL]
     return {
         "Measures against illegal content": NOT_KNOWN,
@@ -342,7 +290,7 @@ def _removal(receipt: Receipt) -> dict[str, str]:
     }
 
 
-def _processing(receipt: Receipt) -> dict[str, str]:
+def _processing(receipt: Any) -> dict[str, str]:
     reasons = ", ".join(f"{row.reason} {row.rows:,}" for row in receipt.reasons().head(20).itertuples())
     return {
         "Steps": _steps(receipt),
@@ -352,5 +300,5 @@ def _processing(receipt: Receipt) -> dict[str, str]:
     }
 
 
-def _steps(receipt: Receipt) -> str:
+def _steps(receipt: Any) -> str:
     return ", ".join(dict.fromkeys(step.name for step in receipt.steps))

@@ -320,12 +320,15 @@ class _Sides:
         """Footer of the file."""
         return self.file.metadata
 
-    def iter_batches(self, rows: int, *, columns: Sequence[str], **how: Any) -> Iterator[pa.RecordBatch]:
+    def iter_batches(
+        self, rows: int, *, row_groups: Sequence[int], columns: Sequence[str], use_threads: bool
+    ) -> Iterator[pa.RecordBatch]:
         """Yield batches with the columns of both readers, which have as many rows each."""
         own = [name for name in columns if name not in self.coded]
-        sides = [self.plain.iter_batches(rows, columns=[name for name in columns if name in self.coded], **how)]
+        coded = [name for name in columns if name in self.coded]
+        sides = [self.plain.iter_batches(rows, row_groups=row_groups, columns=coded, use_threads=use_threads)]
         if own:
-            sides.append(self.file.iter_batches(rows, columns=own, **how))
+            sides.append(self.file.iter_batches(rows, row_groups=row_groups, columns=own, use_threads=use_threads))
         for parts in zip(*sides, strict=True):
             found = {name: part.column(name) for part in parts for name in part.schema.names}
             yield pa.RecordBatch.from_arrays([found[name] for name in columns], names=list(columns))

@@ -174,3 +174,16 @@ def test_a_column_of_only_nulls_takes_the_type_of_the_other_tables(cluster, tmp_
     assert mixed.dtypes["n"] == "Int64"
     assert sorted(mixed["n"].compute().dropna()) == [1, 2]
     assert mixed["list"].compute().isna().sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("tables", "how", "said"),
+    [
+        (["web", "wiki"], {"epochs": {"web": 1, "wiki": 1}}, r"tables is a list\. Pass a dict of tables"),
+        ({"web": 0, "wiki": 0}, {"epochs": [1, 0.5]}, r"epochs=\[1, 0.5\] must be a dict of names and numbers"),
+        ({"web": 0, "wiki": 0}, {"weights": "even"}, "weights='even' must be a dict"),
+    ],
+)
+def test_what_is_not_a_dict_is_refused(tmp_path, tables, how, said):
+    with pytest.raises(errors.ParameterError, match=said):
+        cdf.blend(tables, tmp_path / "out", **how)
