@@ -20,9 +20,9 @@ from curator_df.cluster.settings import SHUFFLE_BUFFERS_PER_WORK
 from curator_df.core.host_blocks import pickle_without_copies
 from curator_df.memory.budget import MARGIN_FRACTION
 from curator_df.memory.gpus import read_gpus
-from curator_df.memory.limits import give_back_large_buffers, limit_data
+from curator_df.memory.limits import give_back_large_buffers, lift_data_limit, limit_data
 from curator_df.memory.peak import counted_bytes
-from curator_df.memory.system import NO_LIMIT, data_limit, set_data_limit
+from curator_df.memory.system import NO_LIMIT, data_limit
 
 SHUFFLE_LIMITERS = ("memory_limiter_comms", "memory_limiter_disk")
 """Attributes of Dask's plugin for P2P shuffles that limit the bytes of these buffers (distributed 2026.7.1)."""
@@ -67,7 +67,11 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
         worker.monitor.get_process_memory = CountedMemory(os.getpid())
         ProcessSettings.enter()
         self._is_process_changed = True
-        self._limit_data(worker)
+        try:
+            self._limit_data(worker)
+        except BaseException:
+            ProcessSettings.leave()
+            raise
 
     def _limit_data(self, worker: Any) -> None:
         """Set a hard data limit, if a nanny would kill the worker and the machine has no GPU: CUDA maps address space."""
@@ -88,7 +92,7 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
                 getattr(shuffles, name).limit = limit
         vars(worker.monitor).pop("get_process_memory", None)
         if self._limits_data:
-            set_data_limit(NO_LIMIT, data_limit()[1])
+            lift_data_limit()
         if self._is_process_changed:
             ProcessSettings.leave()
 

@@ -81,7 +81,8 @@ class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have 
         except BaseException:  # an interrupt would leave a scheduler that listens
             if _loop_runs(self):
                 self.status = Status.failed  # Dask does not close the parts of a cluster that is starting
-                close_or_kill(self, deadline.close_seconds)
+                with contextlib.suppress(AttributeError):  # there are no parts yet
+                    close_or_kill(self, deadline.close_seconds)
             raise
 
     def _update_worker_status(self, op: str, msg: Any) -> None:

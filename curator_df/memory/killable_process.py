@@ -89,8 +89,9 @@ class _Turns:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_alone)
             self._is_alone = True
-            self._changed.wait_for(lambda: not self._together)
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._together)
             yield
         finally:
             with self._changed:

@@ -71,7 +71,7 @@ def limit_data(extra_bytes: int, *, threads: int = 0) -> int:
     _, hard = data_limit()
     if hard != NO_LIMIT:
         limit = min(limit, hard)
-    set_data_limit(limit, hard)
+    _change_data_limit(limit, hard)
     global _full_limit, _idle_bytes
     _full_limit, _idle_bytes = limit, status_bytes("RssAnon")
     return limit
@@ -85,6 +85,11 @@ def lower_data_limit(by_bytes: int) -> None:
     soft, hard = data_limit()
     if _full_limit and soft != NO_LIMIT:
         _change_data_limit(max(_full_limit - by_bytes, 0), hard)
+
+
+def lift_data_limit() -> None:
+    """Lift the limit of `limit_data`, also for after the steps that are running."""
+    _change_data_limit(NO_LIMIT, data_limit()[1])
 
 
 def _change_data_limit(soft: int, hard: int) -> None:

@@ -178,6 +178,10 @@ class WorkerSide:
         free = show_size(self.free_bytes())
         return f"{STARTED} may take what is free of memory={self._number}, now {free}, and fail if they ask for more"
 
+    def is_in_step(self) -> bool:
+        """Return whether this thread runs a user's step: the rest of the process may be the user's own program."""
+        return threading.get_ident() in self._steps
+
     def _enter(self, thread: int, name: str) -> None:
         with self._lock:
             self._steps[thread] = name
@@ -406,7 +410,7 @@ def _after_fork() -> None:
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "mmap.__new__" and _side is not None:
         _side.refuse_mapping(arguments[0], arguments[1])
-    elif event == "resource.setrlimit" and _side is not None:
+    elif event == "resource.setrlimit" and _side is not None and _side.is_in_step():
         refuse_hard_limit(*arguments)
 
 

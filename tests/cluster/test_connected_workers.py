@@ -73,9 +73,9 @@ def test_a_worker_that_a_nanny_would_kill_gets_a_data_limit_until_the_connection
     monkeypatch.setattr(connected_workers, "read_gpus", lambda: gpus)
     monkeypatch.setattr(connected_workers, "counted_bytes", lambda pid: 160_000_000)
     monkeypatch.setattr(connected_workers, "limit_data", lambda extra, threads: limited.append(extra))
-    monkeypatch.setattr(connected_workers, "set_data_limit", lambda soft, hard: limited.append(soft))
-    for name in ("give_back_large_buffers", "pickle_without_copies"):
-        monkeypatch.setattr(connected_workers, name, lambda: None)
+    monkeypatch.setattr(connected_workers, "lift_data_limit", lambda: limited.append(NO_LIMIT))
+    monkeypatch.setattr(connected_workers, "give_back_large_buffers", lambda: None)
+    monkeypatch.setattr(connected_workers, "pickle_without_copies", lambda: lambda: None)
     monkeypatch.setattr(connected_workers.gc, "freeze", lambda: None)
     monkeypatch.setattr(connected_workers.pa, "set_memory_pool", lambda pool: None)
     worker, plugin = worker_with(GIB, GIB), ConnectedWorker(320_000_000)

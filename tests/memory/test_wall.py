@@ -248,6 +248,8 @@ try:
 except ValueError as exc:
     print(exc)
 print(resource.getrlimit(kind)[1])
+resource.setrlimit(kind, limits)  # outside of steps the process may be the user's own program
+print(resource.getrlimit(kind)[1])
 """
     (tmp_path / "number").write_text("'1GB'")
     said = subprocess.run(
@@ -255,6 +257,7 @@ print(resource.getrlimit(kind)[1])
     ).stdout.splitlines()
     assert said[0].startswith("resource.setrlimit with a hard limit of 35.18 TB would hold for all later tasks")
     assert said[1] == str(getrlimit(RLIMIT_AS)[1])
+    assert said[2] == str(1 << 45)
 
 
 def test_a_hard_limit_that_cannot_be_raised_again_is_an_error_of_the_function(monkeypatch):

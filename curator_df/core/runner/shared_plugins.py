@@ -17,7 +17,8 @@ from typing import Any
 from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 
 LOG = logging.getLogger("curator_df.core")
-OWN_NAME = re.compile(r"curator[_-]df-.*-(Client-.+)-[0-9a-f]{8}")
+OWN_NAME = re.compile(r"curator[_-]df-(?:second-try|kernels|metrics|connected-worker|connected-nanny)-(.+)-[0-9a-f]{8}")
+"""Name of a plugin of ours, with the ID of its client, which begins with the class of the client."""
 HOLDERS = "_curator_df_holders"
 """Attribute of a worker or nanny: the names of the plugins of each kind, and the plugin that has made the change."""
 
@@ -109,10 +110,15 @@ def share_plugin(client: Any, plugin: Any) -> Callable[[], None]:
 
 
 def unregister(client: Any, name: str, *, is_nannys: bool = False) -> None:
-    """Remove the plugin of a name from the workers or nannies; do nothing if it is gone, or the client has closed."""
+    """Remove the plugin of a name from the workers or nannies; do nothing if it is gone, or the client has closed.
+
+    A worker that ends meanwhile is an error for Dask, as is a plugin that does not exist.
+    """
     if client.status == "running":
-        with contextlib.suppress(ValueError):  # Dask has no other word for a plugin that does not exist
+        try:
             client.unregister_worker_plugin(name, nanny=is_nannys)
+        except (ValueError, OSError):
+            LOG.debug("the plugin %s could not be removed from all workers", name, exc_info=True)
 
 
 def remove_left_behind(client: Any) -> None:
@@ -123,7 +129,10 @@ def remove_left_behind(client: Any) -> None:
         LOG.debug("plugins that closed clients have left could not be looked up", exc_info=True)
         return
     for name, is_nannys in found:
-        unregister(client, name, is_nannys=is_nannys)
+        try:
+            unregister(client, name, is_nannys=is_nannys)
+        except Exception:  # their teardown is not the concern of this connection
+            LOG.debug("the plugin %s that a closed client has left could not be removed", name, exc_info=True)
 
 
 def _left_behind(dask_scheduler: Any) -> list[tuple[str, bool]]:
