@@ -96,7 +96,14 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "keep_segment_id": True,
         "max_document_size": "1MB",
     },
-    "keep_language": {"languages": "de", "min_score": 0.5, "unit": "lines", "max_chars": 50, "text": "title"},
+    "keep_language": {
+        "into": "tongue",
+        "languages": "de",
+        "min_score": 0.5,
+        "unit": "lines",
+        "max_chars": 50,
+        "text": "title",
+    },
     "keep_profile": {"profile": OURS.replace(too_short=3), "words": "datatrove", "text": "title", "add_metrics": True},
     "keep_urls": {
         "block_lists": DOMAINS,
