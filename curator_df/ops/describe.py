@@ -2,13 +2,13 @@
 """Size and lengths of a text table, in all or for each value of a column: `describe`.
 
 Lengths are counted rounded down to three digits, so that the counts of a block have a bounded size. The counts of all blocks are
-added up in this process.
+added up in this process, with fewer digits if there are many of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import dask.dataframe as dd
@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.arguments import require_string
-from curator_df.core.columns import require_columns, require_table, require_text
+from curator_df.core.columns import is_text, require_columns, require_table, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
 from curator_df.core.ranges.price import Price
-from curator_df.errors import ParameterError
+from curator_df.errors import ParameterError, SchemaError
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.ops.block_counts import Batches, count_blocks, require_token_column
 from curator_df.ops.host_only import require_host
@@ -34,6 +34,8 @@ MOST_GROUPS = 10_000
 """Maximum number of different values of ``by``."""
 DIGITS = 3
 """Digits of a length that are counted; the others are zeros."""
+MOST_COUNTS = 500_000
+"""Maximum number of counts in this process, each of a value of ``by`` and a length: beyond it, lengths lose a digit."""
 SUMS = ("rows", "missing_texts", "characters", "tokens")
 NUMBERS = ("length", *SUMS, "longest")
 """Numbers of a row of counts: the rounded length, sums, and the largest length."""
@@ -60,7 +62,8 @@ def describe(
     df : dask.dataframe.DataFrame or pandas.DataFrame
         The table. A Dask table begins with a reader of curator_df.
     by : str, optional
-        Column whose values get a row each, such as ``"language"`` or ``"source"``: at most 10,000 different ones.
+        Column of text, numbers, booleans, dates or categories whose values get a row each, such as ``"language"`` or
+        ``"source"``: at most 10,000 different ones.
     token_column : str, optional
         Column of integers with the number of tokens of each row, as `add_token_count` adds it. Null counts as 0.
     text : str, default "text"
@@ -77,15 +80,16 @@ def describe(
         One row, or one for each value of ``by`` (as text), those with the most rows first. ``rows``; ``share_of_rows`` and
         ``share_of_characters`` of all, from 0 to 1 (with ``by``); ``missing_texts``, rows whose text is null; ``characters``
         (code points); ``tokens`` with ``token_column``; ``mean_chars``; ``p5_chars``, ``median_chars`` and ``p95_chars``, of
-        texts that are not null, rounded down to three digits; ``max_chars``. ``attrs["lengths"]`` is a table of all texts by
-        length: ``min_chars``, ``max_chars`` and ``rows``.
+        texts that are not null, rounded down to ``attrs["digits"]`` digits: three, or fewer if ``by`` has more than about a
+        hundred values; ``max_chars``. ``attrs["lengths"]`` is a table of all texts by length: ``min_chars``, ``max_chars``
+        and ``rows``.
 
     Raises
     ------
     ColumnError
         If a column is missing.
     SchemaError
-        If ``text`` is not a column of text, or ``token_column`` not one of integers.
+        If ``text`` is not a column of text, ``token_column`` not one of integers, or ``by`` one of binary or nested values.
     ParameterError
         If ``by`` has more than 10,000 different values.
     BudgetError
@@ -102,7 +106,7 @@ def describe(
     Notes
     -----
     Rows: one, or one for each value of ``by``. Columns: ``rows``, ``missing_texts``, ``characters``, ``tokens``, lengths. Peak
-    extra memory: 4.0 x block (assumed), and 100 MB in this process. Computes: yes, one pass over the table.
+    extra memory: 4.0 x block (assumed), and 300 MB in this process. Computes: yes, one pass over the table.
 
     Examples
     --------
@@ -125,7 +129,7 @@ def describe(
         }
     )
     counted = count_blocks(df, kernel, (text, by, token_column), meta, workdir, storage_options)
-    counts = _added_up(counted)
+    counts, digits = _added_up(counted)
     groups = _groups(counts)
     made = pd.DataFrame([_figures(own) for _, own in groups])
     if token_column is None:
@@ -137,7 +141,7 @@ def describe(
             counts_of = made[name.removeprefix("share_of_")]
             made.insert(place, name, counts_of / max(int(counts_of.sum()), 1))
         made = made.sort_values(["rows", "characters"], ascending=False, kind="stable", ignore_index=True)
-    made.attrs["lengths"] = _lengths(counts)
+    made.attrs |= {"lengths": _lengths(counts), "digits": digits}
     return made
 
 
@@ -151,6 +155,8 @@ def _kernel(table: Any, by: str | None, text: str, tokens: str | None) -> BlockK
     if by is not None:
         require_string(OPERATOR, "by", by)
         require_columns(table, OPERATOR, by)
+        if not _is_groupable(table.dtypes[by]):
+            raise _not_groupable(by, table.dtypes[by])
         if by in (*SUMS, *SHARES, *LENGTHS):
             raise ParameterError(
                 f"{OPERATOR}: by={by!r} is the name of a figure of the result. Rename the column first"
@@ -171,6 +177,7 @@ def describe_block(block: Any, *, text: str, by: str | None, tokens: str | None)
     lengths = np.asarray(pc.fill_null(pc.utf8_length(text_chunks(block[text])), -1), dtype=np.int64)
     codes, groups = np.zeros(len(block), dtype=np.int64), pd.array([""], dtype=TEXT)
     if by is not None:
+        _require_plain_values(block[by], by)
         codes, found = pd.factorize(block[by].astype(TEXT), use_na_sentinel=False)
         groups = pd.array(found, dtype=TEXT)
     rounded = rounded_down(lengths)
@@ -193,15 +200,43 @@ def describe_block(block: Any, *, text: str, by: str | None, tokens: str | None)
     return Outcome(made, {"counted with another row": shared} if shared else {})
 
 
-def rounded_down(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return lengths with zeros after their first three digits.
+def _is_groupable(dtype: Any) -> bool:
+    """Return whether a column can be ``by``; Python objects are checked in each block."""
+    if isinstance(dtype, pd.CategoricalDtype):
+        return dtype.categories is None or _is_groupable(dtype.categories.dtype)
+    if isinstance(dtype, pd.ArrowDtype):
+        kind = dtype.pyarrow_dtype
+        return is_text(dtype) or (pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind))
+    return is_text(dtype) or getattr(dtype, "kind", "") in "biufM"
+
+
+def _require_plain_values(column: Any, by: str) -> None:
+    """Raise `SchemaError` if a block's column, or its categories, has bytes or nested values among Python objects."""
+    values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    if values.dtype == object:
+        for value in values:
+            if isinstance(value, Collection) and not isinstance(value, str):
+                raise _not_groupable(by, type(value).__name__)
+    elif not _is_groupable(values.dtype):  # categories that Dask did not know
+        raise _not_groupable(by, values.dtype)
+
+
+def _not_groupable(by: str, kind: Any) -> SchemaError:
+    return SchemaError(
+        f"{OPERATOR}: by={by!r} must be a column of text, numbers, booleans, dates or categories, but it holds {kind}. "
+        "Name another column, or convert this one to text first"
+    )
+
+
+def rounded_down(lengths: npt.NDArray[np.int64], digits: int = DIGITS) -> npt.NDArray[np.int64]:
+    """Return lengths with zeros after their first three digits, or another number of digits.
 
     Examples
     --------
     >>> rounded_down(np.array([-1, 0, 999, 1_239, 123_999])).tolist()
     [-1, 0, 999, 1230, 123000]
     """
-    powers = 10 ** np.arange(DIGITS, 19, dtype=np.int64)
+    powers = 10 ** np.arange(digits, 19, dtype=np.int64)
     units = 10 ** np.searchsorted(powers, lengths, side="right").astype(np.int64)
     return lengths - lengths % units
 
@@ -211,25 +246,46 @@ def _sums(values: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> npt.NDArra
     return np.add.reduceat(values, starts) if len(starts) else values[:0]
 
 
-def _added_up(batches: Batches) -> pd.DataFrame:
-    """Return the counts of all blocks by group and length, which are the index."""
-    keys, total = ["group", "length"], pd.DataFrame()
+def _added_up(batches: Batches) -> tuple[pd.DataFrame, int]:
+    """Return the counts of all blocks by group and length, and the digits that lengths have."""
+    total, digits = pd.DataFrame(), DIGITS
     for counted in _frames(batches):
-        both = pd.concat([total, counted]) if len(total) else counted
-        grouped = both.groupby(keys, dropna=False, sort=False)
-        total = pd.concat([grouped[[*SUMS]].sum(), grouped["longest"].max()], axis=1).reset_index()
+        rounded = counted.assign(length=rounded_down(counted["length"].to_numpy(), digits))
+        total = _merged([total, rounded] if len(total) else [rounded])
         if (values := total["group"].nunique(dropna=False)) > MOST_GROUPS:
             raise ParameterError(
                 f"{OPERATOR}: the column of by= has more than {MOST_GROUPS:,} different values ({values:,} so far). Name one "
                 "with fewer, or use describe_domains to count rows by the domain of a URL"
             )
-    return total
+        while len(total) > MOST_COUNTS and digits > 1:
+            digits -= 1
+            total = _merged([total.assign(length=rounded_down(total["length"].to_numpy(), digits))])
+    return total, digits
+
+
+def _merged(counts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return one row for each group and length in counts."""
+    grouped = pd.concat(counts).groupby(["group", "length"], dropna=False, sort=False)
+    return pd.concat([grouped[[*SUMS]].sum(), grouped["longest"].max()], axis=1).reset_index()
 
 
 def _frames(batches: Batches) -> Iterator[pd.DataFrame]:
+    """Yield counts in tables of at least `MOST_COUNTS` rows, except the last: all of them are added up in linear time."""
+    waiting, rows = [], 0
     for counted in batches():
-        kept = counted.select(["group", *NUMBERS])
-        yield kept.to_pandas(types_mapper=dict.fromkeys((pa.string(), pa.large_string()), TEXT).get)
+        waiting.append(counted.select(["group", *NUMBERS]))
+        rows += counted.num_rows
+        if rows >= MOST_COUNTS:
+            yield _as_frame(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield _as_frame(waiting)
+
+
+def _as_frame(counts: list[pa.Table]) -> pd.DataFrame:
+    whole = pa.concat_tables(counts, promote_options="permissive")
+    made: pd.DataFrame = whole.to_pandas(types_mapper=dict.fromkeys((pa.string(), pa.large_string()), TEXT).get)
+    return made
 
 
 def _groups(counts: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:

@@ -108,3 +108,61 @@ def test_what_is_wrong_is_said(monkeypatch):
     monkeypatch.setattr(module, "MOST_GROUPS", 2)
     with pytest.raises(errors.ParameterError, match=r"more than 2 different values \(3 so far\)"):
         cdf.describe(docs, by="group")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([b"\xff", b"a"]),
+        pd.Series([b"\xff", b"a"], dtype=pd.ArrowDtype(pa.binary())),
+        pd.Series([["a"], None]),
+        pd.Series([["a"], ["b"]], dtype=pd.ArrowDtype(pa.list_(pa.string()))),
+        pd.Series([{"a": 1}, {"a": 2}], dtype=pd.ArrowDtype(pa.struct({"a": pa.int64()}))),
+        pd.Series([b"a", b"b"], dtype="category"),
+    ],
+    ids=["bytes", "binary", "lists", "arrow lists", "structs", "categories of bytes"],
+)
+def test_binary_and_nested_values_are_no_groups(values):
+    docs = table([("a", "x", 1), ("b", "y", 1)]).assign(group=values)
+    with pytest.raises(errors.SchemaError, match="by='group' must be a column of text, numbers, booleans, dates or"):
+        cdf.describe(docs, by="group")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([True, None]),
+        pd.Series([1.5, 2.5]),
+        pd.to_datetime(pd.Series(["2026-01-01", "2026-01-02"])),
+        pd.Series([1, 2], dtype="category"),
+        pd.Series(["a", None], dtype=object),
+        pd.Series([0, 1], dtype=pd.ArrowDtype(pa.date32())),
+    ],
+    ids=["booleans", "numbers", "times", "categories", "objects", "dates"],
+)
+def test_values_of_every_plain_type_are_groups(values):
+    docs = table([("a", "x", 1), ("b", "y", 1)]).assign(group=values)
+    assert cdf.describe(docs, by="group")["rows"].tolist() == [1, 1]
+
+
+def test_many_counts_lose_digits_and_keep_their_sums(monkeypatch):
+    docs = table([("x" * (1_000 + 7 * place), f"g{place % 4}", 1) for place in range(400)])
+    cuts = list(range(20, 400, 20))
+    exact = of_blocks(docs, cuts, by="group", token_column="n")
+    assert exact.attrs["digits"] == 3
+    monkeypatch.setattr(module, "MOST_COUNTS", 130)
+    coarse = of_blocks(docs, cuts, by="group", token_column="n")
+    assert coarse.attrs["digits"] == 2
+    sums = ["group", "rows", "characters", "tokens", "mean_chars", "max_chars"]
+    pd.testing.assert_frame_equal(coarse[sums], exact[sums])
+    pd.testing.assert_frame_equal(coarse.attrs["lengths"], exact.attrs["lengths"])
+    assert coarse["median_chars"].tolist() == rounded_down(exact["median_chars"].to_numpy(np.int64), 2).tolist()
+
+
+def test_counts_of_many_blocks_are_added_up_together(monkeypatch):
+    docs = table([("x" * place, "a", 1) for place in range(60)])
+    merged, merge = [], module._merged
+    monkeypatch.setattr(module, "MOST_COUNTS", 100)
+    monkeypatch.setattr(module, "_merged", lambda counts: merged.append(1) or merge(counts))
+    assert of_blocks(docs, list(range(1, 60)))["rows"].tolist() == [60]
+    assert len(merged) == 1
