@@ -46,6 +46,8 @@ from curator_df.memory.sizes import show_count
 
 LOG = logging.getLogger("curator_df")
 OnExisting = Literal["raise", "resume", "overwrite"]
+SAVED_DOCUMENTS = ("croissant.jsonld", "README.md")
+"""Files that users save into an output folder (`Receipt.save`). Readers of the output skip them, and runs leave them."""
 FORMAT = 4
 SYNC_SECONDS = 1.0
 """Interval between two fsyncs of the lines in seconds. One per range took 255 s on a busy disk for 100,000 ranges."""
@@ -295,13 +297,13 @@ def _noted_files(done: TaskRecord, kept: Folder, rejects: Folder | None) -> Iter
 
 
 def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[str]:
-    """Return the files in the output folder, except lock and owners; raise an error if they prevent a run.
+    """Return the files in the output folder, except lock, owners and documents; raise an error if they prevent a run.
 
     Nothing is deleted, so that a run into several folders changes none of them if one is refused.
     """
     folder = journal.folder
     guards = (f"{JOURNAL_FOLDER}/lock", f"{OWNERS_FOLDER}/")
-    present = [name for name in folder.names() if not name.startswith(guards)]
+    present = [name for name in folder.names() if not name.startswith(guards) and name not in SAVED_DOCUMENTS]
     if present and on_existing == "raise":
         state = "a complete run" if journal.receipt else "an interrupted run" if journal.is_started else "files"
         raise OutputExistsError(

@@ -32,16 +32,10 @@ SAVE_ENDINGS: Mapping[SaveKind, tuple[str, ...]] = {
     "report": (".html", ".htm"),
     "figures": (".json",),
     "dataset_card": (".md",),
-    "croissant": (".json", ".jsonld"),
+    "croissant": (".jsonld",),  # not .json, which read_jsonl would read from the output folder
     "eu_training_data_summary": (".md",),
 }
 """Endings of a file of each kind."""
-SAVE_OPTIONS: Mapping[str, tuple[SaveKind, ...]] = {
-    "name": ("dataset_card", "croissant"),
-    "license": ("dataset_card", "croissant"),
-    "domains": ("eu_training_data_summary",),
-}
-"""Kinds that an option of `Receipt.save` belongs to."""
 SHOWN_FOLDERS = 5
 """Number of folders of a partitioned output that the head of a receipt names; ``rows_by_folder`` has all."""
 
@@ -389,18 +383,20 @@ class Receipt:
         name: str | None = None,
         license: str | None = None,  # noqa: A002 - the usual name
         domains: pd.DataFrame | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the receipt, or a document about the output that follows from it, to a file.
 
         Parameters
         ----------
         path : str or path
-            Name of the file, such as ``"report.html"`` or ``"receipt.json"``; an existing file is replaced.
+            Name of the file on this machine, such as ``"report.html"`` or ``"receipt.json"``; an existing file is replaced.
         kind : {"report", "figures", "dataset_card", "croissant", "eu_training_data_summary"}, optional
             ``"report"``: one self-contained HTML page with figures, memory over time, steps, drops and settings; the default
             for ``.html``. ``"figures"``: all figures as JSON; the default for ``.json``. ``"dataset_card"``: the card of the
-            Hugging Face hub, Markdown. ``"croissant"``: Croissant 1.0 metadata, JSON, to be saved into the output folder,
-            with the columns of the first file that are not nested. ``"eu_training_data_summary"``: the European
+            Hugging Face hub, Markdown. ``"croissant"``: Croissant 1.0 metadata, JSON-LD, to be saved into the output folder,
+            with those columns of the first file that are text, numbers, booleans, dates, or lists of them; a column of JSON
+            Lines is left out if its first 100 values are null or of mixed types. ``"eu_training_data_summary"``: the European
             Commission's template for the public summary of training content, Markdown, with "not known" where the receipt does
             not know.
         name : str, optional
@@ -409,23 +405,31 @@ class Receipt:
             License in a card or in Croissant metadata, such as ``"odc-by"``.
         domains : pandas.DataFrame, optional
             Result of `describe_domains` for the summary, which lists domains by share.
+        storage_options : mapping, optional
+            fsspec options for the output folder, from which a card and Croissant metadata take the format.
 
         Raises
         ------
         ParameterError
             If the ending of ``path`` is not one of ``kind``, or an option does not belong to it.
         InputError
-            If the output folder, from which a card and Croissant metadata take the format, has no files.
+            If the folder of ``path`` does not exist, or the output folder has no files.
 
         Examples
         --------
-        >>> receipt.save("clean/croissant.json", kind="croissant", license="odc-by")  # doctest: +SKIP
+        >>> receipt.save("clean/croissant.jsonld", kind="croissant", license="odc-by")  # doctest: +SKIP
         """
+        from curator_df.core.receipts.saved_documents import require_options, require_parent, saved_document
+
         kind = _save_kind(path, kind)
-        for option, value in (("name", name), ("license", license), ("domains", domains)):
-            if value is not None and kind not in SAVE_OPTIONS[option]:
-                only = " or ".join(map(repr, SAVE_OPTIONS[option]))
-                raise ParameterError(f"save: {option}= has no effect with kind={kind!r}, only with {only}")
+        require_parent(path)
+        options: dict[str, Any] = {
+            "name": name,
+            "license": license,
+            "domains": domains,
+            "storage_options": storage_options,
+        }
+        require_options(kind, options)
         if kind == "figures":
             said = json.dumps(self.to_json(), indent=1)
         elif kind == "report":
@@ -433,9 +437,7 @@ class Receipt:
 
             said = report_page(self)
         else:
-            from curator_df.core.receipts.saved_documents import saved_document
-
-            said = saved_document(self, kind, name, license, domains)
+            said = saved_document(self, kind, **options)
         Path(path).write_text(said, encoding="utf-8")
 
     def recipe(self) -> str:

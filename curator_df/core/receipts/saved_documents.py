@@ -13,9 +13,11 @@ general-purpose AI models, required by Article 53 (1)(d) of Regulation (EU) 2024
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -23,6 +25,8 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
+from curator_df.arguments import did_you_mean_path, path_of
+from curator_df.core.columns import listed
 from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
 from curator_df.errors import InputError, ParameterError
 from curator_df.files.storage import Folder
@@ -52,6 +56,15 @@ CONTEXT: Mapping[str, Any] = {
     "sc": "https://schema.org/",
 }
 """The context that Croissant 1.0 prescribes."""
+OF_OUTPUT = ("dataset_card", "croissant")
+SUMMARY = "eu_training_data_summary"
+OPTIONS: Mapping[str, Sequence[str]] = {
+    "name": OF_OUTPUT,
+    "license": OF_OUTPUT,
+    "domains": (SUMMARY,),
+    "storage_options": OF_OUTPUT,
+}
+"""Kinds of documents that an option of `Receipt.save` belongs to."""
 SAMPLE_LINES = 100
 """Lines of a JSON Lines file from which types of columns are taken."""
 TOKEN_RANGES = (
@@ -63,26 +76,58 @@ TOKEN_RANGES = (
 INTRODUCTION = f"""\
 By the template of the European Commission for providers of general-purpose AI models, for one data set. curator_df filled in
 what its receipt says. Complete what is *{NOT_KNOWN}*, and repeat section 2 for every other data set."""
+COUNTS_TOKENS = ("add_token_count", "write_tokens")
+"""Steps that count the tokens of a data set. Steps with models count those that the model reads, of other tokenizers."""
 SYNTHETIC, PERSONAL = ("add_completion",), ("redact_pii",)
 HARMFUL = ("keep_urls", "add_class", "keep_class", "keep_profile", "keep_where")
 """Steps that the template asks about."""
 
 
-def saved_document(receipt: Any, kind: str, name: str | None, license: str | None, domains: pd.DataFrame | None) -> str:  # noqa: A002
+def saved_document(
+    receipt: Any,
+    kind: str,
+    *,
+    name: str | None = None,
+    license: str | None = None,  # noqa: A002
+    domains: pd.DataFrame | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> str:
     """Return the text of a document about the output of a `Receipt`, of a kind that is not the receipt itself."""
+    if kind == SUMMARY:
+        return eu_summary(receipt, domains)
+    folder = Folder(receipt.output, storage_options or {})
     if kind == "dataset_card":
-        return card(receipt, name, license)
-    return (
-        json.dumps(croissant(receipt, name, license), indent=1) if kind == "croissant" else eu_summary(receipt, domains)
-    )
+        return card(receipt, folder, name, license)
+    return json.dumps(croissant(receipt, folder, name, license), indent=1)
 
 
-def croissant(receipt: Any, name: str | None, license: str | None) -> dict[str, Any]:  # noqa: A002
+def require_options(kind: str, options: Mapping[str, Any]) -> None:
+    """Raise `ParameterError` if an option of `Receipt.save` does not belong to the kind of document."""
+    for option, value in options.items():
+        if value is not None and kind not in OPTIONS[option]:
+            only = " or ".join(map(repr, OPTIONS[option]))
+            raise ParameterError(f"save: {option}= has no effect with kind={kind!r}, only with {only}")
+
+
+def require_parent(path: str | os.PathLike[str]) -> None:
+    """Raise `InputError` unless the folder of a file that `Receipt.save` writes exists on this machine."""
+    text = path_of("save", "path", path)
+    if "://" in text:
+        raise InputError(f"save: path={text!r} is a URL. Save the file on this machine, and copy it there")
+    folder = Path(text).parent
+    if not folder.is_dir():
+        said = os.fspath(folder)
+        raise InputError(
+            f"save: the folder {said!r} of {text!r} does not exist. Create it first{did_you_mean_path(said)}"
+        )
+
+
+def croissant(receipt: Any, folder: Folder, name: str | None, license: str | None) -> dict[str, Any]:  # noqa: A002
     """Return the Croissant metadata of an output, to be stored in its folder: paths of files are relative.
 
-    Columns of nested types are left out: Croissant has no type for them.
+    Columns are left out if Croissant has no type for them (nested and binary ones), and those of JSON Lines also if the
+    first `SAMPLE_LINES` lines have only nulls or mixed types.
     """
-    folder = Folder(receipt.output)
     file, suffix = _first_file(folder)
     keys = [part.partition("=")[0] for part in posixpath.dirname(file).split("/") if "=" in part]
     pattern = "/".join([*(f"{key}=*" for key in keys), f"part-*{suffix}"])
@@ -151,7 +196,7 @@ def _columns(folder: Folder, file: str, suffix: str) -> Iterator[tuple[str, str,
         else:
             rows = [orjson.loads(line) for line, _ in zip(stream, range(SAMPLE_LINES), strict=False)]
             keys = dict.fromkeys(key for row in rows for key in row)
-            types = {key: pa.array([row.get(key) for row in rows]).type for key in keys}
+            types = {key: _type_of_values([row.get(key) for row in rows]) for key in keys}
     for name, kind in types.items():
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
         said = _type_of(kind.value_type if is_list else kind)
@@ -159,25 +204,40 @@ def _columns(folder: Folder, file: str, suffix: str) -> Iterator[tuple[str, str,
             yield name, said, is_list
 
 
+def _type_of_values(values: Sequence[Any]) -> pa.DataType:
+    """Return the Arrow type of JSON values; that of nulls if they are of different types."""
+    try:
+        return pa.array(values).type
+    except OverflowError:  # from 2**63
+        is_whole = all(value is None or type(value) is int for value in values)
+        return pa.uint64() if is_whole else pa.null()
+    except pa.ArrowException:
+        return pa.null()
+
+
 def _type_of(kind: pa.DataType) -> str | None:
-    """Return the Croissant type of an Arrow type; None for nested ones, and those without values."""
+    """Return the Croissant type of an Arrow type; None for nested and binary ones, and for nulls."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     for is_kind, said in (
         (pa.types.is_integer, "sc:Integer"),
         (pa.types.is_floating, "sc:Float"),
+        (pa.types.is_decimal, "sc:Float"),
         (pa.types.is_boolean, "sc:Boolean"),
         (pa.types.is_date, "sc:Date"),
         (pa.types.is_timestamp, "sc:DateTime"),
+        (pa.types.is_string, "sc:Text"),
+        (pa.types.is_large_string, "sc:Text"),
+        (pa.types.is_string_view, "sc:Text"),
     ):
         if is_kind(kind):
             return said
-    return "sc:Text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+    return None
 
 
-def card(receipt: Any, name: str | None, license: str | None) -> str:  # noqa: A002
+def card(receipt: Any, output: Folder, name: str | None, license: str | None) -> str:  # noqa: A002
     """Return the dataset card of one output, which has its files as the split ``train``."""
-    _, suffix = _first_file(Folder(receipt.output))
+    _, suffix = _first_file(output)
     patterns = {folder.replace("/", ","): f"{folder}/part-*" for folder in receipt.rows_by_folder if folder}
     split = CardSplit("train", receipt, patterns or {"default": f"part-*{suffix}"})
     return dataset_card(name or posixpath.basename(receipt.output.rstrip("/")), [split], license=license, existing=None)
@@ -218,10 +278,17 @@ def _section(title: str, facts: Mapping[str, str]) -> list[str]:
 
 
 def _size(receipt: Any) -> dict[str, str]:
-    tokens = next((step.counters["tokens"] for step in receipt.steps[::-1] if step.counters.get("tokens")), None)
     said = NOT_KNOWN + " in tokens (add_token_count counts them)"
-    if tokens is not None:
-        said = next(name for most, name in TOKEN_RANGES if tokens < most) + f" ({tokens:,} in this data set)"
+    places = [
+        place for place, step in enumerate(receipt.steps) if step.name in COUNTS_TOKENS and "tokens" in step.counters
+    ]
+    if places:
+        tokens, later = receipt.steps[places[-1]].counters["tokens"], receipt.steps[places[-1] + 1 :]
+        dropped, made = sum(s.rows_dropped for s in later), sum(max(s.rows_out - s.rows_in, 0) for s in later)
+        changes = [f"{show_count(dropped, 'document')} dropped"] * bool(dropped)
+        changes += [f"{show_count(made, 'document')} added"] * bool(made)
+        of = f"before later steps: {', '.join(changes)}" if changes else "in this data set"
+        said = next(name for most, name in TOKEN_RANGES if tokens < most) + f" ({show_count(tokens, 'token')} {of})"
     return {
         "Modality": "text",
         "Size": f"{said}; {show_count(receipt.rows_written, 'document')}, {show_size(receipt.output_bytes)} on disk",
@@ -264,7 +331,12 @@ def _crawled(receipt: Any) -> dict[str, str]:
 
 def _domains(domains: pd.DataFrame) -> str:
     if not {"domain", "rows"} <= set(domains.columns):
-        raise ParameterError("save: domains= must be a table of describe_domains, with the columns 'domain' and 'rows'")
+        several = [name for name in domains.columns if str(name).startswith("rows_")]
+        found = f"it counts several tables ({listed(several)})" if several else f"it has {listed(domains.columns)}"
+        raise ParameterError(
+            "save: domains= must be a table of describe_domains with the columns 'domain' and 'rows', but "
+            f"{found}. Call describe_domains with one table, that of the output"
+        )
     total = domains.attrs.get("totals", {}).get("rows") or domains["rows"].sum()
     named = domains.dropna(subset="domain")
     lines = ["| domain | documents | share |", "|---|---|---|"]
@@ -276,17 +348,21 @@ def _domains(domains: pd.DataFrame) -> str:
 
 
 def _named(receipt: Any, steps: Sequence[str]) -> str:
-    """Return those of some steps that ran, with the rows that they dropped."""
-    found = [step for step in receipt.steps if step.name in steps]
-    return "; ".join(f"{step.name} (dropped {show_count(step.rows_dropped, 'document')})" for step in found)
+    """Return those of some steps that ran, with the rows that they dropped; what they counted if they drop none."""
+    said = []
+    for step in receipt.steps:
+        if step.name in steps:
+            drops = step.rows_dropped or step.name.startswith("keep_")
+            what = f"dropped {show_count(step.rows_dropped, 'document')}" if drops else step.counted()
+            said.append(step.name + (f" ({what})" if what else ""))
+    return "; ".join(said)
 
 
 def _removal(receipt: Any) -> dict[str, str]:
-    redacted = [f"{step.name} ({step.counted()})" for step in receipt.steps if step.name in PERSONAL]
     return {
         "Measures against illegal content": NOT_KNOWN,
         "Filters that may serve them": _named(receipt, HARMFUL) or "not in this run",
-        "Personal data": "; ".join(redacted) or "not redacted by this run",
+        "Personal data": _named(receipt, PERSONAL) or "not redacted by this run",
     }
 
 

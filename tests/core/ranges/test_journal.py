@@ -184,6 +184,27 @@ def test_overwrite_deletes_what_a_run_left_and_nothing_else(out, sink):
     assert not journal_of(out).is_started
 
 
+@pytest.mark.parametrize("on_existing", ["raise", "resume", "overwrite"])
+def test_documents_about_an_output_do_not_prevent_a_run_and_stay(out, sink, on_existing):
+    if on_existing == "overwrite":
+        begun(out)
+    out.mkdir(exist_ok=True)
+    for name in ("croissant.jsonld", "README.md"):
+        (out / name).write_text("mine")
+    with journal_of(out) as journal:
+        assert open_run(journal, sink, IDENTITY, on_existing) == (None, None)
+    assert not (out / "part-000000-000.parquet").exists()
+    assert [(out / name).read_text() for name in ("croissant.jsonld", "README.md")] == ["mine", "mine"]
+
+
+def test_only_documents_at_the_top_of_a_folder_are_left(out, sink):
+    begun(out)
+    (out / "lang=en").mkdir()
+    (out / "lang=en/README.md").write_text("mine")
+    with journal_of(out) as journal, pytest.raises(OutputExistsError, match=r"1 other files \('lang=en/README\.md'"):
+        open_run(journal, sink, IDENTITY, "overwrite")
+
+
 def test_files_without_a_journal_cannot_be_resumed(out, sink):
     finished(out, 0)
     with journal_of(out) as journal, pytest.raises(ResumeError, match="contains files but no journal"):

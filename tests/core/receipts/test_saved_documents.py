@@ -3,6 +3,7 @@
 
 import gzip
 import json
+import zipfile
 
 import pandas as pd
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from curator_df import errors
 from curator_df.core.receipts.receipt import Receipt, StepReceipt
+from curator_df.io.listing import READERS, list_files
 
 
 def receipt(output, **figures):
@@ -27,7 +29,7 @@ def receipt(output, **figures):
 
 def saved(made, path, **options):
     made.save(path, **options)
-    return json.loads(path.read_text()) if path.suffix == ".json" else path.read_text()
+    return json.loads(path.read_text()) if path.suffix in (".json", ".jsonld") else path.read_text()
 
 
 def fields(metadata):
@@ -49,12 +51,14 @@ def test_croissant_describes_the_columns_of_parquet_and_the_folders(tmp_path):
             "tags": [["a", "b"]],
             "nested": [{"a": 1}],
             "raw": [b"x"],
+            "view": pa.array(["x"], pa.string_view()),
+            "price": pa.array([1], pa.decimal128(9, 2)),
         }
     )
     pq.write_table(table, tmp_path / "lang=en/part-000000-000.parquet")
     (tmp_path / "_quarantine").mkdir()
     pq.write_table(table, tmp_path / "_quarantine/part-000000-000.parquet")
-    made = saved(receipt(tmp_path), tmp_path / "croissant.json", kind="croissant", license="odc-by", name="pages")
+    made = saved(receipt(tmp_path), tmp_path / "croissant.jsonld", kind="croissant", license="odc-by", name="pages")
     assert fields(made) == {
         "text": ("sc:Text", False),
         "n": ("sc:Integer", False),
@@ -64,6 +68,8 @@ def test_croissant_describes_the_columns_of_parquet_and_the_folders(tmp_path):
         "day": ("sc:Date", False),
         "at": ("sc:DateTime", False),
         "tags": ("sc:Text", True),
+        "view": ("sc:Text", False),
+        "price": ("sc:Float", False),
         "lang": ("sc:Text", False),
     }
     assert made["distribution"] == [
@@ -85,15 +91,54 @@ def test_croissant_describes_the_columns_of_parquet_and_the_folders(tmp_path):
 def test_croissant_describes_json_lines(tmp_path):
     with gzip.open(tmp_path / "part-000000-000.jsonl.gz", "wt") as file:
         file.write('{"text": "a", "meta": {"n": 1}}\n{"text": "b", "score": 1.5}\n')
-    made = saved(receipt(tmp_path), tmp_path / "croissant.json", kind="croissant")
+    made = saved(receipt(tmp_path), tmp_path / "croissant.jsonld", kind="croissant")
     assert fields(made) == {"text": ("sc:Text", False), "score": ("sc:Float", False)}
     assert made["name"] == tmp_path.name
     assert "license" not in made
 
 
+def test_json_values_without_one_type_are_left_out(tmp_path):
+    rows = [
+        {"hash": 2**63, "either": 1, "large": 2**63, "none": None},
+        {"hash": None, "either": "a", "large": "a", "none": None},
+    ]
+    (tmp_path / "part-000000-000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = saved(receipt(tmp_path), tmp_path / "croissant.jsonld", kind="croissant")
+    assert fields(made) == {"hash": ("sc:Integer", False)}
+
+
+def test_an_output_in_a_store_is_read_with_its_options(tmp_path):
+    (tmp_path / "part-000000-000.jsonl").write_text('{"text": "a"}\n')
+    archive = tmp_path / "store.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(tmp_path / "part-000000-000.jsonl", "clean/part-000000-000.jsonl")
+    options = {"fo": str(archive)}
+    for kind, name in (("croissant", "croissant.jsonld"), ("dataset_card", "README.md")):
+        text = saved(receipt("zip://clean"), tmp_path / name, kind=kind, storage_options=options)
+        assert "part-*.jsonl" in str(text)
+
+
+def test_a_document_in_the_output_folder_is_not_read(tmp_path):
+    (tmp_path / "part-000000-000.jsonl").write_text('{"text": "a"}\n')
+    receipt(tmp_path).save(tmp_path / "croissant.jsonld", kind="croissant")
+    receipt(tmp_path).save(tmp_path / "README.md", kind="dataset_card")
+    suffixes = (*READERS["read_jsonl"], *READERS["read_parquet"])
+    assert list_files(tmp_path, suffixes=suffixes).paths == (str(tmp_path / "part-000000-000.jsonl"),)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    (tmp_path / "reports").mkdir()
+    with pytest.raises(
+        errors.InputError, match=r"the folder '.*/report' of '.*' does not exist.*Did you mean '.*/reports'"
+    ):
+        receipt(tmp_path).save(tmp_path / "report/a.html")
+    with pytest.raises(errors.InputError, match=r"is a URL\. Save the file on this machine, and copy it there"):
+        receipt(tmp_path).save("s3://bucket/receipt.json")
+
+
 def test_an_output_without_files_is_named(tmp_path):
     with pytest.raises(errors.InputError, match="has no Parquet or JSON Lines files of a run"):
-        receipt(tmp_path).save(tmp_path / "croissant.json", kind="croissant")
+        receipt(tmp_path).save(tmp_path / "croissant.jsonld", kind="croissant")
 
 
 READ_CRAWL = "read:\n  warc:\n    paths: [crawl/*.warc.gz]\nsteps: []\n"
@@ -107,7 +152,7 @@ def test_the_summary_has_what_the_receipt_knows(tmp_path):
     text = saved(made, tmp_path / "summary.md", kind="eu_training_data_summary", domains=domains)
     for said in (
         "### 2.3 Data crawled and scraped from online sources",
-        "- **Size**: less than 1 billion tokens (4,200 in this data set); 9 documents, 2 kB on disk",
+        "- **Size**: less than 1 billion tokens (4,200 tokens in this data set); 9 documents, 2 kB on disk",
         "documents by folder: lang=en 66.7 %, lang=de 33.3 %",
         "- **Content**: pages of web archives: crawl/*.warc.gz",
         "| a.org | 3 | 37.50 % |",
@@ -128,6 +173,26 @@ def test_sizes_are_those_of_the_template(tmp_path, tokens, said):
     assert f"**Size**: {said} tokens" in saved(made, tmp_path / "summary.md", kind="eu_training_data_summary")
 
 
+def test_tokens_are_those_that_a_count_of_the_data_set_found(tmp_path):
+    counted = StepReceipt("add_token_count", 9, 9, counters={"tokens": 4_200})
+    classified = StepReceipt("add_class", 9, 9, counters={"documents": 9, "tokens": 77})
+
+    def size_of(*steps):
+        made = receipt(tmp_path, steps=list(steps))
+        return saved(made, tmp_path / "summary.md", kind="eu_training_data_summary")
+
+    assert "**Size**: not known in tokens" in size_of(classified)
+    assert "(4,200 tokens in this data set)" in size_of(counted, classified)
+    assert "(4,200 tokens before later steps: 2 documents dropped)" in size_of(counted, StepReceipt("keep_urls", 9, 7))
+    assert "(4,200 tokens before later steps: 5 documents added)" in size_of(counted, StepReceipt("blend", 9, 14))
+
+
+def test_a_model_that_writes_text_is_named_with_what_it_counted(tmp_path):
+    made = receipt(tmp_path, steps=[StepReceipt("add_completion", 9, 9, counters={"requests": 9, "tokens": 800})])
+    text = saved(made, tmp_path / "summary.md", kind="eu_training_data_summary")
+    assert "- **Generated by models**: add_completion (requests 9, tokens 800)" in text
+
+
 def test_a_card_names_the_folders(tmp_path):
     pq.write_table(pa.table({"text": ["a"]}), tmp_path / "part-000000-000.parquet")
     text = saved(receipt(tmp_path), tmp_path / "README.md", kind="dataset_card", license="odc-by")
@@ -140,12 +205,22 @@ def test_a_card_names_the_folders(tmp_path):
     [
         ("a.txt", {}, r"must end in \.html .* or \.json"),
         ("a.json", {"kind": "card"}, "kind='card' is not one of"),
-        ("a.md", {"kind": "croissant"}, r"must end in \.json or \.jsonld with kind='croissant'"),
+        ("a.json", {"kind": "croissant"}, r"must end in \.jsonld with kind='croissant'"),
         ("a.json", {"license": "mit"}, "license= has no effect with kind='figures', only with 'dataset_card' or"),
         (
             "a.md",
             {"kind": "eu_training_data_summary", "domains": pd.DataFrame({"site": ["a"]})},
-            "must be a table of describe_domains",
+            r"must be a table of describe_domains .* but it has 'site'",
+        ),
+        (
+            "a.md",
+            {"kind": "eu_training_data_summary", "domains": pd.DataFrame({"domain": ["a"], "rows_before": [1]})},
+            r"it counts several tables \('rows_before'\)\. Call describe_domains with one table",
+        ),
+        (
+            "a.html",
+            {"storage_options": {}},
+            "storage_options= has no effect with kind='report', only with 'dataset_card' or",
         ),
     ],
 )
