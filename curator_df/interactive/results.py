@@ -326,7 +326,7 @@ class _Pieces:
             done >= max(2, FORESEE_AFTER * self._count) and foreseen_bytes > self._room_bytes * FORESEEN_FRACTION
         )
         if held_bytes > self._room_bytes or is_foreseen:
-            raise _too_large(self._session, max(foreseen_bytes, held_bytes), self._room_bytes)
+            raise _too_large(self._session, max(foreseen_bytes, held_bytes), self._room_bytes, held_bytes)
         promised_bytes = min(self._room_bytes, max(held_bytes, foreseen_bytes))
         if promised_bytes > self._promised_bytes + LIMIT_STEP_BYTES:
             self._promised_bytes = promised_bytes
@@ -345,17 +345,27 @@ def room_for_results(session: Session) -> int:
     return max(layout.work_bytes - kept_bytes, 0) * layout.node_workers
 
 
-def _too_large(session: Session, needed_bytes: int, room_bytes: int) -> BudgetError:
-    layout = session.layout
-    enough_bytes = layout.allowed_bytes + (needed_bytes - room_bytes) / RESULT_FRACTION / (1 - MARGIN_FRACTION)
-    enough = size_to_type(enough_bytes + 5e7)
+def _too_large(session: Session, needed_bytes: int, room_bytes: int, held_bytes: int) -> BudgetError:
     return BudgetError(
         f"The result needs about {show_size(needed_bytes)} in this process, but only {show_size(room_bytes)} are free for "
-        f"results with memory={layout.memory_argument}.\n"
+        f"results with memory={session.layout.memory_argument}.\n"
         "Compute only part of it, with head() or fewer columns (df[['id', 'n']]), or write it to files with "
         "curator_df.write_parquet(df, 'folder/').\n"
-        f"To get all of it, start the cluster with memory={enough}."
+        f"To get all of it, {_way_to_all(session, needed_bytes, room_bytes, held_bytes)}."
     )
+
+
+def _way_to_all(session: Session, needed_bytes: int, room_bytes: int, held_bytes: int) -> str:
+    """Return what gives a result the room that it needs, of which this process already holds a part."""
+    allowed_bytes = session.layout.allowed_bytes
+    if session.client_bytes is not None:
+        lacking_bytes = (needed_bytes - room_bytes) / RESULT_FRACTION / (1 - MARGIN_FRACTION)
+        return f"start the cluster with memory={size_to_type(allowed_bytes + lacking_bytes + 5e7)}"
+    if session.client_limit is None:
+        return f"run this process where {show_size(int(needed_bytes / RESULT_FRACTION))} of memory are free"
+    left_bytes = session.client_limit() - (counted_bytes(os.getpid()) - held_bytes)
+    enough_bytes = allowed_bytes + COPIES_OF_RESULT * needed_bytes - left_bytes
+    return f"connect with memory={size_to_type(max(enough_bytes, allowed_bytes) + 5e7)}"
 
 
 def _told_where(exc: BaseException, dsk: Any) -> BaseException:

@@ -10,6 +10,7 @@ from distributed.client import ClosedClientError
 from curator_df.core.runner.session import Patience
 from curator_df.interactive import results
 from curator_df.interactive.results import MOST_LOST, return_in_pieces
+from curator_df.memory.sizes import read_size
 
 
 class Client:
@@ -80,3 +81,27 @@ def test_a_result_fits_into_what_the_workers_of_a_connection_leave(monkeypatch, 
     limit = None if limit_bytes is None else lambda: limit_bytes
     session = SimpleNamespace(client_bytes=None, client_limit=limit, layout=None)
     assert results.room_for_results(session) == room_bytes
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "way"),
+    [
+        (1_000_000_000, "connect with memory='6.75GB'"),  # 4 + 2 x 1.5 - (1 - 0.7), and some more
+        (100_000_000, "connect with memory='7.65GB'"),  # nothing is free, and 0.6 GB are lacking already
+        (None, "run this process where 2.50 GB of memory are free"),
+    ],
+)
+def test_the_memory_that_is_advised_for_a_connection_has_room_for_the_result(monkeypatch, limit_bytes, way):
+    budget_bytes, other_bytes, held_bytes, needed_bytes = 4_000_000_000, 700_000_000, 200_000_000, 1_500_000_000
+    monkeypatch.setattr(results.psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000_000_000))
+    monkeypatch.setattr(results, "counted_bytes", lambda pid: other_bytes + held_bytes)
+    layout = SimpleNamespace(allowed_bytes=budget_bytes, memory_argument="'4GB'")
+    limit = None if limit_bytes is None else lambda: limit_bytes
+    session = SimpleNamespace(client_bytes=None, client_limit=limit, layout=layout)
+    said = str(results._too_large(session, needed_bytes, 0, held_bytes))
+    assert said.endswith(f"To get all of it, {way}.")
+    if limit_bytes is not None:
+        advised_bytes = read_size("memory", way.split("'")[1])
+        session.client_limit = lambda: limit_bytes + advised_bytes - budget_bytes
+        monkeypatch.setattr(results, "counted_bytes", lambda pid: other_bytes)
+        assert needed_bytes <= results.room_for_results(session) <= needed_bytes + 30_000_000
