@@ -136,6 +136,13 @@ _REASONS: dict[str, tuple[type[CuratorError], str]] = {
         InputError,
         "has a revision that does not exist. Use a branch, tag or commit of the repository",
     ),
+    "HFValidationError": (
+        ParameterError,
+        (
+            "is not a valid name of a dataset: the hub takes letters, digits, '-', '_' and '.' (at most 96), but not '--', '..', "
+            "'-' or '.' at either end, or '.git' at the end. Use another name"
+        ),
+    ),
     "OfflineModeIsEnabled": (
         RemoteFileError,
         "cannot be reached, because HF_HUB_OFFLINE is set. Unset it, or use a local copy of the files",

@@ -109,6 +109,48 @@ def test_a_run_that_was_interrupted_goes_on(hub, docs, tmp_path, monkeypatch, lo
     assert len(hub.repositories["org/out"].trees) == 2
 
 
+@pytest.mark.parametrize("lost", ["run", "push", "commit"])
+def test_a_run_that_replaces_files_goes_on_after_an_interruption(hub, docs, tmp_path, monkeypatch, lost):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    old = {"data/train-00000-of-00001.parquet": b"old", "data/train-0.parquet": b"older", "data/test-0.parquet": b"t"}
+    repository = hub.add("org/out", old)
+    with monkeypatch.context() as patched:
+        if lost == "run":
+            patched.setattr("curator_df.core.runner.run._Target.finish", interrupt)
+        else:
+            patched.setattr(hub_output, "push_to_hub" if lost == "push" else "read_receipt", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs, URL, on_existing="overwrite", storage_options=hub.options)
+    receipt = cdf.write_parquet(docs, URL, on_existing="resume", storage_options=hub.options)
+    assert receipt.ranges_resumed == (1 if lost == "run" else 0)
+    assert receipt.settings["published"] == f"{URL}@{repository.branches['main']}"
+    assert sorted(name for name in repository.files() if "data/" in name) == [
+        "data/test-0.parquet",
+        "data/train-00000-of-00001.parquet",
+    ]
+    files = cdf.read_parquet(f"{URL}/data/train-*.parquet", storage_options=hub.options)
+    assert sorted(files["id"].compute()) == list(range(7))
+    assert [path.name for path in tmp_path.glob("here/*")] == ["hub-org-out"]
+
+
+def test_an_interrupted_replacement_leaves_files_that_came_since(hub, docs, tmp_path, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    hub.add("org/out", {"data/train-0.parquet": b"old"})
+    with monkeypatch.context() as patched:
+        patched.setattr(hub_output, "push_to_hub", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs, URL, on_existing="overwrite", storage_options=hub.options)
+    assert (tmp_path / "here/hub-org-out.replaces.json").exists()
+    hub.repositories["org/out"].commit({"data/train-0.parquet": b"of somebody else"})
+    with pytest.raises(errors.OutputExistsError, match="another output in the splits train"):
+        cdf.write_parquet(docs, URL, on_existing="resume", storage_options=hub.options)
+    assert hub.repositories["org/out"].files() == {"data/train-0.parquet": b"of somebody else"}
+
+
 def test_files_of_another_output_are_refused_before_the_run(hub, docs, raise_if_dask_computes):
     hub.add("org/out", {"data/train-00000-of-00009.parquet": b"old", "data/test-0.parquet": b"t"})
     for how in ("raise", "resume"):
@@ -150,10 +192,43 @@ def test_a_plan_that_does_not_fit_creates_no_dataset(hub, docs):
     assert hub.repositories == {}
 
 
+def test_a_run_that_is_refused_creates_no_dataset(hub, docs, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in.jsonl").rename(tmp_path / "in/docs.jsonl")
+    docs = cdf.read_jsonl(tmp_path / "in").pipe(cdf.drop_exact_duplicates)
+
+    def refused(error, said, **more):
+        with pytest.raises(error, match=said):
+            cdf.write_parquet(docs, URL, storage_options=hub.options, **more)
+        assert hub.repositories == {}
+
+    refused(errors.ParameterError, "on_error='rase'", on_error="rase")
+    refused(errors.ParameterError, "on_oom='rase'", on_oom="rase")
+    refused(errors.ParameterError, "is inside .*hub-org-out", rejects="hub-org-out/rejects")
+    refused(errors.ParameterError, "cannot be written to: this run reads", rejects=tmp_path / "in")
+    (tmp_path / "rejects").mkdir()
+    (tmp_path / "rejects/mine.txt").write_text("mine")
+    refused(errors.OutputExistsError, "already contains files", rejects=tmp_path / "rejects")
+    cdf.write_parquet(docs, tmp_path / "here/hub-org-out")
+    refused(errors.OutputExistsError, "hub-org-out already contains a complete run")
+    again = cdf.read_jsonl(tmp_path / "in")
+    with pytest.raises(errors.ResumeError, match=r"cannot resume in .*hub-org-out"):
+        cdf.write_parquet(again, URL, on_existing="resume", storage_options=hub.options)
+    (tmp_path / "here/hub-org-out/mine.txt").write_text("mine")
+    refused(errors.OutputExistsError, "other files", on_existing="overwrite")
+    assert (tmp_path / "here/hub-org-out/mine.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("path", "more", "said"),
     [
         ("hf://datasets/org/out/data", {}, "'hf://datasets/org/out/data' cannot be written to. Name a whole dataset"),
+        (
+            "hf://datasets/org/a..b",
+            {},
+            "'hf://datasets/org/a..b' is not a valid name of a dataset: the hub takes letters",
+        ),
+        ("hf://datasets/org/x.git@new", {}, "'hf://datasets/org/x.git' is not a valid name of a dataset"),
         ("hf://buckets/org/out", {}, "Name a whole dataset, such as 'hf://datasets/organization/name'"),
         (URL, {"workdir": "memory://work"}, "workdir='memory://work' is not a local folder"),
         (URL, {"card": "yes"}, "card='yes' must be True or False"),

@@ -359,6 +359,15 @@ def test_a_killed_upload_goes_on_and_sends_no_file_twice(hub, outputs):
             errors.ParameterError,
             "repo='corpus' must be the name of a dataset, such as 'organization/name'",
         ),
+        *(
+            (
+                name,
+                TOKEN,
+                errors.ParameterError,
+                f"'hf://datasets/{name}' is not a valid name of a dataset: the hub takes",
+            )
+            for name in ("org/a..b", "org/-x", "org/x.git", f"org/{'x' * 97}")
+        ),
     ],
 )
 def test_what_the_hub_refuses_is_an_error_that_says_what_to_do(hub, outputs, repo, token, error, said):

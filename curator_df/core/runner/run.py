@@ -213,15 +213,8 @@ def run_branches(
     ParameterError
         If two of the folders are the same or one is inside another, or if one of them contains the input.
     """
-    choose("write", "on_existing", on_existing, OnExisting)
-    choose("write", "on_error", on_error, OnError)
-    choose("write", "on_oom", on_oom, OnOom)
-    require_disjoint_outputs([(sink, rejects) for _, sink, rejects in outputs])
+    branches = checked_branches(outputs, workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
     session = current_session()
-    session.require_ready()
-    branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
-    for branch in branches:
-        require_not_input(branch.program, branch.sink, branch.rejects, workdir)
     plan = plan_fork(fork(branches), session.weigh_client())
     stop_if_explaining(plan, [branch.program for branch in branches])
     overlap = overlapping_samples(branches)
@@ -266,6 +259,40 @@ def run_branches(
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
         return [receipt for receipt in receipts if receipt is not None]
+
+
+def checked_branches(
+    outputs: Sequence[tuple[Any, Sink, Sink | None]],
+    *,
+    workdir: Folder | None,
+    on_existing: OnExisting,
+    on_error: OnError,
+    on_oom: OnOom,
+) -> list[Branch]:
+    """Return the branches of a run, after the checks of its arguments, of the session and of its folders by name.
+
+    The arguments and errors are those of `run_branches`. Nothing is written.
+    """
+    choose("write", "on_existing", on_existing, OnExisting)
+    choose("write", "on_error", on_error, OnError)
+    choose("write", "on_oom", on_oom, OnOom)
+    require_disjoint_outputs([(sink, rejects) for _, sink, rejects in outputs])
+    current_session().require_ready()
+    branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
+    for branch in branches:
+        require_not_input(branch.program, branch.sink, branch.rejects, workdir)
+    return branches
+
+
+def check_folders(branch: Branch, on_existing: OnExisting) -> None:
+    """Raise the error that a run of one branch raises for the content of its folders. Nothing is deleted."""
+    with contextlib.ExitStack() as stack:
+        journal = stack.enter_context(Journal(branch.sink.folder))
+        check_output(journal, branch.sink, on_existing)
+        if branch.rejects is not None:
+            stack.enter_context(RejectsFolder(branch.rejects, journal)).check(on_existing)
+        if on_existing != "overwrite":  # which deletes what an earlier run has left
+            open_run(journal, branch.sink, identity_of(branch), on_existing)
 
 
 def _pin(outputs: Sequence[tuple[Journal, Identity, Ranges | None]], source: Source) -> Ranges:

@@ -15,22 +15,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from curator_df.arguments import choose
-from curator_df.core.planning.branches import Branch, fork, identity_of
-from curator_df.core.planning.device_steps import for_sink
-from curator_df.core.planning.lowering import lower
+from curator_df.core.planning.branches import fork, identity_of
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.ranges.journal import Journal, OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.explaining import PlanKnown, is_explaining
+from curator_df.core.runner.run import check_folders, checked_branches, run
 from curator_df.core.runner.session import current_session
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import OutputExistsError, ParameterError
 from curator_df.extras import require_package
 from curator_df.files.hub import PROTOCOL
 from curator_df.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import folder_at
-from curator_df.io.output.push_to_hub import prepare_dataset, push_to_hub
+from curator_df.io.output.push_to_hub import prepare_dataset, published_files, push_to_hub
 from curator_df.io.output.receipts import read_receipt
 from curator_df.memory.sizes import show_count, show_size
 
@@ -39,6 +38,8 @@ SPLIT = "train"
 """Split that a folder becomes."""
 PUBLISHED = f"{JOURNAL_FOLDER}/published.json"
 """Note of the dataset and its files, next to the journal, once the commit was made."""
+REPLACES = ".replaces.json"
+"""Ending of the note of the dataset's files that an unfinished run replaces, next to its folder."""
 _DATASET = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/\0]+))?/?")
 
 
@@ -57,6 +58,27 @@ class Dataset:
     def url(self) -> str:
         """Address of the branch."""
         return f"{PROTOCOL}datasets/{self.repo}" + (f"@{self.revision}" if self.revision != "main" else "")
+
+    def replaced(self) -> dict[str, str]:
+        """Return the digests of the files that an interrupted run was to replace, by name."""
+        if not self.folder.exists(self._replaces):
+            return {}
+        noted: dict[str, str] = json.loads(self.folder.read(self._replaces))["files"]
+        return noted
+
+    def note_replaced(self, files: Mapping[str, str]) -> None:
+        """Note the digests of the files that a run replaces; delete the note if there are none.
+
+        The note is next to the folder, because a run with ``on_existing="overwrite"`` deletes the content of the folder.
+        """
+        if files:
+            self.folder.write(self._replaces, json.dumps({"files": files}, indent=1).encode())
+        elif self.folder.exists(self._replaces):
+            self.folder.delete(self._replaces)
+
+    @property
+    def _replaces(self) -> str:
+        return f"../{os.path.basename(self.folder.root)}{REPLACES}"
 
 
 def dataset_at(operator: str, path: Path, workdir: Path | None, card: bool | None) -> Dataset | None:
@@ -102,11 +124,13 @@ def write_dataset(
     df: Any,
     dataset: Dataset,
     sink: FileSink,
-    rejects: FileSink | None,
-    write: Callable[..., Receipt],
     *,
+    rejects: FileSink | None,
+    workdir: Folder | None,
     card: bool,
     on_existing: OnExisting,
+    on_error: OnError,
+    on_oom: OnOom,
     storage_options: Mapping[str, Any] | None,
 ) -> Receipt:
     """Run a chain into the folder of a dataset, and publish it.
@@ -119,8 +143,8 @@ def write_dataset(
         Dataset and its folder.
     sink, rejects : FileSink
         Sink of the rows in this folder, and of the dropped rows if they are written.
-    write : callable
-        Function that runs the chain into the folder, given ``on_existing``.
+    workdir, on_error, on_oom
+        Same arguments as for `run`.
     card : bool
         Whether the dataset card is written.
     on_existing : {"raise", "resume", "overwrite"}
@@ -140,48 +164,71 @@ def write_dataset(
     ResumeError
         If the folder holds another run.
     """
-    choose("write", "on_existing", on_existing, OnExisting)
+    policies: dict[str, Any] = {
+        "workdir": workdir,
+        "on_existing": on_existing,
+        "on_error": on_error,
+        "on_oom": on_oom,
+    }
     if is_explaining():
-        _explain(dataset, write, on_existing)
-    options, session = dict(storage_options or {}), current_session()
-    session.require_ready()
-    branch = Branch(for_sink(lower(df, spools=True)), sink, rejects)
-    plan_fork(fork([branch]), session.weigh_client())  # before a dataset is created for a run that does not fit
-    there = prepare_dataset(dataset.repo, dataset.revision, [SPLIT], options)
+        _explain(dataset, lambda: run(df, sink, rejects=rejects, **policies))
+    options = dict(storage_options or {})
+    (branch,) = checked_branches([(df, sink, rejects)], **policies)
+    plan_fork(fork([branch]), current_session().weigh_client())  # the dataset is created once nothing refuses the run
+    there = published_files(dataset.repo, dataset.revision, [SPLIT], options)
     note = _note(dataset.folder)
     if note is not None and on_existing == "resume" and there == note["files"]:
         with Journal(dataset.folder) as journal:
             journal.resume(identity_of(branch))
+        dataset.note_replaced({})
         return _tidied(dataset.folder, sink)
-    is_begun = on_existing == "resume" and note is None and Journal(dataset.folder).is_started
-    if there and on_existing != "overwrite" and not is_begun:
-        raise OutputExistsError(
-            f"the dataset {dataset.url} has {show_count(len(there), 'file')} of the split {SPLIT!r}, such as "
-            f"{next(iter(there))!r}. Replace them with on_existing='overwrite', or write to another dataset or branch"
-        )
+    replaced = _replaced(dataset, there, on_existing, is_published=note is not None)
+    check_folders(branch, on_existing)
+    prepare_dataset(dataset.repo, dataset.revision, options)
     if note is not None and on_existing == "resume":  # the files have left the dataset since, and are written again
         dataset.folder.delete(PUBLISHED)
-    write(on_existing=on_existing)
+    dataset.note_replaced(replaced)
+    run(df, sink, rejects=rejects, **policies)
     url = push_to_hub(
         dataset.folder.root,
         dataset.repo,
         revision=dataset.revision,
         card=card,
-        on_existing="overwrite" if on_existing == "overwrite" else "resume",
+        on_existing="overwrite" if replaced or on_existing == "overwrite" else "resume",
         storage_options=options,
     )
+    dataset.note_replaced({})
     receipt = read_receipt(dataset.folder.url)
     with Journal(dataset.folder) as journal:
         journal.finish(dataclasses.replace(receipt, settings={**receipt.settings, "published": url}).to_json())
-    files = prepare_dataset(dataset.repo, dataset.revision, [SPLIT], options)
+    files = published_files(dataset.repo, dataset.revision, [SPLIT], options)
     dataset.folder.write(PUBLISHED, json.dumps({"files": files}, indent=1).encode())
     return _tidied(dataset.folder, sink)
 
 
-def _explain(dataset: Dataset, write: Callable[..., Receipt], on_existing: OnExisting) -> None:
+def _replaced(
+    dataset: Dataset, there: dict[str, str], on_existing: OnExisting, *, is_published: bool
+) -> dict[str, str]:
+    """Return the files of the dataset that the run replaces; raise an error if others prevent it.
+
+    A resumed run replaces those that the interrupted one was to replace, until they have left the dataset.
+    """
+    if on_existing == "overwrite":
+        return there
+    is_begun = on_existing == "resume" and not is_published and Journal(dataset.folder).is_started
+    if there and not is_begun:
+        raise OutputExistsError(
+            f"the dataset {dataset.url} has {show_count(len(there), 'file')} of the split {SPLIT!r}, such as "
+            f"{next(iter(there))!r}. Replace them with on_existing='overwrite', or write to another dataset or branch"
+        )
+    noted = dataset.replaced()
+    return noted if noted.items() & there.items() else {}
+
+
+def _explain(dataset: Dataset, write: Callable[[], Receipt]) -> None:
     """Stop with the plan of the run, and say what follows it."""
     try:
-        write(on_existing=on_existing)
+        write()
     except PlanKnown as known:
         free = dataset.folder.free_bytes()
         room = "" if free is None else f" ({show_size(free)} free)"

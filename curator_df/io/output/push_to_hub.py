@@ -195,12 +195,22 @@ def push_to_hub(
         return f"{hub.url}@{hub.publish(list(_commits(new, changed)), stale, text, said)}"
 
 
-def prepare_dataset(repo: str, revision: str, splits: Collection[str], options: Mapping[str, Any]) -> dict[str, str]:
-    """Create a private dataset (and branch) unless it exists; return the digests of the files of these splits, by name."""
+def prepare_dataset(repo: str, revision: str, options: Mapping[str, Any]) -> None:
+    """Create a private dataset (and branch) unless it exists, and check that this token may read it."""
     hub = _Repository(repo, revision, options)
     with hub_errors(hub.url):
         hub.create(private=True)
-        there = hub.files()[1]
+        hub.files()
+
+
+def published_files(repo: str, revision: str, splits: Collection[str], options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of a dataset's files of these splits, by name; none where this token sees no such dataset or branch."""
+    hub = _Repository(repo, revision, options)
+    with hub_errors(hub.url):
+        try:
+            there = hub.files()[1]
+        except InputError:
+            return {}
     return {name: there[name].digest for name in _of_splits(there, splits)}
 
 

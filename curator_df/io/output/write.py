@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import Any
 
@@ -128,27 +127,16 @@ def write_parquet(
     where, options = (path, storage_options) if place is None else (place.folder.root, None)
     sink = file_sink(df, "write_parquet", where, file_format, target_file_size, partition_on, options)
     rejected = rejects_sink(df, "write_parquet", rejects, options)
-    write = functools.partial(
-        run,
-        df,
-        sink,
-        rejects=rejected,
-        workdir=None if workdir is None else folder_at(workdir, options),
-        on_error=on_error,
-        on_oom=on_oom,
-    )
+    arguments: dict[str, Any] = {
+        "rejects": rejected,
+        "workdir": None if workdir is None else folder_at(workdir, options),
+        "on_existing": on_existing,
+        "on_error": on_error,
+        "on_oom": on_oom,
+    }
     if place is None:
-        return write(on_existing=on_existing)
-    return write_dataset(
-        df,
-        place,
-        sink,
-        rejected,
-        write,
-        card=card is not False,
-        on_existing=on_existing,
-        storage_options=storage_options,
-    )
+        return run(df, sink, **arguments)
+    return write_dataset(df, place, sink, card=card is not False, storage_options=storage_options, **arguments)
 
 
 def write_jsonl(
@@ -239,24 +227,13 @@ def write_jsonl(
     where, options = (path, storage_options) if place is None else (place.folder.root, None)
     sink = file_sink(df, "write_jsonl", where, JsonlFormat(compression), target_file_size, partition_on, options)
     rejected = rejects_sink(df, "write_jsonl", rejects, options)
-    write = functools.partial(
-        run,
-        df,
-        sink,
-        rejects=rejected,
-        workdir=None if workdir is None else folder_at(workdir, options),
-        on_error=on_error,
-        on_oom=on_oom,
-    )
+    arguments: dict[str, Any] = {
+        "rejects": rejected,
+        "workdir": None if workdir is None else folder_at(workdir, options),
+        "on_existing": on_existing,
+        "on_error": on_error,
+        "on_oom": on_oom,
+    }
     if place is None:
-        return write(on_existing=on_existing)
-    return write_dataset(
-        df,
-        place,
-        sink,
-        rejected,
-        write,
-        card=card is not False,
-        on_existing=on_existing,
-        storage_options=storage_options,
-    )
+        return run(df, sink, **arguments)
+    return write_dataset(df, place, sink, card=card is not False, storage_options=storage_options, **arguments)
