@@ -99,6 +99,42 @@ def test_labels_of_a_reader_replace_verdicts(tmp_path):
         audit.precision({20: True})
 
 
+def test_without_a_kept_row_a_row_is_compared_with_the_one_that_it_matched(tmp_path):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", variants(400, seed=6)))
+    groups = cdf.find_near_duplicates(docs, scheme=WORDS, jaccard_threshold=0.6, keep="none", workdir=tmp_path / "work")
+    audit, ids = cdf.audit_duplicates(groups, docs, pairs=10_000), docs.compute()["id"]
+    found = groups.compute()
+    matched = dict(zip(ids[found.address], ids[found.matched_address], strict=True))
+    shown = [
+        [read_at(row.file, row.offset)["id"], read_at(row.other_file, row.other_offset)["id"]]
+        for row in audit.table.itertuples()
+    ]
+    assert dict(shown) == matched
+    assert audit.table.recomputed.tolist() == pytest.approx(audit.table.similarity.tolist())
+    assert audit.precision().precision["all"] == 1.0
+
+
+@pytest.mark.parametrize("label", ["no", float("nan"), 0, None])
+def test_a_label_that_is_no_verdict_is_refused(tmp_path, label):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", ["a b", "a b", "a b"], 1))
+    audit = cdf.audit_duplicates(cdf.find_exact_duplicates(docs, workdir=tmp_path / "work"), docs)
+    assert audit.precision({0: np.bool_(False)}).duplicates["all"] == 1
+    with pytest.raises(errors.ParameterError, match=rf"labels= has {label!r} for the pair 1\. Use True if"):
+        audit.precision({0: True, 1: label})
+
+
+def test_a_source_may_have_the_name_of_another_line(tmp_path):
+    sources = ["all", "all", "all (source)", "(none)", None, "b"]
+    rows = [{"text": "the same text", "site": source} for source in ["first", *sources]]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    docs = cdf.read_jsonl(tmp_path / "in.jsonl")
+    groups = cdf.find_exact_duplicates(docs, subset="text", workdir=tmp_path / "work")
+    audit = cdf.audit_duplicates(groups, docs, by="site")
+    names = ["(none)", "(none) (source)", "all (source)", "all (source) (source)", "b"]
+    assert dict(audit.precision().pairs) == dict(zip(["all", *names], [6, 1, 1, 2, 1, 1], strict=True))
+    assert re.search(r"^all +6 +6", str(audit), re.MULTILINE)
+
+
 def test_exact_duplicates_are_compared_by_their_values(tmp_path):
     texts = ["One  text", "one text", "another", "another", None, None]
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", texts))
@@ -149,6 +185,11 @@ def test_semantic_duplicates_are_compared_by_their_vectors(tmp_path):
     assert audit.table.is_duplicate.tolist() == [cosine >= 0.95 for cosine in expected]
     with pytest.raises(errors.ParameterError, match="Choose one of these values with eps="):
         cdf.audit_duplicates(groups, docs)
+    none = cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=2, keep="none", workdir=tmp_path / "none")
+    table = cdf.audit_duplicates(none, docs, pairs=10_000).table
+    assert table.recomputed.tolist() == pytest.approx(table.similarity.tolist(), abs=1e-5)
+    assert table.is_duplicate.all()
+    assert len(table) > 50
 
 
 def test_the_page_shows_both_texts_and_what_differs(tmp_path):

@@ -330,9 +330,16 @@ def test_the_language_of_kept_texts_becomes_a_column_where_rules_may_differ_by_i
     assert computed(cdf.keep_language(docs, ["en", "de"], into="spoken"))["spoken"].tolist() == ["en", "de", "en", "de"]
     assert cdf.keep_language(docs, ["en", "de"]).columns.tolist() == ["text"]
     assert len(computed(cdf.keep_language(docs, {"fr": 0.9}))["language"]) == 0
+    for again in (
+        cdf.keep_language(kept, {"en": 0.3}),
+        cdf.keep_language(docs.pipe(cdf.add_language, into="language")[kept.columns.tolist()], {"en": 0.3}),
+    ):
+        assert again.columns.tolist() == kept.columns.tolist()
+        assert computed(again)["language"].tolist() == ["en", "en"]
+    assert cdf.keep_language(docs, {"en": 0.3}, into=None).columns.tolist() == ["text"]
     with pytest.raises(
         errors.ColumnError, match="keep_language would overwrite 'language'; choose another name with into="
     ):
-        cdf.keep_language(kept, {"en": 0.3})
+        cdf.keep_language(kept, {"en": 0.3}, into="language")
     with pytest.raises(errors.ColumnError, match="would overwrite 'text'"):
         cdf.keep_language(docs, "en", into="text")

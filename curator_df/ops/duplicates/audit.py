@@ -41,6 +41,8 @@ Z_SCORE = 1.96
 """Quantile of the normal distribution for an interval of 95 %."""
 ALL = "all"
 """Name of the line of a precision for all sources."""
+NO_SOURCE = "(none)"
+"""Name of the line of a precision for rows whose source is null."""
 PLACES = ["address", "group", "matched_address"]
 COLUMNS = (
     *("source", "similarity", "recomputed", "is_duplicate", "file", "offset", "text"),
@@ -82,13 +84,14 @@ class DuplicateAudit:
         Returns
         -------
         pandas.DataFrame
-            Index ``source``: ``"all"``, and with ``by=`` each of its values. Columns: ``pairs`` (with a verdict), ``duplicates``,
-            ``precision``, and ``low`` and ``high``, the ends of its Wilson interval of 95 %.
+            Index ``source``: ``"all"``, and with ``by=`` each of its values (``"(none)"`` for null; a value that is ``"all"`` or
+            ``"(none)"`` itself is followed by ``(source)``). Columns: ``pairs`` (with a verdict), ``duplicates``, ``precision``,
+            and ``low`` and ``high``, the ends of its Wilson interval of 95 %.
 
         Raises
         ------
         ParameterError
-            If a label is for a pair that does not exist.
+            If a label is for a pair that does not exist, or is neither True nor False.
         """
         verdicts = self.table["is_duplicate"].copy()
         for pair, label in (labels or {}).items():
@@ -96,12 +99,17 @@ class DuplicateAudit:
                 raise ParameterError(
                     f"precision: labels= has the pair {pair!r}, but pairs are numbered from 0 to {len(verdicts) - 1}"
                 )
+            if not isinstance(label, (bool, np.bool_)):
+                raise ParameterError(
+                    f"precision: labels= has {label!r} for the pair {pair!r}. Use True if its row is a duplicate, or False; "
+                    "leave out pairs without a verdict"
+                )
             verdicts[pair] = bool(label)
         known = verdicts[verdicts.notna()].astype(bool)
         lines = {ALL: known}
         if "source" in self.table:
-            sources = self.table["source"][known.index].astype("string").fillna("(none)")
-            lines |= {str(name): known[sources == name] for name in sorted(sources.unique())}
+            names = _source_names(self.table["source"][known.index].astype("string"))
+            lines |= {str(name): known[names == name] for name in sorted(names.unique())}
         figures = [
             (len(some), int(some.sum()), *wilson_interval(int(some.sum()), len(some))) for some in lines.values()
         ]
@@ -208,7 +216,8 @@ def audit_duplicates(
     pairs, up to 8 MB for each row.
 
     A dropped row is compared with the row of its group that is kept, and not with the one it matched. With
-    ``linkage="transitive"`` the two can differ, and pairs below the threshold are what the groups have swallowed.
+    ``linkage="transitive"`` the two can differ, and pairs below the threshold are what the groups have swallowed. With
+    ``keep="none"`` no row is kept, and a row is compared with the one it matched.
     Similarities are computed again from the whole texts (for semantic duplicates from the vectors; for exact
     duplicates, values are compared). Rows that match another table (``against=``) have no other text, so their verdict
     is unknown.
@@ -322,7 +331,7 @@ def _with_texts(
     program = lower(docs)
     files = [shown_path(path) for path in program.source.files]
     own, groups, matched = (chosen[name].to_numpy(dtype=np.int64) for name in PLACES)
-    others = np.where(groups == own, matched, groups)  # without a kept row, a group is named by its first row
+    others = matched if compared.parameters["keep"] == "none" else groups
     diffs: list[tuple[Piece, ...]] = []
     parts = []
     for start in range(0, max(len(chosen), 1), PAIRS_AT_ONCE):
@@ -364,6 +373,19 @@ def _compared_rows(
         verdicts = pd.arrays.BooleanArray(similarities >= least, ~found)
     columns = {} if by is None else {"source": rows[by].reindex(own).reset_index(drop=True)}
     return pd.DataFrame({**columns, "recomputed": similarities, "is_duplicate": verdicts})
+
+
+def _source_names(sources: pd.Series) -> pd.Series:
+    """Return the names of sources in a precision: no source has the name of the line of all rows, or of those without one."""
+    taken = {ALL, NO_SOURCE}
+    names = {}
+    for source in sorted(sources.dropna().unique()):
+        name = source
+        while name in taken:
+            name = f"{name} (source)"
+        names[source] = name
+        taken.add(name)
+    return sources.map(names).astype("string").fillna(NO_SOURCE)
 
 
 def _cosines(left: pd.Series, right: pd.Series) -> npt.NDArray[np.float64]:

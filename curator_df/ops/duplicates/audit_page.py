@@ -42,7 +42,10 @@ def audit_page(
     rates = precision.to_html(float_format="{:.3f}".format, border=0)
     numbered: Any = table.iterrows()
     body = "".join(_pair(number, dict(row), diffs[number], measure) for number, row in numbered)
-    said = "Left: the dropped row. Right: the row that is kept for it. Below: words of the left text only, and of the right only."
+    said = (
+        "Left: the dropped row. Right: the row that is kept for it, or, if none is kept, the row that it matched. "
+        "Below: words of the left text only, and of the right only."
+    )
     marks = said.replace("words of the left text only", "<del>words of the left text only</del>").replace(
         "of the right only", "<ins>of the right only</ins>"
     )

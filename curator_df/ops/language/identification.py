@@ -137,7 +137,7 @@ def keep_language(
     languages: str | Sequence[str] | Mapping[str, float],
     *,
     min_score: float | None = None,
-    into: str | None = None,
+    into: str | None = "auto",
     unit: Unit = "text",
     model: str | os.PathLike[str] | None = None,
     max_chars: int = MAX_CHARS,
@@ -157,10 +157,10 @@ def keep_language(
     min_score : float, optional
         Minimum score of every language, 0 to 1, if ``languages`` is not a mapping. Defaults to 0.65, which is FineWeb's, for
         whole pages [1]_; scores of line votes are lower.
-    into : str, optional
-        Name of a column to add, with the language of each kept text. If ``languages`` is a mapping, it is ``"language"`` by
-        default, for steps with rules for each language, such as ``keep_profile(by="language")``; otherwise no column is
-        added.
+    into : str or None, default "auto"
+        Name of a column to add, with the language of each kept text; None adds none. ``"auto"`` adds ``"language"`` if
+        ``languages`` is a mapping, for steps with rules for each language, such as ``keep_profile(by="language")``, unless the
+        table already has a column of that name, which is then left unchanged.
     unit, model, max_chars, text
         As in `add_language`.
 
@@ -191,7 +191,7 @@ def keep_language(
 
     Notes
     -----
-    Rows: subset. Columns: same; with ``into`` or a mapping plus ``language``. Backends: pandas. Peak extra memory: 2.0 x
+    Rows: subset. Columns: same; with ``into``, or a mapping, plus the language. Backends: pandas. Peak extra memory: 2.0 x
     block (3.0 x with a column), and a model in each worker. Computes: no; it reads the model file once for its digest.
 
     To try other thresholds without reading the texts again, use `add_language` and filter by its columns with
@@ -208,7 +208,9 @@ def keep_language(
     """
     settings = _settings(df, "keep_language", unit, model, max_chars, text)
     limits = _min_scores(settings.model, languages, min_score)
-    column = "language" if into is None and isinstance(languages, Mapping) else into
+    column = into
+    if into == "auto":
+        column = "language" if isinstance(languages, Mapping) and "language" not in df.columns else None
     if column is not None:
         refuse_columns(df, "keep_language", column)
     parameters = {
