@@ -156,9 +156,9 @@ class KeyDrop(Keyed):
     """Files of another table that rows are compared with; they are numbered after those of the input."""
 
     @property
-    def last_pass(self) -> tuple[Any, ...]:
+    def last_pass(self) -> Mapping[str, Any]:
         """The column of counts, if there is one."""
-        return () if self.count_into is None else (self.count_into,)
+        return {} if self.count_into is None else {"count_into": self.count_into}
 
     @property
     def keeps_members(self) -> bool:

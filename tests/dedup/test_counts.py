@@ -16,6 +16,7 @@ from curator_df import errors
 from curator_df.core.ranges.blocks import block_bytes
 from curator_df.core.runner import run
 from curator_df.exchange import exchange_plan, key_stages
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES
 from curator_df.kernels.rows.repeated_rows import repeat_block
 from curator_df.kernels.rows.segments import LEAST_PART_BYTES
 from tests.core.runner.fake_client import inline_cluster
@@ -99,8 +100,24 @@ def test_groups_that_were_found_are_counted(tmp_path, monkeypatch):
     cdf.write_parquet(clean, tmp_path / "out")
     kept = counts_in(tmp_path / "out")
     assert kept == {n: sizes[texts[n]] for n in kept}
-    with pytest.raises(errors.ResumeError):
-        cdf.write_parquet(docs.pipe(cdf.drop_exact_duplicates, groups=groups), tmp_path / "out", on_existing="resume")
+    for count_into, said in ((None, "to not set"), ("n", "to 'n'")):
+        other = docs.pipe(cdf.drop_exact_duplicates, groups=groups, count_into=count_into)
+        with pytest.raises(errors.ResumeError, match=f"count_into changed from 'copies' {said}"):
+            cdf.write_parquet(other, tmp_path / "out", on_existing="resume")
+
+
+def test_a_plan_has_the_memory_of_each_reader_of_counts(tmp_path):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in", ["a", "b"], 1))
+
+    def held_by(*columns):
+        df = docs
+        for operator, column in zip((cdf.drop_exact_duplicates, cdf.drop_near_duplicates), columns, strict=True):
+            df = operator(df, count_into=column)
+        return cdf.explain(df, memory="2GB", cpus=1).held_bytes
+
+    plain = held_by(None, None)
+    assert held_by("copies", None) == held_by(None, "like") == plain + DROP_READER_BYTES
+    assert held_by("copies", "like") == plain + 2 * DROP_READER_BYTES
 
 
 def test_a_look_without_counts_is_no_stage_of_a_run_with_them(tmp_path):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -51,9 +51,9 @@ class Pending(abc.ABC):
     """Whether it identifies rows by their row ID."""
 
     @property
-    def last_pass(self) -> tuple[Any, ...]:
-        """Settings of the last pass alone, which identify a run, in addition to the fields, but not the stages before it."""
-        return ()
+    def last_pass(self) -> Mapping[str, Any]:
+        """Settings of the last pass alone, by name; they and the fields identify a run, but not the stages before it."""
+        return {}
 
     @property
     def more_of_stage(self) -> tuple[Any, ...]:
@@ -144,14 +144,16 @@ class Step:
     @property
     def parameters(self) -> Printed:
         """Parameters of the step as a journal stores them; the whole step for one of Dask."""
-        return self.action.printed(self.fingerprint) if self.pending is None else printed(self.pending)
+        if self.pending is None:
+            return self.action.printed(self.fingerprint)
+        return printed(self.pending) | printed(self.pending.last_pass)
 
     @property
     def fingerprint(self) -> str:
         """Digest of the operation of this step; a pending operation and its resolved form are the same."""
         if self.pending is None:
             return self.action.identity(self.name)
-        return fingerprint(self.name, self.pending, *self.pending.last_pass)
+        return fingerprint(self.name, self.pending, *self.pending.last_pass.values())
 
     @property
     def stage_fingerprint(self) -> str:

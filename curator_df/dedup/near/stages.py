@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -471,9 +471,9 @@ class NearDrop(NearSettings, Pending):
     """Pending drop of rows with similar texts, except for the one of each group that is kept."""
 
     @property
-    def last_pass(self) -> tuple[Any, ...]:
+    def last_pass(self) -> Mapping[str, Any]:
         """The column of counts, if there is one."""
-        return () if self.count_into is None else (self.count_into,)
+        return {} if self.count_into is None else {"count_into": self.count_into}
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that computes signatures, the one over kept signatures, and the one that fetches texts."""

@@ -31,7 +31,8 @@ from curator_df.files.storage import Folder, disk_errors
 
 MEMBER_HEAD = 3
 """Number of words before the groups of a member: address, most similar row (its own address if the row is kept), bits of the
-cosine. For each ``eps`` then follow the kept row of its group (if none is kept, the first) and the number of rows in the group.
+cosine. For each ``eps`` then follow the kept row of its group (if none is kept, one of its rows) and the number of rows in the
+group.
 """
 PIECE_ROW_BYTES = 200
 """Bytes in use for each row of a piece; each ``eps`` adds 40."""

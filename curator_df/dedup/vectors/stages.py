@@ -448,9 +448,9 @@ class VectorDrop(VectorSettings, Pending):
     """Pending drop of rows with similar vectors, except for the one of each group that is kept."""
 
     @property
-    def last_pass(self) -> tuple[Any, ...]:
+    def last_pass(self) -> Mapping[str, Any]:
         """The column of counts, if there is one."""
-        return () if self.count_into is None else (self.count_into,)
+        return {} if self.count_into is None else {"count_into": self.count_into}
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that stores vectors."""

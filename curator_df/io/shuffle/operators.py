@@ -303,7 +303,9 @@ def _plans(
     shares: Shares | None,
 ) -> None:
     """Plan all passes, so that one that does not fit is refused before the first; stop with the plan if it is requested."""
-    branches = [Branch(lower(df, spools=True), ShuffleSink(folder.below(ROWS), taken, bits)) for df, taken in chains]
+    branches = [
+        Branch(for_sink(lower(df, spools=True)), ShuffleSink(folder.below(ROWS), taken, bits)) for df, taken in chains
+    ]
     first = [Branch(for_sink(lower(df, spools=True)), sink) for df, sink in counts]
     counting = [plan_fork(fork([branch]), layout) for branch in first]
     plans = [*(plan_fork(fork([branch]), layout) for branch in branches), plan_fork(fork([last]), layout)]

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.parameter_digests import Digested
 from curator_df.core.ranges.sink import StageSink
 from curator_df.errors import ParameterError
@@ -192,11 +193,14 @@ class _RangeKinds:
 
 
 def taken_sizes(folder: Folder, taken: Taken) -> list[int]:
-    """Return the size of each kind over the rows that are taken, from the files of a `KindSink` that stored them."""
+    """Return the size of each kind over the rows that are taken, from the files that a `KindSink` has stored.
+
+    The journal of the pass names the files; others are of input splits that did not finish, or not of this pass.
+    """
     epochs = np.array(list(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else [taken.epochs], np.float64)
     sums = np.zeros(len(epochs), dtype=np.int64)
-    for name in folder.below(SIZES).names():
-        with folder.filesystem.open(folder.path(f"{SIZES}/{name}"), "rb") as file, pa.ipc.open_stream(file) as batches:
+    for stored in (file for done in Journal(folder).records().values() for file in done.files):
+        with folder.filesystem.open(folder.path(stored.name), "rb") as file, pa.ipc.open_stream(file) as batches:
             for batch in batches:
                 addresses, kinds, sizes = (column.to_numpy() for column in batch.columns)
                 sums += sums_of(

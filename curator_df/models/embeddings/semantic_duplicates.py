@@ -37,7 +37,14 @@ from curator_df.models.embeddings.k_means import (
     fit_centroids_on_gpu,
     require_k_means,
 )
-from curator_df.ops.duplicates.exact import COUNT_FACTOR, Best, counted_meta, ranked_by, refuse_block
+from curator_df.ops.duplicates.exact import (
+    COUNT_FACTOR,
+    Best,
+    count_reader_bytes,
+    counted_meta,
+    ranked_by,
+    refuse_block,
+)
 from curator_df.ops.duplicates.group_table import MERGE_BYTES, GroupTable
 from curator_df.ops.duplicates.groups import find_groups, found_drops, require_same_parameters, require_same_table
 from curator_df.ops.host_only import require_host
@@ -367,8 +374,8 @@ def find_semantic_duplicates(
         row that is in a group: ``eps``; ``address`` (identifies a row of the input), ``file`` and ``offset`` (bytes
         into the decompressed file, or the row number for Parquet); ``group`` (the address of the row that is kept),
         ``group_size`` (rows), ``kept``; and, for a dropped row, ``matched_address``, ``matched_file`` and
-        ``matched_offset`` of the most similar earlier row, and ``cosine``. With ``keep="none"``, ``group`` is the first
-        row of the group, and the match the most similar of all other rows.
+        ``matched_offset`` of the most similar earlier row, and ``cosine``. With ``keep="none"``, ``group`` is a
+        row of the group, the same for all its rows, and the match is the most similar of all other rows.
 
     Raises
     ------
@@ -487,6 +494,7 @@ def _pending(
         {"operator": DROP},
         price=Price(
             DROP_PEAK_FACTOR + (0.0 if count_into is None else COUNT_FACTOR),
+            held_by_task=count_reader_bytes(count_into),
             is_measured=True,
             held_bytes=pending.held_bytes,
             libraries={question.k_means: library_bytes} if pending.held_bytes else {},

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.arguments import choose
+from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_text
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
@@ -39,7 +40,7 @@ from curator_df.models.tokens.tokenizer import (
     require_eos,
     vocabulary_of,
 )
-from curator_df.ops.host_only import require_host
+from curator_df.ops.host_only import HOST_ONLY, require_host
 
 TokenFormat = Literal["megatron", "numpy", "arrow", "mds"]
 OPERATOR = "write_tokens"
@@ -223,7 +224,7 @@ def token_output(
     """Check the arguments of an output of tokens; return the table of the tokens and its sink."""
     text, pack, eos_token = options.text, options.pack, options.eos_token
     require_text(df, operator, text)
-    require_host(df._meta, OPERATOR)
+    require_backend(df._meta, operator, "pandas", because=HOST_ONLY[OPERATOR])
     require_mergeable(operator, name, options.merge)
     _require_pack(operator, pack, options.pad_id, split_documents=options.split_documents)
     if isinstance(eos_token, bool) or not isinstance(eos_token, (str, int, type(None))):

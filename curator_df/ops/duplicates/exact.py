@@ -21,6 +21,7 @@ from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError, PendingError, SchemaError
 from curator_df.exchange.content_keys import content_keys
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.key_drop import KeyDrop
 from curator_df.files.storage import Folder
@@ -295,6 +296,7 @@ def _pending(
         {"operator": "drop_exact_duplicates"},
         price=Price(
             DROP_PEAK_FACTOR + (0.0 if count_into is None else COUNT_FACTOR),
+            held_by_task=count_reader_bytes(count_into),
             device_peak_factor=1.0 + hash_factor + (COLUMN_FACTOR if rank_column is not None else 0.0),
             device_fixed_bytes=hash_bytes,
             is_measured=True,
@@ -303,6 +305,14 @@ def _pending(
         compiled=hash_kernels(normalize),
     )
     return map_blocks(df, kernel, meta=counted_meta(df, operator, count_into, keep))
+
+
+def count_reader_bytes(count_into: str | None) -> dict[str, int]:
+    """Return the memory that each task keeps to read the counts of kept rows, by its name; empty without counts.
+
+    A task reads them through a whole input split, so each counting drop of a chain adds its own.
+    """
+    return {} if count_into is None else {f"counts in {count_into!r}": DROP_READER_BYTES}
 
 
 def counted_meta(df: Any, operator: str, count_into: str | None, keep: Any) -> Any:

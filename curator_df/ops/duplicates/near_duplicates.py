@@ -32,6 +32,7 @@ from curator_df.ops.duplicates.exact import (
     COUNT_FACTOR,
     Best,
     Survivor,
+    count_reader_bytes,
     counted_meta,
     ranked_by,
     refuse_block,
@@ -355,6 +356,7 @@ def _pending(
         {"operator": DROP},
         price=Price(
             DROP_PEAK_FACTOR + (0.0 if count_into is None else COUNT_FACTOR),
+            held_by_task=count_reader_bytes(count_into),
             device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
             device_fixed_bytes=max(signature_bytes, hash_bytes),
             is_measured=True,

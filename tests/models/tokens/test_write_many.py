@@ -10,6 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core import backend
 from curator_df.memory.process_cache import release_held
 from tests.core.runner.fake_client import inline_cluster
 from tests.models.tokens.tiny_tokenizers import SENTENCES, tiny
@@ -91,3 +92,12 @@ def test_arguments_that_do_not_fit_are_refused(parts, made, tmp_path, monkeypatc
     with pytest.raises(errors.ParameterError, match=said):
         cdf.write_many({f"out/{name}": part for name, part in parts.items()}, **given)
     assert not (tmp_path / "out").exists()
+
+
+def test_blocks_in_gpu_memory_are_refused_under_the_name_of_the_function(parts, made, tmp_path, monkeypatch):
+    monkeypatch.setattr(backend, "backend_of", lambda _: "cudf")
+    outputs = {tmp_path / "out" / name: part for name, part in parts.items()}
+    with pytest.raises(errors.UnsupportedBackendError, match="write_many works on pandas blocks"):
+        cdf.write_many(outputs, format="megatron", tokenizer=made)
+    with pytest.raises(errors.UnsupportedBackendError, match="write_tokens works on pandas blocks"):
+        cdf.write_tokens(parts["train"], tmp_path / "out", tokenizer=made)
