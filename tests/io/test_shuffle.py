@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,8 +15,6 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.planning.device_steps import TO_HOST
-from curator_df.core.planning.program import Step
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.run import run
 from curator_df.files.storage import Folder
@@ -239,17 +236,6 @@ def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
     assert "read 2 times" in str(plan)
     once = cdf.explain(tables, cdf.blend, epochs={"a": 1, "b": 3}, memory="2GB", cpus=2)
     assert plan.projected_bytes > once.projected_bytes  # the pass that counts holds blocks of another shape
-
-
-def test_a_plan_has_the_copy_to_the_host_in_each_pass_over_blocks_of_a_gpu(tmp_path, monkeypatch):
-    def with_copy(program):
-        return replace(program, steps=(*program.steps, Step(TO_HOST.name, TO_HOST, TO_HOST.price)))
-
-    monkeypatch.setattr(shuffle, "for_sink", with_copy)
-    tables = {"a": write_docs(tmp_path, numbered(9), "a"), "b": write_docs(tmp_path, numbered(9), "b")}
-    plan = cdf.explain(tables, cdf.blend, weights={"a": 1, "b": 3}, memory="2GB", cpus=2)
-    assert [stage.title for stage in plan.stages] == ["count", "write"]
-    assert all(TO_HOST.name in [name for name, *_ in stage.steps] for stage in plan.stages)
 
 
 @pytest.mark.parametrize(

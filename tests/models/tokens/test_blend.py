@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.planning.device_steps import TO_HOST
+from curator_df.core.planning.program import Step
 from curator_df.io.shuffle import operators as shuffle
 from curator_df.io.shuffle.shares import Shares
 from curator_df.memory.process_cache import release_held
@@ -123,6 +126,16 @@ def test_the_plan_has_the_pass_that_counts_with_its_memory(cluster, made, inputs
     said = dict(plan.remarks)["shares"]
     peak = re.search(rf"counts the tokens of 'text' with {str(made)!r} first, with an estimated peak of (\d+) MB", said)
     assert int(peak[1]) == round(plan.projected_bytes / 1e6)
+
+
+def test_a_plan_has_the_copy_to_the_host_in_each_pass_over_blocks_of_a_gpu(inputs, monkeypatch):
+    def with_copy(program):
+        return replace(program, steps=(*program.steps, Step(TO_HOST.name, TO_HOST, TO_HOST.price)))
+
+    monkeypatch.setattr(shuffle, "for_sink", with_copy)
+    plan = cdf.explain(tables_of(inputs), cdf.blend, weights=WEIGHTS, memory="2GB", cpus=2)
+    assert [stage.title for stage in plan.stages] == ["count", "write"]
+    assert all(TO_HOST.name in [name for name, *_ in stage.steps] for stage in plan.stages)
 
 
 def test_what_does_not_fit_is_refused_before_the_folder_is_emptied(made, inputs, tmp_path, monkeypatch):
