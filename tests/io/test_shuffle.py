@@ -229,7 +229,7 @@ def test_a_plan_says_the_shares_and_the_pass_that_counts(tmp_path):
     said = dict(plan.remarks)
     assert re.fullmatch(
         "of the tokens: 'a' 25.0 %, 'b' 75.0 %; a pass over each table counts the tokens in the column 'id' first, with an "
-        r"estimated peak of \d+ MB",
+        r"estimated peak of [\d.]+ [MG]B",
         said["shares"],
     )
     assert [stage.title for stage in plan.stages] == ["count", "write"]
