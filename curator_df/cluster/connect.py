@@ -255,7 +255,8 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
             raise BudgetError(f"worker {address} has no memory limit. Start it with --memory-limit (or memory_limit=)")
         if limit <= worker_rss_bytes():
             raise BudgetError(
-                f"worker {address} has a limit of {show_size(limit)}, but its imports alone need {show_size(worker_rss_bytes())}"
+                f"worker {address} has a limit of {show_size(limit)}, but its imports alone need "
+                f"{show_size(worker_rss_bytes())}. Start it with a larger --memory-limit, or start fewer workers"
             )
         nodes[worker["host"]] = nodes.get(worker["host"], 0) + limit
     fullest = max(nodes, key=lambda host: nodes[host])

@@ -118,7 +118,8 @@ class DropReader:
             return np.zeros(0, dtype=np.bool_)
         if addresses[0] <= self._last or (addresses[1:] <= addresses[:-1]).any():
             raise RowCountError(
-                f"row IDs do not increase (after {self._last:,}): a step before the drop reordered or repeated rows"
+                f"row IDs do not increase (after {self._last:,}): a step before the drop reordered or repeated "
+                "rows. Move that step behind the drop, or write its result first with checkpoint(df, path)"
             )
         self._last = int(addresses[-1])
         going, staying = np.zeros(len(addresses), dtype=np.bool_), list[npt.NDArray[np.int64]]()

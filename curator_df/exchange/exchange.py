@@ -186,7 +186,9 @@ class KeyWriter:
             rows[:, -1] = swap_if_last(addresses[part], self._keep)
             if self._of_parts:
                 if parts is None:
-                    raise ParameterError("keys of parts need the number of each part")
+                    raise ParameterError(
+                        "KeyWriter.append needs parts= where keys are those of parts of a text. This is a defect in curator_df"
+                    )
                 rows[:, 2] = rows[:, 3]
                 rows[:, 3] = swap_if_last(parts[part], self._keep)
             elif self._words == 4:

@@ -113,8 +113,8 @@ def project_exchange(
     """
     if work_bytes < LEAST_TASK_BYTES + TASK_SLACK_BYTES:
         raise BudgetError(
-            f"an exchange needs {show_size(LEAST_TASK_BYTES + TASK_SLACK_BYTES)} for each task, but a task has only "
-            f"{show_size(work_bytes)}. Use a larger memory=, or fewer threads"
+            f"comparing the keys of all rows needs {show_size(LEAST_TASK_BYTES + TASK_SLACK_BYTES)} for each task, but a "
+            f"task has only {show_size(work_bytes)}. Use a larger memory=, or fewer threads"
         )
     words = key_words(keep, of_parts=of_parts)
     memory_bytes = work_bytes - TASK_SLACK_BYTES

@@ -519,7 +519,7 @@ def _require_shards(operator: str, folder: str, there: set[str]) -> None:
         return
     places = read_object(path).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise CorruptFileError(f"{path} must have a weight_map from tensors to files. {AGAIN}")
+        raise CorruptFileError(f"{path} does not say in which file each tensor is (weight_map). {AGAIN}")
     missing = sorted(set(places.values()) - there)
     if missing:
         listed = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")

@@ -283,7 +283,8 @@ def _row_of(table: str, language: str, extension: str) -> dict[str, str]:
     if found is None:
         known = ", ".join(map(repr, sorted(extensions))) if extensions else "none"
         raise ParameterError(
-            f"nemo_per_extension: {table!r} has no extension {extension!r} for {language!r}. It has for this language: {known}"
+            f"nemo_per_extension: the file {table!r} has no row for the extension {extension!r} of {language!r}. "
+            f"Its extensions of this language: {known}"
         )
     return found
 

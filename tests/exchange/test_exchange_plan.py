@@ -35,7 +35,9 @@ def test_many_reducers_and_ranges_ask_for_collected_drops():
 
 
 def test_too_little_memory_or_disk_is_refused(tmp_path):
-    with pytest.raises(BudgetError, match=r"an exchange needs 8 MB for each task, but a task has only 4 MB"):
+    with pytest.raises(
+        BudgetError, match=r"comparing the keys of all rows needs 8 MB for each task, but a task has only 4 MB"
+    ):
         project_exchange(10**6, keep="first", map_files=8, work_bytes=4_000_000)
     with (
         mock.patch.object(Folder, "free_bytes", return_value=10**9),

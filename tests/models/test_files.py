@@ -161,7 +161,11 @@ def write_index(folder, *shards):
             errors.InputError,
             r"index\.json names 1 file.*model-1-of-2",
         ),
-        (lambda folder: write_index(folder, 7), errors.CorruptFileError, r"index\.json must have a weight_map"),
+        (
+            lambda folder: write_index(folder, 7),
+            errors.CorruptFileError,
+            r"index\.json does not say in which file each tensor is",
+        ),
         (
             lambda folder: (folder / "config.json").write_text("[1]"),
             errors.CorruptFileError,

@@ -487,6 +487,7 @@ def _check_rows(manifest: Manifest) -> None:
     removed = sum(step.rows_in - step.rows_out for step in manifest.steps)
     if manifest.rows_read != manifest.rows_written + removed + manifest.rows_quarantined:
         raise RowCountError(
-            f"range {manifest.number}: {show_count(manifest.rows_read, 'row')} read, but {manifest.rows_written:,} written + "
-            f"{removed:,} dropped + {manifest.rows_quarantined:,} quarantined"
+            f"input split {manifest.number}: {show_count(manifest.rows_read, 'row')} read, but {manifest.rows_written:,} "
+            f"written + {removed:,} dropped + {manifest.rows_quarantined:,} quarantined. This is a "
+            "defect in curator_df or in one of the operators; please report it"
         )

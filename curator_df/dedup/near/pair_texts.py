@@ -80,7 +80,10 @@ def _batches(folder: Folder, groups: RangeGroups, pairs: Any, memory_bytes: int)
     if not len(pairs):
         return
     if (pairs[:, 0:2] != pairs[:, 4:6]).any():
-        raise CorruptFileError(f"{folder.url}: the texts do not belong to the pairs. Delete the folder and run again")
+        raise CorruptFileError(
+            f"{folder.url}: the stored texts are not those of the pairs to compare, as if two runs had written here. Delete the "
+            "folder and run again"
+        )
     ends = pairs[:, [0, 1]].view(np.int64)
     addresses, first, which = np.unique(ends, return_index=True, return_inverse=True)
     located = pairs[:, [2, 3, 6, 7]].reshape(-1, 2)[first]

@@ -212,7 +212,8 @@ class RangeFiles:
             written = sum(rows for _, rows in self._finished)
             if written != self._rows:
                 raise RowCountError(
-                    f"range {self._number}: {show_count(self._rows, 'row')} to write, and {written:,} are in the files"
+                    f"input split {self._number}: {show_count(self._rows, 'row')} should be in the files, but they have "
+                    f"{written:,}. This is a defect in curator_df; please report it"
                 )
             return [file.commit(rows) for file, rows in self._finished]
 

@@ -66,7 +66,10 @@ def read_receipt(
     try:
         return Receipt.from_json(json.loads(folder.read(name)))
     except (ValueError, TypeError, KeyError) as exc:
-        raise CorruptFileError(f"{folder.url}/{name} is not a receipt of this version of curator_df: {exc}") from exc
+        raise CorruptFileError(
+            f"{folder.url}/{name}, the record of a run, cannot be read by this version of curator_df: {exc}. It is damaged, or "
+            "another version wrote it. Read it with that version, or repeat the run into another folder"
+        ) from exc
 
 
 def folder_of(df: Any) -> Folder:

@@ -204,7 +204,8 @@ class _ProvenanceFile:
         """Write the end of the table; raise `RowCountError` if it lacks a document."""
         if self._met < documents:
             raise RowCountError(
-                f"range {number}: {show_count(documents, 'document')} to write, and {self._met:,} are in the table"
+                f"input split {number}: {show_count(documents, 'document')} should be in the table of provenance, but it has "
+                f"{self._met:,}. This is a defect in curator_df; please report it"
             )
         self._flush()
         self._writer.close()
