@@ -103,7 +103,10 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
     for thread in threads:
         thread.join()
     if failed:
-        raise RuntimeError(f"the kernels could not be compiled (to try it alone: curator-df warm):\n{failed[0]}")
+        raise RuntimeError(
+            f"the compiled functions of curator_df (numba) could not be built. To see this error alone, run `curator-df warm` in "
+            f"a shell:\n{failed[0]}"
+        )
 
 
 def _compile_batch(kernels: Sequence[str], done: Callable[[str], None]) -> str:

@@ -137,7 +137,8 @@ def item_texts(
             if missing := [name for name in columns if name not in row]:
                 listed = ", ".join(map(repr, row))
                 raise ColumnError(
-                    f"row {number} of the benchmark {path!r} has no column {missing[0]!r}. It has: {listed}"
+                    f"row {number} of the benchmark {path!r} has no column {missing[0]!r}. It has: {listed}. Name "
+                    "one of these with benchmark_columns="
                 )
             row = [row[name] for name in columns]  # noqa: PLW2901 - only these are used below
         yield from ((number, text) for text in _strings(row))

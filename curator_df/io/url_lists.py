@@ -93,7 +93,7 @@ class UrlLists:
         Raises
         ------
         InputChangedError
-            If a file has other lines than when the step was made.
+            If a file has changed since the step was made.
         """
         return self._hashed("domains", raw if self.is_raw else domain_key)
 
@@ -325,8 +325,8 @@ def _batches(file: ListFile, key: Callable[[str], str | None], options: Mapping[
         yield pa.array(keys, pa.large_string())
     if entries != file.entries or digest.hexdigest() != file.digest:
         raise InputChangedError(
-            f"the list {file.path!r} has other lines than when the step was made. Make the step again, and write to a new "
-            "output"
+            f"the list of URLs {file.path!r} has changed since keep_urls was called. Call keep_urls again, and write to another "
+            "output folder"
         )
 
 

@@ -299,7 +299,8 @@ def test_a_store_that_refuses_to_be_read_is_no_damaged_file(tmp_path, monkeypatc
 
     monkeypatch.setattr(type(memory.open("/refused/a.parquet")), "read", refused)
     with pytest.raises(
-        RemoteFileError, match=r"'memory://.*/a.parquet' may not be read: .*Forbidden. Check the credentials"
+        RemoteFileError,
+        match=r"permission to read 'memory://.*/a.parquet' was refused: .*Forbidden. Check the credentials",
     ):
         docs.compute()
 

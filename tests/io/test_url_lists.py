@@ -145,7 +145,7 @@ def test_a_list_that_changes_before_the_work_is_an_error(tmp_path, change):
     (tmp_path / "list").write_bytes(b"# a comment\na.example")
     assert contains(lists.domains(), "a.example") == [True]
     (tmp_path / "list").write_bytes(change)
-    with pytest.raises(errors.InputChangedError, match="has other lines than when the step was made"):
+    with pytest.raises(errors.InputChangedError, match="has changed since keep_urls was called"):
         lists.domains()
 
 

@@ -101,7 +101,7 @@ def test_groups_of_another_table_are_refused(docs, folder, tmp_path):
     groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
     with pytest.raises(errors.ParameterError, match="belong to another table: the steps changed from none to "):
         cdf.drop_exact_duplicates(docs.curate.keep_where("id > 3"), groups=groups)
-    with pytest.raises(errors.InputError, match="no find_ operator"):
+    with pytest.raises(errors.InputError, match="is not the complete result of find_exact_duplicates"):
         cdf.drop_exact_duplicates(docs, groups=docs)
     with pytest.raises(errors.InputError, match=r"found by find_exact_duplicates; .* with find_near_duplicates"):
         cdf.drop_near_duplicates(docs, groups=groups)

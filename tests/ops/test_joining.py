@@ -196,7 +196,10 @@ def test_a_damaged_file_of_segments_is_an_error_that_names_it(tmp_path, monkeypa
     stop_before_the_last_pass(docs, tmp_path / "out", monkeypatch)
     for path in (tmp_path / "out/_curator/stages").glob("*/heads/*"):
         path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(errors.CorruptFileError, match=r"heads/part-\d+\.arrow is damaged or gone; delete"):
+    with pytest.raises(
+        errors.CorruptFileError,
+        match=r"heads/part-\d+\.arrow, a temporary file of join_documents, is damaged or missing\. Delete",
+    ):
         cdf.write_parquet(docs, tmp_path / "out", on_existing="resume")
 
 

@@ -276,8 +276,9 @@ def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside
             waiting += [(middle, stop), (start, middle)]
     if not failing:
         raise OperatorError(
-            f"step {step.name!r} raises on a block of {show_count(len(block), 'row')} but on none of its parts: it is not a "
-            "function of the rows alone"
+            f"step {step.name!r} raises on a block of {show_count(len(block), 'row')} but not on smaller parts of it, so "
+            "no single row is at fault. The function may keep state between calls, or need a certain number of rows. Make its "
+            "result depend on the rows alone"
         )
     places = np.array(list(failing))
     for row in _failed_rows(block.iloc[places], failing.values(), files):

@@ -113,8 +113,8 @@ def run_fit(job_bytes: bytes, attempt: Attempt) -> Manifest:
         if needed > attempt.block_bytes and attempt.exclusive_bytes is None:
             need, has = show_sizes(needed, attempt.block_bytes)
             raise MemoryError(
-                f"{job.clusters:,} clusters need {need}, but this task has {has}. Start the cluster with a larger memory=, or "
-                "set fewer clusters with num_clusters="
+                f"k-means with num_clusters={job.clusters} needs {need}, but this task has {has}. Set a smaller num_clusters=, "
+                "or start the workers with a larger memory="
             )
         sample: npt.NDArray[np.float32] = np.empty((job.sample, pending.width), dtype=np.float32)
         slices = [piece for file in job.files for piece in open_slices(job.folder, (file,), 0)]

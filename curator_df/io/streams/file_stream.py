@@ -339,7 +339,7 @@ class _Remote:
                     return read()
             except PermissionError as exc:  # pyarrow would take it for a damaged file
                 raise RemoteFileError(
-                    f"{self._path!r} may not be read: {without_queries(str(exc))}. "
+                    f"permission to read {self._path!r} was refused: {without_queries(str(exc))}. "
                     "Check the credentials of the workers, then repeat the run with "
                     "on_existing='resume'"
                 ) from exc

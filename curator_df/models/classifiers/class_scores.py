@@ -60,7 +60,8 @@ class ClassScores:
             return cls(ascending, "one", bounds[1:], clip)
         if thresholds:
             raise ParameterError(
-                f"{operator}: thresholds= are for a model with one number; this one has {width} classes"
+                f"{operator}: thresholds= needs a model that returns a single score, but this one has {width} classes. Leave it "
+                "out, or use a model with one score"
             )
         names = labels or own
         if len(names) != width or len(set(names)) != width:

@@ -195,7 +195,8 @@ def add_embedding(
             found = dataclasses.replace(found, head=pooling_of(operator, found.files))
         if dimensions not in (None, found.files.hidden):
             raise ParameterError(
-                f"{operator}: dimensions={dimensions}, but {chosen.model!r} makes vectors of {found.files.hidden}"
+                f"{operator}: dimensions={dimensions}, but {chosen.model!r} makes vectors of {found.files.hidden} "
+                "numbers. Leave dimensions= out"
             )
         width = found.files.hidden
         parameters |= {"model": found}

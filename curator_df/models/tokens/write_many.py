@@ -215,7 +215,7 @@ def _refuse_file_options(path: Path, name: str, compression: Any, partition_on: 
         if value is not None:
             raise ParameterError(
                 f"write_many: {given}={value!r} is for Parquet and JSON Lines, but {path!r} has format={name!r}. Leave it "
-                "out, or pass a mapping that names the other folders"
+                "out, or pass a mapping that names only the folders of Parquet and JSON Lines"
             )
 
 

@@ -156,7 +156,10 @@ def found_drops(
             f"{type(groups).__name__}" + (" of pandas" if isinstance(groups, pd.DataFrame) else "")
         )
     if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
-        raise InputError(f"{operator}: groups= was read from {folder.url}, where no find_ operator has left its result")
+        raise InputError(
+            f"{operator}: groups= was read from {folder.url}, which is not the complete result of find_exact_duplicates, "
+            "find_near_duplicates or find_semantic_duplicates. Pass the table that such a call returned, or its folder"
+        )
     parameters: dict[str, Any] = json.loads(folder.read(PARAMETERS))
     kind = kind_of(parameters)
     if kind and kind not in operator and not any_kind:

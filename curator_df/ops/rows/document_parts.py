@@ -268,7 +268,10 @@ class FoundDocuments:
         folder, name = self.found.exchange.folder, head_file(number)
         content = folder.read(name) if folder.exists(name) else b""
         if zlib.crc32(content) != self.checksums[number]:
-            raise CorruptFileError(f"{folder.path(name)} is damaged or gone; delete {folder.url}, and run again")
+            raise CorruptFileError(
+                f"{folder.path(name)}, a temporary file of join_documents, is damaged or missing. Delete the folder "
+                f"{folder.url}, which has nothing but such files, and repeat the run with on_existing='resume'"
+            )
         table = pa.ipc.open_stream(content).read_all()
         texts = one_array(pd.Series(table.column("text").to_pandas(types_mapper=pd.ArrowDtype)))
         return table.column("number").to_numpy(), texts

@@ -246,7 +246,8 @@ def _words(parameter: str, words: WordList, storage_options: Mapping[str, Any] |
     if "" in found:
         empty = next(line for line in lines if not normalized(line))
         raise ParameterError(
-            f"{OPERATOR}: {parameter}= has {empty!r}, which has neither ASCII letters nor digits, so it cannot be compared"
+            f"{OPERATOR}: {parameter}= has {empty!r}, which has neither ASCII letters nor digits. "
+            "Only these are compared with URLs. Remove the word"
         )
     return tuple(found)
 
