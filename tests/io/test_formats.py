@@ -367,17 +367,6 @@ def test_half_of_a_surrogate_pair_in_each_first_row_is_named(tmp_path, row):
     assert "surrogate" not in why_no_row(rb'{"a": "\ud83d\ude00", b}', "a.jsonl", is_first=True)
 
 
-def test_a_text_that_is_not_utf8_and_stored_as_a_dictionary_is_named(tmp_path):
-    texts = pa.Array.from_buffers(
-        pa.string(), 2, [None, pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"ab\xe9")]
-    )
-    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1]), texts)
-    pq.write_table(pa.table({"id": [1, 2], "text": coded}), tmp_path / "a.parquet")
-    with pytest.raises(CorruptFileError, match=r"column 'text'.* not UTF-8 and is stored as a dictionary.*columns="):
-        read_parquet(tmp_path).compute()
-    assert read_parquet(tmp_path, columns=["id"]).compute()["id"].tolist() == [1, 2]
-
-
 def test_the_search_for_a_control_character_takes_no_memory_for_each_character():
     line = b'{"text": "' + b"x" * 3_000_000 + b"\\n" * 1_000
     before = status_bytes("VmHWM")

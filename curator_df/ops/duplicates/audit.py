@@ -55,7 +55,12 @@ Diffs = tuple[tuple[Piece, ...], ...]
 @suggests_names
 @dataclass(frozen=True, repr=False)
 class DuplicateAudit:
-    """The result of `audit_duplicates`. It displays itself in terminals and notebooks; `save` writes a page to read."""
+    """The result of `audit_duplicates`. It displays itself in terminals and notebooks; `save` writes a page to read.
+
+    See Also
+    --------
+    audit_duplicates, describe_near_duplicates
+    """
 
     table: pd.DataFrame
     """One row for each pair. Index ``pair``, from 0. ``source`` (with ``by``); ``similarity``, as found, with the matched row;

@@ -37,7 +37,12 @@ SIMILARITY_STEPS = 10
 @suggests_names
 @dataclass(frozen=True, repr=False)
 class DuplicateReport:
-    """The report of `describe_exact_duplicates` or `describe_semantic_duplicates`."""
+    """The report of `describe_exact_duplicates` or `describe_semantic_duplicates`.
+
+    See Also
+    --------
+    describe_exact_duplicates, describe_semantic_duplicates
+    """
 
     rows: int
     """Rows that were examined."""
