@@ -106,7 +106,7 @@ def describe(
     Notes
     -----
     Rows: one, or one for each value of ``by``. Columns: ``rows``, ``missing_texts``, ``characters``, ``tokens``, lengths. Peak
-    extra memory: 4.0 x block (assumed), and 300 MB in this process. Computes: yes, one pass over the table.
+    extra memory: 4.0 x block (assumed), and 350 MB in this process. Computes: yes, one pass over the table.
 
     Examples
     --------

@@ -421,7 +421,7 @@ def test_plugins_of_a_client_that_is_gone_are_removed_by_the_next_connection(in_
     running, client = in_this_process
     before = changes_of(running, client)
     lost = cdf.connect(running.scheduler_address)
-    lost.client.close()  # as a killed kernel does, without a word to the workers
+    lost.client.close()  # as if its process was killed: the workers still have its plugins
     lost.close()
     assert changes_of(running, client) != before
     with cdf.connect(client):

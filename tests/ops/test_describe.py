@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`describe`: counts and lengths of texts, in all and by a column, beside what pandas says."""
+"""`describe`: counts and lengths of texts, in all and by a column, compared with those of pandas."""
 
 import itertools
 
