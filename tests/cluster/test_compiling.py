@@ -104,7 +104,7 @@ def test_a_worker_of_a_job_compiles_before_its_first_task(monkeypatch):
     assert asked == [(("a.b",), 0)]
 
 
-@pytest.mark.parametrize("memory", [600_000_000, 2_000_000_000])
+@pytest.mark.parametrize("memory", [600_000_000, pytest.param(2_000_000_000, marks=pytest.mark.proof)])
 def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_chain_calls(
     tmp_path, memory, beside_tests
 ):

@@ -160,7 +160,7 @@ def run(tmp_path):
     ("memory", "cpus", "in_process"),
     [
         ("450MB", 2, True),
-        ("600MB", 2, True),
+        pytest.param("600MB", 2, True, marks=pytest.mark.proof),
         ("1GB", 16, False),
         # The others compile all kernels before the start, because there would be no room for it later.
         pytest.param("2GB", 2, False, marks=pytest.mark.quick),

@@ -422,7 +422,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+@pytest.mark.parametrize("memory", ["2GB", pytest.param("500MB", marks=pytest.mark.proof)])
 def test_a_start_that_waits_for_the_event_loop_in_vain_ends(environment, tmp_path, memory):
     (tmp_path / "stalls.py").write_text(STALLS)
     code, output = run("python stalls.py", {**environment, "MEMORY": memory}, tmp_path)
@@ -496,7 +496,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+@pytest.mark.parametrize("memory", [pytest.param("2GB", marks=pytest.mark.proof), "500MB"])
 @pytest.mark.parametrize("network", ["IPv6 alone", "none"])
 def test_a_machine_without_the_loopback_address_of_ipv4(environment, tmp_path, network, memory):
     if subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode != 0:
@@ -513,7 +513,7 @@ def test_a_machine_without_the_loopback_address_of_ipv4(environment, tmp_path, n
         assert rows_of(environment) == ROWS
 
 
-@pytest.mark.parametrize("memory", ["2GB", "500MB"])
+@pytest.mark.parametrize("memory", ["2GB", pytest.param("500MB", marks=pytest.mark.proof)])
 def test_a_directory_for_temporary_files_that_is_full(environment, tmp_path, memory):
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("by nature: this user may not mount a file system of their own")

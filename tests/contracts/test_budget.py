@@ -94,7 +94,9 @@ def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["450MB", pytest.param("700MB", marks=pytest.mark.proof), "1.4GB"])
+@pytest.mark.parametrize(
+    "memory", ["450MB", *(pytest.param(memory, marks=pytest.mark.proof) for memory in ("700MB", "1.4GB"))]
+)
 def test_measured_is_at_most_projected_and_projected_at_most_allowed(corpus, memory, tmp_path):
     assert run_under(memory, corpus, tmp_path / "out")["retries"] == {}
 

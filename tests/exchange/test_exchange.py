@@ -272,6 +272,6 @@ SKEWED = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_one_key_in_half_of_twenty_million_rows_stays_under_a_hard_limit(tmp_path):
     subprocess.run([sys.executable, "-c", textwrap.dedent(SKEWED), str(tmp_path)], check=True, timeout=280)

@@ -174,7 +174,10 @@ def require_nothing_left(bucket, *folders):
 
 @pytest.mark.parametrize(
     ("form", "resumed"),
-    [("jsonl", {"memory": "460MB", "BLOCK": "7kB"}), ("parquet", {})],
+    [
+        ("jsonl", {"memory": "460MB", "BLOCK": "7kB"}),
+        pytest.param("parquet", {}, marks=pytest.mark.proof),
+    ],
     ids=["jsonl, with another memory", "parquet"],
 )
 def test_a_killed_run_is_resumed_and_repeats_no_range(run, bucket, form, resumed):
@@ -208,7 +211,9 @@ STAGES = {
 """What their journals are called."""
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "stage", [pytest.param(stage, marks=() if stage == "merge" else pytest.mark.proof) for stage in STAGES]
+)
 def test_a_drop_whose_run_is_killed_in_any_stage_is_resumed_and_repeats_no_task(run, bucket, stage):
     out = f"drop/{stage}"
     process = run(out, DROP="1")
@@ -229,7 +234,13 @@ def test_a_drop_whose_run_is_killed_in_any_stage_is_resumed_and_repeats_no_task(
     require_nothing_left(bucket, out, f"{out}-rejects")
 
 
-@pytest.mark.parametrize("more", [{}, {"FOLDERS": "40"}], ids=["a file at a time", "forty at a time"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, marks=pytest.mark.proof, id="a file at a time"),
+        pytest.param({"FOLDERS": "40"}, id="forty at a time"),
+    ],
+)
 def test_large_objects_take_no_more_than_is_allowed(run, bucket, more):
     rows = (json.dumps({"id": n, "text": f"{n * n} " + "some more words " * 250}) + "\n" for n in range(32_000))
     bucket.write("large/a.jsonl", "".join(rows).encode())  # 130 MB

@@ -140,7 +140,7 @@ def test_ctrl_c_gives_the_prompt_back_and_says_how_to_resume(start, script, corp
     assert ids(tmp_path / "out") == EXPECTED
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.proof)])
 def test_a_signal_in_mid_run_ends_all_processes_and_the_run_resumes(start, script, corpus, tmp_path, number):
     process = start(script, corpus, tmp_path / "out", SLEEP="0.2")
     wait_for_ranges(tmp_path / "out", 2, process)

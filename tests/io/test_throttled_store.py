@@ -123,6 +123,7 @@ def cluster():
         yield running
 
 
+@pytest.mark.proof  # it waits for the tries of s3fs itself, a minute
 def test_a_run_gets_through_and_loses_no_row(cluster, options, refusing, monkeypatch):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
     throttle = refusing(7)  # s3fs alone tries five times

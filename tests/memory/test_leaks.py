@@ -188,7 +188,7 @@ def test_a_worker_that_leaks_is_probed_and_started_again():
     )
 
 
-@pytest.mark.parametrize("how", [{"probed": None}, {"job_bytes": None}])
+@pytest.mark.parametrize("how", [{"probed": None}, pytest.param({"job_bytes": None}, marks=pytest.mark.proof)])
 def test_where_no_step_is_seen_to_leave_memory_behind_a_worker_is_started_again_the_second_time(how):
     told, client = treated(gave=0, **how)
     assert (told.step, told.recycled, client.restart_workers.called) == ("", False, False)

@@ -229,7 +229,11 @@ def test_of_several_extractors_the_first_long_text_or_the_longest_is_kept():
 
 @pytest.mark.usefixtures("extractors")
 @pytest.mark.parametrize(
-    "options", [{"extractor": "trafilatura", "favor": "precision"}, {"extractor": ("justext", "trafilatura")}]
+    "options",
+    [
+        pytest.param({"extractor": "trafilatura", "favor": "precision"}, marks=pytest.mark.proof),
+        {"extractor": ("justext", "trafilatura")},
+    ],
 )
 def test_a_text_depends_on_its_page_alone(options):
     """A page 1,000 times between others, in any order and partitioning: no cache, and no removal of duplicates, changes it."""

@@ -145,6 +145,7 @@ def test_fineweb_on_a_crawl_keeps_the_rows_of_each_step(shared_data, tmp_path):
     assert receipt.rows_quarantined == 0
 
 
+@pytest.mark.proof  # another 40 s of extraction
 def test_fineweb_drops_pages_by_lists_of_domains_if_a_setting_names_them(shared_data, tmp_path):
     (tmp_path / "listed").write_text("casino-bonus.example\nfree-prizes.example\nadult-pages.example\n")
     recipe = cdf.load_recipe(

@@ -121,7 +121,7 @@ def test_open_sequences_have_a_limited_number_of_documents(lengths, cuts):
         assert {piece[2] for piece in pieces} == set(range(len(lengths)))
 
 
-@pytest.mark.parametrize("pack", [2_000, 300_000])
+@pytest.mark.parametrize("pack", [pytest.param(2_000, marks=pytest.mark.proof), 300_000])
 def test_the_documents_of_open_sequences_take_the_stated_memory(pack):
     made, rows = packer(pack, PAD, split_documents=False), 10_000
     stated = packing.PIECE_BYTES * packing.MOST_PIECES + piece_bytes(pack, split_documents=False)
