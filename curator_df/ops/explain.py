@@ -30,6 +30,7 @@ from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, JsonlFormat, ParquetFormat
 from curator_df.io.output.spool import about_bytes, about_disk_bytes, stand_in
+from curator_df.io.output.write import write_parquet
 from curator_df.kernels.compiling.compile_cache import missing_kernels
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, compile_seconds
 from curator_df.memory.budget import Layout, choose_layout, parse_memory
@@ -116,7 +117,13 @@ def explain(
         layout = choose_layout(parse_memory(memory), cpus=cpus)
     choose("explain", "output", output, ("parquet", "jsonl"))
     if run is None and options:
-        raise TypeError(unknown_keyword(explain, next(iter(options))))
+        option = next(iter(options))
+        if option in inspect.signature(write_parquet).parameters:
+            raise TypeError(
+                f"explain: {option}= is an option of the function that writes. Pass that function as well, for example "
+                f"explain(df, cdf.write_parquet, {option}=...)"
+            )
+        raise TypeError(unknown_keyword(explain, option))
     tables = df if isinstance(df, Mapping) else {".": df}
     if not tables:
         raise ParameterError("explain: the mapping has no table")

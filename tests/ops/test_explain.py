@@ -219,6 +219,7 @@ def test_what_dask_computes_first_is_no_obstacle_to_the_plan_of_a_call(docs):
         ("write_parquet", {}, ParameterError, "run=str is not a function that writes or searches"),
         (cdf.write_parquet, {"overwrite": True}, TypeError, "Did you mean on_existing='overwrite'"),
         (cdf.write_parquet, {"partition_on": "none"}, ColumnError, "needs the column 'none'"),
+        (None, {"partition_on": "lang"}, TypeError, r"explain\(df, cdf.write_parquet, partition_on=\.\.\.\)$"),
         (None, {"memroy": "1GB"}, TypeError, "Did you mean 'memory'"),
     ],
 )

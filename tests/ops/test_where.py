@@ -74,6 +74,7 @@ def test_the_users_function_cannot_change_the_block():
     ("predicate", "error", "message"),
     [
         ("scores > 2", ColumnError, "name 'scores' is not defined.*the table has: 'text', 'score'"),
+        ("word_count > 2", ColumnError, r"word_count is a metric: .* add_metrics\(df, \['word_count'\]\)$"),
         ("score >", ParameterError, "cannot evaluate 'score >'"),
         ("score > @least", ParameterError, "uses @, a variable that no worker has"),
         (3, ParameterError, "needs a function of a block or an expression; found 3"),

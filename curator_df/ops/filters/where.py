@@ -17,6 +17,7 @@ from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import SetUp, set_up
 from curator_df.errors import ColumnError, ParameterError
+from curator_df.kernels.metrics.catalog import METRICS
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.memory.resources import NO_LIMITS
 from curator_df.memory.torch_memory import torch_peaks
@@ -168,6 +169,12 @@ def _check_expression(meta: Any, expression: str) -> None:
     except Exception as exc:
         if type(exc).__name__ == "UndefinedVariableError":
             columns = ", ".join(map(repr, meta.columns))
-            hint = did_you_mean_column(re.findall("'(.+?)'", str(exc)), meta.columns)
+            missing = re.findall("name '(.+?)' is not defined", str(exc))
+            metrics = [name for name in missing if name in METRICS]
+            hint = (
+                f". {metrics[0]} is a metric: add its column first, with add_metrics(df, {metrics!r})"
+                if metrics
+                else did_you_mean_column(missing, meta.columns)
+            )
             raise ColumnError(f"keep_where: {exc} in {expression!r}; the table has: {columns}{hint}") from exc
         raise ParameterError(f"keep_where cannot evaluate {expression!r}: {exc}") from exc
