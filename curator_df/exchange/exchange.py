@@ -61,6 +61,8 @@ class Exchange:
     """Whether the keys are those of parts of rows: a drop is then (address, number of the part), not (address, kept row)."""
     member_bounds: Bounds | None = None
     """Smallest address of each slice of the files of members; None writes only the drops."""
+    max_documents: int | None = None
+    """Number of rows up to which a part of a text may occur without being dropped; None: a part that occurs twice is dropped."""
 
     @property
     def keeps_none(self) -> bool:

@@ -49,8 +49,10 @@ class PartDrop(Keyed):
     """Module-level function: ``remove(block, going, **parameters)`` returns the rows without the removed parts."""
     parameters: Mapping[str, Any]
     """Keyword arguments of both functions."""
-    keep: Literal["first", "last"]
+    keep: Literal["first", "last", "none"]
     """Part of a group to keep."""
+    max_documents: int | None = None
+    """Number of rows up to which a part may occur without being dropped; None: a part that occurs twice is dropped."""
     home: Folder | None = field(default=None, metadata={"identity": False})
     """Folder that stores the completed stage, as in `exchange.key_drop.KeyDrop`."""
     columns: tuple[str, ...] = field(default=(), metadata={"identity": False})

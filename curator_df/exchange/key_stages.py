@@ -105,11 +105,19 @@ def reduce_keys(
             memory_bytes=to_sort,
             scratch=scratch,
         )
-    across = {} if members is None else sizes_across(pieces())
+    counts_parts = exchange.of_parts and (exchange.keeps_none or exchange.max_documents is not None)
+    reads_twice = counts_parts or members is not None
+    across = sizes_across(pieces(), of_documents=exchange.max_documents is not None) if reads_twice else {}
     rows = groups = 0
     try:
         survivor, last = _NO_SURVIVOR, -1
         for piece in pieces():
+            if counts_parts:
+                going, new_groups, survivor = part_drops_of(piece, survivor, exchange, across)
+                drops.append(going)
+                rows += len(piece)
+                groups += new_groups
+                continue
             if members is not None:
                 members.append(members_of(piece, survivor, exchange.keep, across))
             if exchange.keeps_none:
@@ -124,7 +132,7 @@ def reduce_keys(
         drops.discard()
         if members is not None:
             members.discard()
-    read_bytes = sum(piece.size_bytes for piece in slices) * (1 if members is None else 2)
+    read_bytes = sum(piece.size_bytes for piece in slices) * (2 if reads_twice else 1)
     spilled_bytes = drops.spilled_bytes + (0 if members is None else members.spilled_bytes)
     return Reduced(number, file, member_file, rows, groups, read_bytes, spilled_bytes, time.perf_counter() - started)
 
@@ -174,6 +182,29 @@ def first_drops_of(rows: Rows, before: Survivor, last: int) -> Rows:
     return np.stack([firsts, rows[seconds, -1]], axis=1)
 
 
+def part_drops_of(
+    rows: Rows, before: Survivor, exchange: Exchange, across: Mapping[tuple[int, int], int]
+) -> tuple[Rows, int, Survivor]:
+    """Return (address, number of the part) of the parts to drop by how often they occur, and the rest as `drops_of` does.
+
+    Parameters
+    ----------
+    rows, before
+        Same arguments as for `drops_of`.
+    exchange : Exchange
+        Tells how often a part may occur, and whether its first occurrence stays.
+    across : mapping
+        Sizes from `sizes_across` for groups that are not completely in these rows: rows of the input if ``max_documents``
+        is set, otherwise occurrences.
+    """
+    begins, survivors = _groups(rows, before)
+    counted = None if exchange.max_documents is None else _begins_document(rows, begins)
+    inside = _sizes(rows, begins, len(survivors), across, counted) > (exchange.max_documents or 1)
+    going = rows[inside if exchange.keeps_none else inside & ~begins, 2:]
+    high, low = _key(rows, -1)
+    return swap_if_last(going, exchange.keep), int(begins.sum()), (high, low, int(survivors[-1]))
+
+
 def members_of(rows: Rows, before: Survivor, keep: Keep, across: Mapping[tuple[int, int], int]) -> Rows:
     """Return (address, kept row, rows of the group) of the rows in groups of two or more.
 
@@ -185,31 +216,65 @@ def members_of(rows: Rows, before: Survivor, keep: Keep, across: Mapping[tuple[i
         Sizes from `sizes_across` for groups that are not completely in these rows.
     """
     begins, survivors = _groups(rows, before)
-    groups = np.cumsum(begins)  # 0: begun in an earlier piece
-    sizes = np.bincount(groups, minlength=len(survivors))
-    for place in (0, -1):
-        sizes[groups[place]] = across.get(_key(rows, place), sizes[groups[place]])
-    inside = sizes[groups] > 1
+    sizes = _sizes(rows, begins, len(survivors), across)
+    inside = sizes > 1
     members = np.empty((int(inside.sum()), MEMBER_WORDS), dtype=np.uint64)
     members[:, 0] = swap_if_last(rows[inside, -1], keep)
-    members[:, 1] = swap_if_last(survivors[groups[inside]], keep)
-    members[:, 2] = sizes[groups[inside]]
+    members[:, 1] = swap_if_last(survivors[np.cumsum(begins)[inside]], keep)
+    members[:, 2] = sizes[inside]
     return members
 
 
-def sizes_across(pieces: Iterator[Rows]) -> dict[tuple[int, int], int]:
-    """Return the sizes of the groups that span several pieces of sorted rows: at most one for each piece."""
+def sizes_across(pieces: Iterator[Rows], *, of_documents: bool = False) -> dict[tuple[int, int], int]:
+    """Return the sizes of the groups that span several pieces of sorted rows: at most one for each piece.
+
+    Parameters
+    ----------
+    pieces : iterator of ndarray of uint64, shape (rows, words)
+        The sorted key rows.
+    of_documents : bool
+        Whether to count the rows of the input in which a part occurs, instead of the occurrences.
+    """
     sizes: dict[tuple[int, int], int] = {}
-    key, count = (-1, -1), 0
+    key, count, last = (-1, -1), 0, -1
     for rows in pieces:
         begins, _ = _groups(rows, (*key, 0))
-        lengths = np.bincount(np.cumsum(begins), minlength=1).tolist()
-        if lengths[0]:
+        counted = _begins_document(rows, begins, last) if of_documents else None
+        lengths = np.bincount(np.cumsum(begins), counted, minlength=1).astype(np.int64).tolist()
+        if not begins[0]:
             count += lengths[0]
             sizes[key] = count
         if len(lengths) > 1:
             key, count = _key(rows, -1), lengths[-1]
+        last = int(rows[-1, 2])
     return sizes
+
+
+def _sizes(
+    rows: Rows,
+    begins: npt.NDArray[np.bool_],
+    groups: int,
+    across: Mapping[tuple[int, int], int],
+    counted: npt.NDArray[np.bool_] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Return for each row the size of its group: all its rows, or those that are counted."""
+    numbers = np.cumsum(begins)  # 0: begun in an earlier piece
+    sizes = np.bincount(numbers, counted, minlength=groups).astype(np.int64)
+    for place in (0, -1):
+        sizes[numbers[place]] = across.get(_key(rows, place), sizes[numbers[place]])
+    return sizes[numbers]
+
+
+def _begins_document(rows: Rows, begins: npt.NDArray[np.bool_], last: int = -1) -> npt.NDArray[np.bool_]:
+    """Return which rows are the first of their group in a row of the input.
+
+    The first of ``rows`` is compared with ``last``, the address before it. Where that is not given, its group is wrong by one
+    if it began earlier; its size is then known from `sizes_across`.
+    """
+    first = begins.copy()
+    first[0] |= int(rows[0, 2]) != last
+    first[1:] |= rows[1:, 2] != rows[:-1, 2]
+    return first
 
 
 def _groups(rows: Rows, before: Survivor) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
@@ -358,5 +423,6 @@ class KeyStages:
             chosen["ranges_per_drop_file"],
             of_parts=pending.of_parts,
             member_bounds=groups.bounds if keeps_members else None,
+            max_documents=pending.max_documents,
         )
         return exchange, int(chosen["projected_bytes"])

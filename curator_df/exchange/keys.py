@@ -44,6 +44,8 @@ class Keyed(Pending):
     """Row of a group to keep, an `exchange.Keep`."""
     of_parts: ClassVar[bool] = False
     """Whether the keys are those of parts of rows."""
+    max_documents: int | None = None
+    """Number of rows up to which a part may occur without being dropped; None: a part that occurs twice is dropped."""
 
     @property
     def keeps_members(self) -> bool:

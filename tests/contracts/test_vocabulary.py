@@ -108,7 +108,9 @@ VOCABULARY = {
     "job_directory": Word("folder of job scripts and logs", "", PATH),
     "jobs": Word("number of jobs", "jobs", "int | tuple[int, int]"),
     "k_means": Word("library that clusters vectors", "", "KMeansBy"),
-    "keep": Word("which of several alike is kept", "", "Survivor | SemanticKeep | Best | Literal['first', 'last']"),
+    "keep": Word(
+        "which of several alike is kept", "", "Survivor | SemanticKeep | Best | Literal['first', 'last', 'none']"
+    ),
     "keep_segment_id": Word("whether the segment number stays", "", "bool"),
     "key": Word("secret of hashes", "", "str | bytes"),
     "kinds": Word("kinds of personal data", "", "Collection[Kind]"),
@@ -125,6 +127,7 @@ VOCABULARY = {
     "margin": Word("characters removed around a match", "characters", "int"),
     "matching": Word("way in which URLs are compared", "", "Matching"),
     "max_batch_tokens": Word("tokens of a batch at most", "tokens", "int"),
+    "max_documents": Word("documents in which a part of a text may occur", "rows", "int"),
     "max_chars": Word("characters of a text at most", "characters", "int"),
     "max_concurrent": Word("concurrent requests at most", "requests", "int"),
     "max_document_size": Word("size of a joined document at most", "bytes", "int | str"),

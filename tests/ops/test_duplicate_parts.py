@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Repeated lines and paragraphs, through whole runs in this process."""
 
+import collections
 import json
 import random
 
@@ -9,6 +10,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
+from curator_df.exchange import key_stages
 from tests.core.runner.fake_client import inline_cluster
 
 TEXTS = [
@@ -94,6 +96,47 @@ def test_the_same_texts_whatever_the_cut(tmp_path, monkeypatch, kind):
         assert found == expected
 
 
+def without_frequent_lines(texts, keep, most):
+    """Remove lines as `remove_repeated_parts` defines it, in plain Python."""
+    documents = collections.defaultdict(set)
+    occurrences = collections.defaultdict(list)
+    for number, text in enumerate(texts):
+        for place, line in enumerate(text.split("\n")):
+            documents[line].add(number)
+            occurrences[line].append((number, place))
+    going = set()
+    for line, places in occurrences.items():
+        if line.strip() and (len(places) > 1 if most is None else len(documents[line]) > most):
+            kept = {"first": places[:1], "last": places[-1:], "none": []}[keep]
+            going.update(set(places) - set(kept))
+    kept_lines = {
+        number: [line for place, line in enumerate(text.split("\n")) if (number, place) not in going]
+        for number, text in enumerate(texts)
+    }
+    return {number: "\n".join(lines) for number, lines in kept_lines.items() if lines}
+
+
+@pytest.mark.parametrize("keep", ["first", "last", "none"])
+@pytest.mark.parametrize("most", [None, 3])
+def test_lines_go_that_occur_in_too_many_documents(tmp_path, monkeypatch, keep, most):
+    choices = random.Random(8)
+    # Lines that a document repeats, so that pieces of the sorted keys begin and end within a document.
+    texts = ["\n".join(choices.choices([f"line {choices.randrange(60)}" for _ in range(3)], k=9)) for _ in range(60)]
+    expected = without_frequent_lines(texts, keep, most)
+    for number, (range_bytes, piece_rows) in enumerate([(10**9, 1 << 16), (2_000, 5)]):
+        monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
+        monkeypatch.setattr(key_stages, "PIECE_ROWS", piece_rows)
+        docs = docs_of(tmp_path / f"in{number}", texts, files=number + 1, blocksize=700)
+        chain = docs.curate.remove_repeated_parts("lines", keep=keep, max_documents=most)
+        assert texts_of(chain, tmp_path / f"out{number}") == expected
+
+
+def test_a_line_that_one_document_repeats_is_not_in_many_documents(tmp_path):
+    docs = docs_of(tmp_path / "in", ["a\na\na\nb", "c\na", "b", "b", "d"])
+    chain = docs.curate.remove_repeated_parts("lines", keep="none", max_documents=2)
+    assert texts_of(chain, tmp_path / "out") == {0: "a\na\na", 1: "c\na", 4: "d"}
+
+
 def test_behind_a_drop_of_rows_and_before_one(tmp_path):
     docs = docs_of(tmp_path / "in", ["x\na", "x\na", "x\nb", "b"])
     chain = docs.curate.drop_exact_duplicates().curate.remove_repeated_parts("lines")
@@ -119,6 +162,8 @@ def test_a_step_before_that_depends_on_chance_is_caught(tmp_path):
         ({"unit": "lines", "keep": "longest"}, errors.ParameterError),
         ({"unit": "lines", "keep": cdf.best("id")}, errors.ParameterError),
         ({"unit": "lines", "normalize": "stem"}, errors.ParameterError),
+        ({"unit": "lines", "max_documents": 0}, errors.ParameterError),
+        ({"unit": "lines", "max_documents": 1.5}, errors.ParameterError),
         ({"unit": "lines", "text": "id"}, errors.SchemaError),
         ({"unit": "lines", "text": "body"}, errors.ColumnError),
     ],

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import dask.dataframe as dd
 import numpy as np
 
-from curator_df.arguments import choose
+from curator_df.arguments import choose, require_integer
 from curator_df.core.columns import require_text
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
+from curator_df.errors import ParameterError
 from curator_df.exchange.key_drop import Going, PartDrop, PartKeys
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.edits.text_parts import PartKind, part_hashes, without_parts
@@ -36,10 +37,11 @@ def remove_repeated_parts(
     unit: PartKind,
     *,
     normalize: Normalize | None = None,
-    keep: Literal["first", "last"] = "first",
+    keep: Literal["first", "last", "none"] = "first",
+    max_documents: int | None = None,
     text: str = "text",
 ) -> dd.DataFrame:
-    r"""Remove the lines or paragraphs of texts that occur elsewhere in the input, but for one occurrence of each.
+    r"""Remove lines or paragraphs that occur more than once in the input, or in too many documents, from all texts.
 
     Parameters
     ----------
@@ -50,8 +52,12 @@ def remove_repeated_parts(
     normalize : {"case_and_spaces"}, optional
         Compare in lower case, with each run of white space as one space and the ends stripped. What stays is not
         changed.
-    keep : {"first", "last"}
-        Which occurrence to keep, in input order.
+    keep : {"first", "last", "none"}
+        Which occurrence to keep, in input order; ``"none"`` removes all of them.
+    max_documents : int, optional
+        Largest number of documents (rows) in which a line or paragraph may occur. One that occurs in more of them is
+        removed from all of them, except for the occurrence that ``keep`` names. Repetition within one document counts
+        once. Default: what occurs twice is removed, also within one document.
     text : str, default "text"
         The text column.
 
@@ -66,7 +72,7 @@ def remove_repeated_parts(
     ColumnError
         If the text column is missing.
     ParameterError
-        If ``unit``, ``normalize`` or ``keep`` is none of these.
+        If ``unit``, ``normalize`` or ``keep`` is none of these, or ``max_documents`` is not an integer of at least 1.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
     PendingError
@@ -81,6 +87,9 @@ def remove_repeated_parts(
     Rows: subset, order kept. Columns: same; the text is shorter. Backends: pandas. Peak extra memory: 2.3 x block.
     Computes: no; writing reads the input once more.
 
+    With ``keep="none"`` and ``max_documents=6``, menus, cookie notices and footers of a site disappear, and a sentence
+    that a few pages quote stays.
+
     The preceding steps run twice: once to hash the parts (MurmurHash3, 128 bits) and once to write. A line ends at a
     line feed; a paragraph ends at a line feed followed by blank lines. Lines or paragraphs of only white space are not
     compared. When a line or paragraph is removed, so are the line ends after it or, at the end of a text, those before
@@ -94,14 +103,20 @@ def remove_repeated_parts(
     ['text']
     """
     choose(OPERATOR, "unit", unit, PartKind)
-    choose(OPERATOR, "keep", keep, Literal["first", "last"])
+    choose(OPERATOR, "keep", keep, Literal["first", "last", "none"])
+    if max_documents is not None:
+        require_integer(OPERATOR, "max_documents", max_documents)
+        if max_documents < 1:
+            raise ParameterError(
+                f"{OPERATOR}: max_documents={max_documents} must be at least 1; with 1, what occurs in two documents goes"
+            )
     require_text(df, OPERATOR, text)
     require_host(df._meta, OPERATOR)
     require_addresses(df, OPERATOR)
     if normalize is not None:
         choose(OPERATOR, "normalize", normalize, Normalize)
     parameters = {"text": text, "kind": unit, "normalize": normalize}
-    pending = PartDrop(part_keys, remove_parts, parameters, keep, columns=(text,))
+    pending = PartDrop(part_keys, remove_parts, parameters, keep, max_documents, columns=(text,))
     kernel = BlockKernel(
         OPERATOR,
         refuse_block,
