@@ -17,8 +17,8 @@ from curator_df.core.ranges.blocks import block_bytes
 from curator_df.core.runner import run
 from curator_df.exchange import exchange_plan, key_stages
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES
-from curator_df.kernels.rows.repeated_rows import repeat_block
 from curator_df.kernels.rows.segments import LEAST_PART_BYTES
+from curator_df.ops.rows.repeating import repeat_block
 from tests.core.runner.fake_client import inline_cluster
 from tests.models.vector_rows import vectors
 from tests.models.vector_rows import write_rows as write_vectors
