@@ -19,8 +19,14 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError, MissingExtraError, OperatorError, ParameterError
-from curator_df.kernels.edits.html_texts import CALL_FACTOR, HtmlSettings, text_of_html
-from curator_df.ops.cleaning.markup import PARSED_FACTOR, remove_html, remove_markdown
+from curator_df.ops.cleaning.markup import (
+    CALL_FACTOR,
+    PARSED_FACTOR,
+    HtmlSettings,
+    remove_html,
+    remove_markdown,
+    text_of_html,
+)
 from tests.contracts.operator_cases import kernels_of
 from tests.core.runner.fake_client import inline_cluster
 
@@ -82,7 +88,7 @@ import sys
 import pandas as pd
 from curator_df.cluster.preload import prepare_process
 from curator_df.memory.limits import peak_of_call
-from curator_df.kernels.edits.html_texts import HtmlSettings, text_of_html
+from curator_df.ops.cleaning.markup import HtmlSettings, text_of_html
 
 prepare_process()
 settings = HtmlSettings(main_content=True, alt_texts=False, max_page_bytes=1_000_000)
