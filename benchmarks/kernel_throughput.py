@@ -44,8 +44,8 @@ from curator_df.kernels.english_tokens.spans import token_spans
 from curator_df.kernels.metrics.c4.c4_texts import keep_c4_lines
 from curator_df.kernels.metrics.measure import measure
 from curator_df.kernels.pii.kinds import KINDS
-from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts
 from curator_df.kernels.text.buffers import text_spans
+from curator_df.ops.cleaning.redaction import RedactionSettings, redact_texts
 from curator_df.ops.filters.profile import keep_profile_block
 from curator_df.ops.filters.rules import Profile
 from curator_df.profiles import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from curator_df.kernels.pii import kinds as pii_kinds
 from curator_df.kernels.pii.kinds import KINDS, finders, is_card_number, is_iban
-from curator_df.kernels.pii.redaction import RedactionSettings, find_in_text, redact_texts
+from curator_df.ops.cleaning.redaction import RedactionSettings, find_in_text, redact_texts
 
 PEM = (
     "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from curator_df.kernels.pii import entities as pii_entities
 from curator_df.kernels.pii.entities import pieces
-from curator_df.kernels.pii.redaction import RedactionSettings, redact_texts
+from curator_df.ops.cleaning.redaction import RedactionSettings, redact_texts
 
 
 @dataclasses.dataclass(frozen=True)
