@@ -14,9 +14,8 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core.cluster_client import restart
-from curator_df.core.runner import run
-from curator_df.core.tasks import leak_probe
-from curator_df.core.tasks.leak_probe import treat
+from curator_df.core.runner import recycling, run
+from curator_df.core.runner.recycling import treat_leak
 from curator_df.memory.leaks import Leak, LeakWatch, theil_sen, trend_probability
 
 MB = 1_000_000
@@ -163,7 +162,7 @@ def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", ag
     client.scheduler_info.return_value = {"workers": {"tcp://a": {"nanny": "its nanny"}}}
     client.restart_workers.return_value = {"tcp://a": "OK"}
     client.nthreads.side_effect = lambda: {"tcp://b" if client.restart_workers.called else "tcp://a": 1}
-    told = treat(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
+    told = treat_leak(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
     return told, client
 
 
@@ -209,15 +208,15 @@ def test_a_probe_whose_worker_crashes_ends_with_the_worker():
     client.submit.return_value.result.side_effect = TimeoutError
     client.submit.return_value.done.return_value = False
     client.nthreads.side_effect = [{"tcp://a": 1}, {"tcp://b": 1}]
-    assert leak_probe.probe(client, "tcp://a", b"job", None) is None
+    assert recycling.probe(client, "tcp://a", b"job", None) is None
     assert client.submit.return_value.cancel.called
     assert client.submit.return_value.result.call_count == 2
 
 
 def test_what_giving_back_gives_is_what_is_held_less(monkeypatch):
     held = iter([70 * MB, 40 * MB, 40 * MB, 41 * MB])
-    monkeypatch.setattr(leak_probe, "status_bytes", lambda name: next(held))
-    assert [leak_probe.given_back(), leak_probe.given_back()] == [30 * MB, 0]
+    monkeypatch.setattr(recycling, "status_bytes", lambda name: next(held))
+    assert [recycling.given_back(), recycling.given_back()] == [30 * MB, 0]
 
 
 SCRIPT = """

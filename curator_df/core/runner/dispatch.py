@@ -33,10 +33,10 @@ from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
 from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
+from curator_df.core.runner.recycling import bytes_held, treat_leak
 from curator_df.core.runner.retry_units import error_of_step, for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
-from curator_df.core.tasks.leak_probe import bytes_held, treat
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
 from curator_df.core.tasks.worker_limits import more_than_limits
 from curator_df.core.user_frames import with_user_frames
@@ -439,7 +439,7 @@ class Dispatcher:
         self._leak = None
         job_bytes, restarts = self._parcel.job_bytes if self._is_job else None, not self.session.layout.in_process
         known = next((earlier for earlier in self.leaks if earlier.step), None)
-        told = treat(self._client, leak, job_bytes, attempt, restarts=restarts, known=known)
+        told = treat_leak(self._client, leak, job_bytes, attempt, restarts=restarts, known=known)
         (self._leaks.forget if told.recycled or told.only_kept else self._leaks.wait)(leak.worker)
         self._wait_for_worker()
         if not told.only_kept:
