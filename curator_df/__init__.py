@@ -30,8 +30,7 @@ if _TYPE_CHECKING:
     from curator_df.io.output.checkpoint import checkpoint
     from curator_df.io.output.push_to_hub import push_to_hub
     from curator_df.io.output.receipts import read_receipt
-    from curator_df.io.output.write import write_jsonl, write_parquet
-    from curator_df.io.output.write_by import TablesByValue, write_by
+    from curator_df.io.output.write import TablesByValue, write_by, write_jsonl, write_parquet
     from curator_df.io.parquet.reader import read_parquet
     from curator_df.io.shuffle.operators import shuffle_rows
     from curator_df.io.text_files import read_text_files
@@ -257,7 +256,7 @@ _PLACES = {
     "Resources": "memory.resources:Resources",
     "Rule": "ops.filters.rules:Rule",
     "Scheme": "kernels.minhash.scheme:Scheme",
-    "TablesByValue": "io.output.write_by:TablesByValue",
+    "TablesByValue": "io.output.write:TablesByValue",
     "ThresholdExplorer": "ops.filters.thresholds:ThresholdExplorer",
     "UserMetric": "ops.filters.user_metrics:UserMetric",
     "add_class": "models.classifiers.classification:add_class",
@@ -348,7 +347,7 @@ _PLACES = {
     "split_rows": "ops.rows.sample:split_rows",
     "start_cluster": "cluster.local:start_cluster",
     "to_backend": "io.device_transfer:to_backend",
-    "write_by": "io.output.write_by:write_by",
+    "write_by": "io.output.write:write_by",
     "write_jsonl": "io.output.write:write_jsonl",
     "write_many": "models.tokens.write_many:write_many",
     "write_parquet": "io.output.write:write_parquet",

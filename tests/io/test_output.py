@@ -19,8 +19,7 @@ from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.output import files as output
 from curator_df.io.output.files import HIVE_NULL, FileSink, arrow_schema, folder_name, require_partition_columns
 from curator_df.io.output.formats import ParquetFormat
-from curator_df.io.output.write import write_jsonl, write_parquet
-from curator_df.io.output.write_by import write_by
+from curator_df.io.output.write import write_by, write_jsonl, write_parquet
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.models.tokens.write_many import write_many
 from tests.core.runner.fake_client import inline_cluster
