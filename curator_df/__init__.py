@@ -75,12 +75,13 @@ if _TYPE_CHECKING:
     from curator_df.ops.duplicates.audit import DuplicateAudit, audit_duplicates
     from curator_df.ops.duplicates.duplicate_report import (
         DuplicateReport,
+        NearDuplicateReport,
         describe_exact_duplicates,
+        describe_near_duplicates,
         describe_semantic_duplicates,
     )
     from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
     from curator_df.ops.duplicates.near_duplicates import add_minhash, drop_near_duplicates, find_near_duplicates
-    from curator_df.ops.duplicates.near_report import NearDuplicateReport, describe_near_duplicates
     from curator_df.ops.duplicates.repeated_parts import remove_repeated_parts
     from curator_df.ops.explain import explain, forget
     from curator_df.ops.filters.drops import describe_drops
@@ -245,7 +246,7 @@ _PLACES = {
     "MemoryProfile": "monitor.memory_profile:MemoryProfile",
     "MetricsServer": "monitor.metrics_server:MetricsServer",
     "Model": "models.model:Model",
-    "NearDuplicateReport": "ops.duplicates.near_report:NearDuplicateReport",
+    "NearDuplicateReport": "ops.duplicates.duplicate_report:NearDuplicateReport",
     "Plan": "core.planning.plan:Plan",
     "Presidio": "models.entities.presidio:Presidio",
     "Preview": "ops.preview:Preview",
@@ -286,7 +287,7 @@ _PLACES = {
     "describe_domains": "ops.urls.domain_counts:describe_domains",
     "describe_drops": "ops.filters.drops:describe_drops",
     "describe_exact_duplicates": "ops.duplicates.duplicate_report:describe_exact_duplicates",
-    "describe_near_duplicates": "ops.duplicates.near_report:describe_near_duplicates",
+    "describe_near_duplicates": "ops.duplicates.duplicate_report:describe_near_duplicates",
     "describe_semantic_duplicates": "ops.duplicates.duplicate_report:describe_semantic_duplicates",
     "drop_contaminated": "ops.cleaning.contamination:drop_contaminated",
     "drop_exact_duplicates": "ops.duplicates.exact:drop_exact_duplicates",
