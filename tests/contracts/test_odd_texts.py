@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.kernels.metrics.source.html_share import html_text_ratios
 from curator_df.memory.limits import peak_of_call
 from curator_df.ops.cleaning.markup import HtmlSettings, text_of_html
+from curator_df.ops.filters.source_code import html_text_ratios
 from tests.contracts.memory_server import PROSE, run_kernel
 from tests.contracts.odd_texts import CHAINS, NOT_MADE, TAGS, TEXTS, odd_text
 from tests.contracts.operator_cases import BLOCKWISE, BOUNDED, Case, kernels_of, table, without_verdict

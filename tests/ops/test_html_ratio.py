@@ -8,7 +8,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.errors import ColumnError, ParameterError
-from curator_df.kernels.metrics.source.html_share import MOST_UNCLOSED, PAGE_FACTOR, html_text_ratios, text_characters
+from curator_df.ops.filters.source_code import MOST_UNCLOSED, PAGE_FACTOR, html_text_ratios, text_characters
 from curator_df.profiles import NEMO_CODE_HTML
 from tests.contracts.operator_cases import computed, kernels_of, table
 

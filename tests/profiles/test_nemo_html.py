@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from curator_df.kernels.metrics.source.html_share import html_text_ratios
+from curator_df.ops.filters.source_code import html_text_ratios
 from tests.profiles.peers import Peer, running
 
 PYTHON = os.environ.get("CURATOR_DF_NEMO_PYTHON", "")
