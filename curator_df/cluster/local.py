@@ -30,14 +30,6 @@ from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
-from curator_df.cluster.memory_check import (
-    Held,
-    fits,
-    measure_held,
-    refuse_second_cluster,
-    require_room,
-    smaller_layout,
-)
 from curator_df.cluster.preload import KERNEL_BYTES, WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.settings import (
     LOG_MESSAGES,
@@ -50,13 +42,19 @@ from curator_df.cluster.settings import (
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.surroundings import (
     MAIN_GUARD,
+    Held,
     dashboard_at,
+    fits,
     in_brackets,
     loopback_host,
+    measure_held,
     prepare_surroundings,
+    refuse_second_cluster,
     require_address_space,
     require_importable_program,
+    require_room,
     require_threads,
+    smaller_layout,
     start_failure,
     temporary_directory,
 )

@@ -2,7 +2,7 @@
 """Choice of a layout of processes and threads that keeps a memory budget.
 
 ``allowed`` = client + workers' baseline + workers' working memory + margin. The baseline, the memory of a process before any
-work, was measured on one machine (``benchmarks/floors.py``) and is assumed on all others. `cluster.memory_check` measures it
+work, was measured on one machine (``benchmarks/floors.py``) and is assumed on all others. `cluster.surroundings` measures it
 again on the running cluster, and chooses a smaller layout from that `Baseline` if the first one does not fit.
 """
 

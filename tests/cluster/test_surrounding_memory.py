@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from curator_df.cluster.cuda import Devices, gpu_layout
-from curator_df.cluster.memory_check import Held, fits, measure_held, require_room, smaller_layout
+from curator_df.cluster.surroundings import Held, fits, measure_held, require_room, smaller_layout
 from curator_df.errors import BudgetError
 from curator_df.memory.budget import MIN_THREAD_BYTES, choose_layout
 from curator_df.memory.peak import tree_bytes
