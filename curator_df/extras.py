@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -36,18 +36,24 @@ def require_package(needed_by: str, package: str, extra: str) -> None:
         raise missing_extra(needed_by, package, extra)
 
 
-def missing_extra(needed_by: str, package: str, extra: str) -> MissingExtraError:
-    """Return the error for a package that is not installed.
+def missing_extra(needed_by: str, packages: str | Sequence[str], extra: str) -> MissingExtraError:
+    """Return the error for one package or several that are not installed.
 
     Examples
     --------
     >>> print(missing_extra("remove_html", "resiliparse", "html"))
     remove_html needs the package resiliparse, which is not installed. Install it with: ...pip install ...[html]...
+    >>> print(missing_extra("gpus=1", ["cudf", "dask_cudf", "rmm"], "gpu"))
+    gpus=1 needs the packages cudf, dask-cudf and rmm, which are not installed. Install them with: ...pip install ...[gpu]...
     """
-    shown = package.replace("_", "-")  # pip treats both as the same name
+    names = [packages] if isinstance(packages, str) else list(packages)
+    *others, last = (name.replace("_", "-") for name in names)  # pip treats both as the same name
+    if others:
+        which, them = f"packages {', '.join(others)} and {last}, which are not installed", "them"
+    else:
+        which, them = f"package {last}, which is not installed", "it"
     return MissingExtraError(
-        f"{needed_by} needs the package {shown}, which is not installed. Install it with: {install_command(extra)}",
-        name=package,
+        f"{needed_by} needs the {which}. Install {them} with: {install_command(extra)}", name=names[0]
     )
 
 

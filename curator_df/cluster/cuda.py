@@ -52,7 +52,7 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
         return None
     names = visible_gpus()
     if names and gpus != "auto" and (missing := _missing()):
-        raise missing_extra(f"gpus={gpus}", " and ".join(missing), "gpu")
+        raise missing_extra(f"gpus={gpus}", missing, "gpu")
     if why := _why_not(names):
         if gpus == "auto":
             return None
@@ -102,7 +102,7 @@ def _why_not(names: tuple[str, ...]) -> str:
             "CUDA_VISIBLE_DEVICES hides all GPUs" if read_gpus() else "the driver finds no GPU on this machine"
         )
     if missing := _missing():
-        reasons.append(f"{', '.join(missing)} not installed (the gpu extra)")
+        reasons.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed (the gpu extra)")
     return ", and ".join(reasons)
 
 

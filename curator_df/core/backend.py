@@ -30,7 +30,8 @@ def backend_of(block: Any) -> Backend:
     package = type(block).__module__.partition(".")[0]
     if package not in get_args(Backend):
         raise UnsupportedBackendError(
-            f"a block must be a pandas or cuDF object; found {type(block).__module__}.{type(block).__qualname__}"
+            "a block must be a pandas or cuDF DataFrame, Series or Index, but this is a "
+            f"{type(block).__module__}.{type(block).__qualname__}. Convert it to one of these first"
         )
     return cast(Backend, package)
 
@@ -44,8 +45,8 @@ def require_backend(block: Any, operator: str, *supported: Backend, because: str
 def unsupported_backend(block: Any, operator: str, *supported: Backend, because: str) -> UnsupportedBackendError:
     """Return the error for a block of a backend that an operator does not support."""
     return UnsupportedBackendError(
-        f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend_of(block)} blocks: {because}; "
-        f"convert it first with to_backend(df, {supported[0]!r})"
+        f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend_of(block)} blocks: "
+        f"{because}. Convert it first with to_backend(df, {supported[0]!r})"
     )
 
 

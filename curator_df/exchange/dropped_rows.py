@@ -92,7 +92,7 @@ class Found:
     def require_same(self, step: str, number: int, rows: int, checksum: int, missed: int) -> None:
         """Raise an error unless a range had the same rows with the same keys as in the first pass."""
         if (rows, checksum, missed) != (int(self.rows[number]), int(self.checksums[number]), 0):
-            raise changed_rows(step, number, int(self.rows[number]), rows, ", or other keys")
+            raise changed_rows(step, number, int(self.rows[number]), rows, ", or rows with other values")
 
 
 @dataclass(frozen=True)

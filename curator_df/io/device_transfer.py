@@ -92,7 +92,7 @@ def require_gpu(operator: str, backend: Backend) -> None:
         return
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
-        raise missing_extra(f"{operator} with backend='cudf'", " and ".join(missing), "gpu")
+        raise missing_extra(f"{operator} with backend='cudf'", missing, "gpu")
     if not read_gpus():
         why = "the driver finds no GPU on this machine, or there is no driver"
     elif not visible_gpus():

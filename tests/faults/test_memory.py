@@ -186,7 +186,7 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     corpus.write_text("".join(lines))
     said = run("fits", on_oom="raise")
     assert f"{corpus} line {ODD_ROW + 1:,} (byte " in said
-    named = re.search(r"Use memory='([0-9.]+[MG]B)' and resume", said)
+    named = re.search(r"Start the cluster with memory='([0-9.]+[MG]B)'", said)
     receipt = run("fits", on_oom="raise", MEMORY=named.group(1), EXISTING="resume")
     assert isinstance(receipt, dict), receipt
     assert ids(tmp_path / "out") == EXPECTED

@@ -49,14 +49,14 @@ def test_without_a_gpu_one_is_an_error_and_auto_is_the_cpu(no_gpu, monkeypatch):
     with cdf.start_cluster(memory="6GB", cpus=1, gpus="auto") as cluster:
         assert "the driver finds no GPU on this machine: the workers use the CPU" in repr(cluster)
     monkeypatch.setattr(cuda, "_missing", lambda: ["cudf"])
-    with pytest.raises(errors.ParameterError, match=r"gpus=2: .*, and cudf not installed \(the gpu extra\)"):
+    with pytest.raises(errors.ParameterError, match=r"gpus=2: .*, and cudf is not installed \(the gpu extra\)"):
         cuda.choose_devices(2, None)
 
 
 def test_gpus_without_the_extra_are_not_said_to_be_missing(two_gpus, monkeypatch):
     monkeypatch.setattr(cuda, "_missing", lambda: ["cudf"])
     assert cuda.choose_devices("auto", None) is None
-    assert cuda.describe_gpus("auto", None) == "cudf not installed (the gpu extra): the workers use the CPU"
+    assert cuda.describe_gpus("auto", None) == "cudf is not installed (the gpu extra): the workers use the CPU"
 
 
 def test_devices_and_their_bytes_follow_from_what_is_there(two_gpus, monkeypatch):

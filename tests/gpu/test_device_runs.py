@@ -183,6 +183,8 @@ def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp
 def test_dasks_own_moves_are_refused_in_a_run(tmp_path):
     write_input(tmp_path / "input")
     docs = cdf.read_jsonl(tmp_path / "input").to_backend("pandas")
-    with pytest.raises(errors.UnsupportedBackendError, match=r"df\.to_backend is Dask's.*to_backend\(df, 'cudf'\)"):
+    with pytest.raises(
+        errors.UnsupportedBackendError, match=r"df\.to_backend\(\), a method of Dask.*to_backend\(df, 'cudf'\)"
+    ):
         cdf.explain(docs, memory="1GB")
     assert cdf.to_backend(docs, "pandas") is docs

@@ -152,7 +152,7 @@ def test_objects_that_do_not_fit_on_a_gpu_together_are_refused():
     with pytest.raises(errors.BudgetError, match=r"only 2\.00 GB of 11\.00 GB"):
         Capacity(1, device_bytes=11_000_000_000).holding([model, beside]).require("keep_where", beside)
     with pytest.raises(
-        errors.ParameterError, match=r"keeps device_held_bytes=4_000_000_000 .* request only gpu_memory=3_000_000_000"
+        errors.ParameterError, match=r"keeps device_held_bytes=4_000_000_000 .* more than the gpu_memory=3_000_000_000"
     ):
         taking("wrong", "4GB", gpu_memory="3GB")
 

@@ -411,7 +411,7 @@ def test_behind_other_steps_and_out_of_parquet(tmp_path, of_the_user):
 def test_a_prefix_that_depends_on_chance_is_caught(tmp_path):
     docs = cdf.read_jsonl(write_rows(tmp_path / "in", variants(300, seed=9)))
     changing = docs.curate.keep_where(sometimes)
-    with pytest.raises(errors.RowCountError, match="gave different results in two passes"):
+    with pytest.raises(errors.RowCountError, match="gave different results when the input was read twice"):
         cdf.write_parquet(cdf.drop_near_duplicates(changing, scheme=WORDS), tmp_path / "out")
 
 

@@ -210,9 +210,9 @@ def require_block_by_block(expression: Expr, origin: Expr) -> None:
 def _refuse_moves(expression: Expr) -> None:
     if any(type(node).__name__ in MOVES for node in expression.walk()):
         raise UnsupportedBackendError(
-            "df.to_backend is Dask's: it changes the types of columns, and no plan counts its copy. In a run, use "
-            "to_backend(df, 'cudf') of curator_df (or backend='cudf' of a reader) to move blocks to a GPU, and "
-            "to_backend(df, 'pandas') to move them back"
+            "df.to_backend(), a method of Dask, is not allowed in a run: it changes the types of columns, and curator_df "
+            "cannot plan the memory of its copy. Use curator_df.to_backend(df, 'cudf') or backend='cudf' of the reader to "
+            "move the table to a GPU, and curator_df.to_backend(df, 'pandas') to move it back"
         )
 
 
@@ -324,6 +324,7 @@ def _plain_value(node: Expr) -> Any:
     if isinstance(task, DataNode):
         return task.value
     raise ExpressionError(
-        f"this table needs a value that Dask must compute ({node.operand('obj').key}), and a run would compute it again for "
-        "every block. Compute it first, and pass the value itself"
+        f"a step of this table uses a value that is not computed yet ({node.operand('obj').key}), such as the result of "
+        "df.n.mean() or of dask.delayed. A run would compute it again for every block. Compute the value first, as in "
+        "df.n.mean().compute(), and pass the result to the step"
     )

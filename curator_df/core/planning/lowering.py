@@ -279,7 +279,10 @@ def _placeholder(meta: Any) -> Expr:
 
 
 def _no_block(_: int) -> Any:
-    raise ExpressionError("a placeholder was computed; this is a defect in curator_df")
+    raise ExpressionError(
+        "an empty table that only stands for the input was computed. This is a defect in curator_df; please report it with "
+        "this traceback"
+    )
 
 
 def _node_named(expression: Expr, name: str) -> Expr:

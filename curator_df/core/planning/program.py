@@ -202,7 +202,10 @@ def run_step(step: Step, block: Any, of_range: OfRange | None = None) -> tuple[O
     started = time.perf_counter()
     if step.action.needs_range:
         if of_range is None:
-            raise ExpressionError(f"{step.name} was run without its range; this is a defect in curator_df")
+            raise ExpressionError(
+                f"step {step.name!r} was run without the rows that belong to it. This is a defect in curator_df; please "
+                "report it with this traceback"
+            )
         return of_range.run(block), time.perf_counter() - started
     action: Any = step.action
     with users_step(step.name) if action.is_users else contextlib.nullcontext():

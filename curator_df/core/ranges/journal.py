@@ -314,8 +314,9 @@ def check_output(journal: Journal, sink: Sink, on_existing: OnExisting) -> list[
     strange = [name for name in present if sink.owns(name) is None and not name.startswith(ours)]
     if strange and on_existing == "overwrite":
         raise OutputExistsError(
-            f"on_existing='overwrite' deletes only files that such a run wrote, but {folder.url} contains {len(strange):,} "
-            f"other files ({strange[0]!r}...). Delete them yourself, or use another folder"
+            f"on_existing='overwrite' deletes only files that a run of curator_df wrote, but {folder.url} contains "
+            f"{show_count(len(strange), 'other file')} (the first is {strange[0]!r}). Delete them yourself, or use another "
+            "folder"
         )
     return present
 
@@ -342,7 +343,8 @@ def open_run(
         strange = [name for name in present if not name.startswith(f"{JOURNAL_FOLDER}/")]
         if strange:
             raise ResumeError(
-                f"{folder.url} contains files but no journal of a run ({strange[0]!r}...). Use another folder"
+                f"cannot resume in {folder.url}: it contains files (the first is {strange[0]!r}), but curator_df has not "
+                "recorded a run in it. Use another folder"
             )
         return None, None
     ranges, receipt = journal.resume(identity), journal.receipt
@@ -436,7 +438,7 @@ def _uploads(call: Any, bucket: str, prefix: str) -> list[dict[str, str]]:
 def difference(plan: dict[str, Any], identity: Identity) -> str:
     """Return how this run differs from a journal's plan, as text; empty if it does not."""
     if plan["format"] != FORMAT:
-        return f"its journal has format {plan['format']}, but this version writes {FORMAT}"
+        return f"another version of curator_df started the run (format {plan['format']} of its records, not {FORMAT})"
     if plan["input"] != identity.input:
         # Journals of earlier versions lack parameters.
         known = changes(plan["read"], identity.read) if plan.get("read") else ""

@@ -42,10 +42,10 @@ class RangeAction(Action, abc.ABC):
 def changed_rows(step: str, number: int, before: int, now: int, more: str) -> RowCountError:
     """Return the error for a range whose rows differ from those of the first pass."""
     return RowCountError(
-        f"the steps before {step!r} gave different results in two passes: range {number} had {before:,} rows in the first "
-        f"pass and {now:,} in the last{more}. A step before it depends on chance, time or state. Make it a function of the "
-        "row (seed it by the row's ID). Rows quarantined out of memory in only one of the passes have the same effect: in that "
-        "case, run with on_existing='overwrite'"
+        f"the steps before {step!r} gave different results when the input was read twice: part {number:,} of the input "
+        f"had {before:,} rows the first time and {now:,} the last time{more}. One of these steps depends on chance, "
+        "time or state. Make its result depend on the row alone, for example with a random seed made from the row's ID. "
+        "If rows were quarantined out of memory, repeat the run with on_existing='overwrite' instead"
     )
 
 

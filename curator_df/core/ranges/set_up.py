@@ -82,8 +82,9 @@ class SetUp:
         asked = resources.gpu_memory_bytes
         if asked is not None and (self.device_held_bytes or 0) > asked:
             raise ParameterError(
-                f"{operator}: {self.name} keeps device_held_bytes={self.device_held_bytes:_} on the GPU, but its resources "
-                f"request only gpu_memory={asked:_} for a call in total. Raise gpu_memory= or lower device_held_bytes"
+                f"{operator}: {self.name} keeps device_held_bytes={self.device_held_bytes:_} on the GPU, more than the "
+                f"gpu_memory={asked:_} that its resources request for a whole call. Raise gpu_memory= or lower "
+                "device_held_bytes"
             )
 
     def __dask_tokenize__(self) -> str:
@@ -113,7 +114,9 @@ class InProcess:
         except Exception as exc:
             if isinstance(exc, CuratorError) or is_out_of_memory(exc):
                 raise
-            raise OperatorError(f"{method}() of {self._of.name} raised {type(exc).__name__}: {exc}") from exc
+            raise OperatorError(
+                f"{method}() of {self._of.name} raised {type(exc).__name__}: {exc}. Fix {method}(), and run again"
+            ) from exc
 
     def _once_on_node(self, function: Callable[[], object]) -> None:
         """Call a function once per machine and run; wait if another process of this machine is calling it."""

@@ -196,8 +196,9 @@ class SplitBlocks:
         path = self.source.files[self.piece.first_file]
         if free is not None and free < needed:
             raise DiskFullError(
-                f"To read {path!r} in parts, its rows are kept in a file of about {show_size(needed)}; {show_size(free)} are "
-                f"free in {folder.url}.\nNothing was written. Make room, or start the cluster with workdir= on a larger disk."
+                f"To read {path!r} in parts, curator_df stores its rows in a temporary file of about {show_size(needed)}, "
+                f"but only {show_size(free)} are free in {folder.url}.\nNothing was written. Free some space, or start the "
+                "cluster with workdir= on a larger disk."
             )
         index: list[StoredBlock] = []
         start = 0
@@ -219,8 +220,8 @@ class SplitBlocks:
                 raise
             free = folder.free_bytes() or 0
             raise DiskFullError(
-                f"No space is left in {folder.url} ({show_size(free)} free) for the rows of {path!r}. What was written of them "
-                "is deleted.\nMake room, or start the cluster with workdir= on a larger disk."
+                f"No space is left in {folder.url} ({show_size(free)} free) for a temporary file with the rows of {path!r}. "
+                "The incomplete file was deleted.\nFree some space, or start the cluster with workdir= on a larger disk."
             ) from exc
 
 
@@ -276,7 +277,10 @@ def _read(folder: Folder, name: str, stored: StoredBlock) -> Any:
         file.seek(stored.start)
         packed = file.read(stored.size)
     if zlib.crc32(packed) != stored.checksum:
-        raise CorruptFileError(f"{path!r} is damaged: a working file of the cluster. Start the cluster again")
+        raise CorruptFileError(
+            f"{path!r}, a temporary file of the cluster, is damaged. Close the cluster, start it again, and repeat the "
+            "computation"
+        )
     return pickle.loads(pa.decompress(packed, decompressed_size=stored.plain_bytes, codec=CODEC))  # noqa: S301 - written here
 
 

@@ -197,8 +197,9 @@ def _skew(receipt: Receipt) -> Iterator[str]:
     for exchange in receipt.exchanges:
         if exchange.skew > MUCH_SKEW and exchange.hash_ranges > 1:
             yield (
-                f"{exchange.step}: the largest hash range had {exchange.skew:.1f} x the mean number of keys, because many rows "
-                "have the same key. Remove such rows first with drop_exact_duplicates on the text"
+                f"{exchange.step}: one task compared {exchange.skew:.1f} x as many keys as the mean of all tasks, "
+                "because many rows have the same key, so other tasks waited for it. Remove such rows first with "
+                "drop_exact_duplicates on the text"
             )
 
 

@@ -87,20 +87,27 @@ def recorded_recipe() -> tuple[str, str]:
     except RecipeError as gap:
         return "", str(gap)
     if len(text) > LONGEST:
-        return "", f"the recipe of this run would have {len(text):,} characters; a receipt stores at most {LONGEST:,}"
+        return "", (
+            f"the recipe of this run would have {len(text):,} characters, but a receipt stores at most {LONGEST:,}. Write "
+            "the recipe file yourself"
+        )
     return text, ""
 
 
 def recipe_values(run: Call | None) -> dict[str, Any]:
     """Return the recipe of a run, which a call starts; raise `RecipeError` if a file cannot hold it."""
     if run is None:
-        raise RecipeError("the run was not started by a public function of curator_df")
+        raise RecipeError(
+            "the run was not started by a public function of curator_df, such as write_parquet. Start it with one"
+        )
     if "tables" in run.arguments and run.name.startswith("write_"):
         return _of_parts(run)
     if "df" not in run.arguments:
         return {"read": _one(run)}
     if isinstance(run.arguments["df"], Mapping):
-        raise RecipeError(f"{run.name} was called with a mapping of tables, and a recipe file has one table")
+        raise RecipeError(
+            f"{run.name} was called with a dict of tables, but a recipe file has one table. Call {run.name} with one table"
+        )
     found = _chain(run.arguments["df"].expr)
     if run.name.startswith("write_"):
         return found | {"write": _one(run)}
@@ -140,7 +147,8 @@ def _chain(expression: Any) -> dict[str, Any]:
             raise RecipeError(_said_of_unknown(expression))
         if call.part is not None:
             raise RecipeError(
-                f"the table is the part {call.part!r} of {call.name}, and a recipe file writes all parts. Use write_many"
+                f"the table is one part ({call.part!r}) of {call.name}, but a recipe file writes all parts. Write them in "
+                "one call of write_many"
             )
         if "df" not in call.arguments:
             read = {"read": _one(call)}
@@ -272,9 +280,13 @@ def _size(size_bytes: int) -> str:
 def recipe_of(receipt: Any) -> str:
     """Return the recipe file of a receipt's run; see `Receipt.recipe`."""
     if receipt.recipe_gap:
-        raise RecipeError(f"the run that wrote {receipt.output} cannot be a recipe: {receipt.recipe_gap}")
+        raise RecipeError(f"the run that wrote {receipt.output} cannot be saved as a recipe: {receipt.recipe_gap}")
     if not receipt.recipe_text:
-        raise RecipeError(f"the receipt of {receipt.output} has no recipe: an earlier version of curator_df wrote it")
+        raise RecipeError(
+            f"the run that wrote {receipt.output} cannot be saved as a recipe: it was a run of an earlier version of "
+            "curator_df, whose receipts do not store recipes. Run it again with this version, or write the recipe file "
+            "yourself"
+        )
     arguments = {"memory": receipt.allowed_bytes, **receipt.arguments}
     settings = {name: arguments[name] for name in _OF_CLUSTERS if name in arguments}
     cluster = {

@@ -106,7 +106,9 @@ def require_options(kind: str, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         if value is not None and kind not in OPTIONS[option]:
             only = " or ".join(map(repr, OPTIONS[option]))
-            raise ParameterError(f"save: {option}= has no effect with kind={kind!r}, only with {only}")
+            raise ParameterError(
+                f"save: {option}= has no effect with kind={kind!r}, only with {only}. Leave it out, or change kind="
+            )
 
 
 def require_parent(path: str | os.PathLike[str]) -> None:
@@ -180,7 +182,8 @@ def _first_file(folder: Folder) -> tuple[str, str]:
         if name[:1] != "_" and suffix is not None and posixpath.basename(name).startswith("part-"):
             return name, suffix
     raise InputError(
-        f"save: {folder.url} has no Parquet or JSON Lines files of a run, so that its columns are not known"
+        f"save: {folder.url}, the output folder of the receipt, has no Parquet or JSON Lines files of a run, so its columns "
+        "are unknown. Repeat the run with write_parquet or write_jsonl, or choose another kind="
     )
 
 

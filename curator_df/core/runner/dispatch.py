@@ -278,7 +278,10 @@ class Dispatcher:
             return None
         if manifest.outcome != "memory":
             if manifest.error is None:
-                raise CuratorError(f"range {attempt.piece.number} failed")
+                raise CuratorError(
+                    f"input split {attempt.piece.number:,} (a part of the input) failed without an error. This is a defect "
+                    "in curator_df; please report it"
+                )
             raise with_user_frames(manifest.error, self.job)
         return self._after_memory_error(attempt, manifest, held_before)
 
@@ -432,7 +435,9 @@ class Dispatcher:
     def _count(self, cause: Cause, attempt: Attempt) -> None:
         self.retries[cause.value] += 1
         blocks = f"blocks of {show_size(attempt.block_bytes)}"
-        self.session.tell(Note("retry", f"range {attempt.piece.number} again: {cause}, it had {blocks}", cause))
+        self.session.tell(
+            Note("retry", f"input split {attempt.piece.number:,} runs again ({cause}); it had {blocks}", cause)
+        )
 
     def _after_leak(self, leak: Leak, attempt: Attempt) -> None:
         """Examine a worker whose memory keeps growing, and restart it if it leaks; no task is running."""
@@ -465,10 +470,15 @@ class Dispatcher:
         if is_cancelled and (self._client.status != "running" or tells_of_loss(exc)):
             raise scheduler_lost(self._client, AGAIN)
         if not isinstance(exc, KilledWorker):
-            raise WorkerLostError(f"input split {number} did not run: {exc}") from exc
+            raise WorkerLostError(
+                f"input split {number:,} (a part of the input) could not run: {exc}. Finished files stay. Repeat the run "
+                "with on_existing='resume'"
+            ) from exc
         if self._on_oom == "raise":
             raise WorkerLostError(
-                f"input split {number} crashed its worker, and on_oom='raise' stops the run: {exc}"
+                f"input split {number:,} (a part of the input) crashed its worker, probably for lack of memory, and "
+                f"on_oom='raise' stops the run then: {exc}. Use on_oom='retry', a larger memory= or a smaller blocksize=, "
+                "and repeat the run with on_existing='resume'"
             ) from exc
         held_before = self._leaks.fullest()
         if held_before is not None:

@@ -44,6 +44,7 @@ from curator_df.files.row_sort import merge_row_bytes
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.memory.leaks import LeakReceipt
 from curator_df.memory.process_cache import released_after
+from curator_df.memory.sizes import show_count
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Name of the folder below the output folder."""
@@ -143,7 +144,10 @@ class PassRunner:
         before = self.resolve(dataclasses.replace(program, steps=program.steps[:-1]), show)
         step = program.steps[-1]
         if step.pending is None:
-            raise ParameterError("the last step is not a pending operation; this is a defect in curator_df")
+            raise ParameterError(
+                "the last step does not need a full pass over the data, but is prepared as one that does. This is a defect "
+                "in curator_df; please report it with this traceback"
+            )
         return before, step.pending.stored_in(home).prepare(self, before, step)
 
     @property
@@ -255,8 +259,8 @@ class PassRunner:
     def _require_same_ranges(self, ranges: Ranges, home: Folder) -> None:
         if not np.array_equal(ranges.table, self.ranges.table):
             raise ResumeError(
-                f"{home.url} contains a stage of the same input that was split into {len(ranges):,} other parts (by another "
-                "version of curator_df). Delete the folder, and run again"
+                f"{home.url} contains intermediate files of the same input, but another version of curator_df split it into "
+                f"{show_count(len(ranges), 'other part')}. Delete the folder, and run again"
             )
 
 

@@ -42,7 +42,10 @@ def for_long_row(
         If an exclusive attempt has too little memory; the message names the memory that suffices.
     """
     if not isinstance(row, OversizeRowError):
-        raise CuratorError("an oversize task came back without its row; this is a defect in curator_df")
+        raise CuratorError(
+            "a task reported a row that is too long, but not which one. This is a defect in curator_df; please report it "
+            "with this traceback"
+        )
     small = min(attempt.block_bytes, MIN_BLOCK_BYTES)
     if isinstance(row, OversizePageError):
         if attempt.exclusive_bytes is not None:
@@ -52,9 +55,9 @@ def for_long_row(
         needed = task_bytes(row.row_bytes, stage.task_factor)
         raise OversizeRowError(
             f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
-            f"{show_size(needed)} of working memory ({stage.task_factor:.1f} x its size); a task that runs exclusively has only "
-            f"{show_size(layout.exclusive_bytes)}. Use "
-            f"memory={size_to_type(memory_for_alone(needed, layout))} and resume"
+            f"{show_size(needed)} of working memory ({stage.task_factor:.1f} x its size), but a task that runs exclusively "
+            f"has only {show_size(layout.exclusive_bytes)}. Start the cluster with "
+            f"memory={size_to_type(memory_for_alone(needed, layout))}, and repeat the run with on_existing='resume'"
         ) from row
     return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=stage.exclusive_row_bytes)
 
@@ -74,8 +77,8 @@ def error_of_step(manifest: Manifest) -> CuratorError:
     if isinstance(error, CuratorError):
         return error
     named = StepMemoryError(
-        f"step {manifest.step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with more memory=, "
-        "and resume"
+        f"step {manifest.step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with a larger "
+        "memory=, and repeat the run with on_existing='resume'"
     )
     named.__cause__ = error
     return named

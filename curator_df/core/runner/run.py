@@ -302,8 +302,8 @@ def _pin(outputs: Sequence[tuple[Journal, Identity, Ranges | None]], source: Sou
     for journal, ranges in pinned:
         if not np.array_equal(ranges.table, chosen.table):
             raise ResumeError(
-                f"the runs in {pinned[0][0].folder.url} and {journal.folder.url} have split the same input differently, "
-                "so one pass cannot continue both. Resume them one after the other"
+                f"the interrupted runs in {pinned[0][0].folder.url} and {journal.folder.url} have split the same input "
+                "differently, so one call cannot resume both. Resume each output with a call of its own"
             )
     for journal, identity, begun in outputs:
         if begun is None:
@@ -346,8 +346,9 @@ class _Target:
             made = f" and {receipt.rows_made:,} made from them" if receipt.rows_made else ""
             raise RowCountError(
                 f"the rows do not add up: {show_count(receipt.rows_read, 'row')} read{made}, but {receipt.rows_written:,} "
-                f"written + {receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined. Do not use the output "
-                f"in {receipt.output}. Run it again with on_existing='overwrite'; if the error comes back, report it"
+                f"written + {receipt.rows_dropped:,} dropped + {receipt.rows_quarantined:,} quarantined. Do not use the "
+                f"output in {receipt.output}. Run it again with on_existing='overwrite'. If the error comes back, it is a "
+                "defect in curator_df; please report it"
             )
         settle_files(self.journal, receipt.ranges, self.branch.sink, self.branch.rejects)
         if receipt.files == 0:

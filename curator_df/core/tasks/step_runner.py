@@ -180,8 +180,9 @@ class StepRunner:
         by_reason = sum(outcome.dropped.values())
         if step.action.is_rowwise and not step.action.makes_rows and removed != by_reason:
             raise RowCountError(
-                f"{step.name} took {show_count(rows_in, 'row')}, returned {len(outcome.block):,} and gave reasons for "
-                f"{by_reason:,} removed. Every removed row needs a reason"
+                f"step {step.name!r} got {show_count(rows_in, 'row')}, returned {len(outcome.block):,} and gave reasons for "
+                f"{by_reason:,} removed rows, but every removed row needs a reason. If you wrote the step, count each "
+                "removed row in dropped= of its Outcome; otherwise this is a defect in curator_df, so please report it"
             )
         self._failed_in_a_row[place] = 0
         bytes_out = block_bytes(outcome.block)
@@ -204,8 +205,9 @@ class StepRunner:
         self._failed_in_a_row[place] += 1
         if not has_room() or self._failed_in_a_row[place] > MOST_IN_A_ROW:
             raise MemoryError(
-                f"step {step.name!r} runs out of memory on one row after the other, although each runs exclusively. The "
-                f"cause is the step and not the rows: it needs more memory than available ({said}). Use more memory= and resume"
+                f"step {step.name!r} ran out of memory on several single rows in succession, although each had all the "
+                f"working memory. So the step itself needs more memory than is available ({said}). Start the cluster with a "
+                "larger memory=, and repeat the run with on_existing='resume'"
             ) from exc
         reason = (
             f"out of memory: step {step.name!r} raised {type(exc).__name__} on this row, which ran exclusively: {said}"

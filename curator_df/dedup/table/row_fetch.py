@@ -121,7 +121,7 @@ class RangeAnswers(ABC):
         """Finish the files, or raise an error if a requested row was not in the range."""
         texts = self._answered()
         if self._missed + self._asked.rest():
-            raise changed_rows(self._step, self._number, self._rows, self._rows, ", but other addresses")
+            raise changed_rows(self._step, self._number, self._rows, self._rows, ", but at other places of the input")
         return [self._file.commit(texts), self._sorter.commit()]
 
     def discard(self) -> None:

@@ -66,7 +66,10 @@ def test_what_needs_several_blocks_is_refused_by_its_verb(docs, verb):
         (lambda df: df[["n"]].drop_duplicates(), "drop_duplicates.*drop_exact_duplicates"),
         (lambda df: dd.concat([df, df]), r"concat.*read_jsonl\(\[a, b\]\).*blend"),
         (lambda df: df[["n"]].persist(scheduler="sync"), r"Remove .persist\(\)"),
-        (lambda df: df.map_partitions(lambda b, k: b, dask.delayed(max)(1, 2), meta=df._meta), "Compute it first"),
+        (
+            lambda df: df.map_partitions(lambda b, k: b, dask.delayed(max)(1, 2), meta=df._meta),
+            "Compute the value first",
+        ),
     ],
 )
 def test_a_refusal_says_why_and_what_to_do(docs, step, said):

@@ -175,7 +175,7 @@ def test_overwrite_deletes_what_a_run_left_and_nothing_else(out, sink):
     begun(out)
     (out / "thesis.txt").write_text("mine")
     with journal_of(out) as journal:
-        with pytest.raises(OutputExistsError, match=r"1 other files \('thesis\.txt'"):
+        with pytest.raises(OutputExistsError, match=r"1 other file \(the first is 'thesis\.txt'"):
             open_run(journal, sink, IDENTITY, "overwrite")
         assert (out / "part-000000-000.parquet").exists()
         (out / "thesis.txt").unlink()
@@ -201,13 +201,16 @@ def test_only_documents_at_the_top_of_a_folder_are_left(out, sink):
     begun(out)
     (out / "lang=en").mkdir()
     (out / "lang=en/README.md").write_text("mine")
-    with journal_of(out) as journal, pytest.raises(OutputExistsError, match=r"1 other files \('lang=en/README\.md'"):
+    with (
+        journal_of(out) as journal,
+        pytest.raises(OutputExistsError, match=r"1 other file \(the first is 'lang=en/README\.md'"),
+    ):
         open_run(journal, sink, IDENTITY, "overwrite")
 
 
 def test_files_without_a_journal_cannot_be_resumed(out, sink):
     finished(out, 0)
-    with journal_of(out) as journal, pytest.raises(ResumeError, match="contains files but no journal"):
+    with journal_of(out) as journal, pytest.raises(ResumeError, match="has not recorded a run in it"):
         open_run(journal, sink, IDENTITY, "resume")
 
 
@@ -244,7 +247,9 @@ def test_another_run_is_refused_with_what_differs(out, sink, other, said):
 
 def test_a_journal_of_another_format_is_refused():
     plan = {**json.loads(json.dumps(dataclasses.asdict(IDENTITY))), "format": 1}
-    assert difference(plan, IDENTITY) == "its journal has format 1, but this version writes 4"
+    assert (
+        difference(plan, IDENTITY) == "another version of curator_df started the run (format 1 of its records, not 4)"
+    )
     assert difference({**plan, "format": FORMAT}, IDENTITY) == ""
 
 

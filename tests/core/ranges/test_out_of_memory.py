@@ -151,7 +151,7 @@ def test_rows_that_do_not_fit_alone_are_set_aside_with_file_offset_and_size(docs
 def test_a_step_that_never_has_enough_is_an_error_and_no_row_is_blamed(docs, tmp_path):
     manifest = run(docs.curate.keep_where(most_rows(0)), tmp_path)
     assert manifest.outcome == "memory"
-    assert "cause is the step and not the rows: it needs more memory than available" in str(manifest.error)
+    assert "So the step itself needs more memory than is available" in str(manifest.error)
     assert not (tmp_path / "out/_quarantine").exists()
 
 

@@ -92,13 +92,13 @@ def test_damage_is_noticed(docs, home):
     content = bytearray(blocks.read_bytes())
     content[-20] ^= 1
     blocks.write_bytes(content)
-    with pytest.raises(CorruptFileError, match="is damaged: a working file of the cluster"):
+    with pytest.raises(CorruptFileError, match="a temporary file of the cluster, is damaged"):
         docs.compute()
 
 
 def test_too_small_a_disk_is_refused_with_the_number(docs, home, monkeypatch):
     monkeypatch.setattr(Folder, "free_bytes", lambda self: 1_000)
-    with pytest.raises(DiskFullError, match=r"rows are kept in a file of about .*; 1 kB are free in .*parts"):
+    with pytest.raises(DiskFullError, match=r"rows in a temporary file of about .*, but only 1 kB are free in .*parts"):
         docs.compute()
     assert not list(home.glob("*.blocks"))
 

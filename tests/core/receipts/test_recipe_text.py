@@ -101,7 +101,7 @@ def unrecorded(docs):
         (lambda d: cdf.keep_where(d, lambda b: b.n > 3), r"keep_where: predicate= is the function <lambda>"),
         (lambda d: cdf.redact_pii(d, replacement="hash", key="k"), r"redact_pii: key= may be a secret"),
         (unrecorded, r"normalize_newlines was not called as curator_df\.normalize_newlines"),
-        (lambda d: cdf.split_rows(d, {"a": 0.5})["a"], r"the table is the part 'a' of split_rows"),
+        (lambda d: cdf.split_rows(d, {"a": 0.5})["a"], r"the table is one part \('a'\) of split_rows"),
         (lambda d: cdf.remove_lines(d, ["x" * recipe_text.LONGEST]), r"stores at most 1,000,000"),
         (
             lambda d: cdf.add_metrics(d, [cdf.UserMetric("size", len)]),
@@ -115,7 +115,7 @@ def test_what_a_file_cannot_hold_is_said_with_its_step(change, said):
         receipt = cdf.write_parquet(docs, "out")
     with pytest.raises(RecipeError, match=said):
         receipt.recipe()
-    with pytest.raises(RecipeError, match="cannot be a recipe"):
+    with pytest.raises(RecipeError, match="cannot be saved as a recipe"):
         cdf.read_receipt("out").recipe()
 
 
@@ -148,7 +148,9 @@ def test_parts_and_steps_that_run_are_in_the_recipe(tmp_path):
 
 
 def test_a_receipt_of_an_earlier_version_has_no_recipe():
-    with pytest.raises(RecipeError, match="an earlier version of curator_df wrote it"):
+    with pytest.raises(
+        RecipeError, match="a run of an earlier version of curator_df, whose receipts do not store recipes"
+    ):
         Receipt("out").recipe()
 
 

@@ -70,7 +70,7 @@ def test_out_of_memory_halves_the_block_and_then_the_range_goes_alone(dispatch):
     assert ran.client.flying[ran.client.attempts.index(ran.tries(3)[-1])] == {3}
     assert ran.dispatcher.retries == {"memory": 3, "exclusive": 1}
     assert sorted(ran.numbers) == list(range(RANGES))
-    assert notes_of(ran, "retry")[0] == "range 3 again: memory, it had blocks of 256 kB"
+    assert notes_of(ran, "retry")[0] == "input split 3 runs again (memory); it had blocks of 256 kB"
 
 
 def test_one_range_that_runs_out_of_memory_changes_nothing_for_the_others_and_two_do(dispatch):
@@ -96,7 +96,9 @@ def test_with_on_oom_fail_the_first_failure_is_the_error(dispatch):
         ran.run()
     assert not ran.dispatcher.retries
     ran = dispatch(lambda attempt: killed(), on_oom="raise")
-    with pytest.raises(errors.WorkerLostError, match="input split 0 crashed its worker, and on_oom='raise' stops"):
+    with pytest.raises(
+        errors.WorkerLostError, match=r"input split 0 \(a part of the input\) crashed its worker.* on_oom='raise' stops"
+    ):
         ran.run()
 
 
@@ -204,7 +206,7 @@ def test_rows_are_not_taken_in_smaller_units_without_end(dispatch, tmp_path):
 
 
 def test_what_dask_says_of_a_task_that_could_not_run_is_in_the_error(dispatch):
-    with pytest.raises(errors.WorkerLostError, match="input split 0 did not run: no such module"):
+    with pytest.raises(errors.WorkerLostError, match=r"input split 0 .* could not run: no such module"):
         dispatch({(0, 0): ImportError("no such module")}).run()
 
 
@@ -259,7 +261,7 @@ def test_a_lost_scheduler_is_an_error_that_says_how_to_go_on(dispatch, end):
 
 def test_a_task_that_someone_else_cancels_is_not_a_lost_scheduler(dispatch):
     ran = dispatch({(2, 0): Cancelled("other")})
-    with pytest.raises(errors.WorkerLostError, match=r"input split 2 did not run: .*cancelled for reason: other"):
+    with pytest.raises(errors.WorkerLostError, match=r"input split 2 .* could not run: .*cancelled for reason: other"):
         ran.run()
 
 
@@ -340,7 +342,8 @@ def test_a_row_that_is_too_long_even_alone_is_set_aside_or_refused_with_the_memo
 
     assert sorted(dispatch(script).run().numbers) == list(range(RANGES))
     with pytest.raises(
-        OversizeRowError, match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Use memory='[\d.]+GB' and resume"
+        OversizeRowError,
+        match=r"a\.jsonl line 3 \(byte 40\) is one row of 10\.00 GB.*Start the cluster with memory='[\d.]+GB', and repeat",
     ):
         dispatch(script, on_oom="raise").run()
 
