@@ -193,7 +193,8 @@ def read_walltime(walltime: str) -> int:
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if total < LEAST_WALLTIME_SECONDS:
         raise ParameterError(
-            f"walltime={walltime!r} is less than the minimum of {LEAST_WALLTIME_SECONDS} s, in which a worker can do no work"
+            f"walltime={walltime!r} is less than the minimum of {LEAST_WALLTIME_SECONDS} s, so a worker would end before it "
+            "had done any work. Use a longer walltime="
         )
     return total
 
@@ -203,8 +204,9 @@ def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
     allowed_bytes = read_size("memory", memory)
     if allowed_bytes < (least_bytes := least_with_workers()):
         raise BudgetError(
-            f"memory={show_size(allowed_bytes)} of a job is below the minimum of {show_size(least_bytes)}: a nanny and one "
-            f"worker process with its smallest task. Use at least memory={size_to_type(least_bytes)}"
+            f"memory={show_size(allowed_bytes)} of a job is below the minimum of {show_size(least_bytes)}: a worker process "
+            "with its smallest task, and the nanny, Dask's process that watches the worker. Use at least "
+            f"memory={size_to_type(least_bytes)}"
         )
     one = choose_layout(allowed_bytes, cpus=cpus)
     return dataclasses.replace(one, workers=one.workers * most_jobs, nodes=most_jobs)
@@ -219,12 +221,13 @@ def gpu_job_layout(
     """
     if device_memory is None:
         raise ParameterError(
-            f"gpus={gpus}: set device_memory=, the bytes that may be allocated on each. The GPUs of the nodes are not visible "
-            "on this machine; about 80 % of a GPU's memory leaves space for CUDA itself"
+            f"gpus={gpus} needs device_memory=, the GPU memory that may be allocated on each GPU, because the GPUs of the "
+            "nodes are not visible on this machine. Set it to about 80 % of a GPU's memory, such as device_memory='64GB' "
+            "for 80 GB, which leaves space for CUDA itself"
         )
     if cpus < gpus:
         raise ParameterError(
-            f"gpus={gpus}, but cpus={cpus}: a job needs a worker process and a CPU for each GPU. Use more cpus="
+            f"gpus={gpus}, but cpus={cpus}: a job needs a worker process with a CPU for each GPU. Use cpus={gpus} or more"
         )
     one = layout_of_workers(read_size("memory", memory), gpus, reason="one for each GPU of a job")
     return dataclasses.replace(
@@ -255,7 +258,7 @@ def read_jobs(jobs: int | tuple[int, int]) -> tuple[int, int]:
     are_numbers = len(numbers) == 2 and all(isinstance(number, int) for number in numbers)
     if not are_numbers or not 0 <= numbers[0] <= numbers[1] or numbers[1] < 1:
         raise ParameterError(
-            f"jobs={jobs!r} must be a number of 1 or more, or (minimum, maximum) with 0 <= minimum <= maximum"
+            f"jobs={jobs!r} must be the number of jobs, 1 or more, or (minimum, maximum), such as jobs=(1, 10)"
         )
     return numbers[0], numbers[1]
 

@@ -185,7 +185,10 @@ def connect(
     found = None if workdir is None else path_of("connect", "workdir", workdir)
     device_bytes = None if device_memory is None else read_size("device_memory", device_memory)
     if not isinstance(client_or_address, str | os.PathLike | Client):
-        raise ParameterError(f"connect: {client_or_address!r} is not a Client, an address or a scheduler file")
+        raise ParameterError(
+            f"connect: {client_or_address!r} is not a distributed.Client, an address (such as 'tcp://10.0.0.1:8786') or the "
+            "path of a scheduler file that ends in .json. Pass one of these"
+        )
     if security is not None and not isinstance(security, Security):
         raise ParameterError(
             f"connect: security={security!r} must be a distributed.Security with the scheduler's own certificates"
@@ -222,8 +225,8 @@ def _require_nannies(workers: dict[str, dict[str, Any]], recycle_after: RecycleA
     alone = next((address for address, worker in workers.items() if not worker.get("nanny")), None)
     if recycle_after is not None and alone is not None:
         raise ParameterError(
-            f"connect: workers should be restarted after {recycle_after}, but {alone} has no nanny to do it. Start it "
-            "with --nanny, or leave recycle_after out"
+            f"connect: recycle_after={recycle_after.argument!r} restarts workers, but {alone} has no nanny, which is Dask's "
+            "process that restarts a worker. Start the worker with --nanny, or leave recycle_after= out"
         )
 
 
@@ -233,7 +236,8 @@ def _client(address: str | os.PathLike[str], security: Security | None) -> Clien
     is_file = place.endswith(".json")
     if is_file and not os.path.exists(place):
         raise NoClusterError(
-            f"{place} does not exist. Start the scheduler with dask scheduler --scheduler-file {place}"
+            f"the scheduler file {place} does not exist. Start the scheduler with dask scheduler --scheduler-file {place}, "
+            "or correct the path"
         )
     where = {"scheduler_file": place} if is_file else {"address": place}
     try:
@@ -241,7 +245,10 @@ def _client(address: str | os.PathLike[str], security: Security | None) -> Clien
     # Problems with an address, a file or certificates raise many types of errors.
     except (OSError, TypeError, ValueError, KeyError, RuntimeError, AssertionError) as exc:
         reason = str(exc) or "its answer is not that of a scheduler"
-    raise NoClusterError(f"no scheduler could be reached at {place}: {reason}")
+    raise NoClusterError(
+        f"no scheduler could be reached at {place}: {reason.rstrip('.')}. Check the address, and that the scheduler is "
+        "running"
+    )
 
 
 def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None) -> Layout:
@@ -255,7 +262,7 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
             raise BudgetError(f"worker {address} has no memory limit. Start it with --memory-limit (or memory_limit=)")
         if limit <= worker_rss_bytes():
             raise BudgetError(
-                f"worker {address} has a limit of {show_size(limit)}, but its imports alone need "
+                f"worker {address} has a memory limit of {show_size(limit)}, but the packages that it imports need "
                 f"{show_size(worker_rss_bytes())}. Start it with a larger --memory-limit, or start fewer workers"
             )
         nodes[worker["host"]] = nodes.get(worker["host"], 0) + limit
@@ -264,9 +271,10 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
         on_node = {address: w["memory_limit"] for address, w in workers.items() if w["host"] == fullest}
         largest = max(on_node, key=lambda address: on_node[address])
         raise BudgetError(
-            f"the {len(on_node)} workers on {fullest} may use {show_size(nodes[fullest])} and the client "
-            f"{show_size(CLIENT_RESERVED_BYTES)}: more than the budget of {show_size(allowed_bytes)}. The largest is {largest} "
-            f"with {show_size(on_node[largest])}"
+            f"the {show_count(len(on_node), 'worker')} on {fullest} may use {show_size(nodes[fullest])} and the client "
+            f"{show_size(CLIENT_RESERVED_BYTES)}: more than the budget, memory={show_size(allowed_bytes)}. The worker with "
+            f"the largest limit is {largest} ({show_size(on_node[largest])}). Start fewer workers or give them a smaller "
+            "--memory-limit, or connect with a larger memory="
         )
     return _layout(workers, nodes[fullest] + CLIENT_RESERVED_BYTES if allowed_bytes is None else allowed_bytes)
 

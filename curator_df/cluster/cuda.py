@@ -22,7 +22,7 @@ from curator_df.extras import missing_extra
 from curator_df.memory.budget import Baseline, Layout, layout_of_workers, require_cpus
 from curator_df.memory.gpus import SLICE, read_gpus, visible_gpus
 from curator_df.memory.limits import usable_cpus
-from curator_df.memory.sizes import read_size, show_size
+from curator_df.memory.sizes import read_size, show_count, show_size
 
 DEVICE_FRACTION = 0.8
 """Share of a GPU's memory that is the default of ``device_memory``; the rest is for CUDA's own context and other programs."""
@@ -59,14 +59,14 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
         raise ParameterError(f"gpus={gpus}: {why}. Use gpus='auto' to use the CPU if there is no GPU, or gpus=0")
     if gpus != "auto" and gpus > len(names):
         raise ParameterError(
-            f"gpus={gpus}, but only {len(names)} are visible ({', '.join(names)}). Use gpus={len(names)} or gpus='auto', or "
-            "make more GPUs visible with CUDA_VISIBLE_DEVICES"
+            f"gpus={gpus}, but only {show_count(len(names), 'GPU')} can be used ({', '.join(names)}). Use gpus={len(names)} "
+            "or gpus='auto', or make more GPUs visible with CUDA_VISIBLE_DEVICES"
         )
     chosen = names if gpus == "auto" else names[:gpus]
     if device_memory is None and (slices := [name for name in chosen if name.startswith(SLICE)]):
         raise ParameterError(
-            f"{slices[0]} is a part of a GPU, whose memory size is unknown. Set device_memory=, about "
-            f"{DEVICE_FRACTION:.0%} of the memory that nvidia-smi lists"
+            f"{slices[0]} is a part of a GPU (MIG), and the size of its memory is unknown. Set device_memory= to about "
+            f"{DEVICE_FRACTION:.0%} of the memory that nvidia-smi lists for it"
         )
     total_bytes = _smallest(chosen)
     device_bytes = (
@@ -74,7 +74,8 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
     )
     if device_bytes > total_bytes:
         raise BudgetError(
-            f"device_memory={show_size(device_bytes)}, but the smallest GPU has {show_size(total_bytes)}. Use less"
+            f"device_memory={show_size(device_bytes)} is more than the smallest GPU has, {show_size(total_bytes)}. Use "
+            "less, or leave device_memory= out"
         )
     return Devices(chosen, device_bytes, total_bytes)
 

@@ -69,8 +69,8 @@ def cluster_class(system: str) -> Any:
         found = getattr(importlib.import_module("dask_jobqueue"), CLUSTERS[system])
     except ValueError as exc:  # it sets the handler while it is imported
         raise ParameterError(
-            f"dask-jobqueue cannot be imported here: {exc}. Create the cluster in the main thread, or import dask_jobqueue there "
-            "first"
+            f"dask-jobqueue cannot be imported in this thread: {exc}. Create the cluster in the main thread, or import "
+            "dask_jobqueue there first"
         ) from exc
     if threading.current_thread() is threading.main_thread() and ends_silently(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, handler)
@@ -126,7 +126,10 @@ class JobCluster:
         try:
             Path(request.job_directory).mkdir(parents=True, exist_ok=True)
         except OSError as exc:
-            raise ParameterError(f"job_directory={request.job_directory!r} cannot be created: {exc}") from exc
+            raise ParameterError(
+                f"job_directory={request.job_directory!r} cannot be created: {exc}. Set job_directory= to a folder that you "
+                "can write to and that the nodes see"
+            ) from exc
         # One address that the nodes can reach, not all of this machine's.
         listen = {} if request.interface is not None else {"host": get_ip()}
         made = cluster_class(request.system)
@@ -239,8 +242,9 @@ class JobCluster:
             if time.monotonic() > deadline:
                 raise NoClusterError(
                     f"no job of {self.request.system} has started a worker within "
-                    f"queue_timeout_seconds={self._queue_timeout:.0f} s. "
-                    f"The jobs' logs are in {self.request.job_directory}; jobs that wait in the queue need a longer timeout"
+                    f"queue_timeout_seconds={self._queue_timeout:.0f} s. Read the jobs' logs in "
+                    f"{self.request.job_directory}. If the jobs still wait in the queue, set a larger "
+                    "queue_timeout_seconds="
                 )
             time.sleep(POLL_SECONDS)
 

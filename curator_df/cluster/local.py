@@ -534,7 +534,10 @@ def _spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str
         int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
     )
     if spill_bytes > free_bytes:
-        raise BudgetError(f"spill_limit={show_size(spill_bytes)}, but {parent} has only {show_size(free_bytes)} free")
+        raise BudgetError(
+            f"spill_limit={show_size(spill_bytes)}, but {parent} has only {show_size(free_bytes)} free. Set a smaller "
+            "spill_limit=, or spill_directory= on a larger disk"
+        )
     return parent, spill_bytes
 
 

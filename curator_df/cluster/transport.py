@@ -46,9 +46,8 @@ def require_processes_for(protocol: str, layout: Layout) -> None:
     """Raise if workers should communicate by UCX, but the layout has no worker processes."""
     if protocol != "tcp" and layout.in_process:
         raise ParameterError(
-            f"start_cluster: protocol={protocol!r} is for worker processes, but "
-            f"memory={show_size(layout.allowed_bytes)} is enough only for threads of this process. Use "
-            "a larger memory=, or leave protocol= out"
+            f"start_cluster: protocol={protocol!r} connects worker processes, but memory={show_size(layout.allowed_bytes)} "
+            "is enough only for threads of this process. Use a larger memory=, or leave protocol= out"
         )
 
 
@@ -57,7 +56,8 @@ def as_security(security: bool | Security) -> Security | None:
     if isinstance(security, Security):
         if not security.require_encryption:
             raise ParameterError(
-                "security= has require_encryption=False: connections would be open. Leave security= out"
+                "security= has require_encryption=False, so connections would not be encrypted. Set it to True, or leave "
+                "security= out"
             )
         _require_usable(security)
         return security
@@ -84,8 +84,14 @@ def _require_usable(security: Security) -> None:
                     "workers, or use security=True for new ones"
                 )
             if "\n" not in content and not os.path.isfile(content):  # otherwise it is the certificate itself
-                raise ParameterError(f"security=: the file {content!r}, set as {field}, does not exist")
+                raise ParameterError(
+                    f"security=: the file {content!r}, set as {field}, does not exist. Correct the path, or use "
+                    "security=True for new certificates"
+                )
         try:
             security.get_connection_args(role)
         except (OSError, ValueError) as exc:  # ssl raises OSError
-            raise ParameterError(f"security=: the certificate and key of the {role} cannot be used: {exc}") from exc
+            raise ParameterError(
+                f"security=: the certificate and key of the {role} cannot be used: {exc}. Set ones that belong together, or "
+                "use security=True for new ones"
+            ) from exc

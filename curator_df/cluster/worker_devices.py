@@ -153,12 +153,20 @@ def _problem(found: Mapping[str, WorkerDevice | None], hosts: Mapping[str, str],
 
 def _wrong(device: WorkerDevice, allowed_bytes: int | None) -> str:
     if device.limit_bytes is None:
-        return f"has no limit on RMM's allocations. Start it with {HOW_TO_START}"
+        return (
+            f"has no limit on the GPU memory that RMM, the allocator of RAPIDS, may use. Start it with {HOW_TO_START}"
+        )
     if device.limit_bytes > device.total_bytes:
-        return f"may allocate {show_size(device.limit_bytes)}, but its GPU has {show_size(device.total_bytes)}"
+        return (
+            f"may allocate {show_size(device.limit_bytes)}, but its GPU has only {show_size(device.total_bytes)}. Start it "
+            "with a smaller --rmm-maximum-pool-size"
+        )
     if allowed_bytes is not None and device.limit_bytes > allowed_bytes:
         start = f"Start it with --rmm-maximum-pool-size {allowed_bytes}"
         return f"may allocate {show_size(device.limit_bytes)}, which is more. {start}"
     if device.cudf_spills and device.dask_cuda_spills:
-        return "spills twice, by cuDF and by dask-cuda's limit. Start it with --device-memory-limit 0"
+        return (
+            "moves data from the GPU to the host twice, by cuDF and by dask-cuda's limit. Start it with "
+            "--device-memory-limit 0"
+        )
     return ""

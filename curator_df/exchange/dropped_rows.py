@@ -161,7 +161,10 @@ class RangeDrops:
         rows = np.concatenate(list(self._matches.take(int(going[-1]))))
         rows = rows[np.searchsorted(rows[:, 0], going.view(np.uint64))]
         if (rows[:, 0].view(np.int64) != going).any():
-            raise ValueError("the matches do not belong to the dropped rows; this is a defect in curator_df")
+            raise ValueError(
+                "the temporary file of matched rows does not belong to the dropped rows. This is a defect in curator_df; "
+                "please report it with this traceback"
+            )
         said |= {"rule": [pending.rule] * count, "threshold": [pending.threshold] * count}
         return said | {"matched": rows[:, 1].astype(np.int64), "value": rows[:, 2].copy().view(np.float64)}
 

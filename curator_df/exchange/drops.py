@@ -118,8 +118,9 @@ class DropReader:
             return np.zeros(0, dtype=np.bool_)
         if addresses[0] <= self._last or (addresses[1:] <= addresses[:-1]).any():
             raise RowCountError(
-                f"row IDs do not increase (after {self._last:,}): a step before the drop reordered or repeated "
-                "rows. Move that step behind the drop, or write its result first with checkpoint(df, path)"
+                "a step before the rows are dropped reordered or repeated rows: their row IDs do not increase (after "
+                f"{self._last:,}). Move that step behind the drop, or run the steps before the drop with checkpoint(df, "
+                "path) and use the table that it returns"
             )
         self._last = int(addresses[-1])
         going, staying = np.zeros(len(addresses), dtype=np.bool_), list[npt.NDArray[np.int64]]()

@@ -189,13 +189,17 @@ class KeyWriter:
             if self._of_parts:
                 if parts is None:
                     raise ParameterError(
-                        "KeyWriter.append needs parts= where keys are those of parts of a text. This is a defect in curator_df"
+                        "KeyWriter.append needs parts= where keys are those of parts of a text. This is a defect in "
+                        "curator_df; please report it with this traceback"
                     )
                 rows[:, 2] = rows[:, 3]
                 rows[:, 3] = swap_if_last(parts[part], self._keep)
             elif self._words == 4:
                 if values is None:
-                    raise ParameterError(f"keep={self._keep!r} compares values, but none were given")
+                    raise ParameterError(
+                        f"keep={self._keep!r} compares values, but the block has none. This is a defect in curator_df; "
+                        "please report it with this traceback"
+                    )
                 rows[:, 2] = ranks(values[part], self._keep, None if missing is None else missing[part])
             self._sorter.append(rows)
 

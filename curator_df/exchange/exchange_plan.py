@@ -162,10 +162,11 @@ def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
     needed = plan.disk_bytes + plan.scratch_bytes
     if free is not None and free < needed:
         raise DiskFullError(
-            f"the exchange needs {show_size(needed)} for temporary files: "
-            f"{show_size(plan.key_bytes)} of keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, "
-            f"{show_size(plan.scratch_bytes)} while sorting; only {show_size(free)} are free in {folder.url if folder else ''}. "
-            f"Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
+            f"comparing the keys of all rows needs {show_size(needed)} for temporary files: {show_size(plan.key_bytes)} of "
+            f"keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, and "
+            f"{show_size(plan.scratch_bytes)} while sorting; only {show_size(free)} are free in "
+            f"{folder.url if folder else ''}. Nothing was started. Free some space, set another workdir=, or "
+            f"{smaller_part(free / needed)}"
         )
 
 

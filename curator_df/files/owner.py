@@ -116,9 +116,10 @@ class Owner:
             self._renew()
         if self._is_lost:
             raise OutputInUseError(
-                f"another run is writing to {self.folder.url} now: this run ({self._process}) sent no heartbeat for "
-                f"{GONE_SECONDS:.0f} s and was considered dead, or {OWNERS_FOLDER}/{self._name} was deleted. This run "
-                "ends; its finished files stay"
+                f"another run is writing to {self.folder.url} now. It took the folder over, because this run "
+                f"({self._process}) sent no heartbeat for {GONE_SECONDS:.0f} s, as when a machine sleeps, or because "
+                f"{OWNERS_FOLDER}/{self._name} was deleted. This run ends, and its finished files stay. Wait until the "
+                "other run ends, or write to another folder"
             )
 
     def release(self) -> None:

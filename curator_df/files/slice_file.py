@@ -267,15 +267,18 @@ def _header(folder: Folder, file: FileRecord, raw: bytes) -> tuple[int, int, int
         raise damaged(folder.path(file.name), wrong("header", 0))
     if version != VERSION:
         raise CorruptFileError(
-            f"{folder.path(file.name)} has format {version}, but this version of curator_df reads {VERSION}. Run the stage "
-            "that wrote it again"
+            f"{folder.path(file.name)}, a temporary file of an earlier run, has format {version}, but this version of "
+            f"curator_df reads format {VERSION}. Delete the folder that contains it, and repeat the run"
         )
     return words, page_rows, slices
 
 
 def damaged(path: str, what: str) -> CorruptFileError:
     """Return the error for a damaged file of a stage."""
-    error = CorruptFileError(f"{path} is damaged: {what}. Delete the file, and resume the run to write it again")
+    error = CorruptFileError(
+        f"{path} is damaged: {what}. Delete this file, and repeat the run (a writer with on_existing='resume'), which "
+        "writes it again"
+    )
     error.path = path
     return error
 

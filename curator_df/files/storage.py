@@ -94,7 +94,7 @@ def file_system(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         way_out = f" Install it with: {pip_install()} {package}" if package else ""
         raise MissingExtraError(f"{url!r} needs a package that is not installed ({exc}).{way_out}") from exc
     except (TypeError, ValueError) as exc:
-        raise ParameterError(f"{url!r} cannot be used: {exc}") from exc
+        raise ParameterError(f"{url!r} cannot be used: {exc}. Check the URL and storage_options=") from exc
     except OSError as exc:
         said = str(exc).partition("\n")[0]
         raise RemoteFileError(

@@ -77,7 +77,10 @@ class _NoSink(StageSink):
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> Any:  # noqa: ARG002 - the face of a sink
         """Raise an error: a plan only needs the cost of the sink."""
-        raise AssertionError("a look was written; this is a defect in curator_df")
+        raise AssertionError(
+            "a plan that only shows rows was run as one that writes files. This is a defect in curator_df; please report it "
+            "with this traceback"
+        )
 
 
 @dataclass(frozen=True)
@@ -341,8 +344,8 @@ class Looks:
         free = self.folder.free_bytes()
         known = "" if free is None else f" ({show_size(free)} free)"
         return DiskFullError(
-            f"No space is left in {self.folder.url}{known} for the passes of {names}. What the look had written is deleted.\n"
-            "Make room, or start the cluster with workdir= on a larger disk."
+            f"No space is left in {self.folder.url}{known} for the temporary files of {names}. What was written of them "
+            "has been deleted.\nFree some space, or start the cluster with workdir= on a larger disk."
         )
 
 

@@ -156,8 +156,9 @@ def _bounded(dask_gather: Callable[..., Any], reaches: bool, lost: collections.C
             if lost[key] > MOST_LOST and not str(key).startswith(RANGE_KEY):
                 del lost[key]
                 raise MemoryError(
-                    f"a result of {key_split(key)!r} was requested {MOST_LOST + 1} times, and each time its worker was "
-                    "lost before it had sent it"
+                    f"the worker that held a result of {key_split(key)!r} was lost {MOST_LOST + 1} times before it had sent "
+                    "the result, probably for lack of memory. Start the cluster with a larger memory=, or compute fewer "
+                    "rows or columns"
                 )
         return response
 

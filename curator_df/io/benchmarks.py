@@ -98,8 +98,8 @@ class Benchmarks:
                 yield number, item, text
             if digest.value != file.digest:
                 raise InputError(
-                    f"the benchmark {file.path!r} has other texts than when the step was made. Make it again, and write to a "
-                    "new output"
+                    f"the benchmark file {file.path!r} has changed since remove_contamination was called. Call "
+                    "remove_contamination again, and write to a new output folder"
                 )
 
 
@@ -122,7 +122,10 @@ def find_benchmarks(
             texts += 1
             ngrams += count_ngrams(text, ngram_size, min_ngram_size)
         if ngrams == before:
-            raise InputError(f"the benchmark {path!r} has no text of {min_ngram_size} words or more to compare")
+            raise InputError(
+                f"the benchmark {path!r} has no text of {min_ngram_size} words or more to compare. Lower min_ngram_size=, "
+                "or leave this file out of benchmarks="
+            )
         files.append(BenchmarkFile(name, digest.value, path))
     return Benchmarks(tuple(files), tuple(columns), ngram_size, min_ngram_size, ngrams, texts, options)
 
@@ -190,7 +193,8 @@ def _line_rows(path: str, storage_options: Mapping[str, Any] | None) -> Iterator
         while line := lines.readline(LONGEST_LINE_BYTES + 1):
             if len(line) > LONGEST_LINE_BYTES:
                 raise BadRowError(
-                    f"line {number + 1} of the benchmark {path!r} is longer than 64 MB. Check that it is a benchmark"
+                    f"line {number + 1} of the benchmark {path!r} is longer than 64 MB. Check that benchmarks= names the "
+                    "right file"
                 )
             if line.strip():
                 yield number, _parsed(line, path, number) if plain.endswith(JSON_SUFFIXES) else _decoded(line)
@@ -201,7 +205,9 @@ def _parsed(line: bytes, path: str, number: int) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as exc:
-        raise BadRowError(f"line {number + 1} of the benchmark {path!r} is not JSON: {exc}") from exc
+        raise BadRowError(
+            f"line {number + 1} of the benchmark {path!r} is not JSON: {exc}. Correct or delete the line"
+        ) from exc
 
 
 def _decoded(line: bytes) -> str:
@@ -220,7 +226,8 @@ def _parquet_rows(path: str, storage_options: Mapping[str, Any] | None) -> Itera
                 number += 1
         if number != parquet.metadata.num_rows:
             raise OSError(
-                f"the footer has {show_count(parquet.metadata.num_rows, 'row')}, but the pages have {number:,}"
+                f"its footer gives {show_count(parquet.metadata.num_rows, 'row')}, but its pages have {number:,}, so the "
+                "file is damaged"
             )
 
 

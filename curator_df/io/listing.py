@@ -339,7 +339,7 @@ def _visible(directory: str, pattern: str = "") -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return [entry for entry in entries if entry.name[0] not in "._" or entry.name[0] == pattern[:1]]
     except OSError as exc:
-        raise InputError(f"cannot list the directory {directory!r}: {exc.strerror}") from exc
+        raise InputError(f"cannot list the directory {directory!r}: {exc.strerror}. Check its permissions") from exc
 
 
 def _new_directory(path: str, visited: set[tuple[int, int]]) -> bool:

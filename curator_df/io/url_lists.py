@@ -238,7 +238,7 @@ def _files_of(operator: str, parameter: str, path: str, options: dict[str, Any])
     info = Folder(parent or "/", options).info(name)
     if info is None and not home.names():
         hint = did_you_mean_path(home.url) if home.is_local else ""
-        raise InputError(f"{operator}: {parameter}={path!r} does not exist{hint}")
+        raise InputError(f"{operator}: {parameter}={path!r} does not exist. Correct the path{hint}")
     if info is not None and info["type"] != "directory":
         stem = _stem(posixpath.basename(home.url))
         return [(next((kind for kind in get_args(Kind) if kind == stem), "domains"), home.url)]
@@ -283,7 +283,8 @@ def _scan(path: str, kind: Kind, is_raw: bool, options: Mapping[str, Any]) -> _S
     if ignored > scanned.entries:
         raise BadRowError(
             f"{path!r} is not a list of {kind}: {ignored:,} of {show_count(ignored + scanned.entries, 'line')} do not hold "
-            f"{what} alone. The first is {first}"
+            f"a single {what.partition(' ')[2]}. The first of these lines is {first}. Pass a text file with {what} on each "
+            "line"
         )
     if ignored:
         warnings.warn(

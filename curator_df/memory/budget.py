@@ -192,8 +192,8 @@ def parse_memory(memory: str | int | None) -> int:
     allowed_bytes = read_size("memory", memory)
     if allowed_bytes > machine_bytes():
         raise BudgetError(
-            f"memory={memory!r} is {show_size(allowed_bytes)}, but this machine (or its cgroup) has "
-            f"only {show_size(machine_bytes())}. Use a smaller value"
+            f"memory={memory!r} is {show_size(allowed_bytes)}, but this machine (or its cgroup or container) has only "
+            f"{show_size(machine_bytes())}. Use a smaller memory="
         )
     return allowed_bytes
 

@@ -193,7 +193,10 @@ class KillableProcess:
             kind, said = self._receive(process, time.monotonic() + START_SECONDS)
         except (_LostError, CallFailedError) as exc:
             self.close()
-            raise OperatorError(f"a process for {self._target} could not be started: {exc}") from exc
+            raise OperatorError(
+                f"a process for {self._target} could not be started: {exc}. Free memory or end other programs on this "
+                "machine, and run again"
+            ) from exc
         if kind != RESULT:
             self.close()
             raise OperatorError(f"a process for {self._target} could not be started: {said.decode()}")

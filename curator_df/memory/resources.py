@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from curator_df.errors import BudgetError, ParameterError
-from curator_df.memory.sizes import read_size, show_size
+from curator_df.memory.sizes import read_size, show_count, show_size
 from curator_df.suggestions import suggests_names
 
 DEVICE_PARTS = 1_000_000
@@ -126,8 +126,8 @@ class Capacity:
         """Raise `BudgetError` if a call needs more than the worker has."""
         if (resources.cpus or 0) > self.threads:
             raise BudgetError(
-                f"{operator}: resources(cpus={resources.cpus}), but each worker has only {self.threads} "
-                f"thread{'s' * (self.threads > 1)}. Use cpus={self.threads}, or start a cluster whose workers have more threads"
+                f"{operator}: resources(cpus={resources.cpus}) requests more than the {show_count(self.threads, 'thread')} "
+                f"of each worker. Use cpus={self.threads}, or start a cluster whose workers have more threads"
             )
         if resources.of_gpu and not self.device_bytes:
             raise BudgetError(
@@ -153,13 +153,13 @@ class Capacity:
         share = f"{show_size(self.device_share(resources))} of {show_size(self.device_bytes)}{used}"
         if resources.least_device_bytes == resources.gpu_memory_bytes:
             return (
-                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but only {share} remain for it. Set a larger "
-                "start_cluster(device_memory=), or return less as device_held_bytes, the part of its gpu_memory that an object "
-                f"keeps between calls{more}"
+                f"{operator}: resources(gpu_memory={resources.gpu_memory_bytes:_}), but only {share} remain for it. Set "
+                "a larger start_cluster(device_memory=), or let device_held_bytes return less (it is the part of "
+                f"gpu_memory= that an object keeps between calls){more}"
             )
         return (
-            f"{operator}: the model and one long text need {show_size(resources.least_device_bytes)} of GPU memory, but its "
-            f"resources are {share}. Set larger resources(gpus=) or (gpu_memory=){more}"
+            f"{operator}: the model and one long text need {show_size(resources.least_device_bytes)} of GPU memory, but "
+            f"resources= allows only {share}. Set a larger gpus= or gpu_memory= in resources(){more}"
         )
 
     def device_share(self, resources: Resources) -> int:

@@ -91,8 +91,9 @@ def step_memory_error(
     how = {PROCESS: "starts processes that took", SHARED: "shares memory and took"}.get(what, "took")
     less = {PROCESS: "Start fewer or smaller processes", SHARED: "Share less"}.get(what, "Take less")
     return StepMemoryError(
-        f"step {step} {how} {show_size(took_bytes)}; {show_size(free_bytes)} were free of memory={memory_argument}, which holds "
-        f"for all processes together, so {ended}. {less} concurrently, or start the cluster with more memory="
+        f"step {step} {how} {show_size(took_bytes)}, but only {show_size(free_bytes)} were free of "
+        f"memory={memory_argument}, the budget of all processes together, so {ended}. {less} concurrently, or start the "
+        "cluster with a larger memory="
     )
 
 
@@ -254,7 +255,8 @@ class WorkerSide:
                 step = self._steps.get(threading.get_ident())
                 if step is None:
                     raise MemoryError(
-                        f"{show_size(new_bytes)} of memory were requested, but the budget has {show_size(free)} free"
+                        f"a function requested {show_size(new_bytes)} of shared memory, but only {show_size(free)} of the "
+                        "cluster's memory budget are free. Request less, or start the cluster with a larger memory="
                     )
                 raise step_memory_error(repr(step), SHARED, new_bytes, free, self._number, "it was refused")
             if new_bytes > LEAST_CHILD_BYTES:
@@ -360,7 +362,9 @@ def users_step(name: str) -> Iterator[None]:
         try:
             yield
         except SystemExit as exc:
-            raise RuntimeError(f"the function called sys.exit({exc.code!r}); raise an exception instead") from exc
+            raise RuntimeError(
+                f"a function called sys.exit({exc.code!r}), which would end the whole worker. Raise an exception instead"
+            ) from exc
         except BaseException:
             if os.getpid() != pid:
                 traceback.print_exc(limit=-USERS_FRAMES)

@@ -54,7 +54,9 @@ def test_the_worker_that_breaks_the_budget_is_named():
 def test_workers_without_a_limit_or_with_too_small_a_one_are_named():
     with pytest.raises(errors.BudgetError, match="tcp://a:1 has no memory limit"):
         verify_workers({"tcp://a:1": worker("a", 0)}, None)
-    with pytest.raises(errors.BudgetError, match="tcp://a:1 has a limit of 100 MB, but its imports alone need"):
+    with pytest.raises(
+        errors.BudgetError, match="tcp://a:1 has a memory limit of 100 MB, but the packages that it imports need"
+    ):
         verify_workers({"tcp://a:1": worker("a", 100)}, None)
     with pytest.raises(errors.NoClusterError, match="no workers"):
         verify_workers({}, None)
@@ -164,7 +166,7 @@ def test_a_file_that_is_no_schedulers_is_said(tmp_path):
 
 
 def test_what_is_no_scheduler_at_all_is_refused():
-    with pytest.raises(errors.ParameterError, match="5 is not a Client, an address or a scheduler file"):
+    with pytest.raises(errors.ParameterError, match=r"5 is not a distributed\.Client, an address"):
         cdf.connect(5)
     with pytest.raises(errors.ParameterError, match="connect: workdir=3 must be a path"):
         cdf.connect("tcp://127.0.0.1:1", workdir=3)  # before anything is asked
@@ -200,7 +202,7 @@ def test_a_result_whose_worker_is_lost_each_time_that_it_is_sent_is_an_error(tmp
         Client(running) as client,
         cdf.connect(client),
     ):
-        with pytest.raises(errors.BudgetError, match=r"was requested 4 times, and each time its worker was lost"):
+        with pytest.raises(errors.BudgetError, match=r"was lost 4 times before it had sent the result"):
             dask.delayed(EndsItsWorker)(str(tmp_path)).compute()
         # Each time directly, and once more through the scheduler where another worker was there in time. A second request may
         # fail before the lost result was computed again.

@@ -170,7 +170,9 @@ def test_what_grid_engine_says_to_a_wrong_job_is_in_the_error(options, said, tmp
 
 def test_a_job_that_does_not_start_in_time_does_not_stay(tmp_path):
     with (
-        pytest.raises(errors.NoClusterError, match=r"within queue_timeout_seconds=1 s(?s:.*)longer timeout"),
+        pytest.raises(
+            errors.NoClusterError, match=r"within queue_timeout_seconds=1 s(?s:.*)larger queue_timeout_seconds="
+        ),
         cluster(tmp_path, resource="mem_free=900T", queue_timeout_seconds=1),
     ):
         pytest.fail("a node cannot have that much")

@@ -425,7 +425,7 @@ def test_jobs_with_gpus_start_workers_of_dask_cuda_within_both_budgets(system, l
 
 def test_what_is_asked_of_gpus_is_checked(tmp_path):
     for asked, said in (
-        ({"gpus": 1}, "gpus=1: set device_memory="),
+        ({"gpus": 1}, "gpus=1 needs device_memory="),
         ({"gpus": 8, "device_memory": "60GB"}, "gpus=8, but cpus=4"),
         ({"gpus": "auto", "device_memory": "60GB"}, "gpus='auto' must be the number of GPUs of each job"),
         ({"device_memory": "60GB"}, "gpus=0 requests none"),

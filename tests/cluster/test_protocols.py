@@ -61,7 +61,7 @@ def test_threads_of_this_process_have_nothing_to_say_by_ucx():
     require_processes_for("tcp", layout)
     with pytest.raises(
         errors.ParameterError,
-        match=r"^start_cluster: protocol='ucx' is for worker processes, but memory=450 MB is enough",
+        match=r"^start_cluster: protocol='ucx' connects worker processes, but memory=450 MB is enough",
     ):
         require_processes_for("ucx", layout)
 

@@ -117,7 +117,9 @@ def test_what_slurm_says_to_a_wrong_job_is_in_the_error(tmp_path):
     ):
         pytest.fail("a job was taken")
     with (
-        pytest.raises(errors.NoClusterError, match=r"within queue_timeout_seconds=1 s(?s:.*)longer timeout"),
+        pytest.raises(
+            errors.NoClusterError, match=r"within queue_timeout_seconds=1 s(?s:.*)larger queue_timeout_seconds="
+        ),
         cdf.slurm_cluster(memory="1GB", cpus=1, jobs=1, job_directory=tmp_path / "jobs", queue_timeout_seconds=1),
     ):
         pytest.fail("a job cannot start a worker in a second")

@@ -44,10 +44,13 @@ def test_workers_of_a_host_share_its_cpus():
     [
         (
             {"limit_bytes": None},
-            "tcp://b:1 has no limit on RMM's allocations. Start it with dask cuda worker --rmm-async",
+            "tcp://b:1 has no limit on the GPU memory that RMM, the allocator of RAPIDS, may use. Start it with dask cuda",
         ),
-        ({"limit_bytes": 90 * GB}, "tcp://b:1 may allocate 90.00 GB, but its GPU has 80.00 GB"),
-        ({"dask_cuda_spills": True}, "tcp://b:1 spills twice, by cuDF and by dask-cuda's limit"),
+        ({"limit_bytes": 90 * GB}, "tcp://b:1 may allocate 90.00 GB, but its GPU has only 80.00 GB"),
+        (
+            {"dask_cuda_spills": True},
+            "tcp://b:1 moves data from the GPU to the host twice, by cuDF and by dask-cuda's limit",
+        ),
     ],
 )
 def test_a_worker_that_does_not_keep_it_is_named(other, said):

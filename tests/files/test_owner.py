@@ -188,7 +188,7 @@ def test_who_was_taken_for_gone_writes_no_more(folder, soon):
         (name,) = owners(folder)
         folder.below(OWNERS_FOLDER).delete(name)
         time.sleep(0.5)
-        with pytest.raises(OutputExistsError, match=r"this run .* was considered dead"):
+        with pytest.raises(OutputExistsError, match=r"because this run .* sent no heartbeat"):
             journal.record([])
         assert owners(folder) == []
 

@@ -110,9 +110,7 @@ def test_a_file_cut_short_is_damaged_and_a_lost_one_is_said_to_be_gone(tmp_path)
     with pytest.raises(CorruptFileError, match="it ends at byte"):
         open_slices(folder, [record], 3)
     path.unlink()
-    with pytest.raises(
-        CorruptFileError, match=r"it is missing\. Delete the file, and resume the run to write it again"
-    ):
+    with pytest.raises(CorruptFileError, match=r"it is missing\. Delete this file, and repeat the run"):
         open_slices(folder, [record], 3)
 
 

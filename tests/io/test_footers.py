@@ -96,7 +96,9 @@ def test_encrypted_columns_are_an_error_that_names_them(tmp_path):
 def test_fewer_rows_than_the_footer_promises_are_an_error(tmp_path, columns, blocksize):
     path = with_short_column(tmp_path / "a.parquet")
     df = read_parquet(path, columns=columns, blocksize=blocksize)
-    message = r"a\.parquet', row group 0, column 'list', .*the (footer has 400 rows, but the pages have 300|same size)"
+    message = (
+        r"a\.parquet', row group 0, column 'list', .*(its footer gives 400 rows, but its pages have 300|the same size)"
+    )
     with pytest.raises(CorruptFileError, match=message):
         df.compute()
     assert len(read_parquet(path, columns=["id"]).compute()) == 400

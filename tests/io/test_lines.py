@@ -104,7 +104,7 @@ def test_a_line_that_is_too_long_is_measured_and_not_held(tmp_path, tail):
 def test_a_file_that_shrank_is_an_error(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"a\n")
-    with pytest.raises(CorruptFileError, match="ends at byte 2; it had at least 9 bytes when it was listed"):
+    with pytest.raises(CorruptFileError, match="ends at byte 2, but had at least 9 bytes when it was listed"):
         chunks([part(path, 0, 9)])
 
 

@@ -384,7 +384,7 @@ def test_what_cannot_be_published_is_refused_before_anything_is_sent(hub, output
             cdf.push_to_hub(source, "org/corpus", storage_options=hub.options)
 
     (tmp_path / "raw").mkdir()
-    refused(errors.InputError, "no run of curator_df was completed there", tmp_path / "raw")
+    refused(errors.InputError, "has no receipt, which curator_df writes when a run is complete", tmp_path / "raw")
     refused(errors.ParameterError, "memory://out is not a local folder", "memory://out")
     refused(errors.ParameterError, "source has no splits", {})
     refused(errors.ParameterError, "'a-b' cannot name a split", {"a-b": outputs / "two"})

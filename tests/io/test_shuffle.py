@@ -339,7 +339,7 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
         ({"epochs": {"a": -1}}, "must be a number of 0 or more"),
         (
             {"epochs": {"a": 10**30}},
-            r"the rows of 'a' would be taken 1,000,000[\d,]+ times, but at most 1,000,000 times",
+            r"the rows of 'a' would be taken 1,000,000[\d,]+ times, but a row can be taken at most 1,000,000 times",
         ),
         ({"weights": {"a": 10**400}}, r"must be a number of 0 or more, at most 10\*\*300"),
         ({"epochs": {"a": 0}}, "epochs= selects zero rows"),
@@ -390,7 +390,7 @@ def test_tables_with_other_columns_are_refused(cluster, tmp_path):
         cdf.blend({"a": one, "b": other}, tmp_path / "out", epochs={"a": 1, "b": 1})
     with pytest.raises(errors.ColumnError, match="overwrite 'text'"):
         cdf.blend({"a": one}, tmp_path / "out", epochs={"a": 1}, column="text")
-    with pytest.raises(errors.SchemaError, match="index of row IDs from a reader"):
+    with pytest.raises(errors.SchemaError, match="row IDs that a reader puts into the index"):
         cdf.shuffle_rows(one.map_partitions(lambda block: block.set_index(block["text"])), tmp_path / "out")
 
 
@@ -592,5 +592,5 @@ def test_a_blend_without_a_folder_is_kept_until_the_cluster_closes(tmp_path):
         assert len(other.compute()) == 57
         assert len(mixed.compute()) == 48
         session.workdir = None
-        with pytest.raises(errors.ParameterError, match="has no folder for working files, so set path="):
+        with pytest.raises(errors.ParameterError, match=r"has no folder for temporary files\. Set path="):
             cdf.blend(tables, epochs={"a": 1, "b": 2})

@@ -215,7 +215,9 @@ def test_a_writer_reads_what_a_look_has_computed(docs, tmp_path):
 def test_too_small_a_disk_is_refused_before_anything_is_written(docs, tmp_path, monkeypatch):
     before = spooled()
     monkeypatch.setattr(Folder, "free_bytes", lambda self: 100)
-    with pytest.raises(errors.DiskFullError, match=r"working files of about .*; 100 .* are free in .*spool") as failed:
+    with pytest.raises(
+        errors.DiskFullError, match=r"temporary files of about .*, but only 100 .* are free in .*spool"
+    ) as failed:
         cdf.write_parquet(docs.sort_values("n", ascending=False), tmp_path / "out")
     assert "Nothing was started" in str(failed.value)
     assert spooled() == before

@@ -256,7 +256,7 @@ def test_a_zstd_file_may_begin_with_its_dictionary(tmp_path):
         path.write_bytes(dictionary_frame(content) + frames)
         assert read(path) == b"".join(DICTIONARY_LINES)
         path.write_bytes(dictionary_frame(content) + frames[:-3])
-        with pytest.raises(CorruptFileError, match="ends in the middle of a frame"):
+        with pytest.raises(CorruptFileError, match="ends in the middle of a zstd frame"):
             read(path)
 
 
@@ -271,10 +271,10 @@ def test_other_skippable_frames_are_passed_over(tmp_path):
     [
         (dictionary_frame(b"\x37\xa4\x30\xec" + b"x" * 100), "its zstd dictionary cannot be read: "),
         (dictionary_frame(zstandard.compress(b"\x37\xa4\x30\xec" * 9)[:-5]), "its zstd dictionary cannot be read: "),
-        (dictionary_frame(b"\x37\xa4\x30\xec", 1 << 30), "1,073,741,824 bytes, and curator_df reads at most 8,388,608"),
+        (dictionary_frame(b"\x37\xa4\x30\xec", 1 << 30), "1,073,741,824 bytes, but curator_df reads at most 8,388,608"),
         (
             dictionary_frame(zstandard.compress(bytes(10**8))),
-            "100,000,000 bytes, and curator_df reads at most 8,388,608",
+            "100,000,000 bytes, but curator_df reads at most 8,388,608",
         ),
         (
             dictionary_frame(b"\x37\xa4\x30\xec", 10**7 // 2),

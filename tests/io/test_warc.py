@@ -239,9 +239,7 @@ def test_a_run_keeps_what_is_bad_and_goes_on(tmp_path):
 
 
 def test_a_warning_says_where_the_first_bad_record_is(tmp_path):
-    with pytest.warns(
-        UserWarning, match=r"1 bad row was skipped, the first in .*a\.warc', byte 0: the response has no"
-    ):
+    with pytest.warns(UserWarning, match=r"1 bad row was skipped, the first in .*a\.warc', byte 0: the record has no"):
         assert texts_of(tmp_path, record("response", b"x"), html(b"one"), on_bad_rows="quarantine") == ["one"]
 
 

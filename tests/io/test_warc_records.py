@@ -177,7 +177,7 @@ def test_a_response_that_is_damaged_is_bad(tmp_path):
     page = gzip.compress(b"a page")
     for message, reason in (
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + page[:-8] + bytes(8), "the gzip body is damaged: "),
-        (b"<p>no header</p>", "the response has no HTTP header"),
+        (b"<p>no header</p>", "the record has no HTTP header"),
         (b"HTTP/1.1 200 OK\r\nServer: x\r\n<p>page</p>", "the HTTP header of the response does not end"),
     ):
         source = source_for(tmp_path / "a.warc", record("response", message) + html(b"two"))

@@ -66,7 +66,7 @@ def test_as_many_calls_at_a_time_as_there_is_room_for(asked, at_once):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"cpus": 3}, r"embed: resources\(cpus=3\), but each worker has only 2 threads"),
+        ({"cpus": 3}, r"embed: resources\(cpus=3\) requests more than the 2 threads of each worker"),
         ({"gpus": 1}, "these workers have none"),
         ({"gpu_memory": "8GB"}, "these workers have none"),
     ],

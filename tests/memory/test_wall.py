@@ -161,22 +161,24 @@ def test_a_process_may_ask_for_what_is_free_as_soon_as_it_is_there(said, how):
 @pytest.mark.parametrize("how", [pytest.param("shared", marks=pytest.mark.linux), "mapped"])
 def test_a_mapping_that_is_larger_than_what_is_free_is_refused(said, how):
     assert said[how].startswith(
-        "StepMemoryError: step 'f' shares memory and took 200 MB; 100 MB were free of memory='1GB'"
+        "StepMemoryError: step 'f' shares memory and took 200 MB, but only 100 MB were free of memory='1GB'"
     )
 
 
 @pytest.mark.linux
 def test_a_mapping_counts_before_its_pages_are_there(said):
-    assert said["twice"].startswith("StepMemoryError: step 'f' shares memory and took 80 MB; 20 MB were free")
+    assert said["twice"].startswith("StepMemoryError: step 'f' shares memory and took 80 MB, but only 20 MB were free")
 
 
 def test_outside_of_a_step_it_is_a_lack_of_memory(said):
-    assert said["outside"].startswith("MemoryError: 200 MB of memory were requested")
+    assert said["outside"].startswith("MemoryError: a function requested 200 MB of shared memory")
 
 
 @pytest.mark.parametrize("how", ["caught", "raised"])
 def test_what_was_ended_is_an_error_of_the_step_whatever_its_function_does(said, how):
-    assert said[how].startswith("StepMemoryError: step 'f' starts processes that took 700 MB; 480 MB were free")
+    assert said[how].startswith(
+        "StepMemoryError: step 'f' starts processes that took 700 MB, but only 480 MB were free"
+    )
 
 
 def test_an_end_is_an_error_once(said):
@@ -204,7 +206,12 @@ def test_a_fork_that_fails_tells_its_last_lines_only(said):
 
 
 def test_a_function_that_calls_exit_fails_like_any_other():
-    with pytest.raises(RuntimeError, match=r"called sys\.exit\(3\); raise an exception"), users_step("f"):
+    with (
+        pytest.raises(
+            RuntimeError, match=r"called sys\.exit\(3\), which would end the whole worker\. Raise an exception"
+        ),
+        users_step("f"),
+    ):
         sys.exit(3)
 
 
@@ -293,7 +300,9 @@ def test_only_whole_and_new_ends_are_read(tmp_path):
     assert ended.worker == 7 and wall.ended_worker() is None
     error = ended.error(wall.memory_argument)
     assert isinstance(error, StepMemoryError) and isinstance(error, CuratorError) and isinstance(error, MemoryError)
-    assert str(error).startswith("step 'f', 'g' shares memory and took 600 MB; 480 MB were free of memory='1GB'")
+    assert str(error).startswith(
+        "step 'f', 'g' shares memory and took 600 MB, but only 480 MB were free of memory='1GB'"
+    )
     wall.close()
 
 

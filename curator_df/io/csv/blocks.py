@@ -158,7 +158,8 @@ class CsvBlocks:
             text = parse(*_bytes_of(piece, keep), names, [n for n in source.schema.names if n in names], source.dialect)
             if len(text) != len(rows):
                 raise RuntimeError(
-                    f"{places.path!r}: pyarrow found {len(text):,} of {len(rows):,} records; this is a defect"
+                    f"{places.path!r}: curator_df found {show_count(len(rows), 'record')} in a part of the file, but "
+                    f"pyarrow found {len(text):,}. This is a defect in curator_df; please report it with the file"
                 )
             columns = [self._column(text, field, rows, faults) for field in source.schema]
             del text

@@ -66,7 +66,10 @@ class Chunk:
         """Return the buffer and release it, so that only the caller determines its lifetime."""
         data, self._data = self._data, None
         if data is None:
-            raise RuntimeError("the buffer of this chunk has already been taken")
+            raise RuntimeError(
+                "a piece of the input was taken twice from the buffer that held it. This is a defect in curator_df; please "
+                "report it with this traceback"
+            )
         return data
 
 
@@ -112,8 +115,8 @@ class OwnedLines:
             self._done = stop is not None and self.offset + count >= stop and bool(view[count - 1] == NEWLINE)
             if not count and stop is not None:
                 raise CorruptFileError(
-                    f"{self._part.path!r} ends at byte {self.offset:,}; it had at least {stop:,} bytes when it "
-                    "was listed. It was truncated or replaced. List the input again"
+                    f"{self._part.path!r} ends at byte {self.offset:,}, but had at least {stop:,} bytes when it was listed: "
+                    "it was truncated or replaced. Call read_jsonl again, and write to a new output folder"
                 )
         else:
             # The last owned line continues after stop: use only the bytes up to its end.

@@ -316,7 +316,7 @@ def to_table(block: Any, schema: pa.Schema) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as exc:
         columns = ", ".join(f"{name}: {dtype}" for name, dtype in block.dtypes.items())
         raise SchemaError(
-            f"a block does not have the announced columns ({exc}). It has {columns}; expected were "
+            f"a step returned a block with other columns than it announced ({exc}). The block has {columns}; expected were "
             f"{', '.join(f'{f.name}: {f.type}' for f in schema)}. {_advice(block, schema)}"
         ) from exc
 
@@ -333,7 +333,7 @@ def _advice(block: Any, schema: pa.Schema) -> str:
                 f"The categories of {name!r} were not known before the run, so they were taken for text. Leave out "
                 f"astype('category'), or pass it the categories: pandas.CategoricalDtype({dtype.categories[:2].tolist()})"
             )
-    return "A function of map_partitions must return its meta"
+    return "Let the function of map_partitions return the columns and types of its meta="
 
 
 def _columns_of(block: Any, schema: pa.Schema) -> list[Any]:

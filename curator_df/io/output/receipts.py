@@ -62,7 +62,10 @@ def read_receipt(
     name = f"{JOURNAL_FOLDER}/receipt.json"
     if not folder.exists(name):
         hint = did_you_mean_path(folder.url) if folder.is_local else ""
-        raise InputError(f"{folder.url} has no receipt: no run of curator_df was completed there{hint}")
+        raise InputError(
+            f"{folder.url} has no receipt, which curator_df writes when a run is complete. Pass the output folder of a "
+            f"complete run{hint}"
+        )
     try:
         return Receipt.from_json(json.loads(folder.read(name)))
     except (ValueError, TypeError, KeyError) as exc:

@@ -144,8 +144,8 @@ class Spool:
         require_no_dependence_on_blocks(expression)
         if is_on_device(expression._meta):
             raise UnsupportedBackendError(
-                "this table is computed by Dask on a GPU, but working files need tables on the host. Write it to "
-                "Parquet with dask-cudf, and read it with curator_df.read_parquet"
+                "this table is computed by Dask on a GPU, but the temporary files of curator_df can only hold tables in "
+                "host memory. Write it to Parquet with dask-cudf, and read it with curator_df.read_parquet"
             )
         self._session.require_ready()
         folder = self.folder.below(f"{name}-{uuid.uuid4().hex[:8]}")
@@ -220,9 +220,9 @@ def _require_disk(expression: Any, folder: Folder) -> None:
         return
     if all(type(node).__name__ in KEEP_ROWS or not node.dependencies() for node in expression.walk()):
         raise DiskFullError(
-            f"A run cannot stream {title(expression)}, so Dask would first compute it into working files of about "
-            f"{show_size(needed)}; {show_size(free)} are free in {folder.url}.\n"
-            "Nothing was started. Make room, or start the cluster with workdir= on a larger disk."
+            f"A run cannot process {title(expression)} block by block, so Dask would first compute it into temporary files "
+            f"of about {show_size(needed)}, but only {show_size(free)} are free in {folder.url}.\nNothing was started. Free "
+            "some space, or start the cluster with workdir= on a larger disk."
         )
 
 
@@ -241,8 +241,8 @@ def _no_space(folder: Folder) -> DiskFullError:
     free = folder.free_bytes()
     known = "" if free is None else f" ({show_size(free)} free)"
     return DiskFullError(
-        f"No space is left in {folder.url}{known} for the working files of a table that Dask computes. Those that were written "
-        "are deleted.\nMake room, or start the cluster with workdir= on a larger disk."
+        f"No space is left in {folder.url}{known} for the temporary files of a table that Dask computes. Those that "
+        "were written have been deleted.\nFree some space, or start the cluster with workdir= on a larger disk."
     )
 
 
@@ -286,7 +286,8 @@ def _write_part(block: pd.DataFrame, number: int, folder: Folder) -> tuple[int, 
         )
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as exc:
         raise SchemaError(
-            f"partition {number} of a table that Dask computed cannot be written to Parquet: {exc}"
+            f"partition {number} of a table that Dask computed cannot be written to Parquet: {exc}. Convert the column with "
+            "astype(), or leave it out"
         ) from exc
     require_types(table.schema, "a table that Dask computed", is_parquet=True, way_out=", or convert it")
     free = folder.free_bytes()

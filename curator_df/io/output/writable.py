@@ -84,7 +84,7 @@ def require_storable(df: Any, operator: str) -> None:
         depth = levels(field.type)
         if depth > MOST_ARROW_LEVELS:
             raise SchemaError(
-                f"{operator}: the column {field.name!r} is nested {depth} levels deep, but rows of a shuffle can have "
+                f"{operator}: the column {field.name!r} is nested {depth} levels deep, but a shuffle can store only "
                 f"{MOST_ARROW_LEVELS}; leave the column out (df.drop(columns={field.name!r})), or convert it"
             )
 

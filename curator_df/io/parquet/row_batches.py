@@ -203,7 +203,7 @@ def _after(data: bytes, place: int, kind: int) -> int:
                 place = _varint(data, place)[1]
             place = _after(data, place, field & 15)
         return place + 1
-    raise ValueError(f"page headers have no type {kind}")
+    raise ValueError(f"a page header of the Parquet file has the unknown type {kind}, so the file is damaged")
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
@@ -267,7 +267,10 @@ def rows_between(
                         if position >= stop:
                             break
                 if position < min(row + rows, stop) or position > row + rows:
-                    raise OSError(f"the footer has {show_count(rows, 'row')}, but the pages have {position - row:,}")
+                    raise OSError(
+                        f"its footer gives {show_count(rows, 'row')}, but its pages have {position - row:,}, so the file is "
+                        "damaged"
+                    )
         row += rows
 
 

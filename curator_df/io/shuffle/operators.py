@@ -287,8 +287,8 @@ def _working_folder(operator: str, session: Session, source: ShuffledSource) -> 
     """Return the folder of an output without a path, which is the same for the same input and arguments."""
     if session.workdir is None:
         raise ParameterError(
-            f"{operator}: this cluster has no folder for working files, so set path=, the folder for the output; or connect "
-            "with workdir="
+            f"{operator}: this cluster has no folder for temporary files. Set path=, the output folder, or connect to the "
+            "cluster with workdir="
         )
     return session.working(f"{operator}-{source.fingerprint[:16]}")
 
@@ -373,8 +373,8 @@ def _planned(operator: str, chains: list[_Chain], shares: Shares | None = None) 
         require_addresses(df, operator)
         if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
             raise SchemaError(
-                f"{operator} needs the index of row IDs from a reader, but this table's index has {df._meta.index.dtype}. Leave "
-                "out the step that changes the index"
+                f"{operator} needs the row IDs that a reader puts into the index, but this table's index has the type "
+                f"{df._meta.index.dtype}. Remove the step that changes the index, such as set_index or reset_index"
             )
         epochs = max(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else taken.epochs
         text_bytes += int(program.source.text_bytes * max(epochs, 0.01))

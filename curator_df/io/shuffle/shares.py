@@ -32,8 +32,8 @@ def require_few_epochs(epochs: Mapping[Any, float]) -> None:
     for name, number in epochs.items():
         if number > MOST_EPOCHS:
             raise ParameterError(
-                f"blend: the rows of {name!r} would be taken {number:,.0f} times, but at most {MOST_EPOCHS:,} times is possible. "
-                "Use fewer epochs=, or a smaller rows= or tokens="
+                f"blend: the rows of {name!r} would be taken {number:,.0f} times, but a row can be taken at most "
+                f"{MOST_EPOCHS:,} times. Use fewer epochs=, or a smaller rows= or tokens="
             )
 
 

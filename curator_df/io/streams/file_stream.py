@@ -363,7 +363,10 @@ class _Plain:
         except (RemoteFileError, InputChangedError):
             raise
         except OSError as exc:
-            raise CorruptFileError(f"cannot continue to read {self._path!r}: {exc.strerror or exc}") from exc
+            raise CorruptFileError(
+                f"cannot continue to read {self._path!r}: {exc.strerror or exc}. Repeat the run with on_existing='resume'. "
+                "If the error comes back, copy or download the file again"
+            ) from exc
 
     def seek(self, offset: int) -> None:
         self._file.seek(offset)
@@ -410,7 +413,10 @@ class Decompressed:
 
     def seek(self, offset: int) -> None:
         """Raise `NotImplementedError`."""
-        raise NotImplementedError("a compressed file is read from its start")
+        raise NotImplementedError(
+            "a compressed file can only be read from its start. This is a defect in curator_df; please report it with this "
+            "traceback"
+        )
 
     def resume(self, beginning: bytes) -> str:
         """After an error, go on at the next zstd frame whose data begins as given, or end.
@@ -519,7 +525,7 @@ def _member_pieces(file: Any, new: Callable[[], Any], remedy: str, *, padding: b
         member = new()
         while not member.eof:
             if member.needs_input and not data:
-                raise EOFError("the compressed data ends in the middle")
+                raise EOFError("the compressed data ends too early, so the file is truncated")
             piece = member.decompress(data, OUTPUT_BYTES)
             data = file.read(READ_BYTES) if member.needs_input and not member.eof else b""
             if piece:

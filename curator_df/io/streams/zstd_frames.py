@@ -84,7 +84,7 @@ class ZstdFrames:
             raise _reason(exc) from exc
         yield b"".join(held)
         if not begins:
-            raise EOFError("the compressed data ends in the middle of a frame")
+            raise EOFError("the compressed data ends in the middle of a zstd frame, so the file is truncated")
 
     def find_frame(self, start: int, beginning: bytes) -> int | None:
         """Find the first byte, from ``start`` on, at which a frame begins whose data begins as given; None if there is none."""
@@ -128,7 +128,7 @@ class ZstdFrames:
             shown = data[place : place + SHOWN_BYTES]
             raise TrailingData(self.member, shown, f"(head -c {self.member} old.zst > new.zst)")
         if len(data) - place < len(ZSTD_MAGIC):
-            raise EOFError("the compressed data ends in the middle of a frame")
+            raise EOFError("the compressed data ends in the middle of a zstd frame, so the file is truncated")
         return data, place
 
     def _open(self, data: bytes) -> bytes:
@@ -180,7 +180,8 @@ def _read_dictionary(file: Any, data: bytes) -> tuple[Any, bytes]:
 def _check_dictionary(size: int) -> None:
     if size > LARGEST_DICTIONARY_BYTES:
         raise UnsupportedData(
-            f"its zstd dictionary has {size:,} bytes, and curator_df reads at most {LARGEST_DICTIONARY_BYTES:,} bytes"
+            f"its zstd dictionary has {size:,} bytes, but curator_df reads at most {LARGEST_DICTIONARY_BYTES:,} bytes. "
+            "Compress the file again without a dictionary"
         )
 
 

@@ -106,7 +106,7 @@ def read_message(data: bytes, start: int) -> Message:
     """
     while True:
         if not _BEGINNING.match(data, start):
-            raise BodyError("the response has no HTTP header")
+            raise BodyError("the record has no HTTP header, although it is a response")
         end, body_start = _header_end(data, start)
         head = data[start:end].decode("latin-1").replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
         lines = (_FOLDED.sub(" ", head) if "\n " in head or "\n\t" in head else head).split("\n")

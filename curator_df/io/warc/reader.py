@@ -357,8 +357,8 @@ class _End:
         found = find_member(self._file, self._from, member + 1)
         if found is not None and found < member:
             raise CorruptFileError(
-                f"{self._path!r}: at byte {found:,} gzip members with records begin inside another member, so the file cannot "
-                "be split. Unpack it, and read the unpacked file"
+                f"{self._path!r}: at byte {found:,} compressed records begin inside another compressed part (gzip member), "
+                "so the file cannot be split. Decompress the file (gunzip), and read the result"
             )
         self._from = member + 1
         return found is not None

@@ -434,6 +434,6 @@ def test_a_worker_that_was_ended_for_its_step_is_the_error_although_its_task_say
 
     ran = dispatch(script)
     ran.dispatcher.session.wall = wall
-    with pytest.raises(StepMemoryError, match="step 'f' shares memory and took 600 MB; 480 MB were free"):
+    with pytest.raises(StepMemoryError, match="step 'f' shares memory and took 600 MB, but only 480 MB were free"):
         ran.run()
     wall.close()
