@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import fsspec
 from fsspec.spec import AbstractBufferedFile
@@ -114,6 +114,17 @@ class FileRecord:
     """Size on disk in bytes."""
     checksum: int
     """CRC-32 of its content."""
+    modified_ns: int = field(default=0, compare=False)
+    """Modification time of a local file in ns; 0 if it is not known, as in a store."""
+
+
+class FileState(NamedTuple):
+    """State of a file in a folder."""
+
+    size_bytes: int
+    """Size in bytes."""
+    modified_ns: int = 0
+    """Modification time of a local file in ns; 0 in a store."""
 
 
 @dataclass(frozen=True)
@@ -179,16 +190,17 @@ class Folder:
             return sorted(str(path.relative_to(self.root)) for path in found)
         return sorted(self._found())
 
+    def states(self) -> dict[str, FileState]:
+        """Return the states of all files below the folder, by relative path."""
+        if self.is_local:
+            states = ((name, self.state(name)) for name in self.names())
+            # A task of a killed run may still rename or delete its files.
+            return {name: state for name, state in states if state is not None}
+        return {name: FileState(int(entry["size"])) for name, entry in self._found().items()}
+
     def sizes(self) -> dict[str, int]:
         """Return the sizes in bytes of all files below the folder, by relative path."""
-        if self.is_local:
-            sizes = {}
-            for name in self.names():
-                # A task of a killed run may still rename or delete its files.
-                with suppress(FileNotFoundError):
-                    sizes[name] = os.stat(self.path(name)).st_size
-            return sizes
-        return {name: int(entry["size"]) for name, entry in self._found().items()}
+        return {name: state.size_bytes for name, state in self.states().items()}
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
@@ -218,6 +230,32 @@ class Folder:
         """Return the size of a file in bytes; None if it does not exist."""
         info = self.info(name)
         return None if info is None else int(info["size"])
+
+    def state(self, name: str) -> FileState | None:
+        """Return the state of a file; None if it does not exist."""
+        if not self.is_local:
+            size_bytes = self.size(name)
+            return None if size_bytes is None else FileState(size_bytes)
+        try:
+            found = self._patiently("look up", name, lambda: os.stat(self.path(name)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return FileState(found.st_size, found.st_mtime_ns)
+
+    def is_as_written(self, file: FileRecord, state: FileState | None) -> bool:
+        """Return whether a file in this state has the recorded size and, if a local file was modified since, the checksum."""
+        if state is None or state.size_bytes != file.size_bytes:
+            return False
+        if not file.modified_ns or state.modified_ns == file.modified_ns:
+            return True
+        checksum = 0  # it was copied or restored, or it is another file of the same size
+        try:
+            with open(self.path(file.name), "rb") as content:
+                while piece := content.read(1 << 20):
+                    checksum = zlib.crc32(piece, checksum)
+        except OSError:
+            return False
+        return checksum == file.checksum
 
     def sizes_of(self, names: Sequence[str]) -> dict[str, int]:
         """Return the sizes in bytes of those files that exist. A store is listed if there are many: single requests are slow."""
@@ -326,7 +364,7 @@ class NewFile(WriteOnly):
 
     def __init__(self, folder: Folder, name: str) -> None:
         self.folder, self.name = folder, name
-        self._checksum = 0
+        self._checksum = self._modified_ns = 0
         self._sealed: dict[str, Any] | None = None
         self._final = folder.path(name)
         if folder.is_local:
@@ -364,6 +402,8 @@ class NewFile(WriteOnly):
         self._file.flush()
         if self.folder.is_local and self.folder.is_durable:
             os.fsync(self._file.fileno())
+        if self.folder.is_local:
+            self._modified_ns = os.fstat(self._file.fileno()).st_mtime_ns
         self._file.close()
 
     def commit(self, rows: int = 0) -> FileRecord:
@@ -375,7 +415,7 @@ class NewFile(WriteOnly):
         self.closed = True
         if self.folder.is_local and self.folder.is_durable:
             sync_folder(Path(self._final).parent)
-        return FileRecord(self.name, rows, self.size_bytes, self._checksum)
+        return FileRecord(self.name, rows, self.size_bytes, self._checksum, self._modified_ns)
 
     def discard(self) -> None:
         """Discard the file unless it was committed."""

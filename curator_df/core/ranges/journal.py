@@ -274,14 +274,15 @@ def all_done(journal: Journal, count: int) -> list[TaskRecord] | None:
 
 
 def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[TaskRecord]:
-    """Yield the record of each finished range whose files still exist with the recorded size.
+    """Yield the record of each finished range whose files still exist as they were written.
 
-    Files may have been truncated or deleted since. Such a range is processed again, and its new record replaces the old one.
+    Files may have been truncated, replaced or deleted since. Such a range is processed again, and its new record replaces the
+    old one.
     """
-    sizes = {folder.url: folder.sizes() for folder in (journal.folder, rejects) if folder is not None}
+    states = {folder.url: folder.states() for folder in (journal.folder, rejects) if folder is not None}
     for done in journal.done():
         files = _noted_files(done, journal.folder, rejects)
-        if all(sizes[folder.url].get(file.name) == file.size_bytes for folder, file in files):
+        if all(folder.is_as_written(file, states[folder.url].get(file.name)) for folder, file in files):
             yield done
 
 
@@ -362,7 +363,7 @@ def delete_unfinished(folder: Folder, sink: Sink, done: np.ndarray[Any, Any]) ->
 
 
 def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None = None) -> None:
-    """Delete files that belong to no finished range, and check that those of all ranges exist with their sizes.
+    """Delete files that belong to no finished range, and check that those of all ranges are as they were written.
 
     The former are left by workers that died before they reported their files. Each folder is listed once.
 
@@ -372,16 +373,20 @@ def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None
         Files of finished ranges were deleted, moved or changed while the run was in progress.
     """
     known = {file.name for done in journal.done() for file in (*done.files, *done.other_files)}
-    sizes = {}
+    states = {}
     for one in filter(None, (sink, rejects)):
-        sizes[one.folder.url] = one.folder.sizes()
-        names = [name for name in sizes[one.folder.url] if name not in known and one.owns(name) is not None]
+        states[one.folder.url] = one.folder.states()
+        names = [name for name in states[one.folder.url] if name not in known and one.owns(name) is not None]
         one.folder.delete_all(names)
         end_uploads(one.folder, one)
     lost: dict[int, list[tuple[Folder, FileRecord]]] = {number: [] for number in range(ranges)}
     for done in journal.done():
         files = _noted_files(done, sink.folder, None if rejects is None else rejects.folder)
-        gone = [(folder, file) for folder, file in files if sizes[folder.url].get(file.name) != file.size_bytes]
+        gone = [
+            (folder, file)
+            for folder, file in files
+            if not folder.is_as_written(file, states[folder.url].get(file.name))
+        ]
         if not gone:
             lost.pop(done.number, None)
         elif done.number in lost:
@@ -390,15 +395,15 @@ def settle_files(journal: Journal, ranges: int, sink: Sink, rejects: Sink | None
         lost = {
             number: gone
             for number, gone in lost.items()
-            if not gone or any(folder.size(file.name) != file.size_bytes for folder, file in gone)
+            if not gone or not all(folder.is_as_written(file, folder.state(file.name)) for folder, file in gone)
         }
     if lost:
         missing = (folder.path(file.name) for gone in lost.values() for folder, file in gone[:1])
         path = next(missing, sink.folder.path(f"{JOURNAL_FOLDER}/done.jsonl"))
         raise OutputChangedError(
-            f"{path!r} was written by this run, but is now missing or has another size. Files of "
-            f"{len(lost):,} of {ranges:,} finished input splits were deleted, moved or changed during the run. To write them "
-            "again, repeat the run with on_existing='resume'"
+            f"{path!r} was written by this run, but is now missing, or has another size or content. Files of {len(lost):,} "
+            f"of {ranges:,} finished input splits were deleted, moved or changed during the run. To write them again, repeat "
+            "the run with on_existing='resume'"
         )
 
 

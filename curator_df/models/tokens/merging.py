@@ -166,7 +166,7 @@ class _LocalJoin:
     def __init__(self, folder: Folder, name: str, head: bytes, parts: Sequence[tuple[FileRecord, int]]) -> None:
         self._folder, self._final = folder, Path(folder.path(name))
         self._name = f"{MERGING_FOLDER}/{self._final.name}"
-        self._of = fingerprint(head, [(vars(file), size_bytes) for file, size_bytes in parts])
+        self._of = fingerprint(head, [(file.name, file.checksum, size_bytes) for file, size_bytes in parts])
         path = Path(folder.path(self._name))
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 - closed at exit

@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.source import Ranges
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.errors import OutputChangedError, OutputExistsError, OutputInUseError, ResumeError
-from curator_df.files.storage import FileRecord, Folder
+from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import ParquetFormat
 
@@ -51,9 +52,15 @@ def finished(out, number, *, content=b"rows", name=None, others=()):
     """Write the file of a range; return what its task tells."""
     out.mkdir(exist_ok=True)
     name = name or f"part-{number:06d}-000.parquet"
-    (out / name).write_bytes(content)
-    file = FileRecord(name, size_bytes=len(content), checksum=0, rows=1)
+    file = written(out, name, content)
     return TaskRecord(number, rows_read=1, rows_written=1, files=(file,), other_files=tuple(others))
+
+
+def written(out, name, content):
+    """Write a file as a task does; return its record."""
+    with Folder(str(out)).create(name) as file:
+        file.write(content)
+        return file.commit(rows=1)
 
 
 def journal_of(out):
@@ -129,20 +136,27 @@ def damages():
     yield "gone", lambda path: path.unlink()
     yield "shorter", lambda path: path.write_bytes(path.read_bytes()[:-1])
     yield "longer", lambda path: path.write_bytes(path.read_bytes() + b"x")
+    yield "other content of the same size", lambda path: (path.write_bytes(path.read_bytes()[::-1]), touched(path))
+
+
+def touched(path):
+    """Give a file another modification time, whatever the file system's clock."""
+    found = path.stat()
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
 
 
 @pytest.mark.parametrize("damage", [damage for _, damage in damages()], ids=[name for name, _ in damages()])
 @pytest.mark.parametrize("which", ["out/part-000001-000.parquet", "rejects/r-1", "out/_quarantine/q-1"])
-def test_a_range_is_whole_if_all_its_files_have_the_size_that_they_had(out, tmp_path, which, damage):
+def test_a_range_is_whole_if_all_its_files_are_as_they_were_written(out, tmp_path, which, damage):
     others = []
     for name, home in (("r-1", tmp_path / "rejects"), ("_quarantine/q-1", out)):
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_bytes(b"12345")
-        others.append(FileRecord(name, size_bytes=5, checksum=0, rows=1))
+        others.append(written(home, name, b"12345"))
     with journal_of(out) as journal:
         journal.start(IDENTITY, RANGES)
         journal.record([finished(out, 0), finished(out, 1, others=others)])
     rejects = Folder(str(tmp_path / "rejects"))
+    assert [note.number for note in whole_ranges(journal_of(out), rejects)] == [0, 1]
+    touched(tmp_path / which)  # as after a copy
     assert [note.number for note in whole_ranges(journal_of(out), rejects)] == [0, 1]
     damage(tmp_path / which)
     assert [note.number for note in whole_ranges(journal_of(out), rejects)] == [0]
@@ -266,6 +280,15 @@ def test_files_that_no_finished_range_has_are_deleted_at_the_end(out, sink):
     finished(out, 1, name="part-000001-007.parquet")
     settle_files(journal_of(out), 2, sink)
     assert sorted(path.name for path in out.glob("part-*")) == ["part-000000-000.parquet", "part-000001-000.parquet"]
+
+
+def test_a_finished_file_that_was_replaced_by_another_of_its_size_is_an_error_at_the_end(out, sink):
+    begun(out)
+    path = out / "part-000001-000.parquet"
+    path.write_bytes(path.read_bytes()[::-1])
+    touched(path)
+    with pytest.raises(OutputChangedError, match=r"part-000001-000.parquet' was .* content. Files of 1 of 2 finished"):
+        settle_files(journal_of(out), 2, sink)
 
 
 def test_one_process_at_a_time_has_the_journal(out):

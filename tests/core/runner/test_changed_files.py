@@ -90,7 +90,7 @@ def keep_most(block):
 
 
 @pytest.mark.parametrize("which", ["out", "rejects"])
-@pytest.mark.parametrize("change", ["deleted", "cut", "moved"])
+@pytest.mark.parametrize("change", ["deleted", "cut", "moved", "replaced"])
 def test_files_of_finished_ranges_that_are_gone_end_the_run_which_then_resumes(corpus, tmp_path, at, which, change):
     def spoil():
         file = min((tmp_path / which).glob("*.parquet"))
@@ -98,6 +98,8 @@ def test_files_of_finished_ranges_that_are_gone_end_the_run_which_then_resumes(c
             os.truncate(file, 10)
         elif change == "deleted":
             file.unlink()
+        elif change == "replaced":
+            file.write_bytes(file.read_bytes()[::-1])
         else:
             file.rename(tmp_path / "elsewhere")
 
