@@ -108,3 +108,16 @@ def test_similar_vectors_are_reported_for_one_eps(tmp_path, monkeypatch):
         cdf.describe_semantic_duplicates(groups, eps=0.05, docs=docs.pipe(cdf.keep_where, "id > 3"))
     one = cdf.find_semantic_duplicates(docs, eps=0.0, num_clusters=3, workdir=tmp_path / "one")
     assert isinstance(cdf.describe_semantic_duplicates(one).similarities, pd.DataFrame)
+
+
+def test_rows_whose_vector_is_not_finite_are_reported(tmp_path):
+    pytest.importorskip("sklearn", reason="needs the models extra (scikit-learn is not installed)")
+    rows = [[1.0, 0.0], [float("inf"), 0.0], [0.0, 1.0], [0.0, float("nan")], None, [0.0, 0.0], [1.0, 0.0]]
+    table = pa.table({"id": range(len(rows)), "embedding": pa.array(rows, pa.list_(pa.float64()))})
+    pq.write_table(table, tmp_path / "in.parquet")
+    docs = cdf.read_parquet(tmp_path / "in.parquet")
+    groups = cdf.find_semantic_duplicates(docs, dimensions=2, num_clusters=1, workdir=tmp_path / "work")
+    report = cdf.describe_semantic_duplicates(groups)
+    assert report.not_compared == {"null": 1, "zeros": 1, "not finite": 2}
+    assert "4 rows without a usable vector, not compared: 1 null, 1 zeros, 2 not finite" in str(report)
+    assert report.rows_going == 1

@@ -14,10 +14,12 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.core.columns import require_columns
 from curator_df.dedup.near.crowds import FOUND_BINS
+from curator_df.dedup.vectors.settings import UNUSABLE
 from curator_df.errors import ParameterError
 from curator_df.io.output.receipts import read_receipt
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.memory.sizes import show_count
 from curator_df.ops.duplicates.exact import drop_exact_duplicates
 from curator_df.ops.duplicates.group_report import (
     Lines,
@@ -59,6 +61,9 @@ class DuplicateReport:
     """Share of the examined rows that the drop removes, from 0 to 1."""
     sizes: pd.DataFrame
     """Index ``rows``: group size. Columns: ``groups`` (number of groups) and ``going`` (rows to drop)."""
+    not_compared: dict[str, int]
+    """Semantic duplicates: rows without a usable vector, which are kept and not compared, by cause: ``null``, ``empty``,
+    ``zeros``, or ``not finite`` (NaN or infinity). Empty for exact duplicates."""
     similarities: pd.DataFrame | None
     """Semantic duplicates: index ``cosine``, the lower end of an interval; column ``going``, rows to drop by their similarity to
     their match. None for exact duplicates."""
@@ -74,6 +79,10 @@ class DuplicateReport:
     def lines(self) -> Lines:
         """Return the report as (name, value) lines."""
         found = _rows_lines(self.rows, self.rows_in_groups, self.rows_going, self.sizes)
+        if self.not_compared:
+            causes = ", ".join(f"{count:,} {cause}" for cause, count in self.not_compared.items())
+            rows = show_count(sum(self.not_compared.values()), "row")
+            found.append(("kept", f"{rows} without a usable vector, not compared: {causes}"))
         return [*found, ("found with", ", ".join(f"{name}={value!r}" for name, value in self.settings.items()))]
 
     def __str__(self) -> str:
@@ -278,13 +287,17 @@ def _report(
     shown: pd.DataFrame | None,
     parameters: dict[str, Any],
 ) -> DuplicateReport:
-    rows, going = read_receipt(groups).rows_read, int(sizes["going"].sum())
+    receipt, going = read_receipt(groups), int(sizes["going"].sum())
+    rows = receipt.rows_read
+    details = {name: count for exchange in receipt.exchanges for name, count in exchange.details.items()}
+    causes = {cause.replace("_", " "): details.get(f"{cause}_vectors", 0) for cause in UNUSABLE}
     return DuplicateReport(
         rows=rows,
         rows_in_groups=int((sizes.index * sizes["groups"]).sum()),
         rows_going=going,
         share_going=going / rows if rows else 0.0,
         sizes=sizes,
+        not_compared={cause: count for cause, count in causes.items() if count},
         similarities=similarities,
         largest=top,
         examples=shown,
