@@ -19,7 +19,7 @@ from curator_df.arguments import choose
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import has_no_type, is_text, listed, require_table
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.lowering import lower, origin_of
+from curator_df.core.planning.lowering import lower, origin_of, spooled
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Action, BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
@@ -297,7 +297,8 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
 
     Each table keeps the rules of its reader, such as ``on_bad_rows``. The receipt and ``explain`` list the steps of every
     table; rows of other tables pass them unchanged. Rejects and quarantined rows have the file and offset of the row. With
-    ``dask.dataframe.concat``, Dask computes the rows into temporary files first.
+    ``dask.dataframe.concat``, Dask computes the rows into temporary files first. A table that does not begin with a reader of
+    curator_df is written to working files of the cluster by this call.
 
     Examples
     --------
@@ -322,7 +323,7 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
             f"{OPERATOR}: the tables have {source.bases[-1]:,} files, but a table can have {MOST_FILES:,}. Use fewer tables"
         )
     schema = _joined_schema(programs, columns)
-    readers = [origin_of(table) for table in tables]
+    readers = [origin_of(spooled(table)) for table in tables]
     explicit = [reader.block_bytes for reader in readers if reader.explicit]
     result = from_source(
         source,
@@ -347,7 +348,7 @@ def _program(table: Any, number: int) -> Program:
     """Return the program of a table, after checks."""
     require_table(table, OPERATOR)
     require_backend(table._meta, OPERATOR, "pandas", because="columns are aligned in host memory")
-    program = lower(table)
+    program = lower(table, spools=True)
     waiting = [step.name for step in program.steps if step.is_pending]
     if waiting:
         raise ExpressionError(

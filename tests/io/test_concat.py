@@ -3,7 +3,6 @@
 
 import json
 
-import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,7 +174,6 @@ def test_what_cannot_follow_is_refused(tmp_path):
             errors.ExpressionError,
             r"pending operation drop_exact.*checkpoint",
         ),
-        ([first, dd.from_pandas(pd.DataFrame(numbered(0, 2)))], errors.ExpressionError, "does not begin with"),
         ([], errors.ParameterError, "a list of at least one table"),
         (first, errors.ParameterError, "a list of at least one table"),
     ):

@@ -159,6 +159,26 @@ def test_groups_are_found_in_rows_of_pandas(tmp_path):
     assert len(cdf.find_exact_duplicates(dd.from_pandas(ROWS, npartitions=2), workdir=tmp_path)) == 60
 
 
+def test_groups_shuffles_and_concatenations_of_rows_of_pandas(tmp_path):
+    table = dd.from_pandas(
+        ROWS.assign(text=ROWS["text"] + " of some length that shingles can be made of"), npartitions=2
+    )
+    groups = cdf.find_exact_duplicates(table, workdir=tmp_path / "groups")
+    kept = table.pipe(cdf.drop_exact_duplicates, groups=groups)
+    assert written(kept, tmp_path / "kept") == list(range(0, 60, 2))
+    parts = cdf.split_rows(table, {"a": 0.5, "b": 0.5}, groups=groups)
+    sides = [set(part["text"].compute()) for part in parts.values()]
+    assert not sides[0] & sides[1]
+    assert sum(map(len, sides)) == 30
+    assert cdf.audit_duplicates(groups, table).precision()["precision"].tolist() == [1.0]
+    assert cdf.describe_exact_duplicates(groups, docs=table).rows == 60
+    against = table.pipe(cdf.add_minhash)
+    assert len(table.pipe(cdf.add_minhash).pipe(cdf.drop_near_duplicates, signatures="minhash", against=against)) == 0
+    assert sorted(cdf.shuffle_rows(table, tmp_path / "shuffled")["n"].compute()) == list(range(60))
+    both = cdf.concat([cdf.checkpoint(table, tmp_path / "first"), table])
+    assert both["n"].compute().tolist() == [*range(60), *range(60)]
+
+
 def odd_index(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.set_axis(pd.Index([f"r{number:02d}" for number in range(len(rows))], name=None))
 
@@ -235,7 +255,7 @@ def test_a_disk_that_fills_is_named_and_nothing_stays(docs, tmp_path, monkeypatc
     write = spool._write_part
     no_room.__name__ = "_write_part"
     monkeypatch.setattr(spool, "_write_part", no_room)
-    with pytest.raises(errors.DiskFullError, match=r"No space is left in .*spool.*are deleted"):
+    with pytest.raises(errors.DiskFullError, match=r"No space is left in .*spool.*have been deleted"):
         cdf.write_parquet(docs.sort_values("n", ascending=False).repartition(npartitions=4), tmp_path / "out")
     assert spooled() == before
 

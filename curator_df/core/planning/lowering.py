@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import dask
 import dask.dataframe as dd
 import pandas as pd
-from dask.dataframe.dask_expr import FrameBase
+from dask.dataframe.dask_expr import FrameBase, new_collection
 from dask.dataframe.dask_expr._expr import Expr, MapPartitions, Projection, _DelayedExpr
 from dask.dataframe.dask_expr.io import FromMap
 from dask.dataframe.dispatch import make_meta_dispatch
@@ -179,9 +179,7 @@ def lower(df: Any, *, spools: bool = False) -> Program:
                 else ""
             )
         )
-    expression = df.expr
-    if spools and _spoolers and (part := foreign_part(expression)) is not None:
-        expression = expression.substitute(part, _spoolers[-1].spooled(part).table.expr)
+    expression = spooled(df).expr if spools else df.expr
     origin = find_origin(expression)
     reader: ReadPartition = origin.operand("func")
     source = reader.source
@@ -195,6 +193,16 @@ def lower(df: Any, *, spools: bool = False) -> Program:
         spine = spine[1:]
     steps = tuple(_step(before, after) for before, after in itertools.pairwise(spine))
     return Program(source, steps, expression._meta, reader.block_bytes, reader.explicit, reader.source)
+
+
+def spooled(df: Any) -> Any:
+    """Return a table whose part that a run cannot stream is read from working files of the open session.
+
+    Dask computes that part first, unless it did so before. The same table is returned if it has no such part, or no session is
+    open.
+    """
+    part = foreign_part(df.expr) if _spoolers else None
+    return df if part is None else new_collection(df.expr.substitute(part, _spoolers[-1].spooled(part).table.expr))
 
 
 def foreign_part(expression: Expr) -> Expr | None:

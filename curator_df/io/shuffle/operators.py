@@ -204,7 +204,7 @@ def shuffled(
     counts = [] if shares is None else _counts(chains, shares, folder, counted)
     _plans(chains, counts, folder, source.bits, last, session.weigh_client(), shares)
     for df, _ in chains:
-        require_not_input(lower(df), sink)
+        require_not_input(lower(df, spools=True), sink)
     with Journal(folder) as journal:
         _, receipt = open_run(journal, sink, identity_of(last), policies.on_existing)
     homes = [f"{JOURNAL_FOLDER}/{BEFORE}/{taken.table or ROWS}" for _, taken in chains]

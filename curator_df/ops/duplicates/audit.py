@@ -354,7 +354,7 @@ def _with_texts(
     docs: Any, chosen: pd.DataFrame, compared: _Compared, text: str, by: str | None, max_chars: int
 ) -> tuple[pd.DataFrame, Diffs]:
     """Return the pairs with their texts, looked up in batches, and their word diffs."""
-    program = lower(docs)
+    program = lower(docs, spools=True)
     files = [shown_path(path) for path in program.source.files]
     own, groups, matched = (chosen[name].to_numpy(dtype=np.int64) for name in PLACES)
     others = matched if compared.parameters["keep"] == "none" else groups

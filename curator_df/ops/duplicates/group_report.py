@@ -54,7 +54,7 @@ def example_rows(
     kernel = BlockKernel(operator, first_of_groups, chosen, price=Price(1.0))
     some = map_blocks(table[columns], kernel, meta=table[columns]._meta)
     rows = first_of_groups(some.compute(), **chosen)
-    texts = rows_at(lower(docs), rows["address"].to_numpy(dtype=np.int64), operator)[text]
+    texts = rows_at(lower(docs, spools=True), rows["address"].to_numpy(dtype=np.int64), operator)[text]
     rows["text"] = texts.astype("string[pyarrow]").str.slice(0, max_chars).reindex(rows["address"]).to_numpy()
     return rows.drop(columns="address").reset_index(drop=True)
 

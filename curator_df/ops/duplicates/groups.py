@@ -177,7 +177,7 @@ def kind_of(parameters: Mapping[str, Any]) -> str:
 
 def require_same_input(docs: Any, operator: str, drops: Folder) -> None:
     """Raise `ParameterError` unless the drops were found in this table."""
-    program, kept = lower(docs), json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
+    program, kept = lower(docs, spools=True), json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
     what = ""
     if kept["input"] != program.source.fingerprint:
         what = "its input files or columns are different, or were changed since"
@@ -239,7 +239,7 @@ def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
     """Raise `ParameterError` unless the drops were found for this table."""
-    program = lower(pending)
+    program = lower(pending, spools=True)
     before = dataclasses.replace(program, steps=program.steps[:-1])
     kept = json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
     now = stage_identity(before, program.steps[-1])
@@ -272,7 +272,7 @@ def named_by(table: GroupTable, df: Any, operator: str, column: str | None, agai
     kept = table.against
     if kept is not None:
         require_columns(against, f"{operator}: against=", column)
-        kept = dataclasses.replace(kept, program=lower(against[[column]]))
+        kept = dataclasses.replace(kept, program=lower(against[[column]], spools=True))
     for one in (df,) if kept is None else (df, against):
         require_columns(one, operator, column)
         dtype = one.dtypes[column]

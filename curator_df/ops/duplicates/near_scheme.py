@@ -103,11 +103,11 @@ def kept_signatures(
     column = SIGNATURES if signatures is None else signatures
     require_columns(against, f"{operator}: against=", column)
     require_stored(against.dtypes[column], column, scheme)
-    program = lower(against[[column]])
+    program = lower(against[[column]], spools=True)
     return KeptSignatures(
         program,
         program.source.cut(range_bytes(program.source)),
         column,
-        first_address=len(lower(df).source.files) << OFFSET_BITS,
+        first_address=len(lower(df, spools=True).source.files) << OFFSET_BITS,
         identity=fingerprint(program.source.fingerprint, program.fingerprint),
     )

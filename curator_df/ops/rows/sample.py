@@ -126,7 +126,7 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
             "find_near_duplicates returned"
         )
     asked, plan, receipt = (folder.read(name) for name in names)
-    source = lower(df).source
+    source = lower(df, spools=True).source
     require_searched_files(folder, source, operator)
     files = "\0".join(without_commits(shown_path(path)) for path in source.files)
     digest = fingerprint(asked.decode(), json.loads(plan)["program"], json.loads(plan)["input"])
