@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba and llvmlite have no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""LLVM code of `murmur_lanes`. Importing it imports llvmlite and numba."""
+"""LLVM code of `murmur_windows.hash_lanes`: MurmurHash3 of sixteen runs of bytes at once. It imports llvmlite and numba."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _gather(builder: Any, addresses: Any, wanted: Any) -> Any:
 
 
 def write_hashes(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Write the code of `murmur_lanes.hash_lanes`."""
+    """Write the code of `murmur_windows.hash_lanes`."""
 
     def begin(number: int) -> Any:
         return context.make_array(signature.args[number])(context, builder, arguments[number]).data
