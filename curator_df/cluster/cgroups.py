@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cgroup (version 2) around the processes of a cluster, where this process may make one: then the kernel holds the number.
+"""Put the processes of a cluster into a cgroup (version 2), so that the kernel enforces the memory budget.
 
 The client goes into one leaf and each worker, with all that it starts, into another; ``memory.max`` of the cgroup above them is
 the number. The guard (`curator_df.memory.guard`) ends and names what takes too much before the kernel does. A place is

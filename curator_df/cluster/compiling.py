@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels are compiled in processes of their own before a run, so that no worker has to: only those that its steps name."""
+"""Compile the kernels that a run's steps need before the run, in separate processes, so that no worker has to."""
 
 from __future__ import annotations
 

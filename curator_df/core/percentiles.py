@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Percentiles of pandas' nullable numbers, which Dask 2026.7 cannot compute: ``describe`` and ``quantile`` need them.
+"""Percentiles of pandas' nullable numbers for ``describe`` and ``quantile``, which Dask 2026.7 cannot compute.
 
 Dask asks NumPy whether the column type is a number, and NumPy does not know ``Int64``. `percentile_lookup` is Dask's dispatch by
 kind of column. Importing this module registers an implementation for pandas, in worker processes too.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory, tree and limits of processes, as the operating system tells and enforces them.
+"""Memory, process trees and limits, as the operating system reports and enforces them.
 
 What only Linux offers for this (``/proc``, ``prlimit``, data limits) is used in this module alone, and in `cgroups`, which does
 nothing where there are none. On other systems, and where the environment variable ``CURATOR_DF_PORTABLE`` is ``1``, psutil

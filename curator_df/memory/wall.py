@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wall around all processes of a cluster, as its workers and its client see it.
+"""Side of workers and client of the memory guard (`memory.guard`) around all processes of a cluster.
 
 What ends processes is `guard`, in a process of its own. A worker tells it, in a file that both have in their memory, that it is a
 worker and on which steps of the user it works; what the guard has ended is in a file of lines. A worker also bounds what a step

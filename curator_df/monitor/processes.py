@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of one process of this machine, read often and cheaply .
+"""Memory of one process of this machine, read often and cheaply.
 
 Resident and private pages come from ``statm`` (0.1 ms). PSS, USS and counted memory need ``smaps_rollup``, which walks all pages
 (5-15 ms for a process of 300 MB), so the part of them that is not anonymous, which changes slowly, is read every

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics as data, and the book that keeps their values until Prometheus scrapes them.
+"""Definitions of the Prometheus metrics, and the store that keeps their values until Prometheus scrapes them.
 
 Names and labels follow Prometheus: base units, a unit in the name, ``_total`` for values that only grow. A test compares the
 table on the page ``docs/monitoring.md`` with them.

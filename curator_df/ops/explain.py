@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say what a chain would do and hold, without doing it."""
+"""Explain a chain without running it: its passes, memory, time and disk space: `explain`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasons why functions do not accept cuDF blocks: an error gives one with the way out, and docs/operators.md after "pandas".
+"""Refuse cuDF blocks in functions that support only pandas blocks, with the reason and the way out.
 
 What a function that takes cuDF blocks for some arguments says of the others stands where it refuses them.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of ours in a few lines: what it reads, its columns, the steps so far, and which of them need a full pass."""
+"""Summarize a table in a few lines: what it reads, its columns, the steps so far, and which of them need a full pass."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of calls that would run: the function is called, and stops where its plan is known, before anything is written."""
+"""Get the plan of a call that would run: the function is called, and stops once its plan is known, before it writes."""
 
 from __future__ import annotations
 

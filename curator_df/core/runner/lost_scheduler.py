@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler whose connection was lost: the one error of that, without what Dask logs of the attempts to reconnect."""
+"""Detect that the connection to the scheduler was lost, and raise one error, without Dask's log of attempts to reconnect."""
 
 from __future__ import annotations
 

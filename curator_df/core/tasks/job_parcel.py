@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delivery of a stage's job to its workers: with the first concurrent tasks; a worker keeps it for the others.
+"""Send a stage's job to its workers with the first concurrent tasks; a worker keeps it for the others.
 
 A job contains the whole plan: the paths of all files, the start of each range, in a merge all files of the previous pass. Sent
 with every task, it would pass through the scheduler once per range, and Dask keeps the latest messages of each worker: with

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""N-grams of words on a device: each text gets the working memory for its words, from a bounded part of the memory.
+"""Count n-grams of words on a GPU: each text gets the working memory for its words, from a bounded part of the memory.
 
 Short texts share one table, for as many texts as fit. Long ones have a window and a table each, as many concurrently as fit. Four
 numbers for each text are copied to the host.

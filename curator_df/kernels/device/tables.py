@@ -3,7 +3,7 @@
 # ruff: noqa: ARG001
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator"
-"""Counts that need a table for each text, on a device: each text gets the size that it needs, from a bounded part of the memory.
+"""Counts that need a hash table for each text, on a GPU: each text gets the size that it needs, from a bounded memory.
 
 One number for each text is copied to the host: the size of its table.
 """

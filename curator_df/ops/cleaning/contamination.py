@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of benchmarks in a corpus: `add_contamination`, `drop_contaminated` and `remove_contamination`."""
+"""Find texts of benchmarks in a corpus: `add_contamination`, `drop_contaminated` and `remove_contamination`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts without markup: `remove_markdown` and `remove_html`.
+"""Remove markup from texts: `remove_markdown` and `remove_html`.
 
 resiliparse (Lexbor's parser) alone runs in this process. trafilatura and jusText, which do not return from some pages, and
 several extractors together run in a process for each thread that can be killed (`curator_df.memory.killable_process`).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small changes of texts, and repair of Unicode (mojibake, entities, control characters, line ends, normal form)."""
+"""Normalize texts: repair Unicode (mojibake, entities, control characters, line ends, normal form), and small changes."""
 
 from __future__ import annotations
 

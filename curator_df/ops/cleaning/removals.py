@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removal of parts of texts: lines, quotation marks, boilerplate, and what is outside of two marks."""
+"""Remove parts of texts: lines, quotation marks, boilerplate, and what is outside of two marks."""
 
 from __future__ import annotations
 

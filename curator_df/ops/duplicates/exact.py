@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drop rows whose content (or any other columns) stood in the input before, exactly."""
+"""Drop exact duplicates, rows whose content (or other columns) equals that of a kept row: `drop_exact_duplicates`."""
 
 from __future__ import annotations
 

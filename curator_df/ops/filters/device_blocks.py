@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on cuDF blocks. The texts stay on the device; to the host go numbers of rows, and their hashes.
+"""Apply metrics and profiles to cuDF blocks: texts stay on the device; counts and hashes of rows go to the host.
 
 Compiled kernels are imported where there is such a block, and nowhere else.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several scores of a row into one, and that into a tier: `add_quality_tier`."""
+"""Combine several scores of a row into one, and assign a quality tier by it: `add_quality_tier`."""
 
 from __future__ import annotations
 

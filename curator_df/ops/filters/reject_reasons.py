@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a profile drops rows, as a table of rejects says it: from the code of each row and the metrics that were measured."""
+"""Reasons for which a profile drops rows, for the table of rejects: from the code of each row and the measured metrics."""
 
 from __future__ import annotations
 

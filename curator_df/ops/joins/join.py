@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of another table, or rows that it has or lacks, by keys: `join`."""
+"""Join a table by keys with another one, to add its columns or to keep the rows that it has or lacks: `join`."""
 
 from __future__ import annotations
 

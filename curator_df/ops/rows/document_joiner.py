@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments into documents, as the blocks of a range come: where each document begins, and the one that is still open."""
+"""Join segments into documents, block by block of a range: find where each document begins, and keep the unfinished one."""
 
 from __future__ import annotations
 

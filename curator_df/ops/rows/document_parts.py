@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents split into a row for each segment, and put together again: `split_documents` and `join_documents`."""
+"""Split documents into a row for each segment, and join them again: `split_documents` and `join_documents`."""
 
 from __future__ import annotations
 

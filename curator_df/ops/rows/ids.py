@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give every row an id: by where it stands, by what it says, or by counting."""
+"""Add a row ID column, from the position in the input, from the content, or as consecutive numbers: `add_ids`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows several times, as often as a column says: `repeat_rows`."""
+"""Repeat each row as often as a column says: `repeat_rows`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few rows of a table, by their addresses: only the pieces of the input in which they lie are read."""
+"""Look up a few rows of a table by their row IDs: only the pieces of the input that contain them are read."""
 
 from __future__ import annotations
 

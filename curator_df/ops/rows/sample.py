@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random parts of the rows, the same in every run: `sample_rows` keeps one, `split_rows` makes several disjoint ones."""
+"""Sample rows at random, the same ones in every run: `sample_rows` keeps one part, `split_rows` makes several disjoint ones."""
 
 from __future__ import annotations
 
