@@ -4,10 +4,12 @@
 import dataclasses
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from curator_df.core.ranges import journal as journals
 from curator_df.core.ranges.journal import (
     FORMAT,
     Identity,
@@ -101,6 +103,42 @@ def test_notes_of_a_lost_machine_are_passed_over(out):
     lines = b'{"number": 0}\n' + b"\0" * 40 + b'{"number": 1}\n{"number": 2}\n{"num'
     (out / "_curator/done.jsonl").write_bytes(lines)
     assert [note.number for note in journal_of(out).done()] == [0, 2]
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Names of the files and folders that were written to disk, in order."""
+    names, sync = [], os.fsync
+
+    def note(descriptor):
+        names.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return names
+
+
+def test_all_records_are_on_disk_before_a_run_counts_as_complete(out, synced, monkeypatch):
+    monkeypatch.setattr(journals, "SYNC_SECONDS", 1e9)
+    with journal_of(out) as journal:
+        journal.start(IDENTITY, RANGES)
+        journal.record([finished(out, 0)])
+        journal.sync()
+        journal.record([finished(out, 1)])
+        synced.clear()
+        journal.finish({"rows": 2})
+    receipt_at = synced.index("_curator")  # the receipt became visible
+    assert synced.index("done.jsonl") < receipt_at
+
+
+def test_records_reach_the_disk_while_a_run_goes_on_and_so_does_the_name_of_their_file(out, synced, monkeypatch):
+    monkeypatch.setattr(journals, "SYNC_SECONDS", 0.0)
+    with journal_of(out) as journal:
+        journal.start(IDENTITY, RANGES)
+        synced.clear()
+        for number in range(3):
+            journal.record([finished(out, number)])
+    assert synced == ["_curator", *["done.jsonl"] * 3]
 
 
 def test_all_notes_or_none_of_a_stage(out):

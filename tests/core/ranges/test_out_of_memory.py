@@ -15,7 +15,17 @@ import pytest
 import curator_df as cdf
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
-from curator_df.core.ranges.out_of_memory import RowAside, Span, Unit, cut_block, is_out_of_memory, smaller_units
+from curator_df.core.ranges.out_of_memory import (
+    RowAside,
+    Span,
+    Unit,
+    UnitLog,
+    cut_block,
+    is_out_of_memory,
+    smaller_units,
+    unit_left,
+)
+from curator_df.core.ranges.source import ADDRESS
 from curator_df.core.tasks import step_runner as stretch
 from curator_df.core.tasks.task import Attempt, Job, run_range
 from curator_df.errors import ColumnError, OversizeRowError
@@ -81,6 +91,25 @@ def test_a_block_is_cut_so_that_spans_pass_in_units():
     parts = [part.id.tolist() for part in cut_block(block, spans)]
     assert parts == [[0, 1], [2, 3, 4], [5], [6], [7], [8, 9]]
     assert [part.id.tolist() for part in cut_block(block, ())] == [list(range(10))]
+
+
+def test_the_record_of_the_rows_in_progress_survives_the_task_and_blames_them_once(tmp_path):
+    folder, addresses = Folder(str(tmp_path)), pd.Index([4, 4, 7], name=ADDRESS)
+    log = UnitLog(3, folder)
+    log.enter("parse", pd.DataFrame({"text": ["a", "b", "c"]}, index=addresses))
+    log.close()  # as if the process ended here
+    assert unit_left(folder, 2) is None
+    assert unit_left(folder, 3) == Unit(4, 7, 2, "parse")
+    assert unit_left(folder, 3) is None
+
+
+def test_no_rows_are_blamed_where_none_were_in_progress(tmp_path):
+    folder = Folder(str(tmp_path))
+    log = UnitLog(3, folder)
+    log.enter("parse", pd.DataFrame({"text": ["a"]}, index=pd.Index([4], name=ADDRESS)))
+    log.leave()
+    log.close()
+    assert unit_left(folder, 3) is None
 
 
 def test_large_units_are_cut_in_parts_and_small_ones_in_rows():

@@ -124,6 +124,17 @@ def test_rows_that_the_writer_cannot_hold_are_taken_in_smaller_units_down_to_one
     assert aside.reason.startswith("out of memory: writing this row exclusively raised MemoryError: no room")
 
 
+def test_rows_that_a_step_cannot_hold_alone_are_the_fault_of_the_step_and_are_not_taken_for_the_writers(dispatch):
+    def script(attempt):
+        return done(attempt) if attempt.piece.number else out_of_memory(attempt, unit=Unit(7, 9, 2, "parse"))
+
+    ran = dispatch(script)
+    with pytest.raises(StepMemoryError, match="no room"):
+        ran.run()
+    assert ran.tries(0)[-1].halves
+    assert not any(attempt.spans or attempt.aside for attempt in ran.tries(0))
+
+
 def test_after_a_lost_worker_the_range_goes_alone_before_any_other(dispatch):
     ran = dispatch({(0, 0): killed()}).run()
     assert [each.piece.number for each in ran.client.attempts[:6]] == [0, 1, 2, 3, 0, 4]

@@ -6,9 +6,11 @@ import dataclasses
 import pytest
 
 from curator_df import errors
-from curator_df.core.runner.dispatch import SMALLEST_BLOCK_BYTES
+from curator_df.core.runner.dispatch import MOST_EMPTIED, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.recycling import RecycleAfter, Recycling
+from curator_df.core.tasks.task import Attempt
 from curator_df.errors import StepMemoryError
+from curator_df.memory.leaks import Leak
 from tests.core.runner.dispatching import BLOCK_BYTES, RANGES, is_first, long_row, notes_of
 from tests.core.runner.fake_client import (
     Silent,
@@ -72,6 +74,16 @@ def test_a_range_that_fails_on_an_empty_worker_too_is_charged(dispatch, failure)
     probes = len(ran.client.restarted)
     assert sizes[: 3 + probes] == [BLOCK_BYTES] * (2 + probes) + [BLOCK_BYTES // 2]
     assert ran.client.restarted == ([] if failure is killed else ["tcp://1"])
+
+
+def test_a_range_is_tried_on_an_empty_worker_only_so_often(dispatch):
+    ran = dispatch()
+    attempt, leak = Attempt(ran.pieces[3], BLOCK_BYTES, BLOCK_BYTES), Leak("host:1", 12, 4 * 10**8, 10**7)
+    tried = [ran.dispatcher._again_on_an_empty_worker(attempt, leak) for _ in range(MOST_EMPTIED + 2)]
+    assert tried == [True] * MOST_EMPTIED + [False] * 2
+    assert ran.dispatcher.retries == {"full worker": MOST_EMPTIED}
+    alone = dataclasses.replace(attempt, exclusive_bytes=10**9)
+    assert ran.dispatcher._again_on_an_empty_worker(alone, leak)  # counted separately
 
 
 def test_a_full_worker_is_started_again_before_a_range_runs_alone(dispatch):
