@@ -45,8 +45,8 @@ def require_backend(block: Any, operator: str, *supported: Backend, because: str
 def unsupported_backend(block: Any, operator: str, *supported: Backend, because: str) -> UnsupportedBackendError:
     """Return the error for a block of a backend that an operator does not support."""
     return UnsupportedBackendError(
-        f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend_of(block)} blocks: "
-        f"{because}. Convert it first with to_backend(df, {supported[0]!r})"
+        f"{operator} works on {' and '.join(supported)} blocks, and this table has {backend_of(block)} blocks: {because}; "
+        f"convert it first with to_backend(df, {supported[0]!r})"
     )
 
 

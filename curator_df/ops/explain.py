@@ -126,7 +126,7 @@ def explain(
         raise TypeError(unknown_keyword(explain, option))
     tables = df if isinstance(df, Mapping) else {".": df}
     if not tables:
-        raise ParameterError("explain: the mapping has no table")
+        raise ParameterError("explain: the dict of tables is empty. Pass at least one table, such as {'out/': docs}")
     with contextlib.ExitStack() as stack:
         computed = _Computed(stack)
         readable = {name: computed.readable(table) for name, table in tables.items()}
@@ -176,7 +176,10 @@ def _of_call(
             run(tables, **{**folder, **options})
     except PlanKnown as known:
         return known.plan, known.programs
-    raise ParameterError(f"explain: {name} has nothing to plan")
+    raise ParameterError(
+        f"explain: {name} with these arguments starts no run, so there is nothing to plan. Pass a table that it would have "
+        "to compute"
+    )
 
 
 def _compiling(programs: Iterable[Program]) -> tuple[tuple[str, str], ...]:

@@ -27,7 +27,7 @@ def test_operators_say_what_they_support_why_and_the_way_out():
     with pytest.raises(UnsupportedBackendError) as refusal:
         require_backend(FakeCudfFrame(), "keep_longer", "pandas", because="lengths are compared with NumPy")
     assert str(refusal.value) == (
-        "keep_longer works on pandas blocks, and this table has cudf blocks: lengths are compared with NumPy. Convert it "
+        "keep_longer works on pandas blocks, and this table has cudf blocks: lengths are compared with NumPy; convert it "
         "first with to_backend(df, 'pandas')"
     )
 

@@ -37,7 +37,7 @@ IN_PART = (
         r"splits the texts of cuDF blocks only at white space, and words='\w+' was set: such words are found only on the CPU"
         r"\. Pass words='whitespace', or"
     ),
-    "hashes one column of text of cuDF blocks, and was given [^;]+; its kernel does not accept others, so",
+    r"can hash only one column of text of a table on a GPU \(cudf blocks\), but was given [^;]+",
     REFUSED.format("with identity='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
     REFUSED.format(r"with by= rows are judged by kernels compiled for CPUs alone"),
@@ -97,8 +97,8 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
         (
             lambda docs: cdf.keep_profile(docs.assign(word_count=1, hash_ratio=0.5), OURS, from_metrics=True),
             (
-                "keep_profile reads metrics from columns only in pandas blocks, and this table has cudf blocks: "
-                "columns are evaluated with NumPy, in host memory"
+                "keep_profile reads metrics from columns only in host memory (pandas blocks), "
+                "and this table is on a GPU (cudf blocks)"
             ),
         ),
         (

@@ -165,12 +165,15 @@ def test_one_number_becomes_a_class_by_tiers(one_number):
     [
         ({"hi": "1", "lo": 0.0}, r"thresholds\['hi'\]='1' must be a number, not str"),
         ({"hi": None, "lo": 0.0}, r"thresholds\['hi'\]=None must be a number, not NoneType"),
-        ({"hi": 0.0, "lo": 0.0}, r"thresholds=\{'hi': 0.0, 'lo': 0.0\} must name the least score of each tier"),
+        ({"hi": 0.0, "lo": 0.0}, r"thresholds=\{'hi': 0.0, 'lo': 0.0\} must give each tier a different minimum score"),
         (
             {"hi": float("nan"), "lo": 0.0},
-            r"thresholds=\{'hi': nan, 'lo': 0.0\} must name the least score of each tier",
+            r"thresholds=\{'hi': nan, 'lo': 0.0\} must give each tier a different minimum score",
         ),
-        ({"hi": 1.0, "lo": -np.inf}, r"thresholds=\{'hi': 1.0, 'lo': -inf\} must name the least score of each tier"),
+        (
+            {"hi": 1.0, "lo": -np.inf},
+            r"thresholds=\{'hi': 1.0, 'lo': -inf\} must give each tier a different minimum score",
+        ),
     ],
 )
 def test_tiers_that_are_no_thresholds_are_refused(one_number, thresholds, said):

@@ -323,7 +323,7 @@ def test_redact_pii_refuses_what_is_no_model_and_what_finds_nothing():
         ParameterError, match=r"presidio='en_core_web_lg' is not what curator_df\.presidio\(\.\.\.\) returns"
     ):
         cdf.redact_pii(table([LETTER]), presidio="en_core_web_lg")
-    with pytest.raises(ParameterError, match=r"kinds is empty; .*or say presidio="):
+    with pytest.raises(ParameterError, match=r"kinds is empty\. .*or set presidio="):
         cdf.redact_pii(table([LETTER]), kinds=())
 
 

@@ -147,8 +147,8 @@ def test_groups_of_files_that_have_changed_are_an_error_that_names_the_file(docs
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ({"groups": 5}, errors.ParameterError, "must be what a find_ operator returned"),
-        ({"groups": "nowhere"}, errors.InputError, "no find_ operator has finished"),
+        ({"groups": 5}, errors.ParameterError, "must be the Dask DataFrame that find_exact_duplicates"),
+        ({"groups": "nowhere"}, errors.InputError, "which is not the complete result of find_exact_duplicates"),
         ({"groups": "nowhere", "group_column": "family"}, errors.ParameterError, "both say which rows belong together"),
     ],
 )

@@ -219,7 +219,9 @@ def test_what_cannot_be_joined_rightly_is_an_error(tmp_path, monkeypatch, cluste
         return write_rows(tmp_path / name, mine, 2)
 
     refused(
-        changed("apart", (39, {"id": "doc 0"})), tmp_path / "1", r"begins at .*00\.jsonl offset 0, and other documents"
+        changed("apart", (39, {"id": "doc 0"})),
+        tmp_path / "1",
+        r"begins at .*00\.jsonl offset 0, and rows of other documents",
     )
     refused(changed("order", (1, {"segment_id": 0})), tmp_path / "2", "'doc 0' has segment 0 after segment 0")
     across = (20, {"id": "doc 9", "segment_id": 1})  # the first row of the second file
@@ -267,7 +269,7 @@ def test_each_column_is_part_of_what_a_resume_compares(changed):
         ({"id": "body"}, errors.ColumnError, "'body'"),
         ({"id": "score"}, errors.SchemaError, "id='score' must be a column of text or integers"),
         ({"segment_id": "score"}, errors.SchemaError, "segment_id='score' must be a column of integers"),
-        ({"id": "text"}, errors.ParameterError, "not three columns"),
+        ({"id": "text"}, errors.ParameterError, "must be three different columns"),
     ],
 )
 def test_what_is_wrong_is_said_at_the_door(arguments, error, said):

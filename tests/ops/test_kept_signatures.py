@@ -216,7 +216,7 @@ def test_what_cannot_be_asked_is_refused(tmp_path):
         cdf.drop_near_duplicates(docs, text=None)
     with pytest.raises(errors.ParameterError, match="keep='longest' needs the text column"):
         cdf.drop_near_duplicates(kept, text=None, signatures="minhash", scheme=WORDS, keep="longest")
-    with pytest.raises(errors.SchemaError, match=r"'text' has dtype .* not signatures"):
+    with pytest.raises(errors.SchemaError, match=r"'text' has dtype .* does not hold signatures"):
         cdf.drop_near_duplicates(docs, signatures="text")
     with pytest.raises(errors.ColumnError, match="against="):
         cdf.drop_near_duplicates(docs, against=docs)

@@ -79,7 +79,10 @@ def test_arguments_are_checked_at_the_door(docs, measured):
         measured.pipe(add_metrics, ["word_count"])
     with pytest.raises(ColumnError, match="keep_profile needs the columns 'word_count', 'hash_ratio'"):
         docs.pipe(keep_profile, OURS, from_metrics=True)
-    with pytest.raises(ParameterError, match="from_metrics=True reads the columns that add_metrics=True would add"):
+    with pytest.raises(
+        ParameterError,
+        match="from_metrics=True reads metrics from columns that the table has already, but add_metrics=True would add them",
+    ):
         measured.pipe(keep_profile, OURS, from_metrics=True, add_metrics=True)
     with pytest.raises(SchemaError, match="add_profile needs numbers in the column 'word_count'"):
         docs.assign(word_count="a", hash_ratio=0.5).pipe(add_profile, OURS, from_metrics=True)

@@ -34,8 +34,11 @@ def test_breaks_is_the_opposite_of_keep(keep, broken):
         (("words", ">=", 1, "x"), "unknown metric 'words'. Did you mean 'word_count'"),
         (("word_count", "=>", 1, "x"), "keep='=>' is not one of '>=', '<=', '>', '<'"),
         (("word_count", ">=", float("nan"), "x"), "threshold=nan must be a finite number"),
-        (("word_count", ">=", 1, ""), "reason='' is empty or reserved"),
-        (("word_count", ">=", 1, "missing_text"), "reason='missing_text' is empty or reserved"),
+        (("word_count", ">=", 1, ""), "reason='' is empty or a name that curator_df itself uses"),
+        (
+            ("word_count", ">=", 1, "missing_text"),
+            "reason='missing_text' is empty or a name that curator_df itself uses",
+        ),
     ],
 )
 def test_wrong_rules_are_refused(arguments, message):
@@ -64,7 +67,9 @@ def test_replace_lists_the_names_there_are():
         ParameterError, match=r"'ours' has no rule 'x'\. Its rules are: too_short \(word_count >= 3\), too_long"
     ):
         OURS.replace(x=1)
-    with pytest.raises(ParameterError, match="several rules on 'word_count'; name one of: too_short, too_long"):
+    with pytest.raises(
+        ParameterError, match=r"several rules on 'word_count'\. Use the reason of one of them: too_short, too_long"
+    ):
         OURS.replace(word_count=1)
 
 

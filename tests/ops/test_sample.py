@@ -92,7 +92,7 @@ def test_arguments_are_checked_at_the_door():
         sample_rows(DOCS, 0.5, by="hash")
     with pytest.raises(ColumnError, match="sample_rows needs the column 'body'"):
         sample_rows(DOCS, 0.5, by="content", subset="body")
-    with pytest.raises(SchemaError, match="needs an index of integers"):
+    with pytest.raises(SchemaError, match="needs the index of whole numbers"):
         sample_rows(DOCS.set_index("text"), fraction=0.5)
 
 

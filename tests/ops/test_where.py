@@ -50,8 +50,8 @@ def test_empty_block():
         (lambda block: True, "it returned a bool"),
         (lambda block: (block["score"] > 2).to_numpy(), "it returned a ndarray"),
         (lambda block: block["score"], "it returned values of int64"),
-        (lambda block: (block["score"] > 2).iloc[1:], "it returned 3 values, of another index"),
-        (lambda block: (block["score"] > 2).reset_index(drop=True), "it returned 4 values, of another index"),
+        (lambda block: (block["score"] > 2).iloc[1:], "it returned 3 values with another index"),
+        (lambda block: (block["score"] > 2).reset_index(drop=True), "it returned 4 values with another index"),
     ],
 )
 def test_anything_but_one_boolean_a_row_is_refused(predicate, found):
@@ -76,7 +76,7 @@ def test_the_users_function_cannot_change_the_block():
         ("scores > 2", ColumnError, "name 'scores' is not defined.*the table has: 'text', 'score'"),
         ("word_count > 2", ColumnError, r"word_count is a metric: .* add_metrics\(df, \['word_count'\]\)$"),
         ("score >", ParameterError, "cannot evaluate 'score >'"),
-        ("score > @least", ParameterError, "uses @, a variable that no worker has"),
+        ("score > @least", ParameterError, "uses @, a variable of this process"),
         (3, ParameterError, "needs a function of a block or an expression; found 3"),
     ],
 )

@@ -102,7 +102,7 @@ def test_stop_words_are_part_of_a_profile():
         profile
         + fineweb_2("fra_Latn", words="whitespace").replace(stop_word_count=None, **dict.fromkeys(profile.reasons[:-1]))
     ).stop_words == ("de", "la")
-    with pytest.raises(ParameterError, match="count other stop words; apply them one after the other"):
+    with pytest.raises(ParameterError, match="have different stop words, but one pass over the text counts one list"):
         profile.replace(**dict.fromkeys(profile.reasons[:-1])) + DATATROVE_GOPHER_QUALITY.replace(
             words="whitespace", **dict.fromkeys(profile.reasons[:-1])
         )

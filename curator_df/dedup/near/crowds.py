@@ -177,7 +177,9 @@ def _locate_group(job: NearJob, group: int, memory_bytes: int, manifest: Manifes
     name, bounds = f"{job.into}/located-{group:06d}.slices", job.groups.bounds
     sorter = RowSorter(job.folder, name, words=LOCATION_WORDS, bounds=bounds, memory_bytes=memory_bytes // 2)
     places = RowsUpTo(_places_of(job, group), PLACE_WORDS)
-    missing = f"{job.folder.url}: a pair has no text. Delete the folder and run again"
+    missing = (
+        f"the temporary files in {job.folder.url} lack a text of rows to compare. Delete the folder, and run again"
+    )
     edges = distinct_rows(merge_slices(slices, memory_bytes=memory_bytes // 4))
     if (asked := job.round) is not None:  # pairs that were compared in an earlier round have its number
         edges = (rows[rows[:, 2] == np.uint64(asked)] for rows in edges)

@@ -20,6 +20,7 @@ from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.files.slice_file import SliceWriter, open_slices
 from curator_df.files.storage import FileRecord, disk_errors
 from curator_df.kernels.minhash.graphs import component_names
+from curator_df.memory.sizes import show_size
 
 STAR_BYTES = 100
 """Bytes in use by `run_survivors` for each star whose center is in its group of ranges, while the parts are joined."""
@@ -289,7 +290,10 @@ def run_components(job_bytes: bytes, attempt: Attempt) -> Manifest:
         count = sum(len(ids) for ids in _vertices(job))
         needed = count * VERTEX_BYTES + COMPONENTS_FIXED_BYTES
         if needed > attempt.block_bytes and attempt.exclusive_bytes is None:
-            raise MemoryError(f"{count:,} rows with edges need {needed:,} bytes")
+            raise MemoryError(
+                f"grouping the {count:,} rows that match others needs {show_size(needed)} of memory, more than a task has. "
+                "Start the cluster with a larger memory="
+            )
         if attempt.exclusive_bytes is not None and needed > attempt.exclusive_bytes:
             return
         ids = np.empty(count, dtype=np.int64)

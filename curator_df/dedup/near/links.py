@@ -30,6 +30,7 @@ from curator_df.files.slice_file import Bounds, SliceWriter, open_slices
 from curator_df.files.sorted_rows import RowsUpTo, with_values
 from curator_df.files.storage import FileRecord
 from curator_df.kernels.minhash.graphs import drop_neighbors
+from curator_df.memory.sizes import show_size
 
 EDGE_COLUMNS = 5
 """Words of an edge in the order of preference: numbers of both vertices, their names, bits of their similarity."""
@@ -49,7 +50,10 @@ def run_cover(job_bytes: bytes, attempt: Attempt) -> Manifest:
             cover.number_rows()
             needed = cover.vertices * VERTEX_BYTES
             if needed > memory_bytes // 4:
-                raise MemoryError(f"{cover.vertices:,} texts with edges need {needed:,} bytes")
+                raise MemoryError(
+                    f"linking the {cover.vertices:,} texts that match others needs {show_size(needed)} of memory, more than "
+                    "a task has. Start the cluster with a larger memory="
+                )
             cover.sort_edges()
             cover.decide()
             manifest.files = [cover.ask()] if job.round is not None else cover.write()
@@ -160,7 +164,9 @@ class _Cover:
         from_dropped = (rows[self._is_dropped(rows[:, 0])] for rows in self._read("edges"))
         try:
             for rows, found in with_values(
-                from_dropped, matches, "a dropped row has no match; this is a defect in curator_df"
+                from_dropped,
+                matches,
+                "a dropped row has no match. This is a defect in curator_df; please report it with this traceback",
             ):
                 match, number = found[:, 3], found[:, 1]
                 chosen = ~self._is_dropped(rows[:, 1]) & (rows[:, 1] != number)
@@ -244,7 +250,12 @@ class _Cover:
         """Yield sorted rows with those of a file that begin with the same word."""
         table = RowsUpTo(self._read(purpose), words)
         return with_values(
-            pieces, table, f"a row is missing among the {purpose} of links; this is a defect in curator_df"
+            pieces,
+            table,
+            (
+                f"a row is missing among the {purpose} of links between rows. This is a defect in curator_df; please report "
+                "it with this traceback"
+            ),
         )
 
 

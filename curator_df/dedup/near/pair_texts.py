@@ -72,7 +72,10 @@ def pair_batches(folder: Folder, groups: RangeGroups, rows: Iterator[Any], *, me
         rest = whole[even:].copy()
         yield from _batches(folder, groups, whole[:even].reshape(-1, 8), memory_bytes)
     if len(rest):
-        raise CorruptFileError(f"{folder.url}: a pair has only one text. Delete the folder and run again")
+        raise CorruptFileError(
+            f"the temporary files in {folder.url} are damaged: a pair of rows to compare has only one text. Delete the "
+            "folder, and run again"
+        )
 
 
 def _batches(folder: Folder, groups: RangeGroups, pairs: Any, memory_bytes: int) -> Iterator[PairBatch]:
@@ -81,8 +84,8 @@ def _batches(folder: Folder, groups: RangeGroups, pairs: Any, memory_bytes: int)
         return
     if (pairs[:, 0:2] != pairs[:, 4:6]).any():
         raise CorruptFileError(
-            f"{folder.url}: the stored texts are not those of the pairs to compare, as if two runs had written here. Delete the "
-            "folder and run again"
+            f"the temporary files in {folder.url} do not belong together: they have the texts of other rows than those to "
+            "compare, as if two runs had written there. Delete the folder, and run again"
         )
     ends = pairs[:, [0, 1]].view(np.int64)
     addresses, first, which = np.unique(ends, return_index=True, return_inverse=True)

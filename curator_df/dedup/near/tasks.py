@@ -105,7 +105,7 @@ def reduce_buckets(
         If anchors is less than 1.
     """
     if anchors is not None and anchors < 1:
-        raise ParameterError(f"reduce_buckets: anchors={anchors} is less than 1")
+        raise ParameterError(f"reduce_buckets: anchors={anchors} is less than the minimum of 1. Use 1 or more")
     started = time.perf_counter()
     slices = open_slices(exchange.folder, files, number)
     sorter = RowSorter(
@@ -304,7 +304,10 @@ def run_buckets(job_bytes: bytes, attempt: Attempt) -> Manifest:
     def work(manifest: Manifest) -> None:
         job = load_near_job(job_bytes)
         if job.exchange is None:
-            raise TypeError("no exchange; this is a defect in curator_df")
+            raise TypeError(
+                "a task that compares rows did not get the keys of the rows. This is a defect in curator_df; please report "
+                "it with this traceback"
+            )
         number = job.first_reducer + attempt.piece.number
         of_contents = number * (job.pending.num_bands + 1) // job.exchange.reducers >= job.pending.num_bands
         found = reduce_buckets(

@@ -153,7 +153,8 @@ class IdReader:
         counts = 1 + (matched != addresses)
         if not np.array_equal(answers[:, 0], np.repeat(addresses, counts)):
             raise ValueError(
-                "the IDs do not belong to these rows of the table of groups; this is a defect in curator_df"
+                "the stored IDs do not belong to these rows of the table of groups. This is a defect in curator_df; please "
+                "report it with this traceback"
             )
         starts = np.concatenate([[0], np.cumsum(counts)])
         bytes_of_rows = np.add.reduceat(text_lengths(answers[:, 3]), starts[:-1])

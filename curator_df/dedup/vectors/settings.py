@@ -189,9 +189,9 @@ def require_room(name: str, pending: VectorSettings, clusters: int, layout: Layo
     if needed > layout.exclusive_bytes:
         need, has = show_sizes(needed, layout.exclusive_bytes)
         raise BudgetError(
-            f"{name}: k-means with {clusters:,} clusters of {pending.width:,} numbers needs {need} in one task, "
-            f"but has only {has}. Use memory={size_to_type(memory_for_alone(needed, layout))} or "
-            "fewer clusters (num_clusters=)"
+            f"{name}: k-means with num_clusters={clusters:,} and vectors of {pending.width:,} numbers needs {need} in one "
+            f"task, but a task has only {has}. Use memory={size_to_type(memory_for_alone(needed, layout))}, or a smaller "
+            "num_clusters="
         )
     if not pending.fits_on_device:
         return
@@ -200,9 +200,9 @@ def require_room(name: str, pending: VectorSettings, clusters: int, layout: Layo
     if on_device > layout.device_bytes:
         need, has = show_sizes(on_device, layout.device_bytes)
         raise BudgetError(
-            f"{name}: k-means with {clusters:,} clusters of {pending.width:,} numbers needs {need} on a GPU, "
-            f"but may use only {has}. Set more with start_cluster(device_memory=), use fewer clusters "
-            "(num_clusters=), or set k_means='scikit-learn'"
+            f"{name}: k-means with num_clusters={clusters:,} and vectors of {pending.width:,} numbers needs {need} on a "
+            f"GPU, but may use only {has}. Set more with start_cluster(device_memory=), use a smaller num_clusters=, or set "
+            "k_means='scikit-learn'"
         )
 
 

@@ -152,7 +152,10 @@ def run_assign(job_bytes: bytes, attempt: Attempt) -> Manifest:
         job = load_vector_job(job_bytes)
         pending, centroids = job.pending, _centroids(job)
         if job.bounds is None:
-            raise TypeError("no bounds; this is a defect in curator_df")
+            raise TypeError(
+                "a task that sorts vectors by cluster did not get the sizes of the clusters. This is a defect in "
+                "curator_df; please report it with this traceback"
+            )
         sorter = RowSorter(
             job.folder,
             f"clusters/part-{attempt.piece.number:06d}.slices",

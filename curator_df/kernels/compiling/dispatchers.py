@@ -48,8 +48,8 @@ class KernelCache(_Cache):
             return
         if (reason := compile_cache.why_not_compile()) and compile_cache.can_write(self.name):
             raise KernelNotCompiledError(
-                f"the kernel {self.name} is not compiled, and this process may not compile it: {reason}. "
-                f"Compile it first with `curator-df warm --all`"
+                f"the function {self.name} of curator_df is not compiled, and this process may not compile it: {reason}. "
+                "Compile it first with `curator-df warm --all`"
             )
         with compile_cache.claimed(compile_cache.path_of(self.name)):
             yield

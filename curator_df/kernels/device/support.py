@@ -191,8 +191,8 @@ def require_device_metrics(
     """
     if from_columns:
         raise UnsupportedBackendError(
-            f"{operator} reads metrics from columns only in pandas blocks, and this table has cudf blocks: "
-            f"columns are evaluated with NumPy, in host memory; {_WAY_OUT}"
+            f"{operator} reads metrics from columns only in host memory (pandas blocks), and this table is on a GPU (cudf "
+            f"blocks); {_WAY_OUT}"
         )
     missing = [name for name in names if name not in METRICS]
     if missing:

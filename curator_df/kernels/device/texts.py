@@ -29,8 +29,8 @@ class DeviceTexts:
         """Raise if a text could be longer than a position in it can express."""
         if len(self.data) > LONGEST_TEXT_BYTES:
             raise ParameterError(
-                f"a text column of {len(self.data):,} bytes is too long for one block on a device; the limit is "
-                f"{LONGEST_TEXT_BYTES:,} bytes: Read with a smaller blocksize="
+                f"a text column of {len(self.data):,} bytes is too long for one block on a GPU; the limit is "
+                f"{LONGEST_TEXT_BYTES:,} bytes. Read the input with a smaller blocksize="
             )
 
     def __len__(self) -> int:

@@ -297,7 +297,10 @@ class _Pieces:
     def require_used(self) -> None:
         """Raise unless all parts were used."""
         if len(self._rows) or next(self._pieces, None) is not None:
-            raise ValueError("parts were given beyond the last text")
+            raise ValueError(
+                "more parts of texts are to be removed than the block has texts, so an earlier step gave other rows than "
+                "when the input was first read. Make the result of that step depend on the row alone"
+            )
 
 
 def _span_without(span: TextSpan, kind: PartKind, pieces: _Pieces) -> tuple[Any, npt.NDArray[np.bool_], int]:
@@ -323,7 +326,11 @@ def _span_without(span: TextSpan, kind: PartKind, pieces: _Pieces) -> tuple[Any,
             emptied,
         )
         if used < len(rows):
-            raise ValueError(f"text {int(rows[used])} has no part {int(ordinals[used])} to remove")
+            raise ValueError(
+                f"text {int(rows[used]):,} of a block no longer has part {int(ordinals[used]):,}, which is to be removed, "
+                "so an earlier step gave another text than when the input was first read. Make the result of that step "
+                "depend on the row alone"
+            )
         pieces.use(used)
     chunk = large_strings(out[: state[OUT]], offsets, span.valid)
     return chunk, emptied, int(state[REMOVED_BYTES])

@@ -200,7 +200,10 @@ def require_metrics(names: Iterable[str]) -> None:
     names = list(names)
     columns = [name for name in names if name in CATALOGUE and name not in METRICS]
     if columns:
-        raise ParameterError(f"the metric {columns[0]!r} is a column that {CATALOGUE[columns[0]].operator} adds")
+        raise ParameterError(
+            f"{columns[0]!r} is not a metric, but a column that {CATALOGUE[columns[0]].operator} adds. Call "
+            f"{CATALOGUE[columns[0]].operator} for it"
+        )
     _require_known(names, METRICS, "METRICS")
 
 

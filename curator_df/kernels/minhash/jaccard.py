@@ -318,12 +318,15 @@ def jaccard_similarities(
     array([0.5, 1. ])
     """
     if table_bytes < _LEAST_TABLE_BYTES:
-        raise ParameterError(f"table_bytes={table_bytes} is less than the minimum of {_LEAST_TABLE_BYTES}")
+        raise ParameterError(
+            f"table_bytes={table_bytes} is less than the minimum of {_LEAST_TABLE_BYTES}. Use the minimum or more"
+        )
     wanted = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     for name, rows, column in (("left", len(left), 0), ("right", len(right), 1)):
         if len(wanted) and not 0 <= wanted[:, column].min() <= wanted[:, column].max() < rows:
             raise ParameterError(
-                f"pairs has rows from {wanted[:, column].min()} to {wanted[:, column].max()}; {name} has {rows}"
+                f"pairs refers to rows {wanted[:, column].min()} to {wanted[:, column].max()}, but {name} has "
+                f"only {rows:,} rows. Use row numbers from 0 on that it has"
             )
     table = _table(table_bytes)
     similarities = np.empty(len(wanted), dtype=np.float64)

@@ -76,13 +76,16 @@ class Scheme:
         most = MOST_CODE_POINTS if self.ngrams == "characters" else MOST_WORDS
         least = 2 if self.ngrams == "characters" else 1
         if not least <= self.ngram_size <= most:
-            raise ParameterError(f"ngram_size={self.ngram_size} of {self.ngrams} must be from {least} to {most}")
+            raise ParameterError(
+                f"ngram_size={self.ngram_size} is not from {least} to {most}, the possible sizes of ngrams={self.ngrams!r}. "
+                "Use a size in this range"
+            )
         if self.num_bands < 1 or self.minhashes_per_band < 1:
             raise ParameterError(
                 f"num_bands={self.num_bands} and minhashes_per_band={self.minhashes_per_band}: both must be at least 1"
             )
         if not 0 <= self.seed < 1 << 32:
-            raise ParameterError(f"seed={self.seed} must be from 0 to 2**32 - 1")
+            raise ParameterError(f"seed={self.seed} must be from 0 to 4294967295 (2**32 - 1)")
 
     def replace(self, **changes: Any) -> Scheme:
         """Return the scheme with other values, under the name "custom" unless another is given.

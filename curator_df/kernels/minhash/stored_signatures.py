@@ -97,7 +97,8 @@ def unpack_signatures(column: pd.Series, scheme: Scheme) -> Stored:
         array = pa.array([], type=column.dtype.pyarrow_dtype)  # type: ignore[union-attr]
     if array.null_count:
         raise SchemaError(
-            f"the column {column.name!r} has nulls, which add_minhash never writes. Make it again with add_minhash"
+            f"the column {column.name!r} of signatures has nulls, which add_minhash never writes. Compute the column again "
+            "with add_minhash"
         )
     return read_values(_bytes_of(array), scheme, f"the column {column.name!r}")
 
@@ -127,12 +128,15 @@ def require_stored(dtype: Any, name: Any, scheme: Scheme) -> None:
     """Raise `SchemaError` unless a column can hold signatures of a scheme."""
     kind = getattr(dtype, "pyarrow_dtype", None)
     if kind is None or not pa.types.is_fixed_size_binary(kind) or kind.byte_width < HEADER_BYTES:
-        raise SchemaError(f"the column {name!r} has dtype {dtype}, not signatures. Make signatures with add_minhash")
+        raise SchemaError(
+            f"the column {name!r} has dtype {dtype}, so it does not hold signatures. Add such a column with add_minhash"
+        )
     hashes = (kind.byte_width - HEADER_BYTES) * 8 // scheme.bits
     if hashes < scheme.num_hashes:
         raise SchemaError(
-            f"the column {name!r} has signatures of {hashes} hashes, but num_bands={scheme.num_bands} of minhashes_per_band="
-            f"{scheme.minhashes_per_band} needs {scheme.num_hashes}"
+            f"the column {name!r} has signatures of {hashes} hashes, but num_bands={scheme.num_bands} of "
+            f"minhashes_per_band={scheme.minhashes_per_band} needs {scheme.num_hashes}. Use the settings with which "
+            "add_minhash was called, or compute the signatures again"
         )
 
 

@@ -74,8 +74,8 @@ def require_device_text(operator: str, meta: Any, columns: Sequence[str]) -> Non
     """Raise `UnsupportedBackendError` unless the hashes of rows are of one column of text, where blocks are of cuDF."""
     if is_on_device(meta) and not (len(columns) == 1 and is_text(meta.dtypes[columns[0]])):
         raise UnsupportedBackendError(
-            f"{operator} hashes one column of text of cuDF blocks, and was given {', '.join(map(repr, columns))}; its kernel "
-            "does not accept others, so convert the table first with to_backend(df, 'pandas')"
+            f"{operator} can hash only one column of text of a table on a GPU (cudf blocks), but was given "
+            f"{', '.join(map(repr, columns))}; convert the table first with to_backend(df, 'pandas')"
         )
 
 

@@ -54,7 +54,10 @@ def text_chunks(texts: pd.Series) -> pa.ChunkedArray:
             return pa.chunked_array([_category_texts(array)])
         held = array.__arrow_array__() if hasattr(array, "__arrow_array__") else pa.array(array, pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
-        raise SchemaError(f"the column {texts.name!r} has values that are not text: {exc}") from exc
+        raise SchemaError(
+            f"the column {texts.name!r} has values that are not text: {exc}. Convert it first, for example with "
+            "astype('string[pyarrow]')"
+        ) from exc
     return held if isinstance(held, pa.ChunkedArray) else pa.chunked_array([held])
 
 

@@ -446,7 +446,9 @@ def remove_contamination(
     """
     for name, value in (("margin", margin), ("min_piece_chars", min_piece_chars)):
         if not isinstance(value, int) or value < 0:
-            raise ParameterError(f"remove_contamination: {name}={value!r} is not a number of characters")
+            raise ParameterError(
+                f"remove_contamination: {name}={value!r} is not a number of characters. Use a whole number of 0 or more"
+            )
     found = _benchmarks(
         "remove_contamination", df, text, benchmarks, benchmark_columns, ngram_size, min_ngram_size, storage_options
     )
@@ -474,7 +476,8 @@ def _benchmarks(
     ):
         if not isinstance(size, int) or not LEAST_NGRAM_SIZE <= size <= most:
             raise ParameterError(
-                f"{operator}: {name}={size!r} is not a number of words from {LEAST_NGRAM_SIZE} to {most}"
+                f"{operator}: {name}={size!r} is not a number of words from {LEAST_NGRAM_SIZE} to {most}. Use a number in "
+                "this range"
             )
     if storage_options is not None:
         require_mapping(operator, "storage_options", storage_options)

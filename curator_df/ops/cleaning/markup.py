@@ -231,7 +231,10 @@ def remove_html(
     extractors = _extractors(extractor)
     max_page_bytes = read_size("max_page_size", max_page_size)
     if max_page_bytes < LEAST_PAGE_BYTES:
-        raise ParameterError(f"remove_html: max_page_size={max_page_size!r} is less than 1 kB, which holds no page")
+        raise ParameterError(
+            f"remove_html: max_page_size={max_page_size!r} is less than the minimum of 1 kB, because no page fits into "
+            "less. Use a larger max_page_size="
+        )
     if favor is not None:
         choose("remove_html", "favor", favor, Favor)
     choose("remove_html", "output", output, TextOutput)
@@ -250,7 +253,8 @@ def remove_html(
     if extractors == ("resiliparse",):
         if extractor_into is not None:
             raise ParameterError(
-                "remove_html: extractor_into= needs several extractors; with one, all texts are from it"
+                f"remove_html: extractor_into={extractor_into!r} needs several extractors, because with one, all texts are "
+                "from it. Leave it out, or name several in extractor="
             )
         return rewrite_texts(
             df,
@@ -298,7 +302,8 @@ def _seconds(timeout_seconds: float) -> float:
     require_number("remove_html", "timeout_seconds", timeout_seconds)
     if not MIN_TIMEOUT_SECONDS <= timeout_seconds <= MAX_TIMEOUT_SECONDS:
         raise ParameterError(
-            f"remove_html: timeout_seconds={timeout_seconds!r} is not from {MIN_TIMEOUT_SECONDS} to {MAX_TIMEOUT_SECONDS:,}"
+            f"remove_html: timeout_seconds={timeout_seconds!r} is not from {MIN_TIMEOUT_SECONDS} to {MAX_TIMEOUT_SECONDS} "
+            "seconds. Use a number in this range"
         )
     return float(timeout_seconds)
 
@@ -319,7 +324,8 @@ def _within_limits(df: Any, text: str, settings: LimitedSettings, into: str | No
     if into is not None:
         if len(settings.extraction.extractors) == 1:
             raise ParameterError(
-                "remove_html: extractor_into= needs several extractors; with one, all texts are from it"
+                "remove_html: extractor_into= needs several extractors, because with one, all texts are from it. Leave it "
+                "out, or name several in extractor="
             )
         refuse_columns(df, "remove_html", into, parameter="extractor_into")
         meta = meta.assign(**{into: pd.Series(pd.array([], "string[pyarrow]"), index=meta.index)})

@@ -160,10 +160,14 @@ def redact_pii(
     for kind in chosen:
         choose("redact_pii", "kinds", kind, Kind)
     if presidio is not None and not isinstance(presidio, EntityFinder):
-        raise ParameterError(f"redact_pii: presidio={presidio!r} is not what curator_df.presidio(...) returns")
+        raise ParameterError(
+            f"redact_pii: presidio={presidio!r} is not what curator_df.presidio(...) returns. Call that function, as in "
+            "presidio=curator_df.presidio()"
+        )
     if not chosen and presidio is None:
         raise ParameterError(
-            f"redact_pii: kinds is empty; name some of {', '.join(map(repr, KINDS))}, or say presidio= for names and places"
+            f"redact_pii: kinds is empty. Name some of {', '.join(map(repr, KINDS))}, or set presidio=curator_df.presidio() "
+            "to find names and places"
         )
     choose("redact_pii", "replacement", replacement, Replacement)
     settings = RedactionSettings(
@@ -195,10 +199,14 @@ def _secret(key: str | bytes | None, replacement: Replacement) -> bytes:
     secret = key.encode() if isinstance(key, str) else key or b""
     if secret and replacement != "hash":
         raise ParameterError(
-            f"redact_pii: key= is for replacement='hash', and replacement={replacement!r} makes no digests"
+            f"redact_pii: key= is the key of the hashes of replacement='hash', but replacement={replacement!r} makes none. "
+            "Leave key= out, or use replacement='hash'"
         )
     if len(secret) > MAX_KEY_BYTES:
-        raise ParameterError(f"redact_pii: key has {len(secret)} bytes; BLAKE2b takes {MAX_KEY_BYTES} at most")
+        raise ParameterError(
+            f"redact_pii: key= has {len(secret)} bytes, but the hash function (BLAKE2b) takes at most {MAX_KEY_BYTES}. Use "
+            "a shorter key"
+        )
     return secret
 
 

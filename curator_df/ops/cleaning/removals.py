@@ -154,11 +154,12 @@ def remove_lines(df: dd.DataFrame, lines: Collection[str], *, text: str = "text"
     listed = () if isinstance(lines, str) or not isinstance(lines, Collection) else tuple(lines)
     if not listed or not all(isinstance(line, str) for line in listed):
         raise ParameterError(
-            f"remove_lines: lines={lines!r} is not a list of lines; name at least one, as lines=['...']"
+            f"remove_lines: lines={lines!r} is not a list of lines. Name at least one, such as lines=['...']"
         )
     if long := [line for line in listed if "\n" in line]:
         raise ParameterError(
-            f"remove_lines: {long[0]!r} has a line feed in it, so no line is equal to it; name its lines"
+            f"remove_lines: {long[0]!r} in lines= has a line feed in it, so no single line can be equal to it. Pass its "
+            "lines as separate entries"
         )
     arguments = {"lines": tuple(sorted(set(listed)))}
     return rewrite_texts(df, "remove_lines", text, without_lines, arguments, compiled=kernel_sets.LISTED_LINES)
@@ -335,7 +336,8 @@ def remove_outside(
             raise ParameterError(f"remove_outside: {name}={end!r} must be an int, a str or None")
         if end == "":
             raise ParameterError(
-                f"remove_outside: {name} is an empty str, which is found everywhere; name a mark, or None"
+                f"remove_outside: {name} is an empty str, which is found everywhere. Pass a mark of at least one character, "
+                "or None for no mark"
             )
     ends = SliceEnds(left, right, bool(include_left), bool(include_right))
     return rewrite_texts(

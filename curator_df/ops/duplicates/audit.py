@@ -330,7 +330,10 @@ def _compared_by(parameters: Mapping[str, Any], eps: float | None) -> _Compared:
     if kind == "exact_duplicates":
         return _Compared("equal", 1.0, parameters)
     if parameters["text"] is None:
-        raise ParameterError(f"{OPERATOR}: groups= were found by signatures alone; there is no text to compare")
+        raise ParameterError(
+            f"{OPERATOR}: groups= were found from stored signatures alone, so there is no text to compare. Find the groups "
+            "again with text="
+        )
     return _Compared("jaccard", parameters["jaccard_threshold"], parameters)
 
 

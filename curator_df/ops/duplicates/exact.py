@@ -277,7 +277,7 @@ def _pending(
 ) -> Any:
     columns = strings_of(operator, "subset", subset)
     if not columns:
-        raise ParameterError(f"{operator}: subset=[] names no column")
+        raise ParameterError(f"{operator}: subset=[] names no column. Name at least one column to compare")
     require_columns(df, operator, *columns)
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     require_device_text(operator, df._meta, columns)
@@ -361,7 +361,8 @@ def ranked_by(df: Any, operator: str, keep: Survivor | Best) -> str | None:
         require_columns(df, operator, keep.column)
         if getattr(df.dtypes[keep.column], "kind", "O") not in "iufb":
             raise SchemaError(
-                f"{operator}: keep=best({keep.column!r}) needs numbers, the column holds {df.dtypes[keep.column]}"
+                f"{operator}: keep=best({keep.column!r}) needs numbers, but the column {keep.column!r} holds "
+                f"{df.dtypes[keep.column]}. Name a column of numbers"
             )
         return keep.column
     if keep == "longest":

@@ -135,7 +135,7 @@ def _matches_without_kept(found: Found, group: int) -> Matches:
         for number in numbers
         for rows in read_drops(found.exchange, number, found.files, memory_bytes=MERGE_BYTES)
     )
-    missing = "a member of a group is not among the rows that go; this is a defect in curator_df"
+    missing = "a member of a group is not among its dropped rows. This is a defect in curator_df; please report it"
     members = found.member_rows(group, memory_bytes=MERGE_BYTES)
     for rows, dropped in with_values(members, RowsUpTo(drops, DROP_WORDS), missing):
         yield GroupRows(rows, dropped[:, 1].copy(), np.ones(len(rows)))

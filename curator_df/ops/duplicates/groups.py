@@ -152,7 +152,8 @@ def found_drops(
         folder = Folder(path_of(operator, "groups", groups).rstrip("/"), options or {})
     else:
         raise ParameterError(
-            f"{operator}: groups= must be what a find_ operator returned (a Dask DataFrame), or its folder; got "
+            f"{operator}: groups= must be the Dask DataFrame that find_exact_duplicates, find_near_duplicates or "
+            f"find_semantic_duplicates returned, or its folder; got "
             f"{type(groups).__name__}" + (" of pandas" if isinstance(groups, pd.DataFrame) else "")
         )
     if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
@@ -164,7 +165,7 @@ def found_drops(
     kind = kind_of(parameters)
     if kind and kind not in operator and not any_kind:
         raise InputError(
-            f"{operator}: groups= were found by find_{kind}; give them to drop_{kind}, or find some for {operator} with "
+            f"{operator}: groups= were found by find_{kind}. Pass them to drop_{kind}, or find groups for {operator} with "
             f"find_{operator.partition('_')[2]}"
         )
     return folder.below(DROPS_FOLDER), parameters
@@ -227,7 +228,8 @@ def require_same_parameters(operator: str, found: Mapping[str, Any], given: Mapp
     if changed := [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]:
         with_, not_with = (", ".join(f"{name}={of.get(name)!r}" for name in changed) for of in (was, now))
         raise ParameterError(
-            f"{operator}: groups= were found with {with_}, not with {not_with}; leave those out, or find groups again"
+            f"{operator}: groups= were found with {with_}, but this call has {not_with}. Leave these parameters out, or "
+            "find groups again"
         )
 
 

@@ -73,7 +73,10 @@ def near_matches(found: NearFound, group: int) -> Matches:
         joined = np.concatenate(parts)
         rows, waiting = joined[: len(best)], joined[len(best) :]
         if (rows[:, 0] != best[:, 0]).any():
-            raise ValueError("members and edges of groups are of different rows; this is a defect in curator_df")
+            raise ValueError(
+                "members and edges of groups are of different rows. This is a defect in curator_df; please report it with "
+                "this traceback"
+            )
         yield GroupRows(rows, best[:, 1].copy(), best[:, 2].copy().view(np.float64))
 
 
@@ -386,9 +389,15 @@ def _require_columns(df: Any, operator: str, question: NearQuestion) -> None:
     if question.text is not None:
         require_text(df, operator, question.text)
     elif question.signatures is None:
-        raise ParameterError(f"{operator}: text=None needs signatures=, the column that add_minhash made")
+        raise ParameterError(
+            f"{operator}: text=None needs signatures=, the column that add_minhash added. Set signatures=, or name the text "
+            "column with text="
+        )
     elif question.keep == "longest":
-        raise ParameterError(f"{operator}: keep='longest' needs the text column; text=None was given")
+        raise ParameterError(
+            f"{operator}: keep='longest' needs the text column, but text=None was given. Name the column with text=, or use "
+            "another keep="
+        )
     if question.signatures is not None:
         require_columns(df, operator, question.signatures)
         require_stored(df.dtypes[question.signatures], question.signatures, question.scheme)

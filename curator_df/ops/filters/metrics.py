@@ -139,7 +139,10 @@ def _asked(metrics: Profile | Sequence[str | UserMetric]) -> tuple[tuple[str, ..
     asked = tuple(dict.fromkeys(metrics))
     names = [metric.name if isinstance(metric, UserMetric) else metric for metric in asked]
     if len(set(names)) < len(names):
-        raise ParameterError(f"add_metrics: two metrics have one name: {', '.join(names)}")
+        raise ParameterError(
+            f"add_metrics: two metrics have the same name: {', '.join(names)}. Rename one of your own, or name each metric "
+            "once"
+        )
     return tuple(names), tuple(metric for metric in asked if isinstance(metric, UserMetric))
 
 

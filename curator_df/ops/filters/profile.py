@@ -151,7 +151,10 @@ def keep_profile(
     _require_ready(df, "keep_profile", rules, text, from_metrics=from_metrics)
     if add_metrics:
         if from_metrics:
-            raise ParameterError("keep_profile: from_metrics=True reads the columns that add_metrics=True would add")
+            raise ParameterError(
+                "keep_profile: from_metrics=True reads metrics from columns that the table has already, but "
+                "add_metrics=True would add them. Set only one of the two"
+            )
         refuse_columns(df, "keep_profile", *rules.made_metrics, parameter=None)
     parameters = {"profile": rules, "text": text, "add_metrics": add_metrics, "from_metrics": from_metrics}
     factor = _peak_factor(KEEP_PEAK_FACTOR, rules, add_metrics=add_metrics, from_metrics=from_metrics)

@@ -216,7 +216,9 @@ def profiles_of(
         )
     require_columns(df, operator, by)
     if not profile:
-        raise ParameterError(f"{operator}: the dict of profiles is empty")
+        raise ParameterError(
+            f"{operator}: the dict of profiles is empty. Pass at least one, such as profile={{'de': fineweb_2('de')}}"
+        )
     keys = keys_of_column(operator, profile, by, df.dtypes[by])
     found = {
         key: profile_of(operator, one, words, from_metrics=from_metrics)
@@ -235,7 +237,8 @@ def _refuse_two_metrics_of_a_name(operator: str, profiles: Iterable[Profile]) ->
     own = [metric.name for metric in metrics]
     if twice := sorted({name for name in own if own.count(name) > 1}):
         raise ParameterError(
-            f"{operator}: the profiles have two metrics of yours named {', '.join(map(repr, twice))}. Give each another name"
+            f"{operator}: the profiles have two different metrics of your own (UserMetric) with the name "
+            f"{', '.join(map(repr, twice))}. Give each another name"
         )
 
 

@@ -199,7 +199,8 @@ def ascending_tiers(operator: str, thresholds: Mapping[str, float]) -> tuple[tup
     bounds = tuple(float(least) for _, least in rising)
     if not thresholds or len(set(bounds)) < len(bounds) or not np.isfinite(bounds).all():
         raise ParameterError(
-            f"{operator}: thresholds={dict(thresholds)} must name the least score of each tier, none twice"
+            f"{operator}: thresholds={dict(thresholds)!r} must give each tier a different minimum score, such as {{'high': "
+            "0.8, 'low': 0.0}"
         )
     return tuple(str(name) for name, _ in rising), bounds
 
@@ -211,7 +212,9 @@ def _scales(
     made: dict[str, tuple[float, ...]] = {}
     for name, values in scale.items():
         if isinstance(values, str) or not isinstance(values, Collection):
-            raise ParameterError(f"{operator}: scale[{name!r}]={values!r} must be two or more values that rise")
+            raise ParameterError(
+                f"{operator}: scale[{name!r}]={values!r} must be a list of two or more numbers in ascending order"
+            )
         for value in values:
             require_number(operator, f"scale[{name!r}]", value)
         made[name] = tuple(float(value) for value in values)
@@ -220,5 +223,7 @@ def _scales(
             raise ParameterError(f"{operator}: scale= names {name!r}, which is not one of scores={list(columns)}")
         falls = len(values) < 2 or not np.isfinite(values).all() or min(np.diff(values)) < 0 or values[0] == values[-1]
         if falls:
-            raise ParameterError(f"{operator}: scale[{name!r}]={list(values)} must be two or more values that rise")
+            raise ParameterError(
+                f"{operator}: scale[{name!r}]={list(values)!r} must be a list of two or more numbers in ascending order"
+            )
     return made

@@ -90,7 +90,10 @@ class Rule:
         if not np.isfinite(self.threshold):
             raise ParameterError(f"Rule {self.reason!r}: threshold={self.threshold} must be a finite number")
         if not self.reason or self.reason == MISSING_TEXT:
-            raise ParameterError(f"Rule on {self.column}: reason={self.reason!r} is empty or reserved")
+            raise ParameterError(
+                f"Rule on {self.column}: reason={self.reason!r} is empty or a name that curator_df itself uses. Give "
+                "another reason"
+            )
 
     def __str__(self) -> str:
         return f"{self.column} {self.keep} {self.threshold:g}"
@@ -151,7 +154,10 @@ class Profile:
             raise ParameterError(f"Profile {self.name!r} has more than one rule for {', '.join(map(repr, twice))}")
         own = [metric.name for metric in self.user_metrics]
         if twice := sorted({name for name in own if own.count(name) > 1}):
-            raise ParameterError(f"Profile {self.name!r} has two metrics of yours named {', '.join(map(repr, twice))}")
+            raise ParameterError(
+                f"Profile {self.name!r} has two different metrics of your own (UserMetric) with the name "
+                f"{', '.join(map(repr, twice))}. Give each another name"
+            )
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -246,7 +252,8 @@ class Profile:
         counting = [profile for profile in (self, other) if "stop_word_count" in profile.metrics]
         if len({profile.stop_words for profile in counting}) > 1:
             raise ParameterError(
-                f"profiles {self.name!r} and {other.name!r} count other stop words; apply them one after the other"
+                f"profiles {self.name!r} and {other.name!r} have different stop words, but one pass over the text counts "
+                "one list. Apply the profiles one after the other"
             )
         return Profile(
             name=f"{self.name} + {other.name}",
@@ -265,7 +272,7 @@ class Profile:
             return reasons[0]
         if reasons:
             raise ParameterError(
-                f"profile {self.name!r} has several rules on {name!r}; name one of: {', '.join(reasons)}"
+                f"profile {self.name!r} has several rules on {name!r}. Use the reason of one of them: {', '.join(reasons)}"
             )
         hint = did_you_mean(name, [rule.reason for rule in self.rules])
         raise ParameterError(

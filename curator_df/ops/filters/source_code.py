@@ -165,7 +165,7 @@ def add_html_text_ratio(
     refuse_columns(df, operator, into)
     require_integer(operator, "min_chars", min_chars)
     if min_chars < 0:
-        raise ParameterError(f"{operator}: min_chars={min_chars} is negative")
+        raise ParameterError(f"{operator}: min_chars={min_chars} is negative. Use 0 or more")
     max_page_bytes = read_size("max_page_size", max_page_size)
     kernel = BlockKernel(
         operator,

@@ -150,7 +150,7 @@ class ThresholdExplorer:
 
     def _keep(self, metric: str, keep: Keep | None) -> Keep:
         if metric not in self.metrics:
-            raise ParameterError(f"metric={metric!r} was not explored; these were: {', '.join(self.metrics)}")
+            raise ParameterError(f"metric={metric!r} was not explored. Use one of: {', '.join(self.metrics)}")
         if keep is not None:
             choose("kept", "keep", keep, Keep)
             return keep

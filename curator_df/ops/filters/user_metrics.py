@@ -61,7 +61,7 @@ class UserMetric:
     def __post_init__(self) -> None:
         choose("UserMetric", "of", self.of, Of)
         if not isinstance(self.name, str) or not self.name:
-            raise ParameterError(f"UserMetric: name={self.name!r} is not a name")
+            raise ParameterError(f"UserMetric: name={self.name!r} is not a name. Pass a str of at least one character")
         if self.name in CATALOGUE:
             raise ParameterError(f"UserMetric: {self.name!r} is a metric of the catalog; choose another name")
         if not callable(self.function):

@@ -86,7 +86,7 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     require_string("keep_where", "reason", reason)
     if not reason:
-        raise ParameterError("keep_where: reason is empty; name why rows are dropped")
+        raise ParameterError("keep_where: reason is empty. Set it to a name for the reason why rows are dropped")
     if isinstance(predicate, str):
         _check_expression(df._meta, predicate)
     elif not callable(predicate):
@@ -161,8 +161,8 @@ def _why(predicate: Callable[[Any], Any] | str, reason: str, rows: int) -> dict[
 def _check_expression(meta: Any, expression: str) -> None:
     if "@" in expression:
         raise ParameterError(
-            f"keep_where: the expression {expression!r} uses @, a variable that no worker has; write its value, "
-            "or pass a function"
+            f"keep_where: the expression {expression!r} uses @, a variable of this process, which workers do not have. "
+            "Write its value into the expression, or pass a function"
         )
     try:
         meta.eval(expression)

@@ -97,8 +97,8 @@ class SegmentReader:
 
 def _wrong_order(document: str, number: int, before: int) -> OperatorError:
     return OperatorError(
-        f"{OPERATOR}: {document} has segment {number} after segment {before}; segments must come in order, each once, as "
-        "split_documents makes them"
+        f"{OPERATOR}: {document} has segment {number} after segment {before}, but segments must come in ascending "
+        "order, each once. Keep the rows in the order in which split_documents left them"
     )
 
 
@@ -153,9 +153,9 @@ class DocumentJoiner:
         joining = self._joining
         if document_bytes > joining.max_document_bytes:
             raise OperatorError(
-                f"{OPERATOR}: {_document(row(), joining, 0)} has more than {show_size(joining.max_document_bytes)} of text; "
-                "allow longer ones with max_document_size=, for which the plan of a run leaves room, or fix the ids if the "
-                "document cannot be that long"
+                f"{OPERATOR}: {_document(row(), joining, 0)} has more than {show_size(joining.max_document_bytes)} of text. "
+                "Set a larger max_document_size=, or, if no document is that long, correct the IDs that several documents "
+                "share"
             )
 
     def _whole(self, block: Any, texts: TextArray, begins: Mask) -> Any:

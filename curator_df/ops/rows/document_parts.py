@@ -283,9 +283,10 @@ class FoundDocuments:
             again = drops[drops[:, 0] != allowed]
             if len(again):
                 raise OperatorError(
-                    f"{OPERATOR}: the document of the row at {self._place(again[0, 0])} begins at {self._place(again[0, 1])}, "
-                    "and other documents are between. Segments of a document must come one after the other, as split_documents "
-                    "leaves them; join them before what moves rows, such as shuffle_rows, or mend ids that two documents have"
+                    f"{OPERATOR}: the document of the row at {self._place(again[0, 0])} begins at "
+                    f"{self._place(again[0, 1])}, and rows of other documents are between. The segments of a document must "
+                    f"come one after the other, as split_documents leaves them. Call {OPERATOR} before steps that move "
+                    "rows, such as shuffle_rows, or correct IDs that several documents share"
                 )
 
     def _place(self, address: int) -> str:
@@ -497,7 +498,7 @@ def join_documents(
 def _check_columns(df: Any, text: str, document: str, segment_id: str) -> None:
     if len({text, document, segment_id}) < 3:
         raise ParameterError(
-            f"{OPERATOR}: text={text!r}, id={document!r} and segment_id={segment_id!r} are not three columns"
+            f"{OPERATOR}: text={text!r}, id={document!r} and segment_id={segment_id!r} must be three different columns"
         )
     dtypes = df.dtypes
     if getattr(dtypes[segment_id], "kind", "O") not in "iu":

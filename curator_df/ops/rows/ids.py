@@ -209,7 +209,10 @@ def add_ids(
     if dense:
         return _dense(df, into, identity, start)
     if start:
-        raise ParameterError("add_ids: start= numbers rows only with dense=True")
+        raise ParameterError(
+            "add_ids: start= has an effect only with dense=True, which numbers rows without gaps. Set dense=True, or leave "
+            "start= out"
+        )
     parameters: dict[str, Any] = {"into": into}
     if identity == "address":
         require_addresses(df, "add_ids(identity='address')")
@@ -240,7 +243,7 @@ def _dense(df: Any, into: str, identity: IdentityKind, start: int) -> Any:
             "identity=, or dense="
         )
     if start < 0:
-        raise ParameterError(f"add_ids: start={start} is negative")
+        raise ParameterError(f"add_ids: start={start} is negative. Use 0 or more")
     kernel = BlockKernel(
         "add_ids",
         refuse_block,

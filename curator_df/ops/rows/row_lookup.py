@@ -41,8 +41,8 @@ def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -
     for step in program.steps:
         if step.pending is not None or step.on_device:
             raise ExpressionError(
-                f"{operator}: rows are looked up one by one, and {step.name} needs more than their block. Write what comes "
-                "before with checkpoint(df, path), and find the duplicates in the table that it returns"
+                f"{operator}: single rows of the table are read again, but {step.name} can only process the whole table. "
+                "Write what comes before it with checkpoint(df, path), and find the duplicates in the table that it returns"
             )
     wanted = np.unique(addresses)
     ranges = program.source.cut(PIECE_BYTES)

@@ -35,7 +35,7 @@ def require_row_values(what: str, kind: str, result: Any, block: Any, is_kind: C
     if not is_kind(result.dtype):
         raise OperatorError(f"{what} must return {wanted}; it returned values of {result.dtype}")
     if len(result) != len(block) or not result.index.equals(block.index):
-        raise OperatorError(f"{what} must return {wanted}; it returned {len(result)} values, of another index")
+        raise OperatorError(f"{what} must return {wanted}; it returned {len(result):,} values with another index")
 
 
 def _is_of_cudf(result: Any, block: Any) -> bool:

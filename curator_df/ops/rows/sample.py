@@ -116,14 +116,15 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
         folder = Folder(os.fspath(groups).rstrip("/"), {})
     else:
         raise ParameterError(
-            f"{operator}: groups= must be what a find_ operator returned (a Dask DataFrame), or its folder; got "
+            f"{operator}: groups= must be the Dask DataFrame that find_exact_duplicates, find_near_duplicates or "
+            f"find_semantic_duplicates returned, or its folder; got "
             f"{type(groups).__name__}"
         )
     names = [f"{JOURNAL_FOLDER}/{name}.json" for name in ("parameters", "plan", "receipt")]
     if not all(map(folder.exists, names)):
         raise InputError(
-            f"{operator}: groups= was read from {folder.url}, where no find_ operator has finished. Use what "
-            "find_near_duplicates returned"
+            f"{operator}: groups= was read from {folder.url}, which is not the complete result of find_exact_duplicates, "
+            "find_near_duplicates or find_semantic_duplicates. Pass the table that such a call returned, or its folder"
         )
     asked, plan, receipt = (folder.read(name) for name in names)
     source = lower(df, spools=True).source
@@ -420,7 +421,9 @@ def _bounds(operator: str, parts: Mapping[str, float]) -> dict[str, tuple[float,
         edges.append(math.fsum([edges[-1], share]))
     total = math.fsum(parts.values())
     if total > 1 + 1e-9:
-        raise ParameterError(f"{operator}: the shares of the parts add up to {total:g}, which is more than 1")
+        raise ParameterError(
+            f"{operator}: the shares of the parts add up to {total:g}, which is more than 1. Use smaller shares"
+        )
     if total > 1 - 1e-9:
         edges[-1] = 1.0
     return dict(zip(parts, itertools.pairwise(edges), strict=True))
@@ -432,7 +435,7 @@ def _identifying_columns(
     """Return the columns that identify a row, none for its address, after checks of the caller's arguments."""
     choose(operator, "by", by, IdentityKind)
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
-        raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits")
+        raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits. Use a whole number such as 0")
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     if by == "content":
         columns = strings_of(operator, "subset", subset)
@@ -441,8 +444,8 @@ def _identifying_columns(
         return columns
     if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
         raise SchemaError(
-            f"{operator} needs an index of integers for by='address', and this table's holds {df._meta.index.dtype}; "
-            "use by='content'"
+            f"{operator} with by='address' needs the index of whole numbers that readers create, but this table's index has "
+            f"the type {df._meta.index.dtype}. Use by='content', or remove the step that changes the index"
         )
     return ()
 
