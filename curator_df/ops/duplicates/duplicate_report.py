@@ -438,7 +438,10 @@ def describe_near_duplicates(
     shown = None
     if docs is not None:
         if parameters["text"] is None:
-            raise ParameterError(f"{NEAR}: groups= were found by signatures alone; there is no text to show of docs=")
+            raise ParameterError(
+                f"{NEAR}: groups= were found from stored signatures alone, so there is no text of docs= to show. Find "
+                "the groups again with text=, or leave docs= out"
+            )
         drop_near_duplicates(docs, groups=groups)  # raises if they were found for another table
         shown = example_rows(docs, table, top, NEAR, examples, max_chars, parameters["text"], "jaccard")
     scheme = Scheme(**parameters["scheme"])

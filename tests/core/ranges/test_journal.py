@@ -135,9 +135,10 @@ def test_records_reach_the_disk_while_a_run_goes_on_and_so_does_the_name_of_thei
     monkeypatch.setattr(journals, "SYNC_SECONDS", 0.0)
     with journal_of(out) as journal:
         journal.start(IDENTITY, RANGES)
+        done = [finished(out, number) for number in range(3)]  # they write files, which reach the disk as well
         synced.clear()
-        for number in range(3):
-            journal.record([finished(out, number)])
+        for record in done:
+            journal.record([record])
     assert synced == ["_curator", *["done.jsonl"] * 3]
 
 
