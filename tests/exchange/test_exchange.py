@@ -100,6 +100,31 @@ def test_each_policy_on_two_ranges(tmp_path, place, keep, drops):
     assert skew([one.rows for one in reduced]) == 4 * 3 / 7
 
 
+PARTS = [[(A, 0, 0), (B, 0, 1), (A, 0, 2)], [(A, 30, 1), (C, 30, 2), (B, 40, 0)]]
+
+
+@pytest.mark.parametrize(
+    ("keep", "drops"),
+    [("first", [[(0, 2)], [(30, 1), (40, 0)]]), ("last", [[(0, 0), (0, 1), (0, 2)], []])],
+)
+def test_a_drop_of_a_part_names_its_row_and_its_number_in_it(tmp_path, keep, drops):
+    exchange = Exchange(Folder(str(tmp_path)), keep, 3, np.array([0, 30]), of_parts=True)
+    files = []
+    for number, parts in enumerate(PARTS):
+        writer = KeyWriter(exchange, number, memory_bytes=10**6)
+        keys = np.array([key for key, _, _ in parts], dtype=np.uint64)
+        addresses, ordinals = (np.array(column, dtype=np.int64) for column in list(zip(*parts, strict=True))[1:])
+        writer.append(keys, addresses, parts=ordinals)
+        files.append(writer.commit())
+    reduced = [reduce_keys(exchange, number, files, memory_bytes=10**6).file for number in range(exchange.reducers)]
+    found = [list(read_drops(exchange, number, reduced, memory_bytes=10**6)) for number in range(2)]
+    assert [[tuple(row) for piece in pieces for row in piece.tolist()] for pieces in found] == drops
+
+
+def test_the_first_slice_of_drops_has_what_is_before_its_range_too():
+    assert drop_bounds(np.array([5, 30])).tolist() == [0, 30]
+
+
 WORD = st.sampled_from([0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]) | st.integers(0, (1 << 64) - 1)
 KEYS = st.sampled_from([[A], [A, B, C], [A, (5, 2), (6, 1)]]).flatmap(st.sampled_from) | st.tuples(WORD, WORD)
 VALUES = st.none() | st.sampled_from([-1e300, -1.0, 0.0, 0.5, 1e300])

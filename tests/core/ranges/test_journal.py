@@ -330,6 +330,17 @@ def test_a_finished_file_that_was_replaced_by_another_of_its_size_is_an_error_at
         settle_files(journal_of(out), 2, sink)
 
 
+def test_rejects_of_finished_ranges_stay_and_those_of_others_go(out, sink, tmp_path):
+    rejects = FileSink(Folder(str(tmp_path / "rejects")), ParquetFormat("zstd"), 10**6)
+    [kept] = finished(tmp_path / "rejects", 0, name="part-000000-003.parquet").files
+    finished(tmp_path / "rejects", 0, name="part-000000-004.parquet")
+    with journal_of(out) as journal:
+        journal.start(IDENTITY, RANGES)
+        journal.record([finished(out, 0, others=[kept])])
+        settle_files(journal, 1, sink, rejects)
+    assert [path.name for path in (tmp_path / "rejects").glob("part-*")] == [kept.name]
+
+
 def test_one_process_at_a_time_has_the_journal(out):
     with journal_of(out), pytest.raises(OutputInUseError), journal_of(out):
         pass

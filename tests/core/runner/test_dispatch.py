@@ -11,10 +11,11 @@ import pytest
 from curator_df import errors
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import Cause, Unit, unit_file
+from curator_df.core.ranges.out_of_memory import Cause, Span, Unit, unit_file
 from curator_df.core.runner.dispatch import MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import TaskEnded
-from curator_df.core.runner.retry_units import MOST_UNITS
+from curator_df.core.runner.retry_units import MOST_UNITS, narrowed
+from curator_df.core.tasks.task import Attempt
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
 from curator_df.memory.guard import append_line
 from curator_df.memory.limits import release_free_memory
@@ -343,6 +344,23 @@ def test_a_long_row_is_read_alone(dispatch):
     assert again.largest_row_bytes == ran.dispatcher.stage.exclusive_row_bytes > ran.tries(0)[0].largest_row_bytes
     assert again.block_bytes == min(BLOCK_BYTES, MIN_BLOCK_BYTES)
     assert ran.client.flying[ran.client.attempts.index(again)] == {0}
+
+
+def test_a_row_that_fits_alone_is_read_alone_also_where_the_first_failure_ends_the_run(dispatch):
+    error = long_row()
+    ran = dispatch(
+        lambda each: done(each, outcome="oversize", error=error) if is_first(each) else done(each), on_oom="raise"
+    )
+    error.row_bytes = ran.dispatcher.stage.exclusive_row_bytes
+    assert sorted(ran.run().numbers) == list(range(RANGES))
+
+
+def test_rows_that_are_set_aside_count_as_units_too(dispatch):
+    attempt = Attempt(dispatch().pieces[0], BLOCK_BYTES, BLOCK_BYTES, spans=(Span(0, 9, 1),) * (MOST_UNITS - 2))
+    once = narrowed(attempt, Unit(4, 4, 1, "write"), "no room", MemoryError("no room"))
+    assert [row.address for row in once.aside] == [4]
+    with pytest.raises(MemoryError, match="too many"):
+        narrowed(dataclasses.replace(once, aside=once.aside * 2), Unit(5, 5, 1, "write"), "", MemoryError("too many"))
 
 
 def test_a_row_that_is_too_long_even_alone_is_set_aside_or_refused_with_the_memory_that_would_do(dispatch):
