@@ -132,7 +132,7 @@ def test_all_records_are_on_disk_before_a_run_counts_as_complete(out, synced, mo
 
 
 def test_records_reach_the_disk_while_a_run_goes_on_and_so_does_the_name_of_their_file(out, synced, monkeypatch):
-    monkeypatch.setattr(journals, "SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(journals, "SYNC_SECONDS", 1e-9)
     with journal_of(out) as journal:
         journal.start(IDENTITY, RANGES)
         done = [finished(out, number) for number in range(3)]  # they write files, which reach the disk as well

@@ -41,6 +41,7 @@ KINDS = {
     "near": lambda docs: docs.curate.drop_near_duplicates(scheme=SCHEME, jaccard_threshold=0.9, bands_per_iteration=2),
     "parts": lambda docs: docs.curate.remove_repeated_parts("paragraphs"),
     "numbers": lambda docs: docs.curate.add_ids(into="number", dense=True),
+    "join": lambda docs: docs.curate.join(docs[["id"]].assign(score=1.0), on="id"),
 }
 
 
