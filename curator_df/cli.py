@@ -282,14 +282,16 @@ def dedup(
     policy: dict[str, Any] = {"keep": keep}
     near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
-        raise ParameterError(f"{' and '.join(given)} cannot be used with --exact, which compares whole texts")
+        raise ParameterError(
+            f"{' and '.join(given)} cannot be used with --exact, which compares whole texts. Leave out either"
+        )
     least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
     if exact and unit is not None:
         docs = cdf.remove_repeated_parts(docs, unit, normalize=normalize, text=text, **policy)  # type: ignore[arg-type]
     elif exact:
         docs = cdf.drop_exact_duplicates(docs, subset=text, normalize=normalize, **policy)  # type: ignore[arg-type]
     elif normalize is not None or unit is not None:
-        raise ParameterError("--normalize and --unit need --exact")
+        raise ParameterError("--normalize and --unit have an effect only with --exact. Add --exact, or leave them out")
     else:
         policy |= {
             "scheme": scheme or "default",

@@ -63,7 +63,7 @@ def _collect(console: Console, otherwise: Path) -> DemoCorpus:
         gather(otherwise)
         corpus = read_corpus(otherwise)
     if corpus is None:
-        raise FileNotFoundError(f"the text of the demo is no longer in {otherwise}: run the demo again")
+        raise FileNotFoundError(f"the text of the demo is no longer in {otherwise}. Run curator-df demo again")
     return corpus
 
 
@@ -104,7 +104,10 @@ def _gather(folder: Path, tell: Any) -> None:
             process.kill()
             raise
     if process.returncode:
-        raise OSError(f"the text of the demo could not be collected: {said.strip().splitlines()[-1]}")
+        raise OSError(
+            f"the text of the demo could not be collected: {said.strip().splitlines()[-1]}. Free some space, or name "
+            "another folder: curator-df demo FOLDER"
+        )
 
 
 def _copied(corpus: DemoCorpus, folder: Path) -> DemoCorpus:

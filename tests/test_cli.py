@@ -183,7 +183,10 @@ MISTAKES = [
         ["dedup", "IN", "out", "--exact", "--scheme", "fineweb", "--jaccard-threshold", "0.5"],
         "ParameterError: --scheme and --jaccard-threshold cannot be used with --exact",
     ),
-    (["dedup", "IN", "out", "--unit", "lines"], "ParameterError: --normalize and --unit need --exact"),
+    (
+        ["dedup", "IN", "out", "--unit", "lines"],
+        "ParameterError: --normalize and --unit have an effect only with --exact",
+    ),
     (
         ["dedup", "IN", "out", "--exact", "--unit", "words"],
         "ParameterError: remove_repeated_parts: --unit words",

@@ -49,12 +49,13 @@ def open_device(torch: Any, name: str, device: Device, numbers: Numbers) -> None
         return
     if not torch.cuda.is_available():
         raise ParameterError(
-            f"the model {name!r} should run on a GPU, but this torch ({torch.__version__}) sees none. Install the build of torch "
-            "for CUDA, or remove gpus= and gpu_memory= from its resources"
+            f"the model {name!r} should run on a GPU, but torch {torch.__version__} finds none on this machine. Install the "
+            "build of torch for CUDA, or remove gpus= and gpu_memory= from the model's resources"
         )
     if numbers == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise ParameterError(
-            f"the model {name!r}: {torch.cuda.get_device_name()} has no bfloat16. Use cdf.model(..., compute_dtype='float32')"
+            f"the model {name!r} should compute in bfloat16, but the GPU {torch.cuda.get_device_name()} does not have this "
+            "number format. Use cdf.model(..., compute_dtype='float32')"
         )
     bound_torch()
 

@@ -200,7 +200,10 @@ def find_answering(
     config = read_object(Path(base.folder, "config.json"))
     lacking = [key for key in ("num_hidden_layers", "vocab_size") if not isinstance(config.get(key), int)]
     if lacking:
-        raise ParameterError(f"{operator}: the configuration of {base.name!r} lacks {' and '.join(lacking)}")
+        raise ParameterError(
+            f"{operator}: the configuration of {base.name!r} lacks {' and '.join(lacking)}, which the plan of its memory "
+            "needs. Use a language model whose config.json has it"
+        )
     heads = config.get("num_key_value_heads") or base.heads
     width = heads * (config.get("head_dim") or base.hidden // base.heads)
     pair = [Path(place.folder, file) for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)]
@@ -224,7 +227,8 @@ def _place(operator: str, name: str | os.PathLike[str], revision: str | None) ->
         return Place(text, os.path.abspath(text), None, _names(text, READ_FILES))
     if not HUB_NAME.fullmatch(text):
         raise InputError(
-            f"{operator}: {text!r} is neither an existing folder nor the ID of a model{did_you_mean_path(text)}"
+            f"{operator}: {text!r} is neither an existing folder nor the ID of a model, such as 'organization/name'. "
+            f"Correct it{did_you_mean_path(text)}"
         )
     folder = _download(text, revision)
     return Place(text, folder, os.path.basename(folder), _names(folder, READ_FILES))
@@ -273,7 +277,8 @@ def find_model(
         return _described(operator, text, os.path.abspath(text), None, trust_remote_code, base_revision)
     if not HUB_NAME.fullmatch(text):
         raise InputError(
-            f"{operator}: {text!r} is neither an existing folder nor the ID of a model{did_you_mean_path(text)}"
+            f"{operator}: {text!r} is neither an existing folder nor the ID of a model, such as 'organization/name'. "
+            f"Correct it{did_you_mean_path(text)}"
         )
     folder = _download(text, revision, _read_files(trust_remote_code))
     return _described(operator, text, folder, os.path.basename(folder), trust_remote_code, base_revision)
@@ -322,7 +327,10 @@ def _described(
             "model.save_pretrained(folder)"
         )
     if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
-        raise InputError(f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json)")
+        raise InputError(
+            f"{operator}: {folder!r} has no tokenizer (tokenizer.json or tokenizer_config.json). Use a folder in which the "
+            "tokenizer was saved, too, with its save_pretrained()"
+        )
     for path in files:
         if is_read(path) and path.name not in ("config.json", "tokenizer_config.json"):  # read below
             require_both_ends(path)
@@ -440,7 +448,8 @@ def _classes(folder: str, config: dict[str, Any]) -> tuple[str, ...]:
     names: dict[str, str] = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if not isinstance(names, dict) or not all(key.isdecimal() for key in names):
         raise CorruptFileError(
-            f"{os.path.join(folder, 'config.json')} has an id2label that is not an object from numbers to names. {AGAIN}"
+            f"{os.path.join(folder, 'config.json')} has an id2label that does not map the numbers of classes to names. "
+            f"{AGAIN}"
         )
     return tuple(str(names[key]) for key in sorted(names, key=int))
 

@@ -150,8 +150,8 @@ def profile_memory(
             after.steps
         ) == first:
             raise ParameterError(
-                "profile_memory: operator added no step to the table. Pass a function that receives the sample's "
-                "lazy table and returns it with the operator applied"
+                "profile_memory: operator= returned the table without a new step, so there is nothing to measure. Pass a "
+                "function that receives the sample's lazy table and returns it with the operator applied"
             )
         lines = _measured(ProfileJob(after.source, after.steps, first, sample_bytes))
     return MemoryProfile(

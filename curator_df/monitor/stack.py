@@ -412,7 +412,10 @@ def _wait_until_ready(server: Server, health: str) -> None:
             urllib.request.urlopen(server.url + health, timeout=2).close()  # noqa: S310 - the address is ours
             return
         time.sleep(0.2)
-    raise CuratorError(f"{server.name} did not answer at {server.url} within {READY_SECONDS:.0f} s. See {server.log}.")
+    raise CuratorError(
+        f"{server.name} did not answer at {server.url} within {READY_SECONDS:.0f} s. Read its log, {server.log}, and start "
+        "it again."
+    )
 
 
 def _ended(server: Server) -> CuratorError:

@@ -94,7 +94,10 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
         thresholds.update((name.format(n), float(value)) for key, name in _GRAMS.items() for n, value in values[key])
         stop_words = tuple(dict.fromkeys(map(str, values["stopwords"])))
     except (KeyError, TypeError, ValueError) as exc:
-        raise InputError(f"fineweb_2: {source} is not a configuration of FineWeb-2: {exc!r}") from exc
+        raise InputError(
+            f"fineweb_2: {source} is not a configuration of FineWeb-2: {exc!r}. Pass config= a file of the folder configs "
+            "of huggingface/fineweb-2"
+        ) from exc
     thresholds["char_dup_ratio"] = _CHAR_DUP_RATIO
     chain = DATATROVE_GOPHER_REPETITION.rules + DATATROVE_FINEWEB.rules + DATATROVE_GOPHER_QUALITY.rules
     rules = [_with_threshold(rule, thresholds.get(rule.reason, rule.threshold), source) for rule in chain]
@@ -131,7 +134,9 @@ def _values(language: str, config: str | os.PathLike[str] | None) -> tuple[dict[
     try:
         values = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
-        raise InputError(f"fineweb_2: {os.fspath(config)!r} cannot be read: {exc}") from exc
+        raise InputError(
+            f"fineweb_2: config={os.fspath(config)!r} cannot be read: {exc}. Correct the path or the file"
+        ) from exc
     return values, os.fspath(config)
 
 

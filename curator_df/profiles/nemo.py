@@ -273,13 +273,18 @@ def _row_of(table: str, language: str, extension: str) -> dict[str, str]:
             reader = csv.DictReader(file)
             missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
             if missing:
-                raise InputError(f"nemo_per_extension: {table!r} has no column {', '.join(map(repr, missing))}")
+                raise InputError(
+                    f"nemo_per_extension: the file table={table!r} has no column {', '.join(map(repr, missing))}. Pass a "
+                    "table such as code_meta.csv of NeMo Curator"
+                )
             for row in reader:
                 if row["language"] == language:
                     extensions.add(row["extension"])
                     found = row if row["extension"] == extension else found
     except OSError as exc:
-        raise InputError(f"nemo_per_extension: {table!r} cannot be read: {exc}") from exc
+        raise InputError(
+            f"nemo_per_extension: the file table={table!r} cannot be read: {exc}. Correct the path"
+        ) from exc
     if found is None:
         known = ", ".join(map(repr, sorted(extensions))) if extensions else "none"
         raise ParameterError(

@@ -223,7 +223,10 @@ def read_recipe(recipe: str | os.PathLike[str], settings: Mapping[str, Value]) -
     """Load a recipe with settings that are values of YAML; see `load_recipe`."""
     name = os.fspath(recipe) if isinstance(recipe, (str, os.PathLike)) else None
     if not isinstance(name, str) or "\0" in name:
-        raise RecipeError(f"{recipe!r} is not the path of a recipe or the name of a shipped one")
+        raise RecipeError(
+            f"{recipe!r} is neither the path of a recipe file nor the name of a shipped recipe. Pass a path such as "
+            "'recipe.yaml'; curator-df recipe list shows the names"
+        )
     text = shipped_text(name) if is_name(name) and not Path(name).is_file() else _file_text(name)
     value = read_yaml(text, name)
     if not isinstance(value.data, dict):
@@ -242,7 +245,9 @@ def _file_text(path: str) -> str:
             path, line, "", f"byte {exc.object[exc.start]:#04x} is not UTF-8. Save the file as UTF-8"
         ) from exc
     except OSError as exc:
-        raise RecipeError(f"the recipe {path!r} cannot be read: {exc.strerror}") from exc
+        raise RecipeError(
+            f"the recipe {path!r} cannot be read: {exc.strerror}. Check the path and its permissions"
+        ) from exc
 
 
 def _planned_to(plan: Plan, name: str) -> Plan:

@@ -112,7 +112,7 @@ def test_what_is_no_path_is_refused_in_words(path, tmp_path):
     docs = cdf.read_jsonl(tmp_path)
     with pytest.raises(errors.ParameterError, match=r"read_receipt: source=.* must be a path"):
         cdf.read_receipt(path)
-    with pytest.raises(errors.RecipeError, match="is not the path of a recipe"):
+    with pytest.raises(errors.RecipeError, match="is neither the path of a recipe"):
         cdf.load_recipe(path)
     if path is not None:
         with pytest.raises(errors.ParameterError, match="groups="):

@@ -175,10 +175,9 @@ def test_a_worker_refuses_to_compile_and_loads_what_is_compiled():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     expected = (
-        f"the function {KERNEL} of curator_df is not compiled, and this process may not compile it: it is a worker. "
-        "Compile it first with"
+        f"the function {KERNEL} of curator_df is not compiled, and this process may not compile it: it is a worker."
     )
-    assert f"KernelNotCompiledError: {expected} `curator-df warm --all`" in done.stderr
+    assert f"KernelNotCompiledError: {expected} Compile it first with `curator-df warm --all`" in done.stderr
     used()
     assert subprocess.check_output(command, text=True) == "[5, 5, 5] True\n"
 

@@ -161,7 +161,7 @@ def test_a_batch_fills_the_part_of_a_gpu_that_a_call_may_use(model):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_worker_without_a_gpu_does_not_compute_on_its_cpus_instead(model):
-    with pytest.raises(errors.ParameterError, match=r"should run on a GPU, but this torch .* sees none"):
+    with pytest.raises(errors.ParameterError, match=r"should run on a GPU, but torch .* finds none"):
         vectors(table(TEXTS).pipe(cdf.add_embedding, cdf.model(model, resources=GPU)))
 
 

@@ -126,7 +126,9 @@ def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
     _, offsets = LoadedModel(model)._encode(pa.chunked_array([[TEXTS[-1], "the river"]]))
     assert np.diff(offsets).tolist() == [64, 12]
     short = dataclasses.replace(model, max_tokens=7)
-    with pytest.raises(errors.ParameterError, match="the prompt without a text has 10 tokens, but max_tokens=7"):
+    with pytest.raises(
+        errors.ParameterError, match="the prompt of this model has 10 tokens without any text, but max_tokens=7"
+    ):
         LoadedModel(short)._encode(pa.chunked_array([["the river"]]))
 
 

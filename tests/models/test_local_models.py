@@ -233,7 +233,7 @@ def test_settings_of_other_models_are_refused(fitted):
                 table().pipe(cdf.add_class, cdf.model(model, **{name: value}), into="kind", labels=labels)
         with pytest.raises(errors.ParameterError, match=f"{name}={value!r} applies only to"):
             table().pipe(cdf.add_embedding, cdf.model(function, **{name: value}), dimensions=2)
-    with pytest.raises(errors.ParameterError, match="thresholds= is for models that make one number"):
+    with pytest.raises(errors.ParameterError, match="thresholds= is for models that return a single score"):
         table().pipe(cdf.add_class, function, into="kind", labels=["a", "b"], thresholds={"a": 0.5, "b": 0})
     with pytest.raises(errors.ParameterError, match="pooling='cls' applies only to"):
         table().pipe(cdf.add_embedding, function, dimensions=2, pooling="cls")

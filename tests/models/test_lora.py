@@ -139,12 +139,14 @@ def test_other_adapters_layers_and_models_are_refused(guard, base, tmp_path):
     refused("LORA with use_dora", write_adapter(tmp_path / "dora", base, use_dora=True))
     refused("modules_to_save", write_adapter(tmp_path / "more", base, modules_to_save=["lm_head"]))
     refused(
-        "lacks the language model or the rank", write_adapter(tmp_path / "rank", base, r=None), kind=errors.InputError
+        r"lacks base_model_name_or_path \(the language model\) or r \(the rank\)",
+        write_adapter(tmp_path / "rank", base, r=None),
+        kind=errors.InputError,
     )
     refused("adapter_config", tmp_path, kind=errors.InputError)
-    refused("from 32 numbers to one", layers=write_layers(tmp_path / "two", (32, 32, 20, 12, 2)))
-    refused("from 32 numbers to one", layers=write_layers(tmp_path / "wide", (16, 32, 20, 12, 1)))
-    refused("from 32 numbers to one", layers=write_layers(tmp_path / "few", (32, 32, 20)))
+    refused("which turn 32 numbers into one", layers=write_layers(tmp_path / "two", (32, 32, 20, 12, 2)))
+    refused("which turn 32 numbers into one", layers=write_layers(tmp_path / "wide", (16, 32, 20, 12, 1)))
+    refused("which turn 32 numbers into one", layers=write_layers(tmp_path / "few", (32, 32, 20)))
     refused("nor the ID of a model", layers="not/a/model", kind=errors.InputError)
 
 
@@ -177,7 +179,10 @@ def test_an_adapter_that_does_not_fit_the_model_is_refused(guard, base, tmp_path
     folder = write_adapter(tmp_path / "odd", base)
     weights = load_file(folder / "adapter_model.safetensors")
     cut = {name: value for name, value in weights.items() if not name.endswith("0.self_attn.q_proj.lora_B.weight")}
-    for odd, said in ((cut, "do not fit"), ({"score.weight": torch.ones(1)}, "not a matrix of a plain adapter")):
+    for odd, said in (
+        (cut, "do not fit"),
+        ({"score.weight": torch.ones(1)}, "which a plain LORA adapter does not have"),
+    ):
         save_file(odd, folder / "adapter_model.safetensors")
         entry = Classifier("odd", guard.model, "here", 64, thresholds=guard.thresholds, adapter=str(folder))
         with pytest.raises(errors.ParameterError, match=said):

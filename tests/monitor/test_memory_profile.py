@@ -112,7 +112,7 @@ def test_an_operator_that_takes_too_long_is_ended_and_said(sample, monkeypatch):
 
 
 def test_nothing_to_measure_is_refused(sample, tmp_path):
-    with pytest.raises(cdf.errors.ParameterError, match="added no step to the table"):
+    with pytest.raises(cdf.errors.ParameterError, match="returned the table without a new step"):
         cdf.profile_memory(lambda df: df, sample)
     with pytest.raises(cdf.errors.ParameterError, match="the sample has no rows"):
         cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, "id > 0"), sample.head(0))

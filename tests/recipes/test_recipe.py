@@ -190,7 +190,7 @@ def test_names_without_a_recipe_are_refused(tmp_path):
         cdf.load_recipe("finweb")
     with pytest.raises(RecipeError, match="cannot be read: Is a directory"):
         cdf.load_recipe(tmp_path)
-    with pytest.raises(RecipeError, match="not the path of a recipe"):
+    with pytest.raises(RecipeError, match="neither the path of a recipe"):
         cdf.load_recipe(b"fineweb")
 
 

@@ -228,7 +228,8 @@ def _load(path: str) -> Any:
         return skops.load(path)
     except TypeError as exc:  # skops raises it for unknown types
         raise InputError(
-            f"{path!r} was not loaded: {exc}. If you trust it, load it yourself and pass the object"
+            f"{path!r} was not loaded, because it has types that skops does not trust: {exc}. If you trust the file, load "
+            "it yourself and pass the object"
         ) from exc
     except Exception as exc:  # of a damaged file, skops raises errors of many types
         if is_out_of_memory(exc):
@@ -340,10 +341,13 @@ def _of_another_kind(
     if not callable(classifier):
         return None
     if not labels:
-        raise ParameterError(f"{operator}: a function needs labels=, the names of its classes in order")
+        raise ParameterError(
+            f"{operator}: a function as classifier needs labels=, the names of its classes in the order of its numbers"
+        )
     if thresholds is not None:
         raise ParameterError(
-            f"{operator}: thresholds= is for models that make one number; a function returns one for each class"
+            f"{operator}: thresholds= is for models that return a single score, but a function returns one number for each "
+            "class. Leave thresholds= out"
         )
     scores = ClassScores.of(operator, labels, (), len(labels), None, None, "largest")
     return user_model(operator, model, len(scores.labels)), scores
@@ -390,5 +394,6 @@ def answer_tokens(operator: str, model: Found) -> int:
     if isinstance(model, TextModel) and model.answers is not None:
         return model.answers.new_tokens
     raise ParameterError(
-        f"{operator}: answer_into= is only for a generative classifier, such as classifiers.AEGIS_DEFENSIVE"
+        f"{operator}: answer_into= is only for a classifier that generates text, such as classifiers.AEGIS_DEFENSIVE. Leave "
+        "it out, or use such a classifier"
     )

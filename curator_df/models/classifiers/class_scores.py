@@ -53,8 +53,8 @@ class ClassScores:
                 )
             if labels is not None:
                 raise ParameterError(
-                    f"{operator}: labels={list(labels)} has no meaning for a model that makes one number of a text: "
-                    "thresholds= names its classes; leave labels= out"
+                    f"{operator}: labels={list(labels)!r} does not apply to a model that returns a single score, because "
+                    "thresholds= names its classes. Leave labels= out"
                 )
             ascending, bounds = ascending_tiers(operator, thresholds)
             return cls(ascending, "one", bounds[1:], clip)
@@ -65,7 +65,10 @@ class ClassScores:
             )
         names = labels or own
         if len(names) != width or len(set(names)) != width:
-            raise ParameterError(f"{operator}: labels= must be {width} different names; found {', '.join(names)}")
+            raise ParameterError(
+                f"{operator}: labels= must be {width} different names, one for each class of the model; found "
+                f"{', '.join(names)}"
+            )
         return cls(names, meaning)
 
     def of_class(self, operator: str, label: str) -> ClassScores:

@@ -52,8 +52,8 @@ def own_layers(operator: str, name: str, encoder: str, shapes: Mapping[str, Sequ
     names = tuple(layer for _, layer in found)
     if not names or (len(names) > 1 and "fc" in names):
         raise ParameterError(
-            f"{operator}: {name!r} names a base_model, but its weights have no layer fc or head_0.fc, so it is not a "
-            "supported classifier"
+            f"{operator}: the configuration of {name!r} names a base_model, but its weights have no layer fc or head_0.fc, "
+            "so its classifier is of an unknown kind. Use another model, or pass a function that runs it"
         )
     widths = tuple(int(shapes[f"{layer}.weight"][0]) for layer in names)
     if names == ("fc",):

@@ -69,11 +69,15 @@ def base_and_scale(operator: str, name: str, config: Mapping[str, Any]) -> tuple
     if config.get("peft_type") != "LORA" or odd:
         kind = f"{config.get('peft_type')} with {', '.join(odd)}" if odd else str(config.get("peft_type"))
         raise ParameterError(
-            f"{operator}: {name!r} is an adapter of the kind {kind}. Only plain LORA adapters can be read"
+            f"{operator}: {name!r} is an adapter of the kind {kind}, but only plain LORA adapters can be read. Use another "
+            "adapter, or pass a function that runs the model"
         )
     base, rank = config.get("base_model_name_or_path"), config.get("r")
     if not isinstance(base, str) or not isinstance(rank, int) or rank < 1:
-        raise InputError(f"{operator}: {ADAPTER_CONFIG} of {name!r} lacks the language model or the rank")
+        raise InputError(
+            f"{operator}: {ADAPTER_CONFIG} of {name!r} lacks base_model_name_or_path (the language model) or r (the rank). "
+            "Copy or download the adapter again"
+        )
     alpha = config.get("lora_alpha", rank)
     if not isinstance(alpha, int | float) or isinstance(alpha, bool):
         raise CorruptFileError(
@@ -91,8 +95,8 @@ def require_layers(operator: str, name: str, shapes: Mapping[str, Sequence[int]]
     chain = [hidden, *(shape[0] for shape in found)] if fits else []
     if not fits or [shape[1] for shape in found] != chain[:-1] or chain[-1] != 1:
         raise ParameterError(
-            f"{operator}: {name!r} lacks the layers {', '.join(LAYERS)}, from {hidden:,} numbers to one. It is not a known "
-            "guard model"
+            f"{operator}: {name!r} lacks the layers {', '.join(LAYERS)}, which turn {hidden:,} numbers into one, so it is "
+            "not a guard model of a known kind. Use another model, or pass a function that runs it"
         )
 
 
@@ -111,7 +115,10 @@ def add_adapter(module: Any, path: str | os.PathLike[str], scale: float) -> None
     for key, value in safetensors.torch.load_file(path).items():
         match = _PAIR.fullmatch(key)
         if match is None:
-            raise ParameterError(f"{path}: {key!r} is not a matrix of a plain adapter")
+            raise ParameterError(
+                f"the adapter {path} has the tensor {key!r}, which a plain LORA adapter does not have. Use another adapter, "
+                "or pass a function that runs the model"
+            )
         pairs.setdefault(match[1], {})[match[2]] = value
     weights = dict(module.named_parameters())
     with torch.no_grad():
@@ -119,7 +126,10 @@ def add_adapter(module: Any, path: str | os.PathLike[str], scale: float) -> None
             weight = weights.get(f"{name}.weight")
             product = pair["B"].to(torch.float32) @ pair["A"].to(torch.float32) if len(pair) == 2 else None
             if weight is None or product is None or product.shape != weight.shape:
-                raise ParameterError(f"{path}: the matrices for {name!r} do not fit the language model")
+                raise ParameterError(
+                    f"the matrices of the adapter {path} for the layer {name!r} do not fit the language model. Use the "
+                    "language model for which the adapter was trained"
+                )
             weight += scale * product
 
 
@@ -155,5 +165,7 @@ def read_config(operator: str, place: Place) -> dict[str, Any]:
     except (ValueError, RecursionError) as exc:
         raise CorruptFileError(f"{path} is not JSON: {exc}. Copy or download the file again") from exc
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} must have a JSON object, but has a {type(found).__name__}")
+        raise CorruptFileError(
+            f"{path} must have a JSON object, but has a {type(found).__name__}. Copy or download the file again"
+        )
     return found

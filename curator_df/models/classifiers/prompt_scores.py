@@ -77,8 +77,9 @@ class PromptTasks:
         widths = (len(maps[0]), *(len(maps[1].get(name, ())) for name in SCORES))
         if files.layers is None or lacking or files.layers.widths != widths or files.layers.pooling != "mean":
             raise ParameterError(
-                f"{operator}: {files.name!r} is not a prompt task model: it lacks the layers head_0.fc to head_7.fc, "
-                "or task_type_map, weights_map and divisor_map for them in its configuration"
+                f"{operator}: {files.name!r} is not a prompt task model: it lacks the layers head_0.fc to head_7.fc, or "
+                "task_type_map, weights_map and divisor_map for them in its configuration. Use one such as "
+                "nvidia/prompt-task-and-complexity-classifier"
             )
         return cls(
             tuple(str(maps[0][str(place)]) for place in range(len(maps[0]))),

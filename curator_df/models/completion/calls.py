@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 from curator_df.errors import OperatorError, ParameterError
 from curator_df.files.storage import Folder
 from curator_df.memory.process_cache import is_outside_of_runs
-from curator_df.memory.sizes import show_size
+from curator_df.memory.sizes import show_count, show_size
 
 HIDDEN = "***"
 """Replacement for a key in texts."""
@@ -369,7 +369,9 @@ class Caller:
                 wait = asked_wait(headers.get("retry-after"))
             except self._httpx.LocalProtocolError as exc:  # caused by the request: a retry would fail again
                 problem = self._without_key(f"{type(exc).__name__}: {exc}")
-                raise NoAnswerError(f"a request to {self.server.base_url} could not be sent: {problem}") from None
+                raise NoAnswerError(
+                    f"a request to {self.server.base_url} could not be sent: {problem}. Check base_url= and the API key"
+                ) from None
             except self._httpx.RequestError as exc:
                 problem = self._without_key(f"{type(exc).__name__}: {exc}")
             except StrangeAnswerError as exc:
@@ -377,8 +379,8 @@ class Caller:
             if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
                 raise GivenUpError(problem)
         raise UnansweredError(
-            f"{self.server.base_url} did not answer a request in {self.server.max_retries + 1} attempts. The last one ended with "
-            f"{problem}"
+            f"{self.server.base_url} did not answer a request in {show_count(self.server.max_retries + 1, 'attempt')}. The "
+            f"last one ended with {problem}"
         )
 
     def _refusal(self, status: int, problem: str) -> NoAnswerError | OperatorError:
@@ -420,7 +422,7 @@ def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
     if isinstance(text, str):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # lone surrogates have no UTF-8 form
     elif text is not None or not isinstance(ended, str):
-        raise StrangeAnswerError("its content is not text")
+        raise StrangeAnswerError("the answer has no text (content)")
     usage = said.get("usage")
     tokens = {name: _tokens(usage, name) for name in ("prompt_tokens", "completion_tokens")}
     told = {"cut_answers": int(ended == "length"), "empty_answers": int(text is None)}

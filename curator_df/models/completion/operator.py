@@ -163,7 +163,10 @@ def add_completion(
     refuse_columns(df, operator, into)
     require_package(operator, "httpx", "completions")
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
-        raise ParameterError(f"{operator}: base_url={base_url!r} is not an http:// or https:// URL")
+        raise ParameterError(
+            f"{operator}: base_url={base_url!r} is not an http:// or https:// URL. Use one such as "
+            "'http://localhost:8000/v1'"
+        )
     fields, most_tokens = _fields(operator, options, max_tokens)
     for name, value in (("max_chars", max_chars), ("max_concurrent", max_concurrent)):
         require_count(operator, name, value)
@@ -227,13 +230,16 @@ def _fields(operator: str, options: Any, max_tokens: int) -> tuple[str, int]:
         limit, most_tokens = "max_completion_tokens", given["max_completion_tokens"]
         if max_tokens not in (MAX_TOKENS, most_tokens):
             raise ParameterError(
-                f"{operator}: max_tokens={max_tokens!r} and options= with {limit!r}: {most_tokens!r} conflict. Set one of them"
+                f"{operator}: max_tokens={max_tokens!r} and {limit!r}: {most_tokens!r} in options= conflict. Set only one "
+                "of them"
             )
     require_count(operator, limit, most_tokens)
     try:
         fields = json.dumps({"temperature": 0, **given, limit: most_tokens}, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        raise ParameterError(f"{operator}: options={options!r} cannot be sent as JSON: {exc}") from exc
+        raise ParameterError(
+            f"{operator}: options={options!r} cannot be sent as JSON: {exc}. Use text, numbers, booleans, lists and dicts"
+        ) from exc
     return fields, most_tokens
 
 

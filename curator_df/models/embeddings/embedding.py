@@ -55,12 +55,13 @@ def pooling_of(operator: str, files: ModelFiles) -> Literal["mean", "cls"]:
         folder = Path(download(files.name, files.revision, [CONFIG, MODULES]))
     modules: Any = read_json(folder / MODULES) if (folder / MODULES).is_file() else []
     if not isinstance(modules, list) or not all(isinstance(module, dict) and "type" in module for module in modules):
-        raise CorruptFileError(f"{folder / MODULES} must hold a list of modules with a type. {AGAIN}")
+        raise CorruptFileError(f"{folder / MODULES} must have a list of modules, each with its type. {AGAIN}")
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if beyond := [kind for kind in kinds if kind not in APPLIED]:
         raise ParameterError(
-            f"{operator}: {files.name!r} has a layer {beyond[0]} after its pooling, which is not supported. Use "
-            "pooling='mean' or 'cls' for vectors without it, or pass a function"
+            f"{operator}: {files.name!r} has a layer {beyond[0]} after its pooling (which makes one vector of a text), and "
+            "such layers are not supported. Use pooling='mean' or 'cls' for vectors without it, or pass a function that "
+            "runs the model"
         )
     if not (folder / CONFIG).is_file():
         return "mean"
@@ -186,7 +187,10 @@ def add_embedding(
                 f"{operator}: a function needs dimensions=, the number of values that it returns for each text"
             )
         if pooling != "auto":
-            raise ParameterError(f"{operator}: pooling={pooling!r} applies only to transformers models")
+            raise ParameterError(
+                f"{operator}: pooling={pooling!r} applies only to transformers models, not to a function. Leave pooling= "
+                "out"
+            )
         width = require_count(operator, "dimensions", dimensions)
         parameters |= {"model": user_model(operator, chosen, width)}
     else:

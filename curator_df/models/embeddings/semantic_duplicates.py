@@ -138,19 +138,20 @@ def vector_type(df: Any, operator: str, embedding: str, dimensions: int | None) 
     )
     if not lists or not pa.types.is_floating(kind.value_type):
         raise SchemaError(
-            f"{operator} needs lists of floating-point numbers in the column {embedding!r}, as add_embedding makes them, but it "
-            f"has {df.dtypes[embedding]}"
+            f"{operator} needs lists of floating-point numbers in the column {embedding!r}, but it has the type "
+            f"{df.dtypes[embedding]}. Make such a column with add_embedding, or convert it"
         )
     precision = "float16" if pa.types.is_float16(kind.value_type) else "float32"
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else dimensions
     if width is None:
         raise ParameterError(
-            f"{operator}: the type of the column {embedding!r}, {kind}, does not specify the length of its lists. Set it with "
-            "dimensions="
+            f"{operator}: the type of the column {embedding!r}, {kind}, does not say how many numbers each vector has. Set "
+            "that number with dimensions="
         )
     if not isinstance(width, int) or width < 1 or dimensions not in (None, width):
         raise ParameterError(
-            f"{operator}: dimensions={dimensions!r}, but the lists of {embedding!r} have {width} numbers"
+            f"{operator}: dimensions={dimensions!r} is not the length of the lists in {embedding!r}, which is {width}. "
+            "Leave dimensions= out"
         )
     return width, precision
 

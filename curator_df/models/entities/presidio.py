@@ -256,15 +256,15 @@ def _find_pipeline(name: str, entities: tuple[str, ...]) -> SpacyPipeline:
     meta = _meta(folder)
     if found := _FACTORY.search((folder / "config.cfg").read_text(encoding="utf-8")):
         raise ParameterError(
-            f"presidio: the pipeline {name!r} has a {found[1]}, whose memory would not be in the plan. Use one without, "
-            "such as 'en_core_web_lg'"
+            f"presidio: the pipeline {name!r} has a component {found[1]!r}, whose memory curator_df cannot plan. Use a "
+            "pipeline without it, such as 'en_core_web_lg'"
         )
     labels = {label for of_one in meta.get("labels", {}).values() for label in of_one if isinstance(label, str)}
     can_find = {LABELS[label] for label in labels if label in LABELS}
     if lacking := [each for each in entities if each not in RECOGNIZERS and each not in can_find]:
         raise ParameterError(
-            f"presidio: the pipeline {name!r} finds no {' and no '.join(lacking)}. Its labels are "
-            f"{', '.join(sorted(labels)) or 'none'}"
+            f"presidio: the pipeline {name!r} cannot find {' or '.join(lacking)}. Remove this from entities=, or use "
+            f"another pipeline with model=. The labels of this one are {', '.join(sorted(labels)) or 'none'}"
         )
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     size_bytes = sum(path.stat().st_size for path in files)
@@ -283,8 +283,8 @@ def _folder(name: str) -> Path:
     if not (folder / "config.cfg").is_file():
         how = f"python -m spacy download {name}, or " if name.isidentifier() else ""
         raise InputError(
-            f"presidio: the spaCy pipeline {name!r} is not installed, and is not downloaded. Use {how}a folder that "
-            "nlp.to_disk wrote"
+            f"presidio: the spaCy pipeline {name!r} is not installed, and curator_df does not download it. Use {how}a "
+            "folder that nlp.to_disk wrote"
         )
     return folder
 
@@ -293,7 +293,9 @@ def _meta(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / "meta.json").read_bytes())
     except (OSError, ValueError) as exc:
-        raise CorruptFileError(f"presidio: {folder / 'meta.json'} cannot be read: {exc}") from exc
+        raise CorruptFileError(
+            f"presidio: {folder / 'meta.json'} cannot be read: {exc}. Install or copy the spaCy pipeline again"
+        ) from exc
     return found if isinstance(found, dict) else {}
 
 
@@ -312,7 +314,10 @@ class LoadedPipeline:
         try:
             self.nlp: Any = spacy.load(folder)
         except (OSError, ValueError, KeyError, ImportError) as exc:
-            raise CorruptFileError(f"{folder} cannot be loaded by this release of spaCy: {exc}") from exc
+            raise CorruptFileError(
+                f"the spaCy pipeline {folder} cannot be loaded by this release of spaCy: {exc}. Install the release of the "
+                "pipeline for it, or copy the pipeline again"
+            ) from exc
         self.lock = threading.Lock()
 
 

@@ -219,7 +219,10 @@ def _require_numbers(epochs: Mapping[Any, float] | None, weights: Mapping[Any, f
     """Return how often rows are taken, by name; once if that follows from weights."""
     given = weights if epochs is None else epochs
     if given is None or (epochs is not None and weights is not None):
-        raise ParameterError("blend: set either epochs=, how often rows are taken, or weights=, shares of the output")
+        raise ParameterError(
+            "blend: set either epochs= (how often the rows of each table are taken) or weights= (the share of each table in "
+            "the output), not both"
+        )
     called = "weights" if epochs is None else "epochs"
     for name, number in given.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number <= LARGEST_WEIGHT:
@@ -248,14 +251,23 @@ def _require_unit(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ParameterError(f"blend: {name}={value!r} must be a whole number of 1 or more")
         if value is not None and unit != name:
-            raise ParameterError(f"blend: {name}={value!r} needs unit={name!r}, but unit={unit!r}")
+            raise ParameterError(
+                f"blend: {name}={value} counts {name}, but unit={unit!r}. Set unit={name!r}, or leave {name}= out"
+            )
         if value is not None and weights is None:
-            raise ParameterError(f"blend: {name}={value!r} needs weights=, the shares of the output")
+            raise ParameterError(
+                f"blend: {name}={value}, the size of the output, needs weights=, the share of each table in it. Set "
+                f"weights=, or leave {name}= out"
+            )
     if unit == "tokens" and weights is None:
-        raise ParameterError("blend: unit='tokens' needs weights=, the shares of the output")
+        raise ParameterError(
+            "blend: unit='tokens' needs weights=, the share of each table in the output. Set weights=, or leave unit= out"
+        )
     for name, given in of_tokens.items():
         if given is not None and unit != "tokens":
-            raise ParameterError(f"blend: {name}={given!r} needs unit='tokens', but unit={unit!r}")
+            raise ParameterError(
+                f"blend: {name}={given!r} needs unit='tokens', but unit={unit!r}. Set unit='tokens', or leave {name}= out"
+            )
     if unit == "tokens" and sum(given is not None for given in of_tokens.values()) != 1:
         raise ParameterError(
             "blend: unit='tokens' needs either tokenizer=, which counts the tokens, or token_column=, a column that has their "
@@ -263,7 +275,8 @@ def _require_unit(
         )
     if revision is not None and tokenizer is None:
         raise ParameterError(
-            f"blend: revision={revision!r} needs tokenizer=, the ID of a model on the Hugging Face hub"
+            f"blend: revision={revision!r} needs tokenizer=, the ID of a model on the Hugging Face hub. Set tokenizer=, or "
+            "leave revision= out"
         )
 
 

@@ -320,8 +320,8 @@ class _MdsWriter(_Files):
         offset = 4 + 4 * (len(self._sizes) + 1) + len(config)
         if offset + self._spooled.size_bytes >= 1 << 32:
             raise ParameterError(
-                f"{file.name} would have {show_size(offset + self._spooled.size_bytes)}, but a shard of MosaicML Streaming can "
-                "have 4.29 GB. Write more and smaller input files, or use another format="
+                f"{file.name} would have {show_size(offset + self._spooled.size_bytes)}, but a file of MosaicML Streaming "
+                "can have at most 4.29 GB. Split the input into more and smaller files, or use another format="
             )
         file.write(struct.pack("<II", len(self._sizes), offset))
         for sizes in lengths_in(self._sizes):

@@ -102,8 +102,8 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
         return _described(operator, text, Path(text).absolute(), None)
     if not HUB_NAME.fullmatch(text):
         raise InputError(
-            f"{operator}: {text!r} is neither an existing file or folder nor the ID of a model"
-            + did_you_mean_path(text)
+            f"{operator}: {text!r} is neither an existing file or folder nor the ID of a model, such as "
+            f"'organization/name'. Correct it{did_you_mean_path(text)}"
         )
     folder = Path(download(text, revision, OTHER_FILES, ignore_patterns=["*/*"]))
     return _described(operator, text, folder, folder.name)
@@ -114,7 +114,10 @@ def _described(operator: str, name: str, path: Path, revision: str | None) -> To
         path /= FILE
     files = [path] if path.is_file() else sorted({file for kind in OTHER_FILES for file in path.glob(kind)})
     if not files:
-        raise InputError(f"{operator}: {str(path)!r} has neither {FILE} nor other files of a tokenizer")
+        raise InputError(
+            f"{operator}: {str(path)!r} has neither {FILE} nor other files of a tokenizer. Use a folder that "
+            "save_pretrained() of a tokenizer wrote"
+        )
     for file in files:
         if is_read(file) or (file == path and file.suffix == ".json"):
             require_both_ends(file)
@@ -221,7 +224,8 @@ def vocabulary_of(operator: str, tokenizer: Tokenizer, eos_token: str | int | No
     if isinstance(eos_token, int):
         if not 0 <= eos_token <= largest_id:
             raise ParameterError(
-                f"{operator}: eos_token={eos_token} is not a token of {tokenizer.name!r}, whose IDs are 0 to {largest_id:,}"
+                f"{operator}: eos_token={eos_token} is not a token of {tokenizer.name!r}. Use an ID from 0 to "
+                f"{largest_id:,}"
             )
         eos_id: int | None = eos_token
     elif eos_token is not None:
@@ -479,7 +483,8 @@ def _converted(tokenizer: Tokenizer) -> Any:
         ) from exc
     if not getattr(found, "is_fast", False):
         raise ParameterError(
-            f"the tokenizer {tokenizer.name!r} is not a fast tokenizer, and would be too slow. Use a fast one"
+            f"the tokenizer {tokenizer.name!r} has only a Python implementation, which would be too slow. Use a fast "
+            "tokenizer of transformers, which has a tokenizer.json"
         )
     return found.backend_tokenizer
 

@@ -268,7 +268,10 @@ def _require_pack(operator: str, pack: Any, pad_id: Any, *, split_documents: Any
     if pack is None:
         for name, value, default in (("pad_id", pad_id, None), ("split_documents", split_documents, True)):
             if value is not default:
-                raise ParameterError(f"{operator}: {name}={value!r} needs pack=, the length of the sequences")
+                raise ParameterError(
+                    f"{operator}: {name}={value!r} applies only to packed sequences. Set pack=, their length in tokens, or "
+                    f"leave {name}= out"
+                )
         return
     if isinstance(pack, bool) or not isinstance(pack, int) or not 2 <= pack <= MOST_TOKENS:
         raise ParameterError(
@@ -282,12 +285,13 @@ def _pad_id(operator: str, tokenizer: Tokenizer, vocabulary: Vocabulary, pad_id:
             if known is not None:
                 return known
         raise ParameterError(
-            f"{operator}: pack= needs a padding token, but the tokenizer {tokenizer.name!r} names neither a padding token nor an "
-            "EOS token. Set pad_id="
+            f"{operator}: pack= needs a padding token, but the tokenizer {tokenizer.name!r} names neither a padding token "
+            "nor an EOS token. Set pad_id= to the ID of one"
         )
     if isinstance(pad_id, bool) or not isinstance(pad_id, int) or not 0 <= pad_id <= vocabulary.largest_id:
         raise ParameterError(
-            f"{operator}: pad_id={pad_id!r} is not a token of {tokenizer.name!r}, whose IDs are 0 to {vocabulary.largest_id:,}"
+            f"{operator}: pad_id={pad_id} is not a token of {tokenizer.name!r}. Use an ID from 0 to "
+            f"{vocabulary.largest_id:,}"
         )
     return pad_id
 

@@ -204,8 +204,8 @@ def _token_paths(formats: Mapping[Path, Any], tokenizer: Any, pack: Any) -> dict
     for given, value in (("tokenizer", tokenizer), ("pack", pack)):
         if value is not None and not found:
             raise ParameterError(
-                f"write_many: {given}={value!r} needs a format of tokens ({', '.join(get_args(TokenFormat))}), but format= is "
-                f"{', '.join(map(repr, dict.fromkeys(formats.values())))}"
+                f"write_many: {given}={value!r} applies only to formats of tokens ({', '.join(get_args(TokenFormat))}), but "
+                f"format= is {', '.join(map(repr, dict.fromkeys(formats.values())))}. Leave it out, or set such a format="
             )
     return found
 
@@ -225,7 +225,9 @@ def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, 
         return dict.fromkeys(tables, given)
     for path in given:
         if path not in tables:
-            raise ParameterError(f"write_many: {name} has {path!r}, which is not among the folders of tables")
+            raise ParameterError(
+                f"write_many: {name} has {path!r}, which is not a key of tables. Use the same folders in both"
+            )
     return dict(given)
 
 

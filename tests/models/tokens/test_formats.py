@@ -205,7 +205,7 @@ def test_a_shard_that_is_too_large_is_an_error(tmp_path):
     writer = MdsFormat(None).open(Folder(str(tmp_path)), 3)
     writer.write(np.array([1], np.int32), np.array([1], np.int64))
     writer._spooled.size_bytes = 1 << 32
-    with pytest.raises(ParameterError, match=r"part-000003-000\.mds would have 4\.29 GB, but a shard"):
+    with pytest.raises(ParameterError, match=r"part-000003-000\.mds would have 4\.29 GB, but a file of MosaicML"):
         writer.finish()
     writer.discard()
     assert not list(tmp_path.glob("*.mds"))

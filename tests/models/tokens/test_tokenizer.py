@@ -131,7 +131,7 @@ def test_the_eos_token_can_be_named_and_must_exist(tmp_path):
         assert require_eos("write_tokens", found, known) == made.token_to_id("<pad>")
     with pytest.raises(ParameterError, match=r"eos_token='<end>' is not a token of .*It has '</s>'"):
         vocabulary_of("write_tokens", found, "<end>")
-    with pytest.raises(ParameterError, match=r"eos_token=4000 is not a token of .*whose IDs are 0 to \d+"):
+    with pytest.raises(ParameterError, match=r"eos_token=4000 is not a token of .*Use an ID from 0 to [\d,]+"):
         vocabulary_of("write_tokens", found, 4000)
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": {"content": "</s>"}}))
     assert vocabulary_of("write_tokens", found).eos_id == made.token_to_id("</s>")

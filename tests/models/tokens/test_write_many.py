@@ -71,9 +71,9 @@ def test_tokens_and_tables_are_written_in_one_pass(parts, made, tmp_path):
         ({"format": "megatron"}, r"format='megatron' of 'out/train' needs tokenizer=, such as 'tokenizer\.json'"),
         (
             {"tokenizer": "t.json"},
-            r"tokenizer='t\.json' needs a format of tokens \(megatron, .*\), but format= is 'parquet'",
+            r"tokenizer='t\.json' applies only to formats of tokens \(megatron, .*\), but format= is 'parquet'",
         ),
-        ({"pack": 64, "format": "jsonl"}, "pack=64 needs a format of tokens .* but format= is 'jsonl'"),
+        ({"pack": 64, "format": "jsonl"}, "pack=64 applies only to formats of tokens .* but format= is 'jsonl'"),
         ({"format": "megatron", "tokenizer": "MADE", "pack": 1}, "write_many: pack=1 must be the number of tokens"),
         (
             {"format": "megatron", "tokenizer": "MADE", "compression": "zstd"},
