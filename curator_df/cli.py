@@ -283,7 +283,7 @@ def dedup(
     near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
         raise ParameterError(
-            f"{' and '.join(given)} cannot be used with --exact, which compares whole texts. Leave out either"
+            f"--exact compares whole texts and cannot be used with {' and '.join(given)}. Leave out either"
         )
     least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
     if exact and unit is not None:

@@ -41,6 +41,8 @@ class Manifest:
     """Block size of this attempt in bytes."""
     largest_block_bytes: int = 0
     """Size of the largest block in bytes: more than ``block_bytes`` if one row is longer."""
+    fitting_bytes: int = 0
+    """Size in bytes of the largest part of a block that each step had memory for, if blocks had to be split for memory."""
     read_seconds: float = 0.0
     """Time in the reader in seconds."""
     write_seconds: float = 0.0

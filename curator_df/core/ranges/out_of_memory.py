@@ -35,6 +35,10 @@ ROOM_BYTES = 40_000_000
 """Bytes that a process must be able to allocate; otherwise it is full whatever the row, and no row is blamed."""
 MOST_IN_A_ROW = 10
 """Number of consecutive rows that do not fit, from which on the step is the cause and no row is blamed."""
+FIRST_ROWS = 2
+"""Number of first rows that do not fit after which the shortest other row is tried; if it does not fit, the step is the cause."""
+SHORTEST_OF = 256
+"""Number of rows among which the shortest is searched."""
 MOST_RAW_BYTES = 1_000_000
 """Size in bytes up to which rows are quarantined with their content; larger ones only with position and size."""
 ONE_BY_ONE_ROWS = 256
@@ -94,6 +98,46 @@ def is_out_of_memory(exc: BaseException) -> bool:
                 return not (lacks_thread(one) and thread_limit())
         one = one.__cause__ or one.__context__
     return False
+
+
+class RowsLackMemoryError(MemoryError):
+    """Raised by a task whose step runs out of memory on one row after the other: smaller blocks do not help."""
+
+
+@dataclass
+class UnitRows:
+    """Number of rows that a step gets together after it ran out of memory: 1, then twice as many as long as they fit."""
+
+    most: int = 0
+    """Maximum number of rows; 0 if the step has not run out of memory."""
+    fits: int = 0
+    """Largest number of rows that fit since then."""
+    most_bytes: int = 0
+    """Size in bytes of the largest part of a block that fit since then."""
+    is_bounded: bool = False
+    """Whether more than ``fits`` rows were tried and did not fit."""
+
+    def passed(self, rows: int, size_bytes: int) -> None:
+        """Note a number of rows that fit together.
+
+        Examples
+        --------
+        >>> unit = UnitRows()
+        >>> unit.failed(100); unit.passed(1, 9); unit.passed(2, 18); unit.most
+        4
+        >>> unit.failed(4); unit.passed(2, 18); unit.most
+        2
+        """
+        if not self.most:
+            return
+        self.fits, self.most_bytes = max(self.fits, rows), max(self.most_bytes, size_bytes)
+        if rows >= self.most:
+            self.most = min(2 * self.most, self.fits) if self.is_bounded else 2 * self.most
+
+    def failed(self, rows: int) -> None:
+        """Note a number of rows that did not fit together. A single row that does not fit says nothing about the others."""
+        self.is_bounded = rows > 1 and self.fits > 0
+        self.most = max(1, min(self.fits, rows // 2))
 
 
 @dataclass(frozen=True)
@@ -263,6 +307,12 @@ def row_without_memory(row: Any, files: Sequence[str], reason: str) -> BadRow:
     return BadRow(
         files[address >> OFFSET_BITS], 0, address & ((1 << OFFSET_BITS) - 1), reason, raw, size_bytes=row_bytes
     )
+
+
+def shortest_row(block: Any) -> Any:
+    """Return the row with the fewest bytes among the first `SHORTEST_OF` of a block, as a block."""
+    rows = (block.iloc[place : place + 1] for place in range(min(len(block), SHORTEST_OF)))
+    return min(rows, key=lambda row: int(row.memory_usage(index=False, deep=True).sum()))
 
 
 def long_row(exc: OversizeRowError) -> BadRow:

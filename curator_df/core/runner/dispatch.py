@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep a few ranges in progress on the cluster, and decide how to continue after a task ran out of memory or lost its worker.
 
-The sequence for one range: as planned; after each `MemoryError` with half the block size; at the minimum block size exclusively,
-where a step that runs out of memory processes half of the rows, down to one, which is then quarantined. A range whose worker died
+The sequence for one range: as planned; after a `MemoryError` with half the block size; after another one in a step, exclusively,
+where that step gets its first row, then twice as many rows as long as they fit, and a row that does not fit alone is quarantined.
+Later ranges start with what fitted. Other work than steps gets half the block size each time, down to the minimum, and then
+runs exclusively. A range whose worker died
 twice also runs exclusively: the rows it was working on are processed in ever smaller units, and a row that crashes the worker
 on its own is quarantined. A row that is too long for a concurrent task runs exclusively at once, and one that is too long
 even then is quarantined; a page of a file runs exclusively too, but cannot be quarantined. With ``on_oom="raise"`` the first
@@ -28,13 +30,13 @@ from curator_df.core.cluster_client import ClusterClient, SentTask, address_of
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest, Peaks
-from curator_df.core.ranges.out_of_memory import Cause, OnOom, Unit, unit_left
+from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, Cause, OnOom, RowsLackMemoryError, Unit, unit_left
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
 from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
-from curator_df.core.runner.recycling import bytes_held, treat_leak
-from curator_df.core.runner.retry_units import error_of_step, for_long_row, narrowed
+from curator_df.core.runner.recycling import bytes_held, left_too_much, treat_leak
+from curator_df.core.runner.retry_units import error_of_step, fitting_start, for_long_row, narrowed
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
@@ -46,7 +48,7 @@ from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import show_count, show_size
 
 SMALLEST_BLOCK_BYTES = 64_000
-"""Minimum block size in bytes. Beyond it, the rows of a block are halved: `core.tasks.step_runner`."""
+"""Minimum block size in bytes. Beyond it, blocks are split by rows: `core.tasks.step_runner`."""
 REMEMBER_AFTER = 2
 """Number of ranges that must run out of memory with a block size before later ranges start with half of it."""
 MOST_LOST_ROWS = 2
@@ -97,6 +99,7 @@ class Dispatcher:
         self._on_oom: OnOom = self.job.on_oom if isinstance(self.job, Job) else "retry"
         self.balance = self._new_balance()
         self._failed_at: collections.Counter[int] = collections.Counter()
+        self._has_done = False
         self._leaks = LeakWatch(self.session.layout.work_bytes, self.session.layout.threads + self.stage.extra_tasks)
         self._leak: tuple[Leak, Attempt] | None = None
         self._emptied_for: collections.Counter[tuple[int, bool]] = collections.Counter()
@@ -151,13 +154,14 @@ class Dispatcher:
         workers = self.session.layout.workers
         again, self._again = self._again[:workers], self._again[workers:]
         for attempt in again:  # each on an empty worker
-            self._submit(attempt)
+            self._submit(dataclasses.replace(attempt, block_bytes=min(attempt.block_bytes, self.start_bytes)))
         more = bool(again) or self._submit_next(pieces)
         while self._flying:
             retry = self._settle(*self._next_finished())
             if retry is not None:
                 self._submit(retry)
-            is_disturbed = self._leak is not None or self._due is not None or self._again or self._suspects
+            shows = not self._has_done and any(each.halves for each in self._alone)  # what fits, to the others
+            is_disturbed = self._leak is not None or self._due is not None or self._again or self._suspects or shows
             if self.retries[Cause.WORKER_LOST] == lost_before and not is_disturbed:
                 # Otherwise that range is first tried exclusively: if it still crashes workers, no other task is lost with it.
                 # A worker that leaks, or is due, is restarted when no task runs, so that no work is lost.
@@ -167,9 +171,8 @@ class Dispatcher:
     def _new_balance(self) -> ConcurrencyTuner | None:
         if not self.stage.extra_tasks or not isinstance(self.job, Job):
             return None
-        layout, fork = self.session.layout, self.job.fork
-        steps = (*fork.stem, *(step for branch in fork.branches for step in fork.own_steps(branch)))
-        names = [step.name for step in steps if is_offloaded(step)]
+        layout = self.session.layout
+        names = [step.name for step in self.job.steps if is_offloaded(step)]
         # Not the spare CPUs of the workers: a plan does not use them if blocks are on a GPU.
         spare_cpus = self.stage.capacity.threads - layout.threads
         if not names and not spare_cpus:
@@ -268,6 +271,11 @@ class Dispatcher:
         if manifest.outcome == "done":
             if self.balance is not None and self.balance.add(attempt.extra_tasks, manifest):
                 self.session.tell(Note("balance", str(self.balance)))
+            if attempt.halves and attempt.block_bytes > SMALLEST_BLOCK_BYTES and not manifest.rows_out_of_memory:
+                fitting = manifest.fitting_bytes or attempt.block_bytes
+                start = fitting_start(fitting, self.session.layout, SMALLEST_BLOCK_BYTES)
+                self.start_bytes = min(self.start_bytes, start)
+            self._has_done = True
             self.on_done(manifest)
             return None
         if manifest.outcome == "oversize":
@@ -314,19 +322,6 @@ class Dispatcher:
             self._alone.appendleft(attempt)
         return True
 
-    def _left_too_much(self, manifest: Manifest) -> StepMemoryError | None:
-        """Return the error for a range that fills an empty worker with what a step leaves behind; None if no step does."""
-        named = next((leak for leak in self.leaks if leak.step), None)
-        left_bytes = manifest.floor_bytes - manifest.idle_bytes
-        work_bytes = self.session.layout.work_bytes
-        if named is None or not manifest.idle_bytes or left_bytes < MUCH_GROWTH_SHARE * work_bytes:
-            return None
-        return StepMemoryError(
-            f"step {named.step!r} leaves {show_size(named.left_bytes)} behind at each block. On input split {manifest.number}, "
-            f"that was {show_size(left_bytes)} of the {show_size(work_bytes)} of working memory of an empty worker. "
-            "Remove what the step keeps (a global, a cache), use a larger blocksize=, or start the cluster with more memory="
-        )
-
     def _may_be_full(self, attempt: Attempt, manifest: Manifest) -> bool:
         """Return whether a range may have failed because a step left memory behind, which no earlier task has shown."""
         is_known = attempt.piece.number in self._suspected or any(leak.step for leak in self.leaks)
@@ -349,7 +344,10 @@ class Dispatcher:
             again: Attempt | None = attempt
             if not any(leak.step for leak in self.leaks):
                 again = self._with_smaller_blocks(attempt, manifest)
-            elif attempt.exclusive_bytes is not None and (leaking := self._left_too_much(manifest)) is not None:
+            elif (
+                attempt.exclusive_bytes is not None
+                and (leaking := left_too_much(self.leaks, manifest, self.session.layout)) is not None
+            ):
                 raise leaking
             else:
                 self._count(Cause.FULL_WORKER, attempt)
@@ -373,7 +371,7 @@ class Dispatcher:
         if self._may_be_full(attempt, manifest):
             self._suspects.append((attempt, manifest))
             return None
-        if (leaking := self._left_too_much(manifest)) is not None:
+        if (leaking := left_too_much(self.leaks, manifest, self.session.layout)) is not None:
             # Smaller blocks would leave more behind.
             layout = self.session.layout
             if attempt.exclusive_bytes is not None or (
@@ -388,12 +386,15 @@ class Dispatcher:
     def _with_smaller_blocks(self, attempt: Attempt, manifest: Manifest) -> Attempt | None:
         self._count(Cause.MEMORY, attempt)
         self._remember(attempt)
-        smaller = max(attempt.block_bytes // 2, SMALLEST_BLOCK_BYTES)
+        if isinstance(manifest.error, RowsLackMemoryError):
+            raise error_of_step(manifest)
+        smaller = max(min(attempt.block_bytes // 2, self.start_bytes), SMALLEST_BLOCK_BYTES)
         retry = dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1)
         if attempt.exclusive_bytes is None:
-            if smaller < attempt.block_bytes:
+            splits = attempt.tries > 0 and self._is_job and manifest.step in {s.name for s in self.job.steps}
+            if smaller < attempt.block_bytes and not splits:
                 return retry
-            self._alone.append(retry)
+            self._alone.append(dataclasses.replace(retry, halves=splits))
             return None
         if smaller == attempt.block_bytes and attempt.halves:
             if manifest.unit is None or manifest.unit.step != "write":
@@ -401,8 +402,10 @@ class Dispatcher:
                 raise error_of_step(manifest)
             error = manifest.error
             reason = f"out of memory: writing this row exclusively raised {type(error).__name__}: {error}"
+            if not manifest.rows_written and _aside(attempt, Cause.MEMORY) >= MOST_IN_A_ROW:
+                raise error_of_step(manifest)
             retry = narrowed(retry, manifest.unit, reason, error_of_step(manifest))
-        return dataclasses.replace(retry, halves=smaller <= SMALLEST_BLOCK_BYTES)
+        return dataclasses.replace(retry, halves=attempt.halves or smaller <= SMALLEST_BLOCK_BYTES)
 
     def _after_step_memory(self, attempt: Attempt, unit: Unit | None, error: CuratorError) -> Attempt | None:
         """Return the attempt after a step took memory outside of its worker: alone, then with smaller blocks, then fewer rows.
@@ -522,6 +525,9 @@ class Dispatcher:
         The task is not tied to a worker: Dask (2026.7.1) leaves a task whose worker is gone in the state "no-worker",
         even with ``allow_other_workers`` and another worker available. So the limits of all workers are raised in the meantime.
         """
+        if attempt.halves and attempt.block_bytes > self.start_bytes:  # another range has shown since then what fits
+            self._again.append(dataclasses.replace(attempt, block_bytes=self.start_bytes, halves=False))
+            return
         self._count(Cause.EXCLUSIVE, attempt)
         if self.session.recycling is not None:
             self.session.recycling.join()  # limits are raised only on the workers that exist now
@@ -534,7 +540,7 @@ class Dispatcher:
             layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and not layout.in_process else 0
         )
         with more_than_limits(self._client, more_bytes):
-            halves = self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES
+            halves = attempt.halves or (self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES)
             again: Attempt | None = dataclasses.replace(
                 attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0
             )

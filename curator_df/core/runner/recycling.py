@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,10 +18,11 @@ from dask.utils import parse_timedelta
 
 from curator_df.core.cluster_client import ClusterClient, address_of, restart
 from curator_df.core.planning.program import run_step
+from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, load_job
-from curator_df.errors import ParameterError
+from curator_df.errors import ParameterError, StepMemoryError
 from curator_df.memory.budget import Layout, least_with_workers
-from curator_df.memory.leaks import LEAST_GROWTH_BYTES, PROBE_CALLS, Leak, LeakReceipt, left_by
+from curator_df.memory.leaks import LEAST_GROWTH_BYTES, MUCH_GROWTH_SHARE, PROBE_CALLS, Leak, LeakReceipt, left_by
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import read_size, show_count, show_size, size_to_type
 from curator_df.memory.system import status_bytes
@@ -264,3 +265,16 @@ def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attemp
                 future.cancel()
                 return None
     return max(left.items(), key=lambda item: item[1]) if left else None
+
+
+def left_too_much(leaks: Iterable[LeakReceipt], manifest: Manifest, layout: Layout) -> StepMemoryError | None:
+    """Return the error for a range that fills an empty worker with what a step leaves behind; None if no step does."""
+    named = next((leak for leak in leaks if leak.step), None)
+    left_bytes = manifest.floor_bytes - manifest.idle_bytes
+    if named is None or not manifest.idle_bytes or left_bytes < MUCH_GROWTH_SHARE * layout.work_bytes:
+        return None
+    return StepMemoryError(
+        f"step {named.step!r} leaves {show_size(named.left_bytes)} behind at each block. On input split {manifest.number}, "
+        f"that was {show_size(left_bytes)} of the {show_size(layout.work_bytes)} of working memory of an empty worker. "
+        "Remove what the step keeps (a global, a cache), use a larger blocksize=, or start the cluster with more memory="
+    )

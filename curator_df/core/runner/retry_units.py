@@ -8,7 +8,7 @@ import dataclasses
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
 from curator_df.core.planning.price import task_bytes
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import Cause, RowAside, Unit, smaller_units
+from curator_df.core.ranges.out_of_memory import Cause, RowAside, RowsLackMemoryError, Unit, smaller_units
 from curator_df.core.tasks.task import Attempt
 from curator_df.errors import CuratorError, OversizePageError, OversizeRowError, StepMemoryError
 from curator_df.memory.budget import Layout, memory_for_alone
@@ -71,11 +71,29 @@ def narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException, ca
     return dataclasses.replace(attempt, spans=(*attempt.spans, smaller_units(unit)))
 
 
+def fitting_start(fitting_bytes: int, layout: Layout, least_bytes: int) -> int:
+    """Return the block size for concurrent tasks from the size that fit a task with the memory of all of them.
+
+    Examples
+    --------
+    >>> from curator_df.memory.budget import choose_layout
+    >>> layout = choose_layout(2_000_000_000, cpus=2)
+    >>> fitting_start(4_000_000, layout, 64_000) <= 4_000_000, fitting_start(1_000, layout, 64_000)
+    (True, 64000)
+    """
+    share = layout.work_bytes / layout.threads / max(layout.exclusive_bytes, layout.work_bytes)
+    return max(int(fitting_bytes * share), least_bytes)
+
+
 def error_of_step(manifest: Manifest) -> CuratorError:
     """Return the error of a run for an allocation that failed in a step, or in the work of a task without steps."""
     error = manifest.error if manifest.error is not None else MemoryError(f"range {manifest.number}")
     if isinstance(error, CuratorError):
         return error
+    if isinstance(error, RowsLackMemoryError):
+        final = StepMemoryError(str(error))
+        final.__cause__ = error
+        return final
     named = StepMemoryError(
         f"step {manifest.step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with a larger "
         "memory=, and repeat the run with on_existing='resume'"

@@ -20,7 +20,17 @@ from curator_df.core.host_blocks import host_block
 from curator_df.core.planning.concurrency import is_offloaded
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.ranges.blocks import QUARANTINE, Outcome, block_bytes, row_error
-from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, UnitLog, has_room, is_out_of_memory, row_without_memory
+from curator_df.core.ranges.out_of_memory import (
+    FIRST_ROWS,
+    MOST_IN_A_ROW,
+    RowsLackMemoryError,
+    UnitLog,
+    UnitRows,
+    has_room,
+    is_out_of_memory,
+    row_without_memory,
+    shortest_row,
+)
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
 from curator_df.core.ranges.step_tally import StepTally
@@ -60,7 +70,8 @@ class StepRunner:
         self._prepared = {
             n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, RangeAction)
         }
-        self._failed_in_a_row = [0] * len(steps)
+        self._failed_in_a_row, self._has_passed = [0] * len(steps), [False] * len(steps)
+        self._unit_rows = [UnitRows() for _ in steps]
 
     def run(self, blocks: list[Any], first: int = 0) -> Iterator[Any]:
         """Yield the rows of blocks that pass these steps, in order; in parts if memory ran out or rows were made.
@@ -73,13 +84,19 @@ class StepRunner:
             place, part = waiting.pop()
             part_bytes = block_bytes(part)  # once for each block between two steps, because it takes time
             while place < len(self.steps):
+                if 0 < (most := self._unit_rows[place].most) < len(part):
+                    waiting.append((place, part.iloc[most:]))
+                    part = part.iloc[:most]
+                    part_bytes = block_bytes(part)
                 try:
                     taken, outcome, seconds = self._run_step(place, part)
                 except Exception as exc:
                     if not (self._may_halve(place) and is_out_of_memory(exc)):
                         raise
-                    waiting += self._halved(place, part, exc)
+                    others = waiting[-1][1] if waiting and waiting[-1][0] == place else None
+                    waiting += self._smaller(place, part, others, exc)
                     break
+                self._unit_rows[place].passed(len(part), part_bytes)
                 if outcome is None:
                     self._log.leave()
                     break
@@ -103,6 +120,11 @@ class StepRunner:
         """Time spent so far in steps whose work is done elsewhere, in seconds."""
         both = zip(self.steps, self.tallies, strict=True)
         return sum(tally.seconds for step, tally in both if is_offloaded(step))
+
+    @property
+    def fitting_bytes(self) -> int:
+        """Size of the largest part of a block that a step had memory for, if blocks had to be split; 0 otherwise."""
+        return min((unit.most_bytes for unit in self._unit_rows if unit.most_bytes), default=0)
 
     def finish(self) -> None:
         """Check that the range was the same as in the first pass."""
@@ -184,7 +206,7 @@ class StepRunner:
                 f"{by_reason:,} removed rows, but every removed row needs a reason. If you wrote the step, count each "
                 "removed row in dropped= of its Outcome; otherwise this is a defect in curator_df, so please report it"
             )
-        self._failed_in_a_row[place] = 0
+        self._failed_in_a_row[place], self._has_passed[place] = 0, True
         bytes_out = block_bytes(outcome.block)
         self.tallies[place].add(outcome, rows_in, seconds, bytes_in, bytes_out)
         return bytes_out
@@ -193,18 +215,21 @@ class StepRunner:
         if outcome.rest is None and len(outcome.block) < len(block):
             self._reject(self.steps[place], block, outcome)
 
-    def _halved(self, place: int, block: Any, exc: Exception) -> list[tuple[int, Any]]:
-        """Return the halves of a block as they wait for the step that ran out of memory; quarantine a single row."""
+    def _smaller(self, place: int, block: Any, others: Any, exc: Exception) -> list[tuple[int, Any]]:
+        """Return the block as it waits for the step that ran out of memory, to get fewer rows; quarantine a single row.
+
+        ``others`` are rows that wait for the same step.
+        """
         traceback.clear_frames(exc.__traceback__)  # they refer to the results of the step
         release_free_memory()
+        self._unit_rows[place].failed(len(block))
         if len(block) > 1:
-            half = len(block) // 2
-            return [(place, block.iloc[half:]), (place, block.iloc[:half])]
+            return [(place, block)]
         step = self.steps[place]
         said = str(exc) or type(exc).__name__
         self._failed_in_a_row[place] += 1
-        if not has_room() or self._failed_in_a_row[place] > MOST_IN_A_ROW:
-            raise MemoryError(
+        if not has_room() or self._fails_on_every_row(place, others):
+            raise RowsLackMemoryError(
                 f"step {step.name!r} ran out of memory on several single rows in succession, although each had all the "
                 f"working memory. So the step itself needs more memory than is available ({said}). Start the cluster with a "
                 "larger memory=, and repeat the run with on_existing='resume'"
@@ -214,6 +239,21 @@ class StepRunner:
         )
         self._set_aside(row_without_memory(block, self._files, reason))
         return []
+
+    def _fails_on_every_row(self, place: int, others: Any) -> bool:
+        """Return whether the rows are not the reason: many failed, or the first ones and the shortest of those that wait."""
+        failed = self._failed_in_a_row[place]
+        if failed > MOST_IN_A_ROW:
+            return True
+        if self._has_passed[place] or failed != FIRST_ROWS or others is None:
+            return False
+        try:
+            run_step(self.steps[place], shortest_row(others))
+        except Exception as exc:  # noqa: BLE001 - another error of a row comes again when it is its turn
+            traceback.clear_frames(exc.__traceback__)
+            release_free_memory()
+            return is_out_of_memory(exc)
+        return False
 
 
 def may_be_users(step: Step) -> bool:

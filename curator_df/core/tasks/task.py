@@ -158,6 +158,11 @@ class Job:
     run_id: str = ""
     """Identifier of the run."""
 
+    @property
+    def steps(self) -> list[Step]:
+        """Steps of all outputs; those that outputs share are listed once."""
+        return [*self.fork.stem, *(step for branch in self.fork.branches for step in self.fork.own_steps(branch))]
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -174,7 +179,7 @@ class Attempt:
     tries: int = 0
     """Number of earlier attempts at this range that ran out of memory or lost their worker."""
     halves: bool = False
-    """Whether a step that runs out of memory processes the halves of its block, and a single row is quarantined."""
+    """Whether a step that runs out of memory gets fewer rows of its block, and a single row that does not fit is quarantined."""
     spans: tuple[Span, ...] = ()
     """Rows to process in small units, because memory ran out, or the worker crashed, when they were processed together."""
     aside: tuple[RowAside, ...] = ()
@@ -449,6 +454,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     for stretch in (stem, *stretches):
         stretch.finish()
         manifest.elsewhere_seconds += stretch.elsewhere_seconds
+    manifest.fitting_bytes = min((s.fitting_bytes for s in (stem, *stretches) if s.fitting_bytes), default=0)
 
 
 def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -> list[Any]:

@@ -17,6 +17,7 @@ from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.out_of_memory import (
     RowAside,
+    RowsLackMemoryError,
     Span,
     Unit,
     UnitLog,
@@ -182,6 +183,39 @@ def test_a_step_that_never_has_enough_is_an_error_and_no_row_is_blamed(docs, tmp
     assert manifest.outcome == "memory"
     assert "So the step itself needs more memory than is available" in str(manifest.error)
     assert not (tmp_path / "out/_quarantine").exists()
+
+
+def counted(docs, tmp_path, fits):
+    """Run a step that has memory for some blocks; return what the run told and the rows that the step got each time."""
+    calls = tmp_path / "calls"
+
+    def predicate(block):
+        with calls.open("a") as file:
+            file.write(f"{block.id.tolist()}\n")
+        if not fits(block):
+            raise MemoryError("no room")
+        return block.id >= 0
+
+    manifest = run(docs.curate.keep_where(predicate), tmp_path)
+    return manifest, [json.loads(line) for line in calls.read_text().splitlines()]
+
+
+def test_a_step_that_lacks_memory_for_the_first_rows_and_the_shortest_fails_at_once(docs, tmp_path):
+    manifest, calls = counted(docs, tmp_path, lambda block: False)
+    assert isinstance(manifest.error, RowsLackMemoryError)
+    assert calls == [list(range(ROWS)), [0], [1], [2]]  # rows 2 to 9 are equally short
+
+
+def test_first_rows_that_do_not_fit_are_set_aside_if_the_shortest_does(docs, tmp_path):
+    manifest, calls = counted(docs, tmp_path, lambda block: block.id.min() > 4 or block.id.tolist() == [2])
+    assert (manifest.outcome, manifest.rows_out_of_memory) == ("done", 4)
+    assert calls[:5] == [list(range(ROWS)), [0], [1], [2], [2]]
+
+
+def test_after_a_failure_a_step_gets_one_row_then_twice_as_many_as_long_as_they_fit(docs, tmp_path):
+    manifest, calls = counted(docs, tmp_path, lambda block: len(block) <= 7)
+    assert [len(rows) for rows in calls] == [40, 1, 2, 4, 8, 4, *[4] * 7, 1]
+    assert manifest.fitting_bytes > 0
 
 
 def test_no_row_is_blamed_by_a_process_that_is_full(docs, tmp_path, monkeypatch):

@@ -27,9 +27,12 @@ def dispatch(tmp_path):
     """Return a function that makes a dispatcher of eight ranges whose tasks end as a script says."""
     lines = [json.dumps({"id": number}) + "\n" for number in range(RANGES)]
     (tmp_path / "in.jsonl").write_text("".join(lines))
-    program = lower(cdf.read_jsonl(tmp_path / "in.jsonl"))
+    docs = cdf.read_jsonl(tmp_path / "in.jsonl")
 
-    def make(script=None, *, on_oom="retry", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options):
+    def make(
+        script=None, *, with_step=False, on_oom="retry", block_bytes=BLOCK_BYTES, start_bytes=0, memory="2GB", **options
+    ):
+        program = lower(docs.curate.keep_where("id >= 0") if with_step else docs)
         sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6)
         job = Job(fork([Branch(program, sink)]), "raise", on_oom)
         client = FakeClient(script or {})

@@ -11,10 +11,10 @@ import pytest
 from curator_df import errors
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import Cause, Span, Unit, unit_file
+from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, Cause, RowsLackMemoryError, Span, Unit, unit_file
 from curator_df.core.runner.dispatch import MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import TaskEnded
-from curator_df.core.runner.retry_units import MOST_UNITS, narrowed
+from curator_df.core.runner.retry_units import MOST_UNITS, fitting_start, narrowed
 from curator_df.core.tasks.task import Attempt
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
 from curator_df.memory.guard import append_line
@@ -72,6 +72,67 @@ def test_out_of_memory_halves_the_block_and_then_the_range_goes_alone(dispatch):
     assert ran.dispatcher.retries == {"memory": 3, "exclusive": 1}
     assert sorted(ran.numbers) == list(range(RANGES))
     assert notes_of(ran, "retry")[0] == "input split 3 runs again (memory); it had blocks of 256 kB"
+
+
+def in_step(attempt, **told):
+    return out_of_memory(attempt, step="keep_where", **told)
+
+
+def needs_blocks_of(most_bytes, ranges=frozenset(range(RANGES))):
+    """Return a script in which a step has memory for so many bytes, of whatever block it gets."""
+
+    def script(attempt):
+        if attempt.piece.number not in ranges or attempt.block_bytes <= most_bytes:
+            return done(attempt)
+        splits = attempt.exclusive_bytes is not None and attempt.halves
+        return done(attempt, fitting_bytes=2 * most_bytes) if splits else in_step(attempt)
+
+    return script
+
+
+def test_a_range_whose_step_ran_out_of_memory_twice_goes_alone_and_the_others_get_what_fitted(dispatch):
+    ran = dispatch(needs_blocks_of(16 * SMALLEST_BLOCK_BYTES), with_step=True, block_bytes=256 * SMALLEST_BLOCK_BYTES)
+    ran.run()
+    assert sorted(ran.numbers) == list(range(RANGES))
+    alone = [each for each in ran.client.attempts if each.exclusive_bytes is not None]
+    assert [(each.piece.number, each.halves) for each in alone] == [(0, True)]
+    fitted = fitting_start(32 * SMALLEST_BLOCK_BYTES, ran.dispatcher.session.layout, SMALLEST_BLOCK_BYTES)
+    assert ran.tries(RANGES - 1)[0].block_bytes == ran.dispatcher.start_bytes == fitted
+    assert max(len(ran.tries(number)) for number in range(RANGES)) == 3
+
+
+def test_a_row_that_never_fits_leaves_the_blocks_of_other_ranges_as_they_are(dispatch):
+    def script(attempt):
+        if attempt.piece.number or (attempt.exclusive_bytes is not None and attempt.halves):
+            return done(attempt, fitting_bytes=SMALLEST_BLOCK_BYTES, rows_out_of_memory=1)
+        return in_step(attempt)
+
+    ran = dispatch(script, with_step=True).run()
+    assert [each.exclusive_bytes is None for each in ran.tries(0)] == [True, True, False]
+    assert ran.dispatcher.start_bytes == BLOCK_BYTES
+
+
+def test_a_step_without_memory_for_any_row_is_the_error_at_once(dispatch):
+    def script(attempt):
+        error = RowsLackMemoryError("step 'keep_where' runs out of memory on one row after the other")
+        return in_step(attempt, **({"error": error} if attempt.halves else {}))
+
+    ran = dispatch(script, with_step=True, block_bytes=256 * SMALLEST_BLOCK_BYTES)
+    with pytest.raises(
+        errors.StepMemoryError, match=r"^step 'keep_where' runs out of memory on one row after the other$"
+    ):
+        ran.run()
+    assert max(len(ran.tries(number)) for number in range(RANGES)) == 3
+
+
+def test_a_writer_that_cannot_hold_any_row_is_the_error_after_a_few(dispatch):
+    def script(attempt):
+        return out_of_memory(attempt, unit=Unit(len(attempt.aside), 99, 1, "write"))
+
+    ran = dispatch(script)
+    with pytest.raises(errors.StepMemoryError, match="no room"):
+        ran.run()
+    assert len(ran.client.attempts[-1].aside) == MOST_IN_A_ROW
 
 
 def test_one_range_that_runs_out_of_memory_changes_nothing_for_the_others_and_two_do(dispatch):
