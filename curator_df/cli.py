@@ -282,9 +282,7 @@ def dedup(
     policy: dict[str, Any] = {"keep": keep}
     near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
-        raise ParameterError(
-            f"--exact compares whole texts and cannot be used with {' and '.join(given)}. Leave out either"
-        )
+        raise ParameterError(f"{' and '.join(given)} cannot be used with --exact: it compares whole texts")
     least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
     if exact and unit is not None:
         docs = cdf.remove_repeated_parts(docs, unit, normalize=normalize, text=text, **policy)  # type: ignore[arg-type]

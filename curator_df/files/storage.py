@@ -26,6 +26,7 @@ from curator_df.arguments import absolute
 from curator_df.errors import (
     CuratorError,
     DiskFullError,
+    InputError,
     MissingExtraError,
     OutputChangedError,
     OutputExistsError,
@@ -520,6 +521,18 @@ def output_errors(folder: Folder) -> Iterator[None]:
         raise ParameterError(
             f"{folder.url} cannot be written to: {exc.strerror or exc}. Use a folder that this process may write to"
         ) from exc
+
+
+@contextmanager
+def reading_errors(path: str) -> Iterator[None]:
+    """Convert a missing permission for a file or folder, or a loop of links, to an error that names it."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP) or isinstance(exc, CuratorError):
+            raise
+        way_out = "" if exc.errno == errno.ELOOP else ". Its owner can permit it (chmod -R a+rX)"
+        raise InputError(f"{path} cannot be read: {exc.strerror or exc}{way_out}") from exc
 
 
 def shown_path(path: str) -> str:

@@ -435,10 +435,10 @@ def _directories(root: str) -> Iterator[str]:
 
 def _nearest(path: str) -> str:
     """Describe the contents of the nearest existing directory above a path."""
-    parent = os.path.dirname(path)
-    while not os.path.isdir(parent):
-        parent = os.path.dirname(parent)
-    return f"{parent!r} has {_names(os.listdir(parent))}"
+    while not os.path.isdir(parent := os.path.dirname(path)):
+        path = parent
+    may_list = os.access(parent, os.R_OK, effective_ids=True)
+    return f"{parent!r} has {_names(os.listdir(parent))}" if may_list else f"{parent!r} cannot be listed"
 
 
 def _names(names: Iterable[str]) -> str:

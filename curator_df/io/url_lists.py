@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.errors import BadRowError, InputChangedError, InputError, ParameterError, outside_level
-from curator_df.files.storage import Folder
+from curator_df.files.storage import Folder, reading_errors
 from curator_df.io.formats import COMPRESSED_SUFFIXES
+from curator_df.io.listing import list_files
 from curator_df.io.streams.file_stream import open_bytes
 from curator_df.kernels.urls.listed import ENTRY_BYTES, HashedLists, hashes_of, matches
 from curator_df.kernels.urls.parts import split_url
@@ -172,7 +173,9 @@ def find_lists(
     longest = 0
     for name, path in _named(operator, parameter, lists):
         before = len(files)
-        for kind, file in _files_of(operator, parameter, path, options):
+        with reading_errors(path):
+            found = _files_of(operator, parameter, path, options)
+        for kind, file in found:
             scanned = _scan(file, kind, is_raw, options)
             files.append(ListFile(len(names), kind, scanned.digest, scanned.entries, file))
             expressions += [(len(names), pattern) for pattern in scanned.expressions]
@@ -234,6 +237,8 @@ def _stem(name: str) -> str:
 def _files_of(operator: str, parameter: str, path: str, options: dict[str, Any]) -> list[tuple[Kind, str]]:
     """Return the files of a list, each with its kind."""
     home = Folder(path.rstrip("/") or "/", options)
+    if home.is_local and os.path.lexists(home.url) and not os.path.isdir(home.url):
+        list_files(home.url)  # raises for a link that leads nowhere
     parent, _, name = home.url.rpartition("/")
     info = Folder(parent or "/", options).info(name)
     if info is None and not home.names():
@@ -337,6 +342,8 @@ def _counts(line: str) -> bool:
 
 def _lines(path: str, options: Mapping[str, Any] | None) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines of a file in batches, stripped, each with the number of its first line, from 1."""
+    if Folder(path, options or {}).is_local:
+        list_files(path)  # raises for a pipe, which would be waited for
     number, left = 1, b""
     with open_bytes(path, options) as stream:
         buffer = bytearray(CHUNK_BYTES)

@@ -24,6 +24,7 @@ from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.extras import missing_extra
+from curator_df.files.storage import reading_errors
 from curator_df.memory.sizes import show_count
 from curator_df.models.classifiers.custom_head import OwnLayers, own_layers
 from curator_df.models.classifiers.lora import (
@@ -274,7 +275,8 @@ def find_model(
             raise ParameterError(
                 f"{operator}: revision={revision!r} does not apply to the folder {text!r}. Leave it out"
             )
-        return _described(operator, text, os.path.abspath(text), None, trust_remote_code, base_revision)
+        with reading_errors(text):
+            return _described(operator, text, os.path.abspath(text), None, trust_remote_code, base_revision)
     if not HUB_NAME.fullmatch(text):
         raise InputError(
             f"{operator}: {text!r} is neither an existing folder nor the ID of a model, such as 'organization/name'. "

@@ -14,6 +14,8 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+import curator_df as cdf
+from curator_df.core.receipts.saved_documents import save_text
 from curator_df.errors import InputError, MissingExtraError, ParameterError, RemoteFileError
 from curator_df.files import retry as transient
 from curator_df.files import storage
@@ -215,6 +217,27 @@ def test_a_directory_that_may_be_listed_but_not_entered_is_an_error_that_says_so
         (folder / "in/d").chmod(0o755)
     finally:
         (folder / "in").chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_what_may_not_be_read_is_named_for_a_missing_file_and_a_receipt():
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o711)
+        (folder / "out/_curator").mkdir(parents=True)
+        (folder / "out/_curator").chmod(0o700)
+        with as_nobody():
+            with pytest.raises(InputError, match=r"missing\.jsonl' does not exist; '.*' cannot be listed"):
+                list_files(folder / "missing.jsonl")
+            for read in (cdf.read_receipt, cdf.describe_exact_duplicates):
+                with pytest.raises(InputError, match=r"out cannot be read: Permission denied\. Its owner"):
+                    read(folder / "out")
+            with pytest.raises(ParameterError, match="cannot be written to: Permission denied"):
+                save_text(folder / "receipt.html", "page")
+        (folder / "loop").symlink_to("loop")
+        with pytest.raises(InputError, match="loop cannot be read: Too many levels of symbolic links"):
+            cdf.read_receipt(folder / "loop")
+    finally:
         shutil.rmtree(folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 import warnings
 
 import numpy as np
@@ -73,6 +74,17 @@ def test_a_missing_list_or_a_folder_of_lists_is_refused(tmp_path):
     for wrong in (5, [5], {"a": 5}, b"a"):
         with pytest.raises(errors.ParameterError, match=r"block_lists=.* must be a path"):
             found(wrong)
+
+
+def test_a_list_that_is_a_pipe_or_a_link_that_leads_nowhere_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "domains")
+    (tmp_path / "loop").symlink_to("loop")
+    for path, said in {
+        tmp_path: "domains' is a pipe",
+        tmp_path / "loop": "cannot access .*levels of symbolic links",
+    }.items():
+        with pytest.raises(errors.InputError, match=said):
+            found(str(path))
 
 
 @pytest.mark.parametrize(

@@ -419,7 +419,7 @@ class Receipt:
         --------
         >>> receipt.save("clean/croissant.jsonld", kind="croissant", license="odc-by")  # doctest: +SKIP
         """
-        from curator_df.core.receipts.saved_documents import require_options, require_parent, saved_document
+        from curator_df.core.receipts.saved_documents import require_options, require_parent, save_text, saved_document
 
         kind = _save_kind(path, kind)
         require_parent(path)
@@ -438,7 +438,7 @@ class Receipt:
             said = report_page(self)
         else:
             said = saved_document(self, kind, **options)
-        Path(path).write_text(said, encoding="utf-8")
+        save_text(path, said)
 
     def recipe(self) -> str:
         """Return the text of a recipe file that repeats the run: reader, steps, writer and budget.

@@ -29,7 +29,7 @@ from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.columns import listed
 from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
 from curator_df.errors import InputError, ParameterError
-from curator_df.files.storage import Folder
+from curator_df.files.storage import Folder, output_errors
 from curator_df.memory.sizes import show_count, show_size
 
 NOT_KNOWN = "not known"
@@ -122,6 +122,12 @@ def require_parent(path: str | os.PathLike[str]) -> None:
         raise InputError(
             f"save: the folder {said!r} of {text!r} does not exist. Create it first{did_you_mean_path(said)}"
         )
+
+
+def save_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a document into a folder of this machine; raise `ParameterError` if this process may not."""
+    with output_errors(Folder(os.path.dirname(os.path.abspath(path)))):
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def croissant(receipt: Any, folder: Folder, name: str | None, license: str | None) -> dict[str, Any]:  # noqa: A002

@@ -15,7 +15,7 @@ from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.planning.lowering import origin_of
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.errors import CorruptFileError, InputError
-from curator_df.files.storage import JOURNAL_FOLDER, Folder
+from curator_df.files.storage import JOURNAL_FOLDER, Folder, reading_errors
 
 
 def read_receipt(
@@ -60,14 +60,16 @@ def read_receipt(
     else:
         folder = Folder(path_of("read_receipt", "source", source).rstrip("/") or "/", storage_options or {})
     name = f"{JOURNAL_FOLDER}/receipt.json"
-    if not folder.exists(name):
+    with reading_errors(folder.url):
+        content = folder.read(name) if folder.exists(name) else None
+    if content is None:
         hint = did_you_mean_path(folder.url) if folder.is_local else ""
         raise InputError(
             f"{folder.url} has no receipt, which curator_df writes when a run is complete. Pass the output folder of a "
             f"complete run{hint}"
         )
     try:
-        return Receipt.from_json(json.loads(folder.read(name)))
+        return Receipt.from_json(json.loads(content))
     except (ValueError, TypeError, KeyError) as exc:
         raise CorruptFileError(
             f"{folder.url}/{name}, the record of a run, cannot be read by this version of curator_df: {exc}. It is damaged, or "

@@ -24,6 +24,7 @@ from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.extras import missing_extra, require_package
+from curator_df.files.storage import reading_errors
 from curator_df.kernels.text.buffers import TextSpan, text_spans
 from curator_df.memory.process_cache import held
 from curator_df.models.files import AGAIN, HUB_NAME, digest_of, download, is_read, require_both_ends, require_tokenizer
@@ -99,7 +100,8 @@ def find_tokenizer(operator: str, name: str | os.PathLike[str], revision: str | 
             raise ParameterError(
                 f"{operator}: revision={revision!r} does not apply to the local files {text!r}. Leave it out"
             )
-        return _described(operator, text, Path(text).absolute(), None)
+        with reading_errors(text):
+            return _described(operator, text, Path(text).absolute(), None)
     if not HUB_NAME.fullmatch(text):
         raise InputError(
             f"{operator}: {text!r} is neither an existing file or folder nor the ID of a model, such as "

@@ -21,6 +21,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
+from curator_df.core.receipts.saved_documents import save_text
 from curator_df.errors import ParameterError
 from curator_df.files.storage import shown_path
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
@@ -160,7 +161,7 @@ class DuplicateAudit:
         if Path(path).suffix.lower() not in (".html", ".htm"):
             raise ParameterError(f"save: {os.fspath(path)!r} must end in .html")
         page = _page(self.table, self.diffs, self.precision(labels), self.lines(), self.measure)
-        Path(path).write_text(page, encoding="utf-8")
+        save_text(path, page)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the audit as (name, value) lines."""

@@ -44,7 +44,7 @@ from curator_df.dedup.table.id_pass import take_ids
 from curator_df.errors import InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output, without_commits
-from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
+from curator_df.files.storage import JOURNAL_FOLDER, Folder, reading_errors, shown_path
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.receipts import folder_of
@@ -156,7 +156,9 @@ def found_drops(
             f"find_semantic_duplicates returned, or its folder; got "
             f"{type(groups).__name__}" + (" of pandas" if isinstance(groups, pd.DataFrame) else "")
         )
-    if not folder.exists(PARAMETERS) or not folder.exists(f"{JOURNAL_FOLDER}/receipt.json"):
+    with reading_errors(folder.url):
+        is_complete = folder.exists(PARAMETERS) and folder.exists(f"{JOURNAL_FOLDER}/receipt.json")
+    if not is_complete:
         raise InputError(
             f"{operator}: groups= was read from {folder.url}, which is not the complete result of find_exact_duplicates, "
             "find_near_duplicates or find_semantic_duplicates. Pass the table that such a call returned, or its folder"

@@ -22,6 +22,7 @@ from curator_df.arguments import absolute, path_of
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.extras import missing_extra
+from curator_df.files.storage import reading_errors
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import TextSpan, repeated_texts, text_spans
 from curator_df.memory.process_cache import held
@@ -86,11 +87,14 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
     if package is not None and package.origin is not None:
         path = Path(package.origin).with_name("resources") / "lid.176.ftz"
     file = Path(absolute(path_of(operator, "model", "" if path is None else path)))
-    if not file.is_file():
-        raise InputError(f"{operator}: there is no fastText model {str(file)!r}; name a file ending in .bin or .ftz")
-    fasttext_labels(operator, str(file))
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    with reading_errors(str(file)):
+        if not file.is_file():
+            raise InputError(
+                f"{operator}: there is no fastText model {str(file)!r}; name a file ending in .bin or .ftz"
+            )
+        fasttext_labels(operator, str(file))
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     return LanguageModel(str(file), digest, file.stat().st_size)
 
 
