@@ -135,7 +135,7 @@ class UnitRows:
             self.most = min(2 * self.most, self.fits) if self.is_bounded else 2 * self.most
 
     def failed(self, rows: int) -> None:
-        """Note a number of rows that did not fit together. A single row that does not fit says nothing about the others."""
+        """Note a number of rows that did not fit together. One row alone says nothing about the number of others that fit."""
         self.is_bounded = rows > 1 and self.fits > 0
         self.most = max(1, min(self.fits, rows // 2))
 
