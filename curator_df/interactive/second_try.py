@@ -17,7 +17,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import shutil
+import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -67,6 +71,9 @@ FETCHES_WHEN_IDLE = 3
 """Number of attempts, while no task runs on the worker, after which the tasks that need the result fail."""
 ERROR_FIELDS = ("exception", "traceback", "exception_text", "traceback_text")
 """Fields of Dask's messages that describe an error."""
+FAILED = "Compute Failed"
+"""Beginning of the message that a worker logs when a task fails; distributed 2026.7.1."""
+OWN_ERROR = re.compile(r"^Exception: ['\"]+(BudgetError|StepMemoryError)\(", re.MULTILINE)
 REMEDY = "Use smaller partitions (blocksize= of the reader), fewer columns or rows, or start the cluster with a larger memory="
 """Advice for an operation that lacks memory, for messages."""
 SECONDS_TO_SPILL = 120.0
@@ -150,6 +157,8 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         self._get_data, worker.handlers["get_data"] = worker.handlers["get_data"], self.get_data
         for handler in kept_logs(worker):
             handler.addFilter(without_frames)
+        for handler in shown_logs():
+            handler.addFilter(is_not_told)
         self._pauses = asyncio.run_coroutine_threadsafe(self._release_while_paused(), worker.loop.asyncio_loop)
 
     def teardown(self, worker: Any) -> None:
@@ -161,6 +170,8 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
         worker.handlers["get_data"] = self._get_data
         for handler in kept_logs(worker):
             handler.removeFilter(without_frames)
+        for handler in shown_logs():
+            handler.removeFilter(is_not_told)
         shutil.rmtree(f"{worker.local_directory}/{PARTS_FOLDER}", ignore_errors=True)
 
     def submit(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
@@ -367,6 +378,31 @@ def kept_logs(worker: Any) -> list[logging.Handler]:
     """Return the handler that keeps a worker's log messages for Dask's dashboard; distributed 2026.7.1 has one."""
     handler = getattr(worker, "_deque_handler", None)
     return [handler] if isinstance(handler, logging.Handler) else []
+
+
+def shown_logs() -> list[logging.Handler]:
+    """Return the handlers that write messages of Dask to the terminal or notebook, as workers of a `LocalCluster` do.
+
+    Messages that go to a file, such as the log of a batch job, are unchanged.
+    """
+    streams = [stream for stream in (sys.stderr, sys.__stderr__) if stream is not None and not _is_file(stream)]
+    loggers = [logging.getLogger(name) for name in ("distributed.worker", "distributed", None)]
+    return [each for logger in loggers for each in logger.handlers if getattr(each, "stream", None) in streams]
+
+
+def _is_file(stream: Any) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):  # a notebook's stream has no descriptor
+        return False
+
+
+def is_not_told(record: logging.LogRecord) -> bool:
+    """Return whether a log message is about anything but a task that failed with an error of this module.
+
+    The client raises that error, or goes on with smaller partitions. Errors of other work stay on the terminal.
+    """
+    return not (isinstance(record.msg, str) and record.msg.startswith(FAILED) and OWN_ERROR.search(record.getMessage()))
 
 
 def without_frames(record: logging.LogRecord) -> bool:

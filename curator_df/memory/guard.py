@@ -152,7 +152,7 @@ def excess(worker: Member) -> int:
 
 
 class OpenMemory:
-    """Files that are memory (memfds, and files in /dev/shm) of what steps do, as far as no process maps them.
+    """Files that are memory (memfds, and files in /dev/shm) of workers and their children, as far as no process maps them.
 
     To look at the open files of all processes is too dear for each look. The kernel tells the shared memory of the whole machine
     in microseconds: by what that has grown since the files were read, those of this tree may have grown.
@@ -172,7 +172,7 @@ class OpenMemory:
         return self.grown > before
 
     def read(self, members: "dict[int, Member]") -> None:
-        """Read the open files of workers and of what steps have started; files count for the youngest that has opened them."""
+        """Read the open files of workers and their children; files count for the youngest that has opened them."""
         self._least, self.grown = system.shared_memory_bytes(), 0
         sizes: dict[tuple[int, int], int] = {}
         for one in sorted(members.values(), key=lambda one: (one.started, one.pid)):

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import io
 import logging
 import pickle
+import sys
 import threading
 import time
 import weakref
@@ -21,8 +23,8 @@ from distributed.core import Status
 from distributed.utils import DequeHandler
 from distributed.worker_state_machine import GatherDepFailureEvent
 
-from curator_df.errors import BudgetError
-from curator_df.interactive.second_try import Gate, SecondTry, without_frames
+from curator_df.errors import BudgetError, StepMemoryError
+from curator_df.interactive.second_try import Gate, SecondTry, is_not_told, shown_logs, without_frames
 
 WORK_BYTES = 500_000_000
 
@@ -425,3 +427,33 @@ def test_a_malformed_log_message_of_another_library_does_not_raise(message, argu
     record = logging.LogRecord("other", logging.INFO, "other.py", 1, message, arguments, None)
     assert without_frames(record)
     assert record.getMessage() == kept
+
+
+COMPUTE_FAILED = "Compute Failed\nKey:       %s\nException: %r\nTraceback: %r\n"  # as distributed 2026.7.1 logs it
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (BudgetError("ran out of memory twice"), True),
+        (StepMemoryError("step 'f' shares memory"), True),
+        (ValueError("BudgetError(a word of the user)"), False),
+    ],
+)
+def test_a_failure_that_the_client_raises_is_not_logged_to_the_terminal_too(error, told):
+    record = logging.LogRecord("distributed.worker", 40, "worker.py", 1, COMPUTE_FAILED, ("k", repr(error), ""), None)
+    assert is_not_told(record) is not told
+    without_frames(record)
+    assert is_not_told(record) is not told
+
+
+def test_only_what_dask_writes_to_the_terminal_is_filtered(tmp_path, monkeypatch):
+    terminal, other = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    shown, kept = logging.StreamHandler(terminal), logging.StreamHandler(other)
+    with (tmp_path / "job.log").open("w") as file:
+        to_file = logging.StreamHandler(file)
+        monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [shown, kept, to_file])
+        assert shown_logs() == [shown]
+        monkeypatch.setattr(sys, "stderr", file)  # of a batch job
+        assert shown_logs() == []
