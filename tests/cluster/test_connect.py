@@ -19,7 +19,7 @@ from distributed.security import Security
 import curator_df as cdf
 from curator_df import errors
 from curator_df.cluster.connect import verify_workers
-from curator_df.core.runner import run
+from curator_df.core.runner import run, shared_plugins
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.session import Patience, current_session
 from curator_df.interactive.results import cancel_waiting, reaches_workers
@@ -419,13 +419,16 @@ def test_a_connection_that_fails_half_way_undoes_everything(in_this_process, mon
         current_session()
 
 
-def test_plugins_of_a_client_that_is_gone_are_removed_by_the_next_connection(in_this_process):
+def test_plugins_of_a_client_that_is_gone_are_removed_by_a_later_connection(in_this_process, monkeypatch):
     running, client = in_this_process
     before = changes_of(running, client)
     lost = cdf.connect(running.scheduler_address)
     lost.client.close()  # as if its process was killed: the workers still have its plugins
     lost.close()
     assert changes_of(running, client) != before
+    with cdf.connect(client):  # the client may be about to reconnect
+        assert len([name for name in running.scheduler.worker_plugins if "curator_df" in name]) == 4
+    monkeypatch.setattr(shared_plugins, "RECONNECT_SECONDS", 0.0)
     with cdf.connect(client):
         assert len([name for name in running.scheduler.worker_plugins if "curator_df" in name]) == 2
     assert changes_of(running, client) == before

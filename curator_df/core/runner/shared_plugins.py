@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 LOG = logging.getLogger("curator_df.core")
 OWN_NAME = re.compile(r"curator[_-]df-(?:second-try|kernels|metrics|connected-worker|connected-nanny)-(.+)-[0-9a-f]{8}")
 """Name of a plugin of ours, with the ID of its client, which begins with the class of the client."""
+RECONNECT_SECONDS = 60.0
+"""Time after which a client that the scheduler removed does not come back; Dask's clients try to reconnect for 30 s."""
 HOLDERS = "_curator_df_holders"
 """Attribute of a worker or nanny: the names of the plugins of each kind, and the plugin that has made the change."""
 
@@ -122,7 +125,10 @@ def unregister(client: Any, name: str, *, is_nannys: bool = False) -> None:
 
 
 def remove_left_behind(client: Any) -> None:
-    """Remove the plugins of connections whose processes have ended without closing them, as a killed notebook kernel does."""
+    """Remove the plugins of connections whose processes have ended without closing them, as a killed notebook kernel does.
+
+    A client whose connection broke off may reconnect, and needs its plugins then. They stay for `RECONNECT_SECONDS`.
+    """
     try:
         found = client.run_on_scheduler(_left_behind)
     except Exception:  # a scheduler may forbid it, or lack curator_df; these plugins then stay until it ends
@@ -140,4 +146,13 @@ def _left_behind(dask_scheduler: Any) -> list[tuple[str, bool]]:
     named = [
         (match, is_nannys) for is_nannys, names in plugins.items() for match in map(OWN_NAME.fullmatch, names) if match
     ]
-    return [(match[0], is_nannys) for match, is_nannys in named if match[1] not in dask_scheduler.clients]
+    return [(match[0], is_nannys) for match, is_nannys in named if _is_gone(dask_scheduler, match[1])]
+
+
+def _is_gone(dask_scheduler: Any, client_id: str) -> bool:
+    """Return whether a client is not connected, and was not until a short time ago."""
+    if client_id in dask_scheduler.clients:
+        return False
+    events = dask_scheduler.get_events(client_id)
+    removed = [when for when, event in events if isinstance(event, dict) and event.get("action") == "remove-client"]
+    return time.time() - max(removed, default=0.0) > RECONNECT_SECONDS
