@@ -332,8 +332,9 @@ def price_of(operator: str, model: Any, resources: Resources, price: Price) -> P
 
 
 def facts_of(model: Any) -> dict[str, Any]:
-    """Return what a kernel declares of its model in addition to the price: whether it is the user's, and how it computes."""
+    """Return what a kernel declares of its model in addition to the price: if it is the user's, how it computes, its kernels."""
     return {
         "is_users": isinstance(model, UserModel),
+        "compiled": getattr(model, "compiled", ()),
         "computes": model.computes if isinstance(model, TextModel) else "",
     }

@@ -90,7 +90,6 @@ def test_a_shipped_recipe_runs(name, tmp_path):
     write(tmp_path / "in", texts)
     settings = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     if name == "dclm_baseline":
-        pytest.importorskip("fasttext", reason="needs the language extra")
         settings["steps"] = {"add_class": {"classifier": write_fasttext(tmp_path / "quality.bin"), "score_of": "good"}}
     recipe = cdf.load_recipe(name, **settings)
     with inline_cluster():

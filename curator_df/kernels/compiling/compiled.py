@@ -124,9 +124,15 @@ def made_type(value: Any) -> Any:
 types: Any = import_module("numba").types if _is_disabled() else LazyType(lambda: import_module("numba").types)
 
 
-def kernel(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make a function a kernel: compiled for this signature, without the GIL, when it is first called."""
-    return _decorator(lambda dispatchers, function: dispatchers.KernelDispatcher(function, made_type(signature)))
+def kernel(signature: Any, *, allocates: bool = True) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function a kernel: compiled for this signature, without the GIL, when it is first called.
+
+    A kernel that creates no array is faster with ``allocates=False``: numba then counts no references to arrays. It counts them
+    with atomic instructions around each call of a helper and for each array of a tuple: measured, up to 90 % of a kernel's time.
+    """
+    return _decorator(
+        lambda dispatchers, function: dispatchers.KernelDispatcher(function, made_type(signature), allocates)
+    )
 
 
 def helper(function: Callable[..., Any]) -> Any:

@@ -98,8 +98,10 @@ _HELPER_OPTIONS = {**_OPTIONS, "no_cfunc_wrapper": True, "no_cpython_wrapper": T
 class KernelDispatcher(CPUDispatcher):
     """A function with one signature that is compiled, or loaded, when it is first called."""
 
-    def __init__(self, function: Any, signature: Any) -> None:
-        super().__init__(function, targetoptions=dict(_KERNEL_OPTIONS))
+    def __init__(self, function: Any, signature: Any, allocates: bool = True) -> None:
+        # Helpers inherit it from the kernel that they are compiled for.
+        options = {} if allocates else {"_nrt": False}
+        super().__init__(function, targetoptions={**_KERNEL_OPTIONS, **options})
         self.declared = signature
         self._cache = KernelCache(function)
 

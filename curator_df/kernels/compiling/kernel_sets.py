@@ -20,6 +20,8 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "metrics.c4.c4_lines.count_c4_of_span": 3.7,
     "metrics.nemo.character_counts.count_characters_of_span": 2.1,
     "edits.clean_texts.copy_cleaned": 0.8,
+    "fasttext.model_tables.index_entries": 0.5,
+    "fasttext.rank_labels.rank_labels_of_span": 5.0,
     "metrics.source.comments.count_comments_of_span": 0.7,
     "text.csv_records.find_records": 0.5,
     "edits.cut_copy.copy_slices": 1.2,
@@ -113,6 +115,7 @@ TOKENS = ("english_tokens.spans.split_span",)
 TOKEN_SENTENCES = ("metrics.lines.text_sentences.count_sentences_of_lines",)
 DCLM = ("metrics.dclm.dclm_counts.count_dclm_of_span",)
 C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
+FASTTEXT = ("fasttext.model_tables.index_entries", "fasttext.rank_labels.rank_labels_of_span")
 COMPONENTS = ("minhash.graphs.join_edges", "minhash.graphs.name_roots")
 COVER = ("minhash.graphs.drop_neighbors",)
 
@@ -149,8 +152,10 @@ _SIGNATURES = tuple(
 )
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_comment_ratio": COMMENTS,
+    "add_class": FASTTEXT,
     "add_contamination": CONTAMINATION,
     "add_ids": CONTENT,
+    "add_language": FASTTEXT,
     "add_metrics": METRICS,
     "add_profile": METRICS,
     "add_minhash": _SIGNATURES,
@@ -162,6 +167,8 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "find_near_duplicates": _NEAR,
     "join": CONTENT,
     "join_documents": JOINING,
+    "keep_class": FASTTEXT,
+    "keep_language": FASTTEXT,
     "keep_profile": METRICS,
     "keep_urls": CONTENT,
     "normalize_newlines": CLEANING,

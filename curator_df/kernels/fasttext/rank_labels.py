@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+# numba has no types.
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+"""Labels of texts by a fastText model, of whole texts or by the votes of their lines, on the Arrow buffers of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from curator_df.kernels.compiling.compiled import helper, kernel, types
+from curator_df.kernels.fasttext.label_scores import ABSENT, SCORES, best_label, new_scores, put_best, score_labels
+from curator_df.kernels.fasttext.model_tables import (
+    DICTIONARY,
+    INPUTS,
+    KEPT,
+    NUMBERS,
+    OUTPUTS,
+    FastTextTables,
+)
+from curator_df.kernels.fasttext.word_vectors import CACHE, CACHE_BYTES, add_line, forget_words, new_cache
+from curator_df.kernels.metrics.words.word_counts import SPAN, code_point
+from curator_df.kernels.text.buffers import array_spans
+from curator_df.kernels.text.code_points import ALPHA, SPACE, word_byte_classes, word_classes
+
+LEAST_LINE = 20
+"""Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
+SPAN_SCORES = 65_536
+"""Maximum number of labels that are returned together."""
+SPAN_ROWS = 4096
+CALL_BYTES = CACHE_BYTES + 16 * SPAN_SCORES
+"""Maximum bytes of a call: the cache of word vectors, and labels with their scores."""
+_MODEL = types.Tuple((NUMBERS, DICTIONARY, INPUTS, KEPT))
+
+
+@dataclass(frozen=True)
+class RankedLabels:
+    """Labels of consecutive texts."""
+
+    first_row: int
+    """Position of the first text in the column."""
+    found: npt.NDArray[np.int32]
+    """Numbers of labels, the most likely first, -1 after the last one; shape (rows, top)."""
+    scores: npt.NDArray[np.float64]
+    """Scores of these labels, 0 to 1 (fastText adds 0.00001, which may exceed 1), NaN after the last one; shape (rows, top)."""
+
+
+@helper
+def _head_stop(data: Any, start: int, stop: int, most: int) -> int:
+    """Return where the first ``most`` characters of a text end."""
+    if stop - start <= most:
+        return stop
+    at, seen = start, 0
+    while at < stop:
+        if data[at] & 0xC0 != 0x80:
+            if seen == most:
+                break
+            seen += 1
+        at += 1
+    return at
+
+
+@helper
+def _class_at(data: Any, at: int, stop: int, classes: Any) -> tuple[int, int]:
+    byte_classes, page_of, pages = classes
+    if data[at] < 0x80:
+        return types.int64(byte_classes[data[at]]), 1
+    code, width = code_point(data, at, stop)
+    return types.int64(pages[page_of[code >> 8], code & 255]), width
+
+
+@helper
+def _has_letter(data: Any, at: int, stop: int, classes: Any) -> bool:
+    while at < stop:
+        flags, width = _class_at(data, at, stop, classes)
+        if flags & ALPHA:
+            return True
+        at += width
+    return False
+
+
+@helper
+def _line_length(data: Any, at: int, stop: int, classes: Any) -> int:
+    """Return the number of characters of a line that has a vote; 0 if it has none."""
+    length = first = last = 0
+    has_letter = False
+    while at < stop:
+        flags, width = _class_at(data, at, stop, classes)
+        length += 1
+        if not flags & SPACE:
+            first = first or length
+            last = length
+        has_letter = has_letter or flags & ALPHA != 0
+        at += width
+    return length if has_letter and last - first + 1 >= LEAST_LINE else 0
+
+
+@helper
+def _vote(data: Any, at: int, stop: int, classes: Any, model: Any, outputs: Any, room: Any, cache: Any) -> int:
+    """Add up the votes of the lines of a text, length times score; return the length of these lines."""
+    hidden, scores, _, _, votes = room
+    votes[:] = 0
+    total = 0
+    while at <= stop:
+        end = at
+        while end < stop and data[end] != 0x0A:
+            end += 1
+        length = _line_length(data, at, end, classes)
+        if length:
+            count = add_line(hidden, data, at, end, model, cache)
+            score_labels(count, room, outputs, model[0][5], True)
+            label = best_label(scores)
+            if label >= 0:
+                votes[label] += length * min(types.float64(scores[label]), 1.0)
+            total += length
+        at = end + 1
+    return total
+
+
+@kernel(
+    types.void(
+        *SPAN,
+        _MODEL,
+        OUTPUTS,
+        types.Array(types.int32, 1, "C", readonly=True),
+        types.UniTuple(types.int64, 3),
+        SCORES,
+        CACHE,
+        types.int32[:, ::1],
+        types.float64[:, ::1],
+    ),
+    allocates=False,
+)
+def rank_labels_of_span(
+    data: Any,
+    offsets: Any,
+    byte_classes: Any,
+    page_of: Any,
+    pages: Any,
+    model: Any,
+    outputs: Any,
+    by_name: Any,
+    options: Any,
+    room: Any,
+    cache: Any,
+    found: Any,
+    scores: Any,
+) -> None:
+    """Rank the labels of each text of a span in its row of ``found`` and ``scores``, which hold -1 and NaN before.
+
+    ``options``: maximum number of characters of a text, 1 if a text without a letter has no label, 1 if lines vote.
+    """
+    classes = (byte_classes, page_of, pages)
+    most, needs_letter, by_lines = options
+    hidden, values, _, _, votes = room
+    top = found.shape[1]
+    for row in range(len(found)):
+        start = offsets[row]
+        stop = _head_stop(data, start, offsets[row + 1], most)
+        if needs_letter and not _has_letter(data, start, stop, classes):
+            continue
+        if by_lines:
+            total = _vote(data, start, stop, classes, model, outputs, room, cache)
+            if total:
+                for label in range(len(votes)):
+                    votes[label] = votes[label] / total if votes[label] > 0 else ABSENT
+                put_best(votes, by_name, found[row], scores[row])
+                continue
+        count = add_line(hidden, data, start, stop, model, cache)
+        score_labels(count, room, outputs, model[0][5], top == 1)
+        put_best(values, by_name[:0], found[row], scores[row])
+
+
+def rank_labels(
+    model: FastTextTables,
+    texts: pa.ChunkedArray,
+    *,
+    max_chars: int,
+    top: int,
+    needs_letter: bool,
+    by_lines: bool = False,
+) -> Iterator[RankedLabels]:
+    """Rank the labels of the texts of a column; null texts have none.
+
+    Parameters
+    ----------
+    model : FastTextTables
+        Model, see `fasttext_file.read_model`.
+    texts : pyarrow.ChunkedArray of strings
+        Texts. Bytes that are not UTF-8 are hashed unchanged.
+    max_chars : int
+        Number of characters to read at the beginning of a text.
+    top : int
+        Maximum number of labels of a text.
+    needs_letter : bool
+        Whether a text without a letter has no label.
+    by_lines : bool, default False
+        Whether lines of at least `LEAST_LINE` characters vote, with their length times the score.
+
+    Yields
+    ------
+    RankedLabels
+        Labels of consecutive texts.
+    """
+    numbers = model.numbers
+    count, width = len(model.labels), numbers[9]
+    top = min(top, count)
+    classes, byte_classes = word_classes(), word_byte_classes("")
+    order = np.array(sorted(range(count), key=lambda label: model.labels[label], reverse=True), dtype=np.int32)
+    order.flags.writeable = False
+    room, cache = new_scores(width, count), new_cache(width)
+    tables = (numbers, model.dictionary, model.inputs, model.kept)
+    options = (max_chars, int(needs_letter), int(by_lines))
+    first_row = 0
+    for chunk in texts.chunks:
+        forget_words(cache)
+        for span in array_spans(chunk, first_row, max(min(SPAN_ROWS, SPAN_SCORES // top), 1)):
+            found, scores = np.full((len(span), top), -1, dtype=np.int32), np.full((len(span), top), np.nan)
+            rank_labels_of_span(
+                *(span.data, span.offsets, byte_classes, classes.page_of, classes.pages),
+                *(tables, model.outputs, order, options, room, cache, found, scores),
+            )
+            if span.valid is not None:
+                found[~span.valid], scores[~span.valid] = -1, np.nan
+            yield RankedLabels(span.first_row, found, scores)
+        first_row += len(chunk)
