@@ -9,6 +9,7 @@ from curator_df.exchange.exchange import Exchange, KeyWriter
 from curator_df.exchange.exchange_plan import MOST_REDUCERS, choose_reducers, merge_passes, project_exchange
 from curator_df.exchange.key_stages import reduce_keys
 from curator_df.files.row_sort import merge_row_bytes
+from curator_df.files.slice_file import rows_in_page
 from curator_df.files.storage import Folder
 
 
@@ -26,6 +27,9 @@ def test_passes_grow_with_files():
     assert merge_passes(5000, 10**8, 3, 10**7) > 1
     assert merge_passes(10**6, 10**6, 3, 10**7) > 1  # a row of each file
     assert merge_passes(2, 10**9, 3, 1) == 1
+    page_bytes = rows_in_page(3) * merge_row_bytes(3)
+    assert merge_passes(4, 4 * rows_in_page(3), 3, 4 * page_bytes) == 1  # they just fit
+    assert merge_passes(4, 4 * rows_in_page(3), 3, 4 * page_bytes - 1) == 2
 
 
 def test_many_reducers_and_ranges_ask_for_collected_drops():

@@ -163,3 +163,16 @@ def test_a_plan_asks_once_whether_the_passes_of_a_step_are_stored(plan, monkeypa
     twice = plan(lambda docs: without_duplicates(docs.pipe(cdf.add_ids, into="number", dense=True)))
     assert len(twice.stages) == 3
     assert len(asked) == 2
+
+
+def test_a_pending_step_is_asked_with_the_rows_whether_it_has_room(plan, monkeypatch):
+    def refuse(pending, name, rows, layout):
+        asked.append((name, rows))
+        raise BudgetError(f"{name} has {layout.thread_bytes} bytes")
+
+    asked = []
+    plan(without_duplicates)
+    monkeypatch.setattr(Pending, "require_room", refuse)
+    with pytest.raises(BudgetError, match=r"drop_exact_duplicates has \d+ bytes"):
+        plan(without_duplicates)
+    assert [name for name, _ in asked] == ["drop_exact_duplicates"]
