@@ -214,7 +214,8 @@ class JobCluster:
             self._jobs.sync(self._keeper.start)
         except (OSError, RuntimeError) as exc:
             raise NoClusterError(
-                f"{request.system} refused the job:\n{exc}\nThe script was:\n{self.job_script}"
+                f"{request.system} refused the job. Correct the settings that it names below, then start the cluster "
+                f"again.\n{exc}\nThe script was:\n{self.job_script}"
             ) from exc
         self._session.unstarted = ""
         if not request.least_jobs:

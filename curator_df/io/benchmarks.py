@@ -226,8 +226,8 @@ def _parquet_rows(path: str, storage_options: Mapping[str, Any] | None) -> Itera
                 number += 1
         if number != parquet.metadata.num_rows:
             raise OSError(
-                f"its footer gives {show_count(parquet.metadata.num_rows, 'row')}, but its pages have {number:,}, so the "
-                "file is damaged"
+                f"the footer of this Parquet file gives {show_count(parquet.metadata.num_rows, 'row')}, but its pages have "
+                f"{number:,}, so the file is damaged"
             )
 
 

@@ -47,7 +47,7 @@ def cut_bytes(sizes: Sizes, compressed: npt.NDArray[np.bool_], piece_bytes: int)
 def check_piece(piece_bytes: int) -> None:
     """Raise for input splits without bytes."""
     if piece_bytes < 1:
-        raise ParameterError(f"input splits of {piece_bytes} bytes are not possible: the minimum is 1")
+        raise ParameterError(f"input splits of {piece_bytes} bytes are not possible. Use at least 1 byte")
 
 
 def cut_units(lengths: Sizes, pieces: Sizes, costs: Sizes, piece_bytes: int) -> Ranges:

@@ -151,7 +151,7 @@ def chosen_columns(
             f"{MOST_COLUMNS:,}. Choose some with columns="
         )
     if len(set(chosen)) != len(chosen):
-        raise ParameterError(f"{reader}: columns= has a column twice: {chosen}")
+        raise ParameterError(f"{reader}: columns= has a column twice: {chosen}. Name each column once")
     return chosen
 
 

@@ -90,7 +90,8 @@ def block_bytes_of(
             )
         if files_per_partition > MOST_FILES:
             raise ParameterError(
-                f"{reader}: files_per_partition={files_per_partition:,} is more than a table can have, {MOST_FILES:,} files"
+                f"{reader}: files_per_partition={files_per_partition:_} is more than the {MOST_FILES:,} files that a table "
+                "can have. Use a smaller number"
             )
         return DEFAULT_BLOCK_BYTES
     if blocksize is None:

@@ -152,7 +152,9 @@ class KillableProcess:
                     if isinstance(exc, _KilledError) and not was_killed:
                         was_killed = True
                     elif isinstance(exc, _KilledError):
-                        raise CallFailedError(f"{exc} twice, the second time alone in a new process") from None
+                        raise CallFailedError(
+                            f"{exc} twice in succession, the second time in a new process without earlier calls"
+                        ) from None
                     elif not isinstance(exc, _LostError):
                         raise
                     elif self._calls == 1:  # what earlier calls left in the process was not the cause
@@ -199,7 +201,10 @@ class KillableProcess:
             ) from exc
         if kind != RESULT:
             self.close()
-            raise OperatorError(f"a process for {self._target} could not be started: {said.decode()}")
+            raise OperatorError(
+                f"a process for {self._target} could not be started: {said.decode()}. Check that its packages are "
+                "installed, and that the machine has free memory"
+            )
 
     def _call_once(self, request: bytes, cpu_seconds: float) -> bytes:
         process = self._process
@@ -238,7 +243,10 @@ class KillableProcess:
         while len(found) < count:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(1000 * left):
-                raise CallFailedError(f"did not return, and computed for less than {self._cpu_seconds:g} CPU seconds")
+                raise CallFailedError(
+                    f"did not return, although it used less than {self._cpu_seconds:g} s of CPU time, so it probably waits "
+                    "for something"
+                )
             part = os.read(file, min(count - len(found), READ_BYTES))
             if not part:
                 raise self._lost(process)

@@ -40,7 +40,10 @@ def read_size(parameter: str, value: str | int) -> int:
     if size_bytes < 1:
         raise ParameterError(f"{parameter}={value!r} must be more than zero bytes")
     if size_bytes > MOST_BYTES:
-        raise ParameterError(f"{parameter}={value!r} is more than {MOST_BYTES // 10**15:,} PB, which no machine has")
+        raise ParameterError(
+            f"{parameter}={value!r} is more than {MOST_BYTES // 10**15:,} PB, which no machine has. Use a smaller size, "
+            f"such as {parameter}='16GB'"
+        )
     return size_bytes
 
 

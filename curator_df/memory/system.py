@@ -385,7 +385,7 @@ def threads_of_user() -> int:
 def boot_id() -> str:
     """Return what differs after each start of this machine. Raises `OSError` where the system does not tell it."""
     if PORTABLE:
-        raise FileNotFoundError("this system has no number of its start")
+        raise FileNotFoundError("this system does not tell when it was started (a boot ID)")
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 

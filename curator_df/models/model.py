@@ -188,7 +188,8 @@ def require_resources(operator: str, resources: object) -> None:
     """Raise `ParameterError` unless the value is a result of `curator_df.resources`, or None."""
     if resources is not None and not isinstance(resources, Resources):
         raise ParameterError(
-            f"{operator}: resources={resources!r} is not what cdf.resources(cpus=, gpus=, gpu_memory=) returns"
+            f"{operator}: resources={resources!r} is not what cdf.resources() returns. Pass, for example, "
+            "resources=cdf.resources(gpus=1)"
         )
 
 

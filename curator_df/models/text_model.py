@@ -252,7 +252,8 @@ def text_model(
     longest = min(most, 512) if max_tokens is None else max_tokens
     if longest > most:
         raise ParameterError(
-            f"{operator}: max_tokens={longest:,}, but {files.name!r} reads at most {most:,} tokens of a text"
+            f"{operator}: max_tokens={longest:,} is more than {files.name!r} reads of a text, {most:,} tokens. Use a "
+            "smaller max_tokens=, or leave it out"
         )
     return TextModel(
         files,
@@ -285,7 +286,9 @@ def refuse_settings(operator: str, model: Model) -> None:
     for name in ("max_tokens", "max_batch_tokens", "revision", "compute_dtype", "trust_remote_code"):
         value = getattr(model, name)
         if value not in (None, False, "auto"):
-            raise ParameterError(f"{operator}: {name}={value!r} applies only to transformers models")
+            raise ParameterError(
+                f"{operator}: {name}={value!r} applies only to transformers models, not to this model. Leave {name}= out"
+            )
 
 
 def price_of(operator: str, model: Any, resources: Resources, price: Price) -> Price:
@@ -308,8 +311,8 @@ def price_of(operator: str, model: Any, resources: Resources, price: Price) -> P
     on_gpu = isinstance(model, TextModel) and model.device == "cuda"
     if resources.of_gpu and not on_gpu:
         raise ParameterError(
-            f"{operator}: this model runs on CPUs, so only cpus= applies. gpus= and gpu_memory= are for transformers "
-            "models, and for a function that uses a GPU itself"
+            f"{operator}: this model runs on CPUs, so only cpus= applies. Leave gpus= and gpu_memory= out: they are for "
+            "transformers models, and for a function that uses a GPU itself"
         )
     price = dataclasses.replace(
         price,

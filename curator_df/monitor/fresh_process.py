@@ -40,5 +40,7 @@ def run_fresh(module: str, job: Any, **environment: str) -> list[dict[str, Any]]
         ) from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()
-        raise FreshProcessError(f"the fresh process failed with status {done.returncode}:\n{said}")
+        raise FreshProcessError(
+            f"the process that measures failed with exit status {done.returncode}. The end of its output:\n{said}"
+        )
     return [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]

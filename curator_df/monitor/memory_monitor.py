@@ -393,7 +393,8 @@ def monitor_memory(
     client = session.client if cluster is None and session is not None else getattr(cluster, "client", cluster)
     if not hasattr(client, "run_on_scheduler"):
         raise NoClusterError(
-            f"monitor_memory needs a cluster from start_cluster or connect, or a distributed.Client; got {type(cluster).__name__}"
+            f"monitor_memory: an object of the type {type(cluster).__name__} is not a cluster. Pass the cluster that "
+            "start_cluster or connect returned, or a distributed.Client"
         )
     if session is not None and session.client is not client:
         session = None

@@ -269,7 +269,8 @@ class MetricsServer:
         """Address at which this process serves its metrics, inside the ``with`` statement."""
         if self._server is None:
             raise ParameterError(
-                "serve_metrics: metrics have an address only inside `with cdf.serve_metrics() as served:`"
+                "serve_metrics: metrics have an address only while they are served. Read it inside `with "
+                "cdf.serve_metrics() as served:`"
             )
         return f"http://{self._served}/metrics"
 
@@ -419,7 +420,8 @@ def serve_metrics(
     session = current_session()
     if cluster is not None and getattr(cluster, "client", cluster) is not session.client:
         raise NoClusterError(
-            f"serve_metrics needs the open cluster that start_cluster or connect returned; got {type(cluster).__name__}"
+            f"serve_metrics: this {type(cluster).__name__} is not the cluster that is open. Pass the one that start_cluster "
+            "or connect returned, while it is open"
         )
     try:
         import prometheus_client  # noqa: F401

@@ -190,7 +190,7 @@ RULES = (
         f"curator_df_exchange_skew_ratio > {MUCH_SKEW}",
         "0m",
         "info",
-        f"the largest hash range of a comparison had more than {MUCH_SKEW:g} times the mean number of keys",
+        f"one task of a comparison had more than {MUCH_SKEW:g} times the mean number of keys",
         "Many rows have the same key. Remove identical texts first with drop_exact_duplicates.",
     ),
 )

@@ -55,7 +55,10 @@ def read_process() -> ProcessReading:
     pid = os.getpid()
     held = _readers.setdefault(pid, ProcessReader(pid)).read()
     if held is None:
-        raise OSError(f"The memory of process {pid} cannot be read. On Linux the monitor needs /proc mounted.")
+        raise OSError(
+            f"The memory of process {pid} cannot be read. On Linux the monitor needs /proc. Mount it, or run the monitor "
+            "where it is mounted."
+        )
     return ProcessReading(**asdict(held), host=socket.gethostname(), pid=pid)
 
 

@@ -63,7 +63,8 @@ def count_blocks(
     parent = workdir if workdir is not None else current_session().workdir
     if parent is None:
         raise ParameterError(
-            f"{kernel.name} needs workdir=: a folder (or URL) that all workers of the cluster you connected to can see"
+            f"{kernel.name} needs workdir=, because the workers of the cluster that you connected to may be on other "
+            "machines. Set it to a folder or URL that all of them can read and write"
         )
     refuse_hub_output(os.fspath(parent))
     name = f"{kernel.name}-{fingerprint(program.source.fingerprint, program.fingerprint)[:16]}"

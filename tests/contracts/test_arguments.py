@@ -107,7 +107,7 @@ def widest():
         (lambda df: cdf.add_ids(df, dense=True, start="1"), "add_ids: start='1' must be a whole number, not str"),
         (
             lambda df: cdf.add_embedding(df, model=len, text="text_0001"),
-            "a function needs dimensions=, the number of values",
+            r"a function as model needs dimensions=\. Set it to the number of values",
         ),
         (lambda df: cdf.add_completion(df, prompt="{", base_url="http://a", model="m"), "Write {{ and }} for literal"),
     ],

@@ -96,9 +96,7 @@ def test_encrypted_columns_are_an_error_that_names_them(tmp_path):
 def test_fewer_rows_than_the_footer_promises_are_an_error(tmp_path, columns, blocksize):
     path = with_short_column(tmp_path / "a.parquet")
     df = read_parquet(path, columns=columns, blocksize=blocksize)
-    message = (
-        r"a\.parquet', row group 0, column 'list', .*(its footer gives 400 rows, but its pages have 300|the same size)"
-    )
+    message = r"a\.parquet', row group 0, column 'list', .*(gives 400 rows, but its pages have 300|the same size)"
     with pytest.raises(CorruptFileError, match=message):
         df.compute()
     assert len(read_parquet(path, columns=["id"]).compute()) == 400

@@ -260,7 +260,10 @@ def test_urls(tmp_path):
         ({"blocksize": 5, "files_per_partition": 1}, "blocksize or files_per_partition, not both"),
         ({"blocksize": "many"}, "blocksize='many' is not a number of bytes"),
         ({"blocksize": 0}, "blocksize=0 must be more than zero bytes"),
-        ({"files_per_partition": 10**30}, r"files_per_partition=[\d,]+ is more than a table can have, 8,388,608 files"),
+        (
+            {"files_per_partition": 10**30},
+            r"files_per_partition=[\d_]+ is more than the 8,388,608 files that a table can have",
+        ),
         ({"files_per_partition": 0}, "files_per_partition=0 must be a whole number of 1 or more"),
         ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not one of 'raise', 'quarantine'"),
         ({"dtype": {"x": "texty"}}, r"dtype={'x': 'texty'} is not a type"),

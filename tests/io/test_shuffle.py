@@ -357,11 +357,11 @@ def test_a_killed_shuffle_goes_on_where_it_was(cluster, tmp_path, where):
         ({"weights": {"a": 1}, "unit": None}, "unit=None is not one of 'rows', 'tokens'"),
         (
             {"weights": {"a": 1}, "unit": "tokens"},
-            "unit='tokens' needs either tokenizer=, which counts the tokens, or token_",
+            "unit='tokens' needs the number of tokens of each row. Set either tokenizer=",
         ),
         (
             {"weights": {"a": 1}, "unit": "tokens", "tokenizer": "t", "token_column": "id"},
-            "unit='tokens' needs either tokenizer=",
+            "unit='tokens' needs .* but not both",
         ),
         (
             {"weights": {"a": 1}, "unit": "tokens", "token_column": "id", "rows": 5},

@@ -303,7 +303,7 @@ def test_a_number_that_float16_cannot_store_is_an_error():
 
 
 def test_a_function_needs_its_width_and_is_given_cut_texts_in_batches():
-    with pytest.raises(errors.ParameterError, match="a function needs dimensions="):
+    with pytest.raises(errors.ParameterError, match="a function as model needs dimensions="):
         table(["a"]).pipe(cdf.add_embedding, len)
     given = []
 

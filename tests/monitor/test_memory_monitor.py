@@ -159,7 +159,9 @@ def test_a_scheduler_of_its_own_is_sampled_wherever_it_is(tmp_path, monkeypatch,
 
 
 def test_what_is_no_cluster_and_no_interval_is_refused():
-    with pytest.raises(cdf.errors.NoClusterError, match="needs a cluster from start_cluster or connect"):
+    with pytest.raises(
+        cdf.errors.NoClusterError, match=r"is not a cluster\. Pass the cluster that start_cluster or connect"
+    ):
         cdf.monitor_memory("tcp://127.0.0.1:8786")
     with pytest.raises(cdf.errors.ParameterError, match="interval_seconds=0 must be greater than 0"):
         cdf.monitor_memory(interval_seconds=0)

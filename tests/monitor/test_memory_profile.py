@@ -93,7 +93,9 @@ def test_the_lines_that_hold_most_are_told(sample):
 
 
 def test_an_operator_that_raises_says_what_it_said(sample):
-    with pytest.raises(cdf.errors.OperatorError, match=r"(?s)the fresh process failed with status 1.*on the sample"):
+    with pytest.raises(
+        cdf.errors.OperatorError, match=r"(?s)the process that measures failed with exit status 1.*on the sample"
+    ):
         cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, fails), sample)
 
 

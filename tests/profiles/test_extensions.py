@@ -63,11 +63,14 @@ def test_what_the_table_does_not_keep_is_an_error(table, tmp_path):
     for extension, message in (
         ("pyc", r"excludes python files \.pyc\. Drop these"),
         ("pyi", r"sets no limit for python files \.pyi\. Keep all"),
-        ("rs", r"no row for the extension 'rs' of 'python'\. Its extensions of this language: 'py', 'py3', 'pyc'"),
+        (
+            "rs",
+            r"no row for the extension 'rs' of 'python'\. Use another .* of this language: 'py', 'py3', 'pyc'",
+        ),
     ):
         with pytest.raises(ParameterError, match=message):
             nemo_per_extension(table, language="python", extension=extension)
-    with pytest.raises(ParameterError, match="Its extensions of this language: none"):
+    with pytest.raises(ParameterError, match="one of its extensions of this language: none"):
         nemo_per_extension(table, language="Rust", extension="rs")
     with pytest.raises(InputError, match="cannot be read"):
         nemo_per_extension(tmp_path / "none.csv", language="python", extension="py")

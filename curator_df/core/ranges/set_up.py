@@ -222,7 +222,10 @@ def _require_no_parameters(operator: str, name: str, method: Any) -> None:
     try:
         inspect.signature(method).bind()
     except TypeError as exc:
-        raise ParameterError(f"{operator}: {name} is called without arguments, but: {exc}") from exc
+        raise ParameterError(
+            f"{operator}: curator_df calls {name} without arguments, but: {exc}. Give each of its parameters a default "
+            "value"
+        ) from exc
 
 
 def _digest(function: Any) -> str:

@@ -190,22 +190,24 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
         group = metadata.row_group(place)
         if group.num_columns != metadata.num_columns:
             raise OSError(
-                f"its footer gives {show_count(metadata.num_columns, 'column')}, but row group {place} has "
-                f"{group.num_columns:,}, so the file is damaged"
+                f"the footer of this Parquet file gives {show_count(metadata.num_columns, 'column')}, but row group {place} "
+                f"has {group.num_columns:,}, so the file is damaged"
             )
         if group.num_rows < 0:
             raise OSError(
-                f"its footer gives {show_count(group.num_rows, 'row')} for row group {place}, so the file is damaged"
+                f"the footer of this Parquet file gives {show_count(group.num_rows, 'row')} for row group {place}, so the "
+                "file is damaged"
             )
         rows += group.num_rows
     if rows != metadata.num_rows:
         raise OSError(
-            f"its footer gives {show_count(metadata.num_rows, 'row')}, but its row groups add up to {rows:,}, so the file "
-            "is damaged"
+            f"the footer of this Parquet file gives {show_count(metadata.num_rows, 'row')}, but its row groups add up to "
+            f"{rows:,}, so the file is damaged"
         )
     if rows > 1 << OFFSET_BITS:
         raise OSError(
-            f"its footer gives {show_count(rows, 'row')}, but curator_df reads at most {1 << OFFSET_BITS:,} rows of a file"
+            f"the footer of this Parquet file gives {show_count(rows, 'row')}, but curator_df reads at most "
+            f"{1 << OFFSET_BITS:,} rows of a file"
         )
 
 

@@ -268,8 +268,8 @@ def rows_between(
                             break
                 if position < min(row + rows, stop) or position > row + rows:
                     raise OSError(
-                        f"its footer gives {show_count(rows, 'row')}, but its pages have {position - row:,}, so the file is "
-                        "damaged"
+                        f"the footer of this Parquet file gives {show_count(rows, 'row')}, but its pages have "
+                        f"{position - row:,}, so the file is damaged"
                     )
         row += rows
 

@@ -212,7 +212,10 @@ class _Opened:
         except RemoteFileError:
             raise
         except OSError as exc:
-            raise InputError(f"cannot open {path!r}: {exc.strerror or exc}; it existed when it was listed") from exc
+            raise InputError(
+                f"cannot open {path!r}, although it existed when its folder was listed: {exc.strerror or exc}. Check the "
+                "file, and call the read_ function again"
+            ) from exc
         if listed is not None and (listed.size_bytes > SMALL_FILE_BYTES or isinstance(file, _Remote)):
             try:
                 self._require_unchanged(listed, after=False)

@@ -199,7 +199,7 @@ def pipeline(operator: str, classifier: Any, max_chars: int | None) -> Pipeline:
                 "trust it and pass the object, or save it with skops.io.dump as a file ending in .skops"
             )
         if not os.path.isfile(path):
-            raise InputError(f"{operator}: there is no file {path!r}")
+            raise InputError(f"{operator}: there is no file {path!r}. Correct the path")
         made, content = _load(path), b""
         packed = Path(path).read_bytes()
     else:

@@ -379,8 +379,9 @@ class Caller:
             if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
                 raise GivenUpError(problem)
         raise UnansweredError(
-            f"{self.server.base_url} did not answer a request in {show_count(self.server.max_retries + 1, 'attempt')}. The "
-            f"last one ended with {problem}"
+            f"{self.server.base_url} did not answer a request in {show_count(self.server.max_retries + 1, 'attempt')}. "
+            "Check that the server runs, and set a larger max_retries= or timeout_seconds= if it is busy. The last attempt "
+            f"ended with {problem}"
         )
 
     def _refusal(self, status: int, problem: str) -> NoAnswerError | OperatorError:
@@ -422,7 +423,7 @@ def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
     if isinstance(text, str):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # lone surrogates have no UTF-8 form
     elif text is not None or not isinstance(ended, str):
-        raise StrangeAnswerError("the answer has no text (content)")
+        raise StrangeAnswerError("the server's answer has no text (content)")
     usage = said.get("usage")
     tokens = {name: _tokens(usage, name) for name in ("prompt_tokens", "completion_tokens")}
     told = {"cut_answers": int(ended == "length"), "empty_answers": int(text is None)}

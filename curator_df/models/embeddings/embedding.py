@@ -184,7 +184,8 @@ def add_embedding(
     if callable(chosen.model):
         if dimensions is None:
             raise ParameterError(
-                f"{operator}: a function needs dimensions=, the number of values that it returns for each text"
+                f"{operator}: a function as model needs dimensions=. Set it to the number of values that the function "
+                "returns for each text"
             )
         if pooling != "auto":
             raise ParameterError(

@@ -270,8 +270,8 @@ def _require_unit(
             )
     if unit == "tokens" and sum(given is not None for given in of_tokens.values()) != 1:
         raise ParameterError(
-            "blend: unit='tokens' needs either tokenizer=, which counts the tokens, or token_column=, a column that has their "
-            "number, such as that of add_token_count"
+            "blend: unit='tokens' needs the number of tokens of each row. Set either tokenizer=, to count them, or "
+            "token_column=, to a column that has them, such as that of add_token_count, but not both"
         )
     if revision is not None and tokenizer is None:
         raise ParameterError(

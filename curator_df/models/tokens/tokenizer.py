@@ -233,7 +233,8 @@ def vocabulary_of(operator: str, tokenizer: Tokenizer, eos_token: str | int | No
     elif eos_token is not None:
         if eos_token not in ids:
             raise ParameterError(
-                f"{operator}: eos_token={eos_token!r} is not a token of {tokenizer.name!r}.{_special_tokens(ids)}"
+                f"{operator}: eos_token={eos_token!r} is not a token of {tokenizer.name!r}. Use one of its "
+                f"tokens.{_special_tokens(ids)}"
             )
         eos_id = ids[eos_token]
     else:

@@ -200,7 +200,9 @@ def _token_paths(formats: Mapping[Path, Any], tokenizer: Any, pack: Any) -> dict
     found = {path: name for path, name in formats.items() if name in get_args(TokenFormat)}
     if found and tokenizer is None:
         path, name = next(iter(found.items()))
-        raise ParameterError(f"write_many: format={name!r} of {path!r} needs tokenizer=, such as 'tokenizer.json'")
+        raise ParameterError(
+            f"write_many: format={name!r} of {path!r} needs a tokenizer. Set tokenizer=, such as tokenizer='tokenizer.json'"
+        )
     for given, value in (("tokenizer", tokenizer), ("pack", pack)):
         if value is not None and not found:
             raise ParameterError(

@@ -124,7 +124,8 @@ class DuplicateAudit:
         for pair, label in (labels or {}).items():
             if pair not in verdicts.index:
                 raise ParameterError(
-                    f"precision: labels= has the pair {pair!r}, but pairs are numbered from 0 to {len(verdicts) - 1}"
+                    f"precision: labels= has the pair {pair!r}, but pairs are numbered from 0 to {len(verdicts) - 1:,}. Use "
+                    "only these numbers"
                 )
             if not isinstance(label, (bool, np.bool_)):
                 raise ParameterError(

@@ -300,7 +300,8 @@ def _home(session: Session, operator: str, identity: Identity, workdir: Any, opt
     parent = workdir if workdir is not None else session.workdir
     if parent is None:
         raise ParameterError(
-            f"{operator} needs workdir=: a folder (or URL) that all workers of the cluster you connected to can see"
+            f"{operator} needs workdir=, because the workers of the cluster that you connected to may be on other machines. "
+            "Set it to a folder or URL that all of them can read and write"
         )
     refuse_hub_output(os.fspath(parent))
     return Folder(f"{os.fspath(parent).rstrip('/')}/{operator}-{fingerprint(identity)[:16]}", options or {})

@@ -112,7 +112,10 @@ def add_quality_tier(
     refuse_columns(df, operator, into, f"{into}_score")
     for name in columns:
         if getattr(df.dtypes[name], "kind", "O") not in "iuf":
-            raise SchemaError(f"{operator} needs numbers in the column {name!r}; it holds {df.dtypes[name]}")
+            raise SchemaError(
+                f"{operator} needs numbers in the column {name!r}, but it holds {df.dtypes[name]}. Name another column, or "
+                "convert it"
+            )
     choose(operator, "how", how, How)
     for name, weight in scores.items() if isinstance(scores, Mapping) else ():
         require_number(operator, f"scores[{name!r}]", weight)

@@ -151,7 +151,9 @@ class Profile:
         require_words(f"Profile {self.name!r}", self.text_metrics, self.words)
         twice = sorted({reason for reason in self.reasons if self.reasons.count(reason) > 1})
         if twice:
-            raise ParameterError(f"Profile {self.name!r} has more than one rule for {', '.join(map(repr, twice))}")
+            raise ParameterError(
+                f"Profile {self.name!r} has more than one rule for {', '.join(map(repr, twice))}. Give each another reason="
+            )
         own = [metric.name for metric in self.user_metrics]
         if twice := sorted({name for name in own if own.count(name) > 1}):
             raise ParameterError(

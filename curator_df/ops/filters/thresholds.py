@@ -306,7 +306,10 @@ def _explored(df: Any, profile: Profile | None, metrics: Sequence[str] | None) -
     require_names(list(df.columns), "explore_thresholds", *names)
     for name in names:
         if not pd.api.types.is_numeric_dtype(df.dtypes[name]):
-            raise SchemaError(f"explore_thresholds needs numbers in the column {name!r}; it holds {df.dtypes[name]}")
+            raise SchemaError(
+                f"explore_thresholds needs numbers in the column {name!r}, but it holds {df.dtypes[name]}. Name other "
+                "columns with metrics=, or convert it"
+            )
     return names
 
 

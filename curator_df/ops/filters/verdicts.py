@@ -214,7 +214,8 @@ def require_measurable(df: Any, operator: str, profile: Profile, text: str, *, f
         if not pd.api.types.is_numeric_dtype(df.dtypes[name]):
             adds = (name in CATALOGUE and CATALOGUE[name].operator) or "add_metrics"
             raise SchemaError(
-                f"{operator} needs numbers in the column {name!r}, as {adds} makes them; it holds {df.dtypes[name]}"
+                f"{operator} needs numbers in the column {name!r}, but it holds {df.dtypes[name]}. Make the column with "
+                f"{adds}"
             )
     if not from_metrics:
         require_text(df, operator, text)

@@ -177,4 +177,6 @@ def _check_expression(meta: Any, expression: str) -> None:
                 else did_you_mean_column(missing, meta.columns)
             )
             raise ColumnError(f"keep_where: {exc} in {expression!r}; the table has: {columns}{hint}") from exc
-        raise ParameterError(f"keep_where cannot evaluate {expression!r}: {exc}") from exc
+        raise ParameterError(
+            f"keep_where cannot evaluate {expression!r}: {exc}. Correct the expression, or pass a function of a block"
+        ) from exc

@@ -276,7 +276,10 @@ def _min_scores(
         if not 0 <= score <= 1:
             raise ParameterError(f"keep_language: {said}={score!r} is not from 0 to 1")
         if limits.setdefault(label, float(score)) != score:
-            raise ParameterError(f"keep_language: languages= has two scores of {label!r}, {limits[label]} and {score}")
+            raise ParameterError(
+                f"keep_language: languages= has two scores of {label!r}, {limits[label]} and {score}. Give each language "
+                "one"
+            )
     return dict(sorted(limits.items()))
 
 

@@ -471,7 +471,7 @@ def join_documents(
     require_host(df._meta, OPERATOR)
     _check_columns(df, text, id, segment_id)
     if not isinstance(separator, str):
-        raise ParameterError(f"{OPERATOR}: separator={separator!r} is not text")
+        raise ParameterError(f"{OPERATOR}: separator={separator!r} is not text. Pass a str, such as separator=' '")
     if max_chars is not None and (not isinstance(max_chars, int) or max_chars < 1):
         raise ParameterError(f"{OPERATOR}: max_chars={max_chars!r} is not a whole number from 1 up")
     max_document_bytes = read_size("max_document_size", max_document_size)

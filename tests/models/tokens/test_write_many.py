@@ -68,7 +68,10 @@ def test_tokens_and_tables_are_written_in_one_pass(parts, made, tmp_path):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"format": "megatron"}, r"format='megatron' of 'out/train' needs tokenizer=, such as 'tokenizer\.json'"),
+        (
+            {"format": "megatron"},
+            r"format='megatron' of 'out/train' needs a tokenizer\. Set tokenizer=, such as tokenizer='tokenizer\.json'",
+        ),
         (
             {"tokenizer": "t.json"},
             r"tokenizer='t\.json' applies only to formats of tokens \(megatron, .*\), but format= is 'parquet'",
