@@ -12,7 +12,7 @@ from typing import Any
 from curator_df.core.backend import require_backend
 
 MODEL = "models and their tokenizers take Python strings"
-LANGUAGE = "the language model runs on the CPU and takes Python strings"
+LANGUAGE = "the language model is evaluated by a kernel that is compiled for CPUs alone"
 CONTAMINATION = "n-grams are looked up in host memory, by a kernel that is compiled for CPUs alone"
 WRITES = "its kernel, which writes new texts, is compiled for CPUs alone"
 VECTORS = "vectors are written to files, and compared on CPUs"
