@@ -2,6 +2,7 @@
 """The bytes of a plan: what a task needs, what that makes for the node, and where a plan is refused."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -10,8 +11,10 @@ import curator_df as cdf
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import MAX_DEFAULT_BLOCK_BYTES, plan_fork
-from curator_df.core.planning.price import largest_block, task_bytes
+from curator_df.core.planning.price import KERNEL_FIXED_BYTES, largest_block, task_bytes
 from curator_df.core.planning.program import Pending
+from curator_df.core.ranges.blocks import BlockKernel, map_blocks
+from curator_df.core.ranges.price import Price
 from curator_df.errors import BudgetError
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
@@ -176,3 +179,34 @@ def test_a_pending_step_is_asked_with_the_rows_whether_it_has_room(plan, monkeyp
     with pytest.raises(BudgetError, match=r"drop_exact_duplicates has \d+ bytes"):
         plan(without_duplicates)
     assert [name for name, _ in asked] == ["drop_exact_duplicates"]
+
+
+def as_it_was(block):
+    return block
+
+
+def priced(*prices):
+    """Return a chain with a kernel of each price."""
+    kernels = [BlockKernel(f"step {number}", as_it_was, price=price) for number, price in enumerate(prices)]
+    return lambda docs: functools.reduce(lambda df, kernel: map_blocks(df, kernel, meta=df._meta), kernels, docs)
+
+
+def test_each_concurrent_task_has_the_fixed_memory_of_a_step_beyond_its_room(plan):
+    layout = dataclasses.replace(LAYOUT, threads=3)
+    within, beyond = (
+        plan(priced(Price(0.5, fixed_bytes=KERNEL_FIXED_BYTES + more_bytes)), layout=layout).held_bytes
+        for more_bytes in (0, 5_000_000)
+    )
+    assert beyond - within == 3 * 5_000_000
+
+
+def test_a_model_that_steps_share_is_held_once_and_their_own_memory_in_addition(plan):
+    shared = Price(0.5, held_bytes=90_000_000, shared={"model": 80_000_000})
+    none, one, two = (plan(priced(*[shared] * steps)).held_bytes for steps in range(3))
+    assert (one - none, two - none) == (90_000_000, 100_000_000)
+
+
+def test_packages_that_earlier_runs_left_count_unless_a_step_counts_them_itself(plan):
+    layout = dataclasses.replace(LAYOUT, kept=(("torch", 300_000_000), ("spacy", 50_000_000)))
+    steps = priced(Price(0.5, held_bytes=310_000_000, libraries={"torch": 300_000_000}))
+    assert plan(steps, layout=layout).held_bytes - plan(steps).held_bytes == 50_000_000
