@@ -136,6 +136,14 @@ def test_without_the_extra_the_error_names_it():
                 call(table(TEXTS))
 
 
+def test_a_model_of_the_user_needs_no_package(tmp_path):
+    path = write_word_model(tmp_path / "m.bin", ["en", "de"], ["en", "de"])
+    with mock.patch.object(importlib.util, "find_spec", return_value=None):
+        rows = computed(cdf.add_language(table(["en en", "de", None]), model=path))
+    assert rows["language"].tolist()[:2] == ["en", "de"]
+    assert pd.isna(rows["language"].iloc[2])
+
+
 @needs_model
 def test_every_named_language_is_a_label_of_the_model():
     ours = find_model("keep_language", None)

@@ -76,8 +76,7 @@ class FastTextTables:
 @inlined
 def hash_step(mixed: int, byte: int) -> int:
     """Mix in a byte, which fastText extends with its sign. Only the lower 32 bits of the result count, see `hash_end`."""
-    wide = types.int64(byte)
-    return (mixed ^ (wide | (wide >> 7) * 0xFFFFFF00)) * _PRIME
+    return (mixed ^ types.int64(types.int8(byte))) * _PRIME
 
 
 @inlined

@@ -88,44 +88,68 @@ def _add_eight(vector: Any, at: int, other: Any, first: int) -> None:
 
 
 @inlined
-def _add_pairs(vector: Any, at: int, norm: Any, centroids: Any, part: int, codes: Any, row: int) -> None:
-    """Add the centroids of four codes, of two numbers each."""
-    i, j, k, m = codes[row, part], codes[row, part + 1], codes[row, part + 2], codes[row, part + 3]
-    a, b = vector[at] + norm * centroids[part, i, 0], vector[at + 1] + norm * centroids[part, i, 1]
-    c, d = vector[at + 2] + norm * centroids[part + 1, j, 0], vector[at + 3] + norm * centroids[part + 1, j, 1]
-    e, f = vector[at + 4] + norm * centroids[part + 2, k, 0], vector[at + 5] + norm * centroids[part + 2, k, 1]
-    g, h = vector[at + 6] + norm * centroids[part + 3, m, 0], vector[at + 7] + norm * centroids[part + 3, m, 1]
-    vector[at], vector[at + 1], vector[at + 2], vector[at + 3] = a, b, c, d
-    vector[at + 4], vector[at + 5], vector[at + 6], vector[at + 7] = e, f, g, h
+def _add_dense(vector: Any, at: int, rows: Any, count: int, table: Any) -> None:
+    """Add eight numbers of each row of a table. The sums stay in registers."""
+    a, b, c, d = vector[at], vector[at + _U(1)], vector[at + _U(2)], vector[at + _U(3)]
+    e, f, g, h = vector[at + _U(4)], vector[at + _U(5)], vector[at + _U(6)], vector[at + _U(7)]
+    for number in range(count):
+        row = _U(rows[number])
+        a, b, c, d = (
+            a + table[row, at],
+            b + table[row, at + _U(1)],
+            c + table[row, at + _U(2)],
+            d + table[row, at + _U(3)],
+        )
+        e, f, g, h = (
+            e + table[row, at + _U(4)],
+            f + table[row, at + _U(5)],
+            g + table[row, at + _U(6)],
+            h + table[row, at + _U(7)],
+        )
+    vector[at], vector[at + _U(1)], vector[at + _U(2)], vector[at + _U(3)] = a, b, c, d
+    vector[at + _U(4)], vector[at + _U(5)], vector[at + _U(6)], vector[at + _U(7)] = e, f, g, h
 
 
 @inlined
-def _add_row(vector: Any, row: int, inputs: Any) -> None:
-    """Add a row of the input matrix to a vector."""
-    rows, codes, centroids, norm_codes, norms = inputs
-    if len(rows):
-        whole = rows.shape[1] & -LANES
-        held = rows[row]
-        for place in range(0, whole, LANES):
-            _add_eight(vector, place, held, place)
-        for place in range(whole, rows.shape[1]):
-            vector[place] += held[place]
-        return
-    norm = norms[norm_codes[row]] if len(norm_codes) else np.float32(1)
-    step, parts = centroids.shape[2], codes.shape[1]
-    whole = parts & -4 if step == 2 else 0  # 2 is fastText's default
-    for part in range(0, whole, 4):
-        _add_pairs(vector, 2 * part, norm, centroids, part, codes, row)
-    for part in range(whole, parts):
-        for place in range(step):
-            vector[part * step + place] += norm * centroids[part, codes[row, part], place]
+def _add_pairs(vector: Any, at: int, rows: Any, count: int, inputs: Any) -> None:
+    """Add eight numbers of each row, of which four codes stand for two each. The sums stay in registers."""
+    _, codes, centroids, norm_codes, norms = inputs
+    part = at >> _U(1)
+    a, b, c, d = vector[at], vector[at + _U(1)], vector[at + _U(2)], vector[at + _U(3)]
+    e, f, g, h = vector[at + _U(4)], vector[at + _U(5)], vector[at + _U(6)], vector[at + _U(7)]
+    for number in range(count):
+        row = _U(rows[number])
+        norm = norms[norm_codes[row]] if len(norm_codes) else np.float32(1)
+        i, j, k, m = codes[row, part], codes[row, part + _U(1)], codes[row, part + _U(2)], codes[row, part + _U(3)]
+        a, b = a + norm * centroids[part, i, 0], b + norm * centroids[part, i, 1]
+        c, d = c + norm * centroids[part + _U(1), j, 0], d + norm * centroids[part + _U(1), j, 1]
+        e, f = e + norm * centroids[part + _U(2), k, 0], f + norm * centroids[part + _U(2), k, 1]
+        g, h = g + norm * centroids[part + _U(3), m, 0], h + norm * centroids[part + _U(3), m, 1]
+    vector[at], vector[at + _U(1)], vector[at + _U(2)], vector[at + _U(3)] = a, b, c, d
+    vector[at + _U(4)], vector[at + _U(5)], vector[at + _U(6)], vector[at + _U(7)] = e, f, g, h
 
 
 @helper
 def _add_rows(vector: Any, rows: Any, count: int, inputs: Any) -> None:
     """Add rows of the input matrix to a vector."""
+    table, codes, centroids, norm_codes, norms = inputs
+    if len(table):
+        whole = table.shape[1] & -LANES
+        for at in range(_U(0), _U(whole), _U(LANES)):
+            _add_dense(vector, at, rows, count, table)
+        for number in range(count):
+            for at in range(whole, table.shape[1]):
+                vector[at] += table[rows[number], at]
+        return
+    step, parts = centroids.shape[2], codes.shape[1]
+    whole = parts & -4 if step == 2 else 0  # 2 is fastText's default
+    for at in range(_U(0), _U(2 * whole), _U(LANES)):
+        _add_pairs(vector, at, rows, count, inputs)
     for number in range(count):
-        _add_row(vector, rows[number], inputs)
+        norm = norms[norm_codes[rows[number]]] if len(norm_codes) else np.float32(1)
+        for part in range(whole, parts):
+            for place in range(step):
+                vector[part * step + place] += norm * centroids[part, codes[rows[number], part], place]
 
 
 @inlined
