@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import random
+import re
 
 import numpy as np
 import pandas as pd
@@ -396,3 +397,14 @@ def test_each_of_many_columns_is_found_without_a_look_at_all_names():
     head = Head(pa.table({f"c{number}": ["1"] for number in range(50)}))
     assert set(infer_types([head], {}).values()) == {pa.int64()}
     assert Head.listed == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "delimiter", "other"), [("id\ttext", ",", "\\t"), ("id;text", ",", ";"), ("id,text", "\t", ",")]
+)
+def test_a_header_with_another_delimiter_is_a_warning(tmp_path, header, delimiter, other):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{header}\n1\n")
+    with pytest.warns(UserWarning, match=re.escape(f"set delimiter='{other}'")):
+        assert cdf.read_csv(path, delimiter=delimiter).columns.tolist() == [header]
+    cdf.read_csv(path, delimiter="\t" if "\t" in header else header[2])  # without a warning, which would be an error

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ from curator_df.arguments import choose, strings_of
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import BadRow, Range, Ranges
-from curator_df.errors import OversizeRowError, ParameterError, SchemaError
+from curator_df.errors import OversizeRowError, ParameterError, SchemaError, outside_level
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.csv.blocks import CsvBlocks, fields_of, is_whole, record_bytes
@@ -371,7 +372,21 @@ def _find_schema(source: CsvSource, given: Mapping[str, pa.DataType]) -> pa.Sche
     heads = [head for number in numbers.tolist() if (head := _head(source, number)) is not None]
     types = infer_types(heads, given)
     warn_of_near_names("read_csv", given, types)
+    if source.names is None:
+        _warn_of_delimiter(source.dialect.delimiter, list(types))
     return pa.schema([*types.items(), *((name, kind) for name, kind in given.items() if name not in types)])
+
+
+def _warn_of_delimiter(delimiter: str, names: Sequence[str]) -> None:
+    """Warn if the header is a single field that seems to consist of fields with another delimiter."""
+    other = next((each for each in "\t;|," if len(names) == 1 and each in names[0]), None)
+    if other is not None and other != delimiter:
+        warnings.warn(
+            f"read_csv: the header has the single field {names[0]!r}, because it does not contain delimiter={delimiter!r}. If "
+            f"fields are separated by {other!r}, set delimiter={other!r}",
+            UserWarning,
+            stacklevel=outside_level(),
+        )
 
 
 def _head(source: CsvSource, file: int) -> pa.Table | None:
