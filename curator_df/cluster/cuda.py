@@ -17,6 +17,7 @@ from distributed import LocalCluster
 
 from curator_df.cluster.settings import PRELOAD, worker_memory_limit
 from curator_df.cluster.surroundings import dashboard_at, in_brackets
+from curator_df.cluster.worker_processes import closing_unfinished
 from curator_df.errors import BudgetError, ParameterError
 from curator_df.extras import missing_extra
 from curator_df.memory.budget import Baseline, Layout, layout_of_workers, require_cpus
@@ -146,21 +147,22 @@ def start_gpu_workers(
 ) -> LocalCluster:
     """Start one worker process for each GPU."""
     dask_cuda: Any = importlib.import_module("dask_cuda")
-    return dask_cuda.LocalCUDACluster(
-        CUDA_VISIBLE_DEVICES=list(devices.names),
-        n_workers=layout.workers,
-        threads_per_worker=layout.threads,
-        memory_limit=worker_memory_limit(layout),
-        local_directory=spill_directory,
-        host=in_brackets(host),
-        dashboard_address=dashboard,
-        scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(host, 0)},
-        preload=[PRELOAD],
-        config=config,
-        silence_logs=logging.CRITICAL,
-        **comm,
-        **gpu_arguments(devices.device_bytes),
-    )
+    with closing_unfinished():
+        return dask_cuda.LocalCUDACluster(
+            CUDA_VISIBLE_DEVICES=list(devices.names),
+            n_workers=layout.workers,
+            threads_per_worker=layout.threads,
+            memory_limit=worker_memory_limit(layout),
+            local_directory=spill_directory,
+            host=in_brackets(host),
+            dashboard_address=dashboard,
+            scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(host, 0)},
+            preload=[PRELOAD],
+            config=config,
+            silence_logs=logging.CRITICAL,
+            **comm,
+            **gpu_arguments(devices.device_bytes),
+        )
 
 
 def gpu_arguments(device_bytes: int) -> dict[str, Any]:

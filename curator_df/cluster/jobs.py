@@ -37,7 +37,7 @@ from curator_df.cluster.settings import SilentLogs
 from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
-from curator_df.cluster.worker_processes import ClosingClient, close_client
+from curator_df.cluster.worker_processes import ClosingClient, close_client, closing_unfinished
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interrupts import ends_silently
 from curator_df.core.runner.session import Session, close_session, open_session
@@ -139,7 +139,7 @@ class JobCluster:
             undo.callback(scratch.delete)
             # An ended job says little about its input split, so it may run three times, Dask's default.
             settings = {"distributed.scheduler.allowed-failures": 3, "temporary-directory": scratch.path}
-            with dask.config.set(settings):
+            with dask.config.set(settings), closing_unfinished():
                 self._jobs = made(
                     **request.arguments(),
                     job_cls=withdrawing(made.job_cls),

@@ -79,10 +79,7 @@ class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have 
         try:
             super().__init__(**options)
         except BaseException:  # an interrupt would leave a scheduler that listens
-            if _loop_runs(self):
-                self.status = Status.failed  # Dask does not close the parts of a cluster that is starting
-                with contextlib.suppress(AttributeError):  # there are no parts yet
-                    close_or_kill(self, deadline.close_seconds)
+            _close_unfinished(self, deadline.close_seconds)
             raise
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
@@ -92,6 +89,30 @@ class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have 
         """Run a coroutine on the event loop, and wait for it until the deadline."""
         timeout = self._deadline.left_seconds if callback_timeout is None else callback_timeout
         return super().sync(func, *args, callback_timeout=timeout, **options)
+
+
+def _close_unfinished(cluster: SpecCluster, seconds: float) -> None:
+    """Close the parts of a cluster whose start failed."""
+    if _loop_runs(cluster):
+        cluster.status = Status.failed  # Dask does not close the parts of a cluster that is starting
+        with contextlib.suppress(AttributeError):  # there are no parts yet
+            close_or_kill(cluster, seconds)
+
+
+@contextlib.contextmanager
+def closing_unfinished() -> Iterator[None]:
+    """Close the clusters of other libraries that are started in a block, if an error or an interrupt ends it.
+
+    Their constructors start a scheduler, and return nothing that could be closed if they are interrupted.
+    """
+    before = set(SpecCluster._instances)
+    try:
+        yield
+    except BaseException:
+        for cluster in set(SpecCluster._instances) - before:
+            if cluster.status not in (Status.closed, Status.closing):
+                _close_unfinished(cluster, CLOSE_SECONDS)
+        raise
 
 
 def leave_nannies(cluster: Any) -> Callable[[], None]:

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import dask
 import psutil
 import pytest
-from distributed import default_client
+from distributed import SpecCluster, default_client
 
 import curator_df as cdf
 from curator_df import errors
@@ -505,15 +505,18 @@ def test_the_scheduler_leaves_no_temporary_folder(tmp_path, monkeypatch, error):
     assert list(temporary.iterdir()) == []
 
 
+STEPS = ["watch_streams", "ClosingClient", "JobKeeper", "NodeCompiler", "keep_budget_of_dask", "open_session"]
+
+
 @pytest.mark.parametrize(
-    "fails", ["watch_streams", "ClosingClient", "JobKeeper", "NodeCompiler", "keep_budget_of_dask", "open_session"]
+    "fails", ["distributed.SpecCluster.sync", *(f"curator_df.cluster.jobs.{step}" for step in STEPS)]
 )
 def test_an_interrupt_at_any_step_leaves_no_scheduler_and_no_client(tmp_path, monkeypatch, fails):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     logs, sockets = logging.getLogger("distributed").level, len(listening())
-    monkeypatch.setattr(f"curator_df.cluster.jobs.{fails}", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(fails, interrupted_sync if fails.endswith("sync") else raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         made(tmp_path=tmp_path / "jobs")
     assert list(temporary.iterdir()) == []
@@ -522,6 +525,13 @@ def test_an_interrupt_at_any_step_leaves_no_scheduler_and_no_client(tmp_path, mo
     assert dask.config.get("scheduler", None) is None
     with pytest.raises(ValueError, match="No client"):
         default_client()
+
+
+def interrupted_sync(cluster, function, *arguments, sync=SpecCluster.sync, **options):
+    """Interrupt a constructor after its scheduler has started."""
+    if function.__name__ == "_correct_state":
+        raise KeyboardInterrupt
+    return sync(cluster, function, *arguments, **options)
 
 
 def listening():
