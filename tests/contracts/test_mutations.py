@@ -41,7 +41,13 @@ EXCHANGE, PLAN = "exchange/test_exchange.py", "core/planning/test_plan.py"
 MUTATIONS = (
     Mutation(
         "core/runner/dispatch.py",
-        "            self._alone.append(retry)\n",
+        "            splits = attempt.tries > 0 and ",
+        "            splits = False and ",
+        f"{DISPATCH}::test_a_range_whose_step_ran_out_of_memory_twice_goes_alone_and_the_others_get_what_fitted",
+    ),
+    Mutation(
+        "core/runner/dispatch.py",
+        "            self._alone.append(dataclasses.replace(retry, halves=splits))\n",
         "            raise error\n",
         f"{DISPATCH}::test_out_of_memory_halves_the_block_and_then_the_range_goes_alone",
     ),
