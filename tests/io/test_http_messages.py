@@ -54,6 +54,8 @@ def body_of(body, *headers, most_bytes=None):
         b"HTTP/1.1 200 OK\r\nX-Name: caf\xe9 \x00\r\nno header\r\nContent-Type: text/html\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nSet-Cookie: " + b"a" * 200_000 + b"\r\nContent-Type: text/html\r\n\r\n",
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n",
+        b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n",
+        b"HTTP/1.0 200 Connection Established\nVia: x\n\nHTTP/1.1 200 OK\nContent-Type: text/html\n\n",
         b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n",
     ],
 )

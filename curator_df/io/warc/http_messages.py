@@ -38,6 +38,8 @@ _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 SNIFFED_BYTES = 512
 LONGEST_CHUNK_HEADER = 4096
 _IGNORED = frozenset({"", "identity", "none"})
+_TUNNEL = re.compile(r"HTTP/\S+ 200 connection established\s*$", re.IGNORECASE)
+"""Answer of a proxy to CONNECT, which crawlers stored before the response that came through the tunnel."""
 _JOINED = ("content-encoding", "transfer-encoding")
 """Fields whose values are lists: several are joined."""
 
@@ -97,7 +99,7 @@ class Body:
 
 
 def read_message(data: bytes, start: int) -> Message:
-    """Read the header of a response; informational responses before it (``100 Continue``) are skipped.
+    """Read the header of a response; informational responses before it, and that of a proxy to a tunnel, are skipped.
 
     Raises
     ------
@@ -118,7 +120,7 @@ def read_message(data: bytes, start: int) -> Message:
             int(status.group(1)) if status else None, _fields(lines), body_start if is_whole else len(data), is_whole
         )
         is_informational = message.status is not None and 100 <= message.status < 200
-        if not is_informational or not _BEGINNING.match(data, message.body_start):
+        if not (is_informational or _TUNNEL.match(lines[0])) or not _BEGINNING.match(data, message.body_start):
             return message
         start = message.body_start
 
