@@ -225,3 +225,21 @@ def test_kernels_are_kept_in_a_folder_of_this_user_where_nothing_else_can_be_wri
     other = cache_folder()
     assert other != chosen
     assert stat.S_IMODE(other.stat().st_mode) == 0o700
+
+
+def test_a_home_that_may_not_be_entered_is_no_error(monkeypatch, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("CURATOR_DF_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    is_root = os.geteuid() == 0  # before whom no permission counts
+    if is_root:
+        os.seteuid(65534)
+    try:
+        assert cache_folder().name in ("kernels", f"curator-df-kernels-{os.getuid()}")
+        assert not is_compiled(KERNEL)
+    finally:
+        if is_root:
+            os.seteuid(0)
+        home.chmod(0o700)

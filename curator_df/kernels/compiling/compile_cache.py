@@ -216,7 +216,7 @@ def shipped(kernel: str) -> Path | None:
 
 def is_compiled(kernel: str) -> bool:
     """Tell whether a kernel can be loaded by a process like this one."""
-    return path_of(kernel).exists() or shipped(kernel) is not None
+    return os.path.exists(path_of(kernel)) or shipped(kernel) is not None
 
 
 def missing_kernels(kernels: Iterable[str]) -> list[str]:
@@ -293,7 +293,7 @@ def claimed(path: Path) -> Iterator[None]:
     try:
         _wait_for(descriptor, path)
         yield
-        if path.exists():  # whoever waits for this lock will find the kernel, and nobody will ask for it again
+        if os.path.exists(path):  # whoever waits for this lock will find the kernel, and nobody will ask for it again
             lock.unlink(missing_ok=True)
     finally:
         os.close(descriptor)  # which unlocks it
@@ -399,9 +399,9 @@ def _can_be_made(folder: Path) -> bool:
     """Tell whether this user can write to a folder, or make it."""
     if not folder.is_absolute():  # a user without a home
         return False
-    while not folder.exists() and folder != folder.parent:
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK)
 
 
 def _temporary_folder(home: Path) -> Path:
