@@ -104,8 +104,9 @@ def _compile(divided: Sequence[Sequence[str]], processes: int, done: Callable[[s
         thread.join()
     if failed:
         raise RuntimeError(
-            f"the compiled functions of curator_df (numba) could not be built. To see this error alone, run `curator-df warm` in "
-            f"a shell:\n{failed[0]}"
+            "numba could not compile the functions of curator_df; its error is below. Check that numba and llvmlite are "
+            "installed in versions that belong together, and run `curator-df warm` in a shell to try again. If it still fails, "
+            f"report it with this error:\n{failed[0]}"
         )
 
 

@@ -36,7 +36,8 @@ def run_fresh(module: str, job: Any, **environment: str) -> list[dict[str, Any]]
         )
     except subprocess.TimeoutExpired:
         raise FreshProcessError(
-            f"the measuring process did not finish within {TIMEOUT_SECONDS} s and was killed. Use a smaller sample_size=."
+            f"a separate process runs the table's steps on a sample of the rows, to measure them. It did not finish within "
+            f"{TIMEOUT_SECONDS} s and was stopped. Use a smaller sample_size=."
         ) from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()

@@ -375,7 +375,10 @@ class Caller:
             except self._httpx.RequestError as exc:
                 problem = self._without_key(f"{type(exc).__name__}: {exc}")
             except StrangeAnswerError as exc:
-                problem = f"a response that is not a completion ({exc})"
+                problem = (
+                    f"a response that is not a chat completion ({exc}). Check that base_url= is the address of an API for chat "
+                    "completions, and that model= is a chat model"
+                )
             if attempt < self.server.max_retries and given_up.wait(next_wait(attempt) if wait is None else wait):
                 raise GivenUpError(problem)
         raise UnansweredError(
@@ -423,7 +426,7 @@ def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
     if isinstance(text, str):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # lone surrogates have no UTF-8 form
     elif text is not None or not isinstance(ended, str):
-        raise StrangeAnswerError("the server's answer has no text (content)")
+        raise StrangeAnswerError("its message has no text in the field content")
     usage = said.get("usage")
     tokens = {name: _tokens(usage, name) for name in ("prompt_tokens", "completion_tokens")}
     told = {"cut_answers": int(ended == "length"), "empty_answers": int(text is None)}
