@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dask.utils import parse_timedelta
 
 from curator_df.core.cluster_client import ClusterClient, address_of, restart
-from curator_df.core.planning.program import run_step
-from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.tasks.task import Attempt, load_job
 from curator_df.errors import ParameterError, StepMemoryError
 from curator_df.memory.budget import Layout, least_with_workers
-from curator_df.memory.leaks import LEAST_GROWTH_BYTES, MUCH_GROWTH_SHARE, PROBE_CALLS, Leak, LeakReceipt, left_by
+from curator_df.memory.leaks import LEAST_GROWTH_BYTES, MUCH_GROWTH_SHARE, PROBE_CALLS, Leak, LeakReceipt
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import read_size, show_count, show_size, size_to_type
 from curator_df.memory.system import status_bytes
 
+if TYPE_CHECKING:
+    from curator_df.core.ranges.manifest import Manifest
+    from curator_df.core.tasks.task import Attempt
+
 Unit = Literal["bytes", "seconds", "tasks"]
 GONE_SECONDS = 30.0
 """Maximum wait for a worker to disappear from the scheduler before tasks are sent again, in seconds."""
-PROBE_BLOCK_BYTES = 1_000_000
 PROBE_SECONDS = 60
 PROBE_LOOK_SECONDS = 0.5
 """Interval at which a probe is checked for whether its worker still exists: a step that leaks may crash it."""
@@ -234,26 +234,10 @@ def bytes_held() -> int:
     return status_bytes("RssAnon")
 
 
-def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
-    """Call each step of a job several times on one small block; return, by name, the bytes that a call leaves behind."""
-    job = load_job(job_bytes, attempt.stage_id)
-    program = job.fork.branches[0].program
-    blocks = program.source.blocks(
-        attempt.piece,
-        block_bytes=PROBE_BLOCK_BYTES,
-        on_bad_row=(lambda _: None) if program.source.quarantines else None,
-        on_long_row=lambda _: None,
-    )
-    block, calls = next(iter(blocks)), list[tuple[str, Callable[[], Any]]]()
-    for step in program.steps:
-        if step.pending is None:
-            calls.append((step.name, lambda step=step, block=block: run_step(step, block)))  # type: ignore[misc]
-            block = run_step(step, block)[0].block
-    return left_by(calls)
-
-
 def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attempt) -> tuple[str, int] | None:
     """Return the step that leaves the most behind on a worker, and its bytes for each block; None if no step is found."""
+    from curator_df.core.tasks.task import left_by_steps  # a cluster starts without what tasks import
+
     future = client.submit(left_by_steps, job_bytes, attempt, workers=[address], pure=False)
     deadline = time.monotonic() + PROBE_SECONDS
     while True:

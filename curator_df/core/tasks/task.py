@@ -26,7 +26,7 @@ import numpy.typing as npt
 from distributed import get_worker, secede
 
 from curator_df.core.planning.branches import Branch, Fork
-from curator_df.core.planning.program import Step
+from curator_df.core.planning.program import Step, run_step
 from curator_df.core.planning.rejects import reject_rows, rejects_meta
 from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.current_step import enter_step, leave_task
@@ -51,6 +51,7 @@ from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
 from curator_df.files.retry import TASK_TRIES, retry_transient
 from curator_df.files.storage import FileRecord, Folder, disk_errors
+from curator_df.memory.leaks import left_by
 from curator_df.memory import freed_pages
 from curator_df.memory.device_peak import device_peak_bytes, device_run, device_spilled_bytes
 from curator_df.memory.limits import raised_data_limit, release_free_memory, thread_limit
@@ -59,6 +60,7 @@ from curator_df.memory.sizes import show_count
 from curator_df.memory.system import status_bytes
 
 _one_at_a_time = threading.Lock()
+PROBE_BLOCK_BYTES = 1_000_000
 COLLECTS_AT_ALLOCATIONS = sys.version_info < (3, 12)
 
 
@@ -497,3 +499,21 @@ def _check_rows(manifest: Manifest) -> None:
             f"written + {removed:,} dropped + {manifest.rows_quarantined:,} quarantined. This is a "
             "defect in curator_df or in one of the operators; please report it"
         )
+
+
+def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
+    """Call each step of a job several times on one small block; return, by name, the bytes that a call leaves behind."""
+    job = load_job(job_bytes, attempt.stage_id)
+    program = job.fork.branches[0].program
+    blocks = program.source.blocks(
+        attempt.piece,
+        block_bytes=PROBE_BLOCK_BYTES,
+        on_bad_row=(lambda _: None) if program.source.quarantines else None,
+        on_long_row=lambda _: None,
+    )
+    block, calls = next(iter(blocks)), list[tuple[str, Callable[[], Any]]]()
+    for step in program.steps:
+        if step.pending is None:
+            calls.append((step.name, lambda step=step, block=block: run_step(step, block)))  # type: ignore[misc]
+            block = run_step(step, block)[0].block
+    return left_by(calls)
