@@ -34,7 +34,7 @@ from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Exchanged, Note, RunStarted, StageStarted, run_events, stage_name
-from curator_df.core.runner.progress import live_panel
+from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError

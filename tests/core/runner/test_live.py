@@ -13,9 +13,9 @@ import pytest
 
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.step_tally import StepTally
-from curator_df.core.runner import progress as live
+from curator_df.core.runner import live_panel as live
 from curator_df.core.runner.events import RunEnded, RunStarted, StageStarted, TaskEnded
-from curator_df.core.runner.progress import RunView, TextPanel, bar, live_panel
+from curator_df.core.runner.live_panel import RunView, TextPanel, bar, live_panel
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job
 
