@@ -51,9 +51,9 @@ from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
 from curator_df.files.retry import TASK_TRIES, retry_transient
 from curator_df.files.storage import FileRecord, Folder, disk_errors
-from curator_df.memory.leaks import left_by
 from curator_df.memory import freed_pages
 from curator_df.memory.device_peak import device_peak_bytes, device_run, device_spilled_bytes
+from curator_df.memory.leaks import left_by
 from curator_df.memory.limits import raised_data_limit, release_free_memory, thread_limit
 from curator_df.memory.resources import Capacity, shared
 from curator_df.memory.sizes import show_count
@@ -61,6 +61,7 @@ from curator_df.memory.system import status_bytes
 
 _one_at_a_time = threading.Lock()
 PROBE_BLOCK_BYTES = 1_000_000
+"""Block size with which steps are called to find the one that leaves memory behind, in bytes."""
 COLLECTS_AT_ALLOCATIONS = sys.version_info < (3, 12)
 
 
