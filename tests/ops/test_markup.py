@@ -109,7 +109,7 @@ def test_a_parsed_page_takes_no_more_than_is_planned():
 
 
 def test_what_is_missing_or_wrong_is_said():
-    with pytest.raises(ParameterError, match="max_page_size='10B' is less than 1 kB"):
+    with pytest.raises(ParameterError, match="max_page_size='10B' is less than the minimum of 1 kB"):
         table().pipe(remove_html, max_page_size="10B")
     with (
         mock.patch.object(importlib.util, "find_spec", return_value=None),
@@ -282,7 +282,7 @@ def test_a_page_of_tags_alone_fails_where_it_needs_more_memory_than_planned():
         ({"stop_words": "German"}, "stop_words= is an option of justext"),
         ({"output": "markdown"}, "output='markdown' is made by trafilatura only"),
         ({"extractor": ("trafilatura", "justext"), "output": "markdown"}, "names justext, which returns plain text"),
-        ({"extractor_into": "by"}, "extractor_into= needs several extractors"),
+        ({"extractor_into": "by"}, "extractor_into='by' needs several extractors"),
         ({"timeout_seconds": 0}, "timeout_seconds=0 is not from 0.01 to 3,600"),
         ({"min_chars": 1.5}, "min_chars=1.5 must be a whole number"),
     ],
