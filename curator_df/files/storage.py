@@ -254,7 +254,7 @@ class Folder:
             with open(self.path(file.name), "rb") as content:
                 while piece := content.read(1 << 20):
                     checksum = zlib.crc32(piece, checksum)
-        except OSError:
+        except FileNotFoundError:
             return False
         return checksum == file.checksum
 
@@ -403,8 +403,6 @@ class NewFile(WriteOnly):
         self._file.flush()
         if self.folder.is_local and self.folder.is_durable:
             os.fsync(self._file.fileno())
-        if self.folder.is_local:
-            self._modified_ns = os.fstat(self._file.fileno()).st_mtime_ns
         self._file.close()
 
     def commit(self, rows: int = 0) -> FileRecord:
@@ -413,6 +411,7 @@ class NewFile(WriteOnly):
         if self.folder.is_local:
             Path(self._final).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._path, self._final)
+            self._modified_ns = os.stat(self._final).st_mtime_ns  # where a mounted store copies, this is another time
         self.closed = True
         if self.folder.is_local and self.folder.is_durable:
             sync_folder(Path(self._final).parent)

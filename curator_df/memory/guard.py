@@ -89,7 +89,6 @@ class Member:
     __slots__ = (
         "bytes",
         "ended",
-        "files",
         "idle",
         "kind",
         "limit",
@@ -111,18 +110,11 @@ class Member:
         self.private = self.shared = self.bytes = self.shmem = 0
         self.read_private = self.read_shared = self.read_faults = 0
         """Pages and faults when its shares were read."""
-        self.files = 0
-        """Bytes of shared memory that it has open, or had, and that no process maps."""
         self.limit = self.idle = 0
         """Counted bytes that a worker may hold."""
         self.ended = False
         self.planned = False
         """Whether its memory is in the plan. Without data limits it may be ended nevertheless: its worker then starts another."""
-
-    @property
-    def held(self) -> int:
-        """Counted bytes and those of files that are memory."""
-        return self.bytes + self.files
 
 
 def offender(members: "Iterable[Member]", over_bytes: int) -> "Member | None":
@@ -136,60 +128,19 @@ def offender(members: "Iterable[Member]", over_bytes: int) -> "Member | None":
         By how much they pass the wall together. What was ended and is still there counts as gone.
     """
     members = list(members)
-    if over_bytes - sum(one.held for one in members if one.ended) <= 0:
+    if over_bytes - sum(one.bytes for one in members if one.ended) <= 0:
         return None
-    others = [one for one in members if one.kind == OTHER and not one.ended and one.held >= LEAST_BYTES]
+    others = [one for one in members if one.kind == OTHER and not one.ended and one.bytes >= LEAST_BYTES]
     if others:
-        least = LEAST_SHARE * max(one.held for one in others)
-        return max((one for one in others if one.held >= least), key=lambda one: (one.started, one.pid))
+        least = LEAST_SHARE * max(one.bytes for one in others)
+        return max((one for one in others if one.bytes >= least), key=lambda one: (one.started, one.pid))
     workers = [one for one in members if one.kind == WORKER and not one.ended and excess(one) >= LEAST_BYTES]
     return max(workers, key=excess, default=None)
 
 
 def excess(worker: Member) -> int:
     """Return the bytes of a worker that no limit of its own binds: shared memory, and what is over the limit."""
-    return worker.shmem + worker.files + max(0, worker.bytes - worker.shmem - worker.limit)
-
-
-class OpenMemory:
-    """Files that are memory (memfds, and files in /dev/shm) of workers and their children, as far as no process maps them.
-
-    To look at the open files of all processes is too dear for each look. The kernel tells the shared memory of the whole machine
-    in microseconds: by what that has grown since the files were read, those of this tree may have grown.
-    """
-
-    def __init__(self) -> None:
-        self.grown = 0
-        """Bytes by which these files may have grown since they were read."""
-        self._devices, self._least = system.memory_devices(), system.shared_memory_bytes()
-        self._owners: dict[tuple[int, int], int] = {}
-
-    def look(self) -> bool:
-        """Look at the memory of the machine; return whether more has become shared."""
-        now, before = system.shared_memory_bytes(), self.grown
-        self._least = min(self._least, now)
-        self.grown = now - self._least
-        return self.grown > before
-
-    def read(self, members: "dict[int, Member]") -> None:
-        """Read the open files of workers and their children; files count for the youngest that has opened them."""
-        self._least, self.grown = system.shared_memory_bytes(), 0
-        sizes: dict[tuple[int, int], int] = {}
-        for one in sorted(members.values(), key=lambda one: (one.started, one.pid)):
-            one.files = 0
-            if one.kind in (WORKER, OTHER) or one.worker == one.pid:
-                found = system.open_memory(one.pid, self._devices)
-                sizes.update(found)
-                self._owners.update(dict.fromkeys(found, one.pid))
-        if len(sizes) < len(self._owners):  # some were closed: those with a name are still there
-            sizes = {file: size for file, size in system.named_memory().items() if file in self._owners} | sizes
-        self._owners = {file: owner for file, owner in self._owners.items() if file in sizes and owner in members}
-        for file, owner in self._owners.items():
-            members[owner].files += sizes[file]
-        mapped = sum(one.shmem for one in members.values())
-        for one in members.values():
-            seen = min(mapped, one.files)
-            one.files, mapped = one.files - seen, mapped - seen
+    return worker.shmem + max(0, worker.bytes - worker.shmem - worker.limit)
 
 
 class Family:
@@ -318,7 +269,7 @@ class Guard:
         self.wall, self.exclusive, self.folder = wall_bytes, exclusive_bytes, folder
         self.family = Family(root, excluded, folder)
         self.slots: dict[int, int] = {}
-        self._free, self.memory = open_file(f"{folder}/{FREE}"), OpenMemory()
+        self._free = open_file(f"{folder}/{FREE}")
         self._bound = self._base = self._pages = self._faults = self._foreign = 0
         self._looked = self._read_due = self._read_at = self._refreshed = 0.0
         self._unsettled_until = self._workers_due = 0.0
@@ -333,8 +284,7 @@ class Guard:
         if new or gone or now >= self._workers_due:
             self._workers_due = now + WORKERS_SECONDS
             self._find_workers()
-        shares = self.memory.look()
-        if not (changed or new or shares or self._has_forks or self._bound > self.wall or now < self._unsettled_until):
+        if not (changed or new or self._has_forks or self._bound > self.wall or now < self._unsettled_until):
             # Nothing has grown, so nothing is over the wall: most looks end here.
             self._looked = now
             self._end_waiting(now)
@@ -395,21 +345,19 @@ class Guard:
         """Return what the tree holds at most, from what it held when shares were read and what its pages have become since."""
         members = self.family.members.values()
         pages = sum(one.private + one.shared for one in members)
-        files = sum(one.files for one in members) + self.memory.grown
         self._has_forks = self._has_forks or is_new
         if not self._has_forks:
-            return min(self._base + max(0, pages - self._pages), pages) + files
+            return min(self._base + max(0, pages - self._pages), pages)
         if is_gone:  # its share of pages is that of others now
             self._base = pages
         copied = max(0, self.family.faults() - self._faults) * system.PAGE_BYTES
-        return min(self._base + max(0, pages - self._pages) + copied, pages) + files
+        return min(self._base + max(0, pages - self._pages) + copied, pages)
 
     def _ahead(self, now: float) -> int:
         """Return by how much what no limit binds grows until it is ended."""
         members = self.family.members.values()
         foreign = sum(one.private + one.shared for one in members if one.kind == OTHER)
         foreign += sum(one.shared + max(0, one.private - one.limit) for one in members if one.kind == WORKER)
-        foreign += self.memory.grown + sum(one.files for one in members)
         grown, self._foreign = foreign - self._foreign, foreign
         elapsed, self._looked = max(now - self._looked, SHORT_SECONDS), now
         return int(min(max(0, grown) / elapsed * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
@@ -422,14 +370,13 @@ class Guard:
             self.family.read_pages()
             self._read(now)
         members = self.family.members.values()
-        return sum(max(0, one.held + one.private - one.read_private) for one in members)
+        return sum(max(0, one.bytes + one.private - one.read_private) for one in members)
 
     def _read(self, now: float = 0.0) -> None:
         """Read the shares of all pages, from which later looks go on."""
         began = time.monotonic()
         self._read_at = self._refreshed = now
         self.family.read_shares()
-        self.memory.read(self.family.members)
         self._go_on_from_shares(began)
 
     def _refresh(self, now: float) -> None:
@@ -438,12 +385,8 @@ class Guard:
         self._refreshed = now
         if now - self._read_at > STALE_SECONDS:
             self._read(now)
-            return
-        moved = self.family.moved(by_faults=self._has_forks)
-        if moved:
+        elif moved := self.family.moved(by_faults=self._has_forks):
             self.family.read_shares(None if self._has_forks else moved)
-        if moved or self.memory.grown or any(one.files for one in self.family.members.values()):
-            self.memory.read(self.family.members)
             self._go_on_from_shares(began)
 
     def _go_on_from_shares(self, began: float) -> None:
@@ -460,7 +403,7 @@ class Guard:
         members = self.family.members
         while (one := offender(members.values(), self._bound + ahead - self.wall)) is not None:
             same = [other for other in members.values() if other.kind == OTHER and other.worker == one.worker]
-            took = sum(other.held for other in same) if one.kind == OTHER else max(one.shmem, one.held - one.idle)
+            took = sum(other.bytes for other in same) if one.kind == OTHER else max(one.shmem, one.bytes - one.idle)
             self._note(one, took + ahead, max(0, self.wall - self._bound + took))
             one.ended = True
             end(one.pid)
@@ -477,7 +420,7 @@ class Guard:
             child = self.family.members[child.parent]
         slot = self.slots.get(one.worker)
         steps = b"" if slot is None else os.pread(slot, SLOT_BYTES, HEAD.size).rstrip(b"\0")
-        what = PROCESS if one.kind == OTHER else SHARED if 2 * (one.shmem + one.files) > took_bytes else PRIVATE
+        what = PROCESS if one.kind == OTHER else SHARED if 2 * one.shmem > took_bytes else PRIVATE
         fields = [one.worker, one.pid, child.pid, what, took_bytes, free_bytes, steps.decode(errors="replace")]
         self._write_down(fields)
         if one.kind == OTHER and one.worker in self.slots and one.worker != self.family.root:

@@ -28,11 +28,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NO_LIMIT = resource.RLIM_INFINITY
 PR_SET_CHILD_SUBREAPER = 36
 """From ``linux/prctl.h``."""
-SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where shared memory is
 _load: "list[int]" = []
 """File in which the kernel tells the number of the last process, once it is open: it is read 100 times a second."""
-_shared: "list[int]" = []
-"""File in which the kernel tells the shared memory of the machine, once it is open: it is read 100 times a second."""
 TICKS_PER_SECOND = 100
 """Resolution of the start time of a process that psutil tells."""
 
@@ -301,59 +298,9 @@ def is_memory(file: int) -> bool:
     try:
         if PORTABLE:
             return not stat.S_ISREG(os.fstat(file).st_mode)
-        return os.readlink(f"/proc/self/fd/{file}").startswith((f"{SHARED_FOLDER}/", "/memfd:"))
+        return os.readlink(f"/proc/self/fd/{file}").startswith(("/dev/shm/", "/memfd:"))  # noqa: S108 - where shared memory is
     except OSError:
         return False
-
-
-def shared_memory_bytes() -> int:
-    """Return the shared memory of the whole machine, mapped or not, in bytes; 0 where the system does not tell it."""
-    if PORTABLE:
-        return 0
-    if not _shared:
-        _shared.append(os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC))
-    told = os.pread(_shared[0], 4096, 0)
-    return int(told[told.index(b"Shmem:") + 6 :].split(maxsplit=1)[0]) * 1024
-
-
-def memory_devices() -> "set[int]":
-    """Return the numbers of the devices whose files are memory: that of memfds, and /dev/shm."""
-    found = set()
-    if not PORTABLE:
-        file = os.memfd_create("curator_df")
-        found.add(os.fstat(file).st_dev)
-        os.close(file)
-        if os.path.isdir(SHARED_FOLDER):
-            found.add(os.stat(SHARED_FOLDER).st_dev)
-    return found
-
-
-def open_memory(pid: int, devices: "set[int]") -> "dict[tuple[int, int], int]":
-    """Return the bytes of each open file of a process that is memory, by device and inode."""
-    found = {}
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd") if devices else ():
-            try:
-                file = os.stat(f"/proc/{pid}/fd/{name}")
-            except OSError:  # it was closed in the meantime
-                continue
-            if file.st_dev in devices and stat.S_ISREG(file.st_mode):
-                found[file.st_dev, file.st_ino] = file.st_blocks * 512
-    except OSError:  # the process has ended, or belongs to somebody else
-        return found
-    return found
-
-
-def named_memory() -> "dict[tuple[int, int], int]":
-    """Return the bytes of each file in /dev/shm, by device and inode, whoever has it open."""
-    found = {}
-    try:
-        for entry in os.scandir(SHARED_FOLDER) if not PORTABLE else ():
-            file = entry.stat(follow_symlinks=False)
-            found[file.st_dev, file.st_ino] = file.st_blocks * 512
-    except OSError:  # a file was deleted in the meantime, or there is no such folder
-        return found
-    return found
 
 
 def adopt_orphans() -> None:

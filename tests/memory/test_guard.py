@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -257,90 +256,6 @@ def test_what_is_free_is_told_again_soon_after_a_process_has_ended(worker, watch
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: watching.look() and pid not in watching.family.members)
     wait_until(lambda: watching.look() and struct.unpack("q", (tmp_path / "free").read_bytes())[0] > 140 * MB, 2)
-
-
-HOLDS = """
-import os, sys, tempfile
-def write(file, size):
-    for _ in range(size // 1_000_000):
-        os.write(file, b"x" * 1_000_000)
-kind, size = sys.argv[1], int(sys.argv[2])
-if kind == "memfd":
-    file = os.memfd_create("test")
-else:
-    named = tempfile.NamedTemporaryFile(dir="/dev/shm")
-    file = named.fileno()
-print("ready", flush=True)
-sys.stdin.readline()
-write(file, size)
-print("written", flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.fixture
-def holder(tmp_path):
-    """Start a worker that writes to memory that it does not map."""
-    running = []
-
-    def start(kind, size):
-        command = [sys.executable, "-c", HOLDS, kind, str(size)]
-        running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        (tmp_path / f"worker-{running[-1].pid}").write_bytes(HEAD.pack(0, 20 * MB) + b"'step'")
-        running[-1].stdout.readline()
-        return running[-1]
-
-    yield start
-    for one in running:
-        one.kill()
-        one.wait()
-        one.stdin.close()
-        one.stdout.close()
-
-
-def go_on(process):
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
-@pytest.mark.linux
-@pytest.mark.parametrize("kind", ["memfd", "named"])
-def test_memory_that_is_written_as_a_file_counts_and_its_worker_is_ended(holder, watch, tmp_path, kind):
-    process = holder(kind, 100 * MB)
-    watching = watch(os.getpid(), 60 * MB)
-    go_on(process)
-    wait_until(lambda: watching.look() and not is_alive(process.pid))
-    (ended,), _ = read_ended(str(tmp_path))
-    assert (ended.pid, ended.what, ended.steps) == (process.pid, "shared", "'step'")
-
-
-@pytest.mark.linux
-def test_memory_that_was_closed_but_has_a_name_counts_until_it_is_deleted(tmp_path, watch, holder):
-    process = holder("memfd", 0)
-    watching = watch(os.getpid(), 1 << 40)
-    with tempfile.NamedTemporaryFile(dir=system.SHARED_FOLDER) as file:
-        file.write(b"x" * 50 * MB)
-        file.flush()
-        watching.memory._owners[os.stat(file.name).st_dev, os.stat(file.name).st_ino] = process.pid
-        watching._read()
-        assert 50 * MB <= watching.family.members[process.pid].files < 51 * MB
-    watching._read()
-    assert watching.family.members[process.pid].files == 0
-
-
-@pytest.mark.linux
-def test_memory_of_other_programs_is_not_taken_for_that_of_a_step(watch, holder, tmp_path):
-    process = holder("memfd", 10 * MB)
-    watching = watch(os.getpid(), 60 * MB)
-    with tempfile.NamedTemporaryFile(dir=system.SHARED_FOLDER) as file:
-        file.write(b"x" * 200 * MB)
-        file.flush()
-        go_on(process)
-        process.stdout.readline()
-        watching._read_due = 0.0
-        watching.look()
-        assert is_alive(process.pid) and watching.memory.grown == 0
-        assert 10 * MB <= watching.family.members[process.pid].files < 11 * MB
 
 
 def test_a_process_that_ignores_signals_is_ended():

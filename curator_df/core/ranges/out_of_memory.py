@@ -114,8 +114,15 @@ class UnitRows:
     """Largest number of rows that fit since then."""
     most_bytes: int = 0
     """Size in bytes of the largest part of a block that fit since then."""
+    whole_bytes: int = 0
+    """Size in bytes of the block on which the step ran out of memory first."""
     is_bounded: bool = False
     """Whether more than ``fits`` rows were tried and did not fit."""
+
+    @property
+    def share(self) -> float:
+        """Largest part of such a block that fit since then; 0 if none was tried."""
+        return min(1.0, self.most_bytes / self.whole_bytes) if self.whole_bytes else 0.0
 
     def passed(self, rows: int, size_bytes: int) -> None:
         """Note a number of rows that fit together.
@@ -123,19 +130,27 @@ class UnitRows:
         Examples
         --------
         >>> unit = UnitRows()
-        >>> unit.failed(100); unit.passed(1, 9); unit.passed(2, 18); unit.most
+        >>> unit.failed(100, 900); unit.passed(1, 9); unit.passed(2, 18); unit.most
         4
-        >>> unit.failed(4); unit.passed(2, 18); unit.most
-        2
+        >>> unit.failed(4, 36); unit.passed(2, 18); unit.most, unit.share
+        (2, 0.02)
+
+        Shorter rows may be more than fitted before:
+
+        >>> unit.passed(2, 2); unit.most
+        4
         """
         if not self.most:
             return
         self.fits, self.most_bytes = max(self.fits, rows), max(self.most_bytes, size_bytes)
         if rows >= self.most:
-            self.most = min(2 * self.most, self.fits) if self.is_bounded else 2 * self.most
+            is_short = 2 * size_bytes <= self.most_bytes
+            self.most = 2 * self.most if is_short or not self.is_bounded else min(2 * self.most, self.fits)
 
-    def failed(self, rows: int) -> None:
-        """Note a number of rows that did not fit together. One row alone says nothing about the number of others that fit."""
+    def failed(self, rows: int, size_bytes: int) -> None:
+        """Note a number of rows that did not fit together. A single row that does not fit says nothing about the others."""
+        if not self.most:
+            self.whole_bytes = size_bytes
         self.is_bounded = rows > 1 and self.fits > 0
         self.most = max(1, min(self.fits, rows // 2))
 

@@ -525,7 +525,7 @@ class Dispatcher:
         The task is not tied to a worker: Dask (2026.7.1) leaves a task whose worker is gone in the state "no-worker",
         even with ``allow_other_workers`` and another worker available. So the limits of all workers are raised in the meantime.
         """
-        if attempt.halves and attempt.block_bytes > self.start_bytes:  # another range has shown since then what fits
+        if attempt.halves and attempt.exclusive_bytes is None and attempt.block_bytes > self.start_bytes:
             self._again.append(dataclasses.replace(attempt, block_bytes=self.start_bytes, halves=False))
             return
         self._count(Cause.EXCLUSIVE, attempt)

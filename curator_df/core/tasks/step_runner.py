@@ -122,9 +122,9 @@ class StepRunner:
         return sum(tally.seconds for step, tally in both if is_offloaded(step))
 
     @property
-    def fitting_bytes(self) -> int:
-        """Size of the largest part of a block that a step had memory for, if blocks had to be split; 0 otherwise."""
-        return min((unit.most_bytes for unit in self._unit_rows if unit.most_bytes), default=0)
+    def fitting_share(self) -> float:
+        """Largest part of a block that every step had memory for, if blocks had to be split; 0 otherwise."""
+        return min((unit.share for unit in self._unit_rows if unit.share), default=0.0)
 
     def finish(self) -> None:
         """Check that the range was the same as in the first pass."""
@@ -222,13 +222,18 @@ class StepRunner:
         """
         traceback.clear_frames(exc.__traceback__)  # they refer to the results of the step
         release_free_memory()
-        self._unit_rows[place].failed(len(block))
+        self._unit_rows[place].failed(len(block), block_bytes(block))
         if len(block) > 1:
             return [(place, block)]
         step = self.steps[place]
         said = str(exc) or type(exc).__name__
         self._failed_in_a_row[place] += 1
-        if not has_room() or self._fails_on_every_row(place, others):
+        if not has_room():
+            raise RowsLackMemoryError(
+                f"step {step.name!r} ran out of memory on a single row, and hardly any memory of the worker is free ({said}). "
+                "Start the cluster with a larger memory=, and repeat the run with on_existing='resume'"
+            ) from exc
+        if self._fails_on_every_row(place, others):
             raise RowsLackMemoryError(
                 f"step {step.name!r} ran out of memory on several single rows in succession, although each had all the "
                 f"working memory. So the step itself needs more memory than is available ({said}). Start the cluster with a "

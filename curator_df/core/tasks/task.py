@@ -457,7 +457,8 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     for stretch in (stem, *stretches):
         stretch.finish()
         manifest.elsewhere_seconds += stretch.elsewhere_seconds
-    manifest.fitting_bytes = min((s.fitting_bytes for s in (stem, *stretches) if s.fitting_bytes), default=0)
+    shares = [stretch.fitting_share for stretch in (stem, *stretches) if stretch.fitting_share]
+    manifest.fitting_bytes = int(attempt.block_bytes * min(shares, default=0.0))
 
 
 def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -> list[Any]:

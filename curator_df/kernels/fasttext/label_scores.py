@@ -145,7 +145,7 @@ def put_best(values: Any, order: Any, found: Any, scores: Any) -> None:
     for step in range(len(values)):
         label = order[step] if len(order) else step
         value = types.float64(values[label])
-        if value < 0 or (held == len(found) and value < scores[held - 1]):
+        if not value >= 0 or (held == len(found) and value < scores[held - 1]):
             continue
         place = held if held < len(found) else held - 1
         while place > 0 and scores[place - 1] <= value:

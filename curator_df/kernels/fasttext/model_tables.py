@@ -178,6 +178,10 @@ def bucket_words(buckets: int) -> int:
     return -(-buckets // 64)
 
 
+LARGEST_WEIGHT = 10**15
+"""Weight of a node of fastText's tree of labels that is not built yet; the counts of all labels together are less."""
+
+
 def label_tree(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return the children of the inner nodes of fastText's Huffman tree, shape (labels - 1, 2).
 
@@ -189,7 +193,7 @@ def label_tree(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     [[2, 1], [3, 0]]
     """
     labels = len(counts)
-    weights = [*counts.tolist(), *[10**15] * (labels - 1)]
+    weights = [*counts.tolist(), *[LARGEST_WEIGHT] * (labels - 1)]
     leaf, node, children = labels - 1, labels, []
     for inner in range(labels, 2 * labels - 1):
         pair = []

@@ -27,6 +27,7 @@ from curator_df.kernels.fasttext.model_tables import (
     END,
     ENTRY_BYTES,
     HIERARCHICAL,
+    LARGEST_WEIGHT,
     ONE_VS_ALL,
     FastTextTables,
     bucket_words,
@@ -190,6 +191,8 @@ def _read(content: mmap.mmap) -> FastTextLayout | None:
         return None
     _require(len(names) == labels and words + labels == entries, _HEAD.size, words=words, labels=labels)
     _require(HIERARCHICAL <= loss <= ONE_VS_ALL, 32, loss=loss)
+    has_sound_counts = min(counts) >= 0 and sum(counts) < LARGEST_WEIGHT
+    _require(loss != HIERARCHICAL or has_sound_counts, _HEAD.size, sum_of_label_counts=sum(counts))
     _require(ngrams <= MOST_NGRAM, 28, wordNgrams=ngrams)
     longest = 0 if version < 12 else max(longest, 0)  # older supervised models have no subwords, as in fastText
     _require(longest <= MOST_SUBWORD, 48, maxn=longest)
@@ -250,7 +253,10 @@ def _quantizer(content: mmap.mmap, at: int, code_bytes: int) -> tuple[_Quantizer
     is_sound = parts > 0 and 0 < last_step <= step and (parts - 1) * step + last_step == width
     _require(is_sound, begin, width=width, parts=parts)
     centroids = begin + _QUANTIZER.size
-    return _Quantizer(at, centroids, width, parts, step, last_step), centroids + 4 * CENTROIDS * width
+    # Of a single part, fastText has a step that may be any number: it is not used.
+    return _Quantizer(
+        at, centroids, width, parts, step if parts > 1 else last_step, last_step
+    ), centroids + 4 * CENTROIDS * width
 
 
 def read_model(operator: str, path: str) -> FastTextTables:
