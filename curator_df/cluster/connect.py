@@ -270,8 +270,9 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
     if allowed_bytes is not None and nodes[fullest] + CLIENT_RESERVED_BYTES > allowed_bytes:
         on_node = {address: w["memory_limit"] for address, w in workers.items() if w["host"] == fullest}
         largest = max(on_node, key=lambda address: on_node[address])
+        workers_there = "the worker" if len(on_node) == 1 else f"the {show_count(len(on_node), 'worker')}"
         raise BudgetError(
-            f"the {show_count(len(on_node), 'worker')} on {fullest} may use {show_size(nodes[fullest])} and the client "
+            f"{workers_there} on {fullest} may use {show_size(nodes[fullest])} and the client "
             f"{show_size(CLIENT_RESERVED_BYTES)}: more than the budget, memory={show_size(allowed_bytes)}. The worker with "
             f"the largest limit is {largest} ({show_size(on_node[largest])}). Start fewer workers or give them a smaller "
             "--memory-limit, or connect with a larger memory="

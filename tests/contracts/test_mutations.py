@@ -101,9 +101,9 @@ MUTATIONS = (
     ),
     Mutation(
         "core/ranges/journal.py",
-        "if all(sizes[folder.url].get(file.name) == file.size_bytes for folder, file in files):",
-        "if all(file.name in sizes[folder.url] for folder, file in files):",
-        f"{JOURNAL}::test_a_range_is_whole_if_all_its_files_have_the_size_that_they_had",
+        "if all(folder.is_as_written(file, states[folder.url].get(file.name)) for folder, file in files):",
+        "if all(file.name in states[folder.url] for folder, file in files):",
+        f"{JOURNAL}::test_a_range_is_whole_if_all_its_files_are_as_they_were_written",
     ),
     Mutation(
         "core/ranges/journal.py",

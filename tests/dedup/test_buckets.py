@@ -147,5 +147,5 @@ def test_bands_go_through_an_exchange(tmp_path, each, cuts, memory_bytes):
 
 def test_a_bucket_without_an_anchor_is_refused(tmp_path):
     exchange = Exchange(Folder(str(tmp_path)), "first", 1, np.zeros(1, dtype=np.int64))
-    with pytest.raises(ParameterError, match="anchors=0 is less than 1"):
+    with pytest.raises(ParameterError, match="anchors=0 is less than the minimum of 1"):
         reduce_buckets(exchange, 0, [], groups=RangeGroups(exchange.range_starts, 1), anchors=0, memory_bytes=100_000)

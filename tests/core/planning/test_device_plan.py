@@ -106,7 +106,7 @@ def test_blocks_leave_half_of_a_gpu_to_models_and_a_model_that_needs_more_is_ref
     assert beside.device_block_bytes == 3.5 * GB
     assert device_need(joined, beside, 2).fitting(10 * GB, None, MB) == pytest.approx(1_750 * MB / 2.7, rel=0.05)
     joined, capacity = mixed(gpus=1, least=7 * GB)
-    said = r"need 7\.00 GB of GPU memory, .* resources are 6\.50 GB of 10\.00 GB, of which blocks use 3\.50 GB\. .*checkpoint"
+    said = r"need 7\.00 GB of GPU memory, .* allows only 6\.50 GB of 10\.00 GB, of which blocks use 3\.50 GB\. .*checkpoint"
     with pytest.raises(BudgetError, match=said):
         capacity_with_blocks(joined, capacity, 2, 10 * GB)
 

@@ -203,7 +203,7 @@ def test_a_disk_that_fills_during_a_look_is_named_and_nothing_stays(docs, cluste
     with monkeypatch.context() as patched:
         patched.setattr(NewFile, "write", full)
         with pytest.raises(
-            DiskFullError, match=r"No space is left in .*looks .*for the passes of drop_near_duplicates"
+            DiskFullError, match=r"No space is left in .*looks .*for the temporary files of drop_near_duplicates"
         ) as failed:
             longer.head(2)
     assert "deleted" in str(failed.value)
