@@ -280,7 +280,8 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
     SchemaError
         If a column has different types.
     ExpressionError
-        If a table does not begin with a reader of curator_df, or has a pending operation, such as a drop of duplicates.
+        If a table has a pending operation, such as a drop of duplicates, or does not begin with a reader of curator_df while
+        no cluster with a folder for working files is open.
     ParameterError
         If there are no tables.
     UnsupportedBackendError
@@ -292,13 +293,13 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
 
     Notes
     -----
-    Rows: those of all tables, in order. Columns: those of the tables. Peak extra memory: 1.0 x block. Computes: no. See
-    ``docs/joining.md``.
+    Rows: those of all tables, in order. Columns: those of the tables. Peak extra memory: 1.0 x block. Computes: no, except
+    for tables of Dask. See ``docs/joining.md``.
 
     Each table keeps the rules of its reader, such as ``on_bad_rows``. The receipt and ``explain`` list the steps of every
     table; rows of other tables pass them unchanged. Rejects and quarantined rows have the file and offset of the row. With
     ``dask.dataframe.concat``, Dask computes the rows into temporary files first. A table that does not begin with a reader of
-    curator_df is written to working files of the cluster by this call.
+    curator_df is written to working files of the cluster by this call; the result can be used until that cluster is closed.
 
     Examples
     --------

@@ -264,3 +264,25 @@ def test_threads_have_the_same_results(tmp_path):
         for found, scores in pool.map(lambda _: ours(model, texts, 3), range(8)):
             assert np.array_equal(found, expected[0])
             assert np.array_equal(scores, expected[1], equal_nan=True)
+
+
+@pytest.mark.parametrize(("label", "number"), [(0, 10**16), (1, 10**16), (2, -1)])
+def test_counts_of_which_no_tree_of_labels_can_be_made_are_refused(tmp_path, label, number):
+    path = tmp_path / "model.bin"
+    content = bytearray(Path(write_model(path, words=WORDS, labels=LABELS, loss="hs")).read_bytes())
+    struct.pack_into(
+        "<q", content, content.find(f"__label__{LABELS[label]}\0".encode()) + len(LABELS[label]) + 10, number
+    )
+    path.write_bytes(content)
+    with pytest.raises(CorruptFileError, match="sum_of_label_counts="):
+        read_model("test", str(path))
+
+
+def test_the_step_of_a_quantizer_of_one_part_has_no_effect(tmp_path):
+    path = tmp_path / "model.ftz"
+    content = Path(write_model(path, words=WORDS, labels=LABELS, step=8)).read_bytes()
+    expected = ours(read_model("test", str(path)), ["the die und"], 3)
+    found = content.replace(struct.pack("<iiii", 8, 1, 8, 8), struct.pack("<iiii", 8, 1, 2**31 - 1, 8))
+    assert found != content
+    path.write_bytes(found)
+    assert np.array_equal(ours(read_model("test", str(path)), ["the die und"], 3)[1], expected[1])

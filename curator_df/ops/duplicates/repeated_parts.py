@@ -41,7 +41,7 @@ def remove_repeated_parts(
     max_documents: int | None = None,
     text: str = "text",
 ) -> dd.DataFrame:
-    r"""Remove lines or paragraphs that occur more than once in the input, or in too many documents, from all texts.
+    r"""Remove lines or paragraphs that repeat in the input, or occur in too many documents, except for one occurrence.
 
     Parameters
     ----------
