@@ -29,7 +29,7 @@ from curator_df.files.storage import TEMPORARY_FOLDER, Folder
 from curator_df.memory.limits import thread_limit
 
 OnOom = Literal["retry", "raise"]
-"""Policy for exhausted memory: try again with less at a time, down to one row, and quarantine rows that never fit; or stop."""
+"""Policy for exhausted memory: try again with smaller parts, down to one row, and quarantine rows that never fit; or stop."""
 
 ROOM_BYTES = 40_000_000
 """Bytes that a process must be able to allocate; otherwise it is full whatever the row, and no row is blamed."""
