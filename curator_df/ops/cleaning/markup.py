@@ -302,7 +302,7 @@ def _seconds(timeout_seconds: float) -> float:
     require_number("remove_html", "timeout_seconds", timeout_seconds)
     if not MIN_TIMEOUT_SECONDS <= timeout_seconds <= MAX_TIMEOUT_SECONDS:
         raise ParameterError(
-            f"remove_html: timeout_seconds={timeout_seconds!r} is not from {MIN_TIMEOUT_SECONDS} to {MAX_TIMEOUT_SECONDS} "
+            f"remove_html: timeout_seconds={timeout_seconds!r} is not from {MIN_TIMEOUT_SECONDS} to {MAX_TIMEOUT_SECONDS:,} "
             "seconds. Use a number in this range"
         )
     return float(timeout_seconds)
