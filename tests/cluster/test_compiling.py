@@ -49,7 +49,7 @@ def test_what_takes_time_is_reported_once_and_only_what_is_named_is_compiled(cap
 
 
 def test_a_kernel_that_cannot_be_compiled_is_an_error_with_what_was_said():
-    with pytest.raises(RuntimeError, match=r"(?s)run `curator-df warm` in a shell:.*no attribute 'none'"):
+    with pytest.raises(RuntimeError, match=r"(?s)run `curator-df warm` in a shell to try again.*no attribute 'none'"):
         compiling._compile([["minhash.graphs.none"]], 1, lambda name: None)
 
 
