@@ -56,7 +56,7 @@ def test_the_workers_lost_with_a_result_are_counted_anew_for_each_computation(cl
     for _ in range(2):
         assert client.get(MOST_LOST, ["k"]) == ["k"]
     monkeypatch.setattr(results, "_lack_of_memory", lambda session, exc: None)
-    with pytest.raises(MemoryError, match=f"was requested {MOST_LOST + 1} times"):
+    with pytest.raises(MemoryError, match=f"was lost {MOST_LOST + 1} times"):
         client.get(MOST_LOST + 1, ["k"])
 
 

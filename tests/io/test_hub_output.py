@@ -215,7 +215,7 @@ def test_a_run_that_is_refused_creates_no_dataset(hub, docs, tmp_path):
     with pytest.raises(errors.ResumeError, match=r"cannot resume in .*hub-org-out"):
         cdf.write_parquet(again, URL, on_existing="resume", storage_options=hub.options)
     (tmp_path / "here/hub-org-out/mine.txt").write_text("mine")
-    refused(errors.OutputExistsError, "other files", on_existing="overwrite")
+    refused(errors.OutputExistsError, "1 other file ", on_existing="overwrite")
     assert (tmp_path / "here/hub-org-out/mine.txt").exists()
 
 
