@@ -37,7 +37,7 @@ def run_fresh(module: str, job: Any, **environment: str) -> list[dict[str, Any]]
     except subprocess.TimeoutExpired:
         raise FreshProcessError(
             f"a separate process runs the table's steps on a sample of the rows, to measure them. It did not finish within "
-            f"{TIMEOUT_SECONDS} s and was stopped. Use a smaller sample_size=."
+            f"{TIMEOUT_SECONDS} s and was killed. Use a smaller sample_size=."
         ) from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()
