@@ -64,7 +64,7 @@ def test_a_folder_has_up_to_three_files(tmp_path):
 def test_a_missing_list_or_a_folder_of_lists_is_refused(tmp_path):
     (tmp_path / "blacklists/adult").mkdir(parents=True)
     (tmp_path / "blacklists/adult/domains").write_text("a.example\n")
-    with pytest.raises(errors.InputError, match=r"block_lists='.*/adlut' does not exist\. Did you mean '.*/adult'"):
+    with pytest.raises(errors.InputError, match=r"block_lists='.*/adlut' does not exist\. .*Did you mean '.*/adult'"):
         found(str(tmp_path / "blacklists/adlut"))
     with pytest.raises(errors.InputError, match=r"is a folder without a file named domains, urls or expressions"):
         found(str(tmp_path / "blacklists"))

@@ -264,8 +264,8 @@ def test_bands_may_be_cut_anew():
     ("change", "message"),
     [
         ({"ngrams": "lines"}, "ngrams='lines' is not one of 'characters', 'words'"),
-        ({"ngram_size": 1}, "ngram_size=1 of characters must be from 2 to 192"),
-        ({"ngrams": "words", "ngram_size": 300}, "ngram_size=300 of words must be from 1 to 256"),
+        ({"ngram_size": 1}, "ngram_size=1 is not from 2 to 192"),
+        ({"ngrams": "words", "ngram_size": 300}, "ngram_size=300 is not from 1 to 256"),
         ({"num_bands": 0}, "num_bands=0 and minhashes_per_band=13: both"),
         ({"seed": -1}, "seed=-1 must be from 0"),
         ({"normalize": "lower"}, "normalize='lower' is not one of None, 'case_and_spaces'"),
