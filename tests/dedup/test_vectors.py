@@ -215,7 +215,7 @@ def test_clusters_that_are_found_on_a_gpu_need_one_with_room():
     require_room("drop", asked, 100, on_gpu(layout, 2_000_000_000))
     with pytest.raises(BudgetError, match=r"k_means='cuml' needs a GPU, and these workers have none"):
         require_room("drop", asked, 100, layout)
-    with pytest.raises(BudgetError, match=r"num_clusters=100 and vectors of 384 numbers needs .* on a GPU, but may use only 300 MB"):
+    with pytest.raises(BudgetError, match=r"num_clusters=100 and vectors of 384 .* on a GPU, but may use only 300 MB"):
         require_room("drop", asked, 100, on_gpu(layout, 300_000_000))
     assert fingerprint(asked) != fingerprint(pending(384))
 

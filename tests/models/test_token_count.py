@@ -123,7 +123,7 @@ def test_a_rule_on_a_column_that_is_not_there_is_an_error(tokenizer):
         cdf.keep_profile(table(TEXTS), profile)
     with pytest.raises(SchemaError, match="Make the column with add_token_count"):
         cdf.keep_profile(table(TEXTS).assign(token_count="three"), profile)
-    with pytest.raises(ParameterError, match="'token_count' is a column that add_token_count adds"):
+    with pytest.raises(ParameterError, match="'token_count' is not a metric, but a column that add_token_count adds"):
         cdf.add_metrics(table(TEXTS), ["token_count"])
 
 
