@@ -220,7 +220,10 @@ def test_a_bomb_is_read_in_a_few_megabytes(tmp_path, suffix):
 
 
 def test_a_file_that_vanished_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="although it existed when its folder was listed"), open_bytes(str(tmp_path / "gone")):
+    with (
+        pytest.raises(InputError, match="although it existed when its folder was listed"),
+        open_bytes(str(tmp_path / "gone")),
+    ):
         pass
 
 

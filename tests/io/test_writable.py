@@ -169,7 +169,9 @@ def test_columns_nested_too_deeply_for_parquet_are_refused(tmp_path):
 
 def test_columns_nested_too_deeply_for_rows_in_another_order_are_refused(tmp_path):
     df = table(tmp_path, {"text": ["a"], "deep": pa.nulls(1, nested(65, "struct"))})
-    with pytest.raises(SchemaError, match=r"shuffle_rows: the column 'deep' is nested 65 levels deep.* can store only 64"):
+    with pytest.raises(
+        SchemaError, match=r"shuffle_rows: the column 'deep' is nested 65 levels deep.* can store only 64"
+    ):
         cdf.shuffle_rows(df, tmp_path / "out")
 
 
