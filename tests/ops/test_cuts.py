@@ -29,7 +29,7 @@ def test_lines_that_are_none_are_refused(lines):
 
 
 def test_a_line_with_a_line_feed_is_refused():
-    with pytest.raises(ParameterError, match=r"remove_lines: 'a\\nb' has a line feed in it"):
+    with pytest.raises(ParameterError, match=r"remove_lines: 'a\\nb' in lines= has a line feed in it"):
         DOCS.pipe(cdf.remove_lines, ["a\nb"])
 
 

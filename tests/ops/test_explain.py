@@ -140,7 +140,7 @@ def test_tables_of_pandas_by_folder_share_what_is_computed(tmp_path):
 
 
 def test_a_mapping_without_tables_and_tables_of_two_inputs_are_refused(docs, tmp_path):
-    with pytest.raises(ParameterError, match="no table"):
+    with pytest.raises(ParameterError, match="the dict of tables is empty"):
         cdf.explain({}, memory="2GB")
     (tmp_path / "b.jsonl").write_text('{"n": 1, "text": "b"}\n')
     with pytest.raises(ExpressionError, match="same"):
