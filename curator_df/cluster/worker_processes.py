@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from curator_df.cluster.surroundings import MAIN_GUARD, limits_in_force
 from curator_df.core.cluster_client import LEAVE_SECONDS, RESTART_SECONDS
 from curator_df.errors import NoClusterError
 
+LOG = logging.getLogger("curator_df.cluster")
 START_SECONDS = 120
 """Maximum seconds that workers may take to start on a loaded machine."""
 SILENT_SECONDS = 60
@@ -111,7 +113,10 @@ def closing_unfinished() -> Iterator[None]:
     except BaseException:
         for cluster in set(SpecCluster._instances) - before:
             if cluster.status not in (Status.closed, Status.closing):
-                _close_unfinished(cluster, CLOSE_SECONDS)
+                try:
+                    _close_unfinished(cluster, CLOSE_SECONDS)
+                except Exception:  # the error that ended the start is the one to report
+                    LOG.warning("a cluster whose start did not end could not be closed", exc_info=True)
         raise
 
 
