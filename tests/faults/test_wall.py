@@ -199,7 +199,7 @@ def test_a_step_is_named_whose_processes_find_no_room_or_all_rows_are_there(ends
 
 @pytest.mark.slow
 def test_shared_memory_that_does_not_fit_is_refused(ends):
-    said = "StepMemoryError: step 'map_partitions(shares_memory)' shares memory and took 1.00 GB; "
+    said = "StepMemoryError: step 'map_partitions(shares_memory)' shares memory and took 1.00 GB, but only "
     assert ends["shares_memory"]["error"].startswith(said)
 
 
