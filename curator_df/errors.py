@@ -26,7 +26,7 @@
     ├── WorkerLostError (RuntimeError)      workers were repeatedly killed by one input split
     ├── SchedulerLostError (RuntimeError)   the connection to the scheduler was lost; the run can be resumed
     ├── RowCountError (RuntimeError)        not all rows read are accounted for
-    ├── PendingError (RuntimeError)         a deferred operation was computed without `checkpoint`
+    ├── PendingError (RuntimeError)         a step that needs all rows was computed outside a cluster
     ├── NoClusterError (RuntimeError)       a run was requested and no cluster is running
     ├── KernelNotCompiledError (RuntimeError) a worker may not compile a kernel that nobody has compiled before
     ├── MissingExtraError (ImportError)     a package of an extra is not installed; names the command that installs it
@@ -327,7 +327,7 @@ class RowCountError(CuratorError, RuntimeError):
 
 
 class PendingError(CuratorError, RuntimeError):
-    """A deferred (full-pass) operation was computed without `checkpoint` or `write_*`."""
+    """A step that needs a full pass over the rows was computed block by block, as Dask does outside a cluster of curator_df."""
 
 
 class NoClusterError(CuratorError, RuntimeError):

@@ -60,7 +60,7 @@ def describe(
     Parameters
     ----------
     df : dask.dataframe.DataFrame or pandas.DataFrame
-        The table. A Dask table begins with a reader of curator_df.
+        The table.
     by : str, optional
         Column of text, numbers, booleans, dates or categories whose values get a row each, such as ``"language"`` or
         ``"source"``: at most 10,000 different ones.

@@ -67,7 +67,7 @@ def explain(
     Parameters
     ----------
     df : dask.dataframe.DataFrame, or mapping of str to dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`, or any other table of Dask: then the plan says what Dask
+        A table of Dask. For a table that is not a chain on one of the readers, the plan says what Dask
         computes first, where its rows are written, and about how many bytes. A mapping of folders to tables is planned as
         `write_many` runs it: all outputs in one pass.
     run : callable, optional

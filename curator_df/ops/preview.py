@@ -102,7 +102,7 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl`, `read_parquet` or `read_warc`, or any other table of Dask, which is computed first.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     rows : int
         Number of rows to read, at most; fewer if the input splits or the rows are small, or if they have more than 32 MB.
 

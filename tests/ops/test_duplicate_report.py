@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -48,6 +49,13 @@ def test_equal_rows_are_reported_by_size(tmp_path, monkeypatch, keep):
     assert "&lt;b&gt;" in report._repr_html_()
     assert "<b>" not in report._repr_html_()
     assert cdf.describe_exact_duplicates(groups).examples is None
+
+
+def test_a_table_in_memory_has_no_folder_of_a_run():
+    table = dd.from_pandas(pd.DataFrame({"text": ["a"]}), npartitions=1)
+    for call in (cdf.describe_exact_duplicates, cdf.read_receipt):
+        with pytest.raises(errors.ExpressionError, match="was not read from the output folder of a run"):
+            call(table)
 
 
 def test_equal_rows_of_another_table_are_refused(tmp_path):

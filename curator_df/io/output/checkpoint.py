@@ -34,7 +34,7 @@ def checkpoint(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     path : str or path
         Folder for the files, or an fsspec URL.
     rejects : str or path, optional

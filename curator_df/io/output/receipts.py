@@ -14,7 +14,7 @@ from dask.dataframe.dask_expr import FrameBase
 from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.planning.lowering import origin_of
 from curator_df.core.receipts.receipt import Receipt
-from curator_df.errors import CorruptFileError, InputError
+from curator_df.errors import CorruptFileError, ExpressionError, InputError
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, reading_errors
 
 
@@ -82,10 +82,18 @@ def folder_of(df: Any) -> Folder:
 
     Raises
     ------
+    ExpressionError
+        If it does not begin with one of curator_df's readers.
     InputError
         If its files are in several folders.
     """
-    source: Any = origin_of(df).source
+    try:
+        source: Any = origin_of(df).source
+    except ExpressionError as exc:
+        raise ExpressionError(
+            "this table was not read from the output folder of a run: it does not begin with one of curator_df's readers. Pass "
+            "the path of that folder, or the table that the run returned or that read_parquet(path) returns"
+        ) from exc
     listing = source.listing
     folders = {_above_partitions(posixpath.dirname(path)) for path in listing.paths}
     if len(folders) > 1:

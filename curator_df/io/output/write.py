@@ -66,7 +66,7 @@ def write_parquet(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     path : str or path
         Folder, or an fsspec URL; or a dataset of the Hugging Face hub, such as ``"hf://datasets/organization/name"``.
     compression : {"zstd", "snappy", "lz4", "gzip", "none"}
@@ -178,7 +178,7 @@ def write_jsonl(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     path : str or path
         Folder, or an fsspec URL; or a dataset of the Hugging Face hub, such as ``"hf://datasets/organization/name"``.
     compression : {"none", "gzip", "zstd"}
@@ -316,7 +316,7 @@ def write_by(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     path : str or path
         Parent folder of the folders of values (``lang=en/``), or an fsspec URL. The column is not in the files; pyarrow
         and Spark restore it when they read ``path``.

@@ -100,7 +100,7 @@ def shuffle_rows(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with one of the readers.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     path : str or path
         Folder for the Parquet files, or an fsspec URL.
     seed : int, default 0

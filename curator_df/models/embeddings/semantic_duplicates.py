@@ -232,7 +232,7 @@ def drop_semantic_duplicates(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     embedding : str, default "embedding"
         Column of lists of numbers, as made by `add_embedding`; of any length but zero.
     eps : float, default 0.01
@@ -263,7 +263,8 @@ def drop_semantic_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a deferred operation: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+        The table with a pending drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        ``len()`` and ``compute()``.
 
     Raises
     ------
@@ -277,7 +278,7 @@ def drop_semantic_duplicates(
         If a parameter is out of range, or ``groups`` were found for another table or with other parameters; when running, if
         there are fewer vectors than ``num_clusters``.
     PendingError
-        From ``.compute()`` or ``.head()`` on the result.
+        From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
@@ -350,7 +351,7 @@ def find_semantic_duplicates(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     embedding, num_clusters, keep, seed, dimensions, k_means
         As in `drop_semantic_duplicates`.
     eps : float or sequence of float, default 0.01

@@ -76,7 +76,7 @@ def write_tokens(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with one of the readers.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     path : str or path
         Folder, or an fsspec URL.
     tokenizer : str or path

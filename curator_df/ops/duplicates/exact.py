@@ -115,7 +115,7 @@ def drop_exact_duplicates(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     subset : str or list of str
         Column or columns whose values must all be equal: text, integers, booleans or floats.
     normalize : {"case_and_spaces"}, optional
@@ -135,7 +135,8 @@ def drop_exact_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending drop: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+        The table with a pending drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        ``len()`` and ``compute()``.
 
     Raises
     ------
@@ -149,7 +150,7 @@ def drop_exact_duplicates(
         If the blocks are cuDF blocks, except when whole texts of one column are compared and the first or the last is
         kept.
     PendingError
-        From ``.compute()`` or ``.head()`` on the result.
+        From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
 
     See Also
     --------
@@ -203,7 +204,7 @@ def find_exact_duplicates(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     subset, normalize, keep
         As in `drop_exact_duplicates`.
     id : str, optional
@@ -342,8 +343,7 @@ def refuse_block(block: Any, *, operator: str, waits_for: str = ALL_ROWS) -> NoR
     """Refuse to run block by block."""
     raise PendingError(
         f"{operator} needs a full pass over the rows: {waits_for}. head(), len() and compute() run this pass only in a cluster "
-        "of curator_df, and on a table that begins with a reader of curator_df. Start a cluster with start_cluster(), then write "
-        "the result with write_parquet() or write_jsonl(), or keep it with checkpoint(df, path)"
+        "of curator_df. Start one with start_cluster() and run the same line again"
     )
 
 

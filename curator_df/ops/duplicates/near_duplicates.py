@@ -99,7 +99,7 @@ def drop_near_duplicates(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     text : str or None
         The text column. None, with ``signatures``: rows are compared by their signatures alone.
     scheme : Scheme or str, default "default"
@@ -140,7 +140,8 @@ def drop_near_duplicates(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending drop: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+        The table with a pending drop. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        ``len()`` and ``compute()``.
 
     Raises
     ------
@@ -151,7 +152,7 @@ def drop_near_duplicates(
     UnsupportedBackendError
         If the blocks are cuDF blocks, with ``signatures`` or ``against``.
     PendingError
-        From ``.compute()`` or ``.head()`` on the result.
+        From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
 
     See Also
     --------
@@ -220,7 +221,7 @@ def find_near_duplicates(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     text, scheme, jaccard_threshold, bands_per_iteration, keep, linkage, signatures, against
         As in `drop_near_duplicates`.
     id : str, optional

@@ -46,7 +46,7 @@ def remove_repeated_parts(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     unit : {"lines", "paragraphs"}
         What to compare, across the texts of all rows.
     normalize : {"case_and_spaces"}, optional
@@ -64,7 +64,8 @@ def remove_repeated_parts(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending step: `write_parquet` and `write_jsonl` run it; ``.compute()`` and ``.head()`` cannot.
+        The table with a pending step. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        ``len()`` and ``compute()``.
         A row is dropped only when nothing is left of its text.
 
     Raises
@@ -76,7 +77,7 @@ def remove_repeated_parts(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
     PendingError
-        From ``.compute()`` or ``.head()`` on the result.
+        From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
 
     See Also
     --------

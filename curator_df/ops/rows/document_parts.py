@@ -396,7 +396,7 @@ def join_documents(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with a reader. The segments of a document must be consecutive and in order, as
+        A table of Dask. The segments of a document must be consecutive and in order, as
         `split_documents` leaves them; some may be missing.
     separator : str, default "\\n\\n"
         Inserted between two segments. May be empty.
@@ -417,7 +417,8 @@ def join_documents(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with a pending join: `checkpoint` and the writers compute it, ``.compute()`` and ``.head()`` cannot.
+        The table with a pending join. The writers and `checkpoint` run it; in a cluster of curator_df, so do ``head()``,
+        ``len()`` and ``compute()``.
         Rows are in the order of the documents; the other columns are those of the first row of each document. The
         receipt counts rows that were merged into another one as dropped, under ``joined``; they are not among the
         rejects.
@@ -434,7 +435,7 @@ def join_documents(
     UnsupportedBackendError
         If the blocks are cuDF blocks.
     PendingError
-        From ``.compute()`` or ``.head()`` on the result.
+        From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
     OperatorError
         When running, if segments are out of order, those of one document are not consecutive, or a document is longer
         than ``max_document_size``. Nothing is joined incorrectly.
@@ -517,6 +518,5 @@ def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
     """Refuse to run block by block."""
     raise PendingError(
         f"{OPERATOR} needs a full pass over the rows: a document may continue in the next block. head(), len() and compute() "
-        "run this pass only in a cluster of curator_df, and on a table that begins with a reader of curator_df. Start a cluster "
-        "with start_cluster(), then write the result with write_parquet() or write_jsonl(), or keep it with checkpoint(df, path)"
+        "run this pass only in a cluster of curator_df. Start one with start_cluster() and run the same line again"
     )

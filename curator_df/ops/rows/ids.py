@@ -147,7 +147,7 @@ def add_ids(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`.
+        A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
     into : str
         Name of the new column.
     identity : {"address", "content"}
@@ -165,8 +165,8 @@ def add_ids(
     Returns
     -------
     dask.dataframe.DataFrame
-        The table with one more column. With ``dense=True`` it is pending: `checkpoint` and the writers compute it,
-        ``.compute()`` and ``.head()`` cannot.
+        The table with one more column. With ``dense=True`` this is pending: the writers and `checkpoint` run it; in a cluster
+        of curator_df, so do ``head()``, ``len()`` and ``compute()``.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def add_ids(
     ParameterError
         If ``dense=True`` is combined with ``identity="content"``, or ``start`` is negative or given without ``dense=True``.
     PendingError
-        From ``.compute()`` or ``.head()`` on the result of ``dense=True``.
+        From ``head()``, ``len()`` or ``compute()`` on the result of ``dense=True`` outside a cluster of curator_df.
 
     See Also
     --------

@@ -162,7 +162,7 @@ def sample_rows(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`, or any table with an integer index.
+        A table of Dask.
     fraction : float
         Share of the rows to keep, more than 0 and at most 1. Each row is kept with this probability, so of n rows about
         ``fraction * n`` are kept, plus or minus ``2 * sqrt(fraction * n)``.
@@ -261,7 +261,7 @@ def split_rows(
     Parameters
     ----------
     df : dask.dataframe.DataFrame
-        A chain that begins with `read_jsonl` or `read_parquet`, or any table with an integer index.
+        A table of Dask.
     parts : mapping of str to float
         Name of each part and its share of the rows, more than 0; together at most 1. Rows of a remaining share are in no
         part. Each row goes to a part with this probability, so of n rows about ``share * n`` are in it, plus or minus

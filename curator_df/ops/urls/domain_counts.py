@@ -63,8 +63,7 @@ def describe_domains(
     Parameters
     ----------
     df : dask.dataframe.DataFrame, pandas.DataFrame, or mapping of names to them
-        The table; or several to compare, such as ``{"before": docs, "after": kept}``. A Dask table begins with a reader
-        of curator_df.
+        The table; or several to compare, such as ``{"before": docs, "after": kept}``.
     url : str, default "url"
         Column of URLs.
     top : int, default 100
