@@ -199,6 +199,21 @@ def test_a_column_without_rows_has_no_labels(tmp_path):
     assert list(rank_labels(model, empty, max_chars=9, top=1, needs_letter=True)) == []
 
 
+@pytest.mark.parametrize("loss", ["hs", "softmax", "ova"])
+def test_all_labels_have_the_scores_that_they_have_in_order(loss, tmp_path):
+    model = read_model("test", write_model(tmp_path / "m.bin", words=WORDS, labels=LABELS, loss=loss))
+    texts = pa.chunked_array([[*WORDS, None, " ".join(WORDS), ""], WORDS[:2]])
+    first, second = (
+        list(rank_labels(model, texts, max_chars=99, top=top, needs_letter=False)) for top in (None, len(LABELS))
+    )
+    for placed, ordered in zip(first, second, strict=True):
+        assert (placed.found == np.where(np.isnan(placed.scores), -1, np.arange(len(LABELS)))).all()
+        for row, found in enumerate(ordered.found):
+            order = found[found >= 0]
+            assert (placed.found[row] >= 0).sum() == len(order)
+            assert (placed.scores[row, order] == ordered.scores[row, : len(order)]).all()
+
+
 def test_planned_bytes_are_those_of_the_arrays(tmp_path):
     for number, settings in enumerate(KINDS.values()):
         path = write_model(tmp_path / f"{number}.bin", words=WORDS, labels=LABELS, **settings)

@@ -139,6 +139,14 @@ def best_label(scores: Any) -> int:
 
 
 @helper
+def put_all(values: Any, found: Any, scores: Any) -> None:
+    """Put each label that fastText returns, and its value, at its own place of a row."""
+    for label in range(len(values)):
+        if values[label] >= 0:
+            found[label], scores[label] = label, values[label]
+
+
+@helper
 def put_best(values: Any, order: Any, found: Any, scores: Any) -> None:
     """Put the labels with the highest values above 0, in order, into a row; of equal ones the one that is later in ``order``."""
     held = 0

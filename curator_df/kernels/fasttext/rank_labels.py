@@ -14,7 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from curator_df.kernels.compiling.compiled import helper, kernel, types
-from curator_df.kernels.fasttext.label_scores import ABSENT, SCORES, best_label, new_scores, put_best, score_labels
+from curator_df.kernels.fasttext.label_scores import (
+    ABSENT,
+    SCORES,
+    best_label,
+    new_scores,
+    put_all,
+    put_best,
+    score_labels,
+)
 from curator_df.kernels.fasttext.model_tables import (
     DICTIONARY,
     INPUTS,
@@ -31,10 +39,12 @@ from curator_df.kernels.text.code_points import ALPHA, SPACE, word_byte_classes,
 LEAST_LINE = 20
 """Characters of a line that has a vote: of shorter ones (menus, names) the language is a guess."""
 SPAN_SCORES = 65_536
-"""Maximum number of labels that are returned together."""
+"""Maximum number of labels that are returned together, unless a single text has more."""
 SPAN_ROWS = 4096
-CALL_BYTES = CACHE_BYTES + 16 * SPAN_SCORES
-"""Maximum bytes of a call: the cache of word vectors, and labels with their scores."""
+_SCORE_BYTES = 32
+"""Bytes of a label that is returned with its score, and of the arrays that a caller makes from both."""
+_LABEL_BYTES = 64
+"""Bytes of a label in the arrays that scores are computed in, and in the order of the names."""
 _MODEL = types.Tuple((NUMBERS, DICTIONARY, INPUTS, KEPT))
 
 
@@ -45,9 +55,10 @@ class RankedLabels:
     first_row: int
     """Position of the first text in the column."""
     found: npt.NDArray[np.int32]
-    """Numbers of labels, the most likely first, -1 after the last one; shape (rows, top)."""
+    """Numbers of labels, the most likely first, -1 after the last one; shape (rows, top). If all labels are wanted: each at its
+    own place, -1 for a label that fastText does not return; shape (rows, labels)."""
     scores: npt.NDArray[np.float64]
-    """Scores of these labels, 0 to 1 (fastText adds 0.00001, which may exceed 1), NaN after the last one; shape (rows, top)."""
+    """Scores of these labels, 0 to 1 (fastText adds 0.00001, which may exceed 1), NaN where there is none; the same shape."""
 
 
 @helper
@@ -128,7 +139,7 @@ def _vote(data: Any, at: int, stop: int, classes: Any, model: Any, outputs: Any,
         _MODEL,
         OUTPUTS,
         types.Array(types.int32, 1, "C", readonly=True),
-        types.UniTuple(types.int64, 3),
+        types.UniTuple(types.int64, 4),
         SCORES,
         CACHE,
         types.int32[:, ::1],
@@ -153,10 +164,11 @@ def rank_labels_of_span(
 ) -> None:
     """Rank the labels of each text of a span in its row of ``found`` and ``scores``, which hold -1 and NaN before.
 
-    ``options``: maximum number of characters of a text, 1 if a text without a letter has no label, 1 if lines vote.
+    ``options``: maximum number of characters of a text, 1 if a text without a letter has no label, 1 if lines vote,
+    1 if each label has its own place.
     """
     classes = (byte_classes, page_of, pages)
-    most, needs_letter, by_lines = options
+    most, needs_letter, by_lines, in_place = options
     hidden, values, _, _, votes = room
     top = found.shape[1]
     for row in range(len(found)):
@@ -173,7 +185,23 @@ def rank_labels_of_span(
                 continue
         count = add_line(hidden, data, start, stop, model, cache)
         score_labels(count, room, outputs, model[0][5], top == 1)
-        put_best(values, by_name[:0], found[row], scores[row])
+        if in_place:
+            put_all(values, found[row], scores[row])
+        else:
+            put_best(values, by_name[:0], found[row], scores[row])
+
+
+def call_bytes(labels: int) -> int:
+    """Return the maximum bytes of a call for a model with this number of labels.
+
+    These are the cache of word vectors, the arrays that scores are computed in, and the labels that are returned together.
+
+    Examples
+    --------
+    >>> call_bytes(2_000_000) > 2_000_000 * 64 > call_bytes(2)
+    True
+    """
+    return CACHE_BYTES + _SCORE_BYTES * max(SPAN_SCORES, labels) + _LABEL_BYTES * labels
 
 
 def rank_labels(
@@ -181,7 +209,7 @@ def rank_labels(
     texts: pa.ChunkedArray,
     *,
     max_chars: int,
-    top: int,
+    top: int | None,
     needs_letter: bool,
     by_lines: bool = False,
 ) -> Iterator[RankedLabels]:
@@ -195,12 +223,12 @@ def rank_labels(
         Texts. Bytes that are not UTF-8 are hashed unchanged.
     max_chars : int
         Number of characters to read at the beginning of a text.
-    top : int
-        Maximum number of labels of a text.
+    top : int or None
+        Maximum number of labels of a text; None for all, in the order of the model.
     needs_letter : bool
         Whether a text without a letter has no label.
     by_lines : bool, default False
-        Whether lines of at least `LEAST_LINE` characters vote, with their length times the score.
+        Whether lines of at least `LEAST_LINE` characters vote, with their length times the score; not with all labels.
 
     Yields
     ------
@@ -209,13 +237,13 @@ def rank_labels(
     """
     numbers = model.numbers
     count, width = len(model.labels), numbers[9]
-    top = min(top, count)
+    in_place, top = int(top is None), count if top is None else min(top, count)
     classes, byte_classes = word_classes(), word_byte_classes("")
     order = np.array(sorted(range(count), key=lambda label: model.labels[label], reverse=True), dtype=np.int32)
     order.flags.writeable = False
     room, cache = new_scores(width, count), new_cache(width)
     tables = (numbers, model.dictionary, model.inputs, model.kept)
-    options = (max_chars, int(needs_letter), int(by_lines))
+    options = (max_chars, int(needs_letter), int(by_lines), in_place)
     first_row = 0
     for chunk in texts.chunks:
         forget_words(cache)

@@ -26,7 +26,7 @@ from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, OperatorError, ParameterError, outside_level
 from curator_df.extras import require_package
 from curator_df.kernels.compiling.kernel_sets import FASTTEXT
-from curator_df.kernels.fasttext.rank_labels import CALL_BYTES, rank_labels
+from curator_df.kernels.fasttext.rank_labels import call_bytes, rank_labels
 from curator_df.memory.process_cache import held
 from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.batches import BatchCounts, row_batches, run_batches
@@ -67,7 +67,7 @@ class FastTextClassifier:
     @property
     def call_bytes(self) -> int:
         """Bytes that a call holds."""
-        return CALL_BYTES
+        return call_bytes(len(self.labels))
 
     @property
     def compiled(self) -> tuple[str, ...]:
@@ -76,13 +76,12 @@ class FastTextClassifier:
 
     def run(self, texts: pa.ChunkedArray, keep: Callable[[npt.NDArray[np.int64], Any], None]) -> BatchCounts:
         """Pass all non-null texts to the model, and a score for each label to ``keep``."""
-        model, counts, top = loaded(self.file), BatchCounts(), len(self.labels)
-        for ranked in rank_labels(model, texts, max_chars=self.max_chars, top=top, needs_letter=False):
+        model, counts = loaded(self.file), BatchCounts()
+        for ranked in rank_labels(model, texts, max_chars=self.max_chars, top=None, needs_letter=False):
             window = texts.slice(ranked.first_row, len(ranked.found))
             rows = np.flatnonzero(window.is_valid().to_numpy())
-            scores = np.zeros((len(rows), top), dtype=np.float32)
-            found, is_found = ranked.found[rows], ranked.found[rows] >= 0
-            scores[np.nonzero(is_found)[0], found[is_found]] = np.minimum(ranked.scores[rows][is_found], 1.0)
+            scores = np.fmin(ranked.scores[rows], 1.0).astype(np.float32)
+            scores[ranked.found[rows] < 0] = 0
             if len(rows):
                 keep(rows + ranked.first_row, scores)
                 counts.documents += len(rows)

@@ -277,12 +277,11 @@ def read_model(operator: str, path: str) -> FastTextTables:
         buckets, rows = _kept_rows(operator, path, layout, pairs)
         inputs, width = _inputs(file, layout.inputs, rows)
         vectors = _outputs(file, layout.outputs)
+        dictionary = indexed_dictionary(entries, layout.words + len(layout.labels))
+        end = _entry(file, layout, dictionary[1], END)
     is_tree = layout.loss == HIERARCHICAL
     tree = label_tree(np.array(layout.label_counts)) if is_tree else np.zeros((0, 2), np.int32)
-    outputs = (vectors if is_tree else np.ascontiguousarray(vectors.T), tree, sigmoid_table())
-    dictionary = indexed_dictionary(entries, layout.words + len(layout.labels))
-    has_end = entries[: len(END) + 1].tobytes() == END + b"\0"
-    end = 0 if has_end else _entry(dictionary, END)
+    outputs = (np.array(vectors if is_tree else vectors.T, order="C"), tree, sigmoid_table())
     numbers = (
         *(*layout.subwords, max(layout.buckets, 1), layout.word_ngrams, layout.words, layout.loss),
         *(end if end < layout.words else -1, int(layout.kept > 0), int(layout.kept == 0), padded(width)),
@@ -312,16 +311,16 @@ def _kept_rows(
     return buckets, np.concatenate([np.arange(layout.words), layout.words + rows.astype(np.int64)])
 
 
-def _entry(dictionary: tuple[npt.NDArray[Any], ...], word: bytes) -> int:
-    """Return the number of an entry, or -1."""
-    entries, starts, _, _ = dictionary
-    content = entries.tobytes()
-    place = content.find(word + b"\0")
-    while place >= 0:
-        number = int(np.searchsorted(starts, place))
-        if starts[number] == place:
-            return number
-        place = content.find(word + b"\0", place + 1)
+def _entry(file: BinaryIO, layout: FastTextLayout, starts: npt.NDArray[np.int64], word: bytes) -> int:
+    """Return the number of an entry of the dictionary, or -1."""
+    first, stop = layout.entries
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place = content.find(word + b"\0", first, stop)
+        while place >= 0:
+            number = int(np.searchsorted(starts, place - first))
+            if starts[number] == place - first:
+                return number
+            place = content.find(word + b"\0", place + 1, stop)
     return -1
 
 
@@ -329,6 +328,11 @@ def _array(file: BinaryIO, at: int, dtype: str, count: int) -> npt.NDArray[Any]:
     """Read numbers, straight into the array that keeps them."""
     file.seek(at)
     return np.fromfile(file, dtype=dtype, count=count)
+
+
+def _mapped(file: BinaryIO, at: int, dtype: str, count: int) -> npt.NDArray[Any]:
+    """Return numbers that are read when they are copied, so that memory holds them once."""
+    return np.memmap(file, dtype=dtype, mode="r", offset=at, shape=(count,)) if count else np.zeros(0, dtype)
 
 
 def _centroids(file: BinaryIO, place: _Quantizer) -> npt.NDArray[np.float32]:
@@ -352,21 +356,22 @@ def _inputs(
         width = place.columns
     else:
         parts = place.vectors.parts
-        codes = _array(file, place.vectors.codes_at, "u1", place.rows * parts).reshape(place.rows, parts)
-        codes = codes if chosen is None else codes[chosen]
+        read = _array if chosen is None else _mapped
+        codes = read(file, place.vectors.codes_at, "u1", place.rows * parts).reshape(place.rows, parts)
+        codes = codes if chosen is None else np.asarray(codes)[chosen]
         centroids = _centroids(file, place.vectors)
         width = parts * place.vectors.step
         if place.norms is not None:
-            norm_codes = _array(file, place.norms.codes_at, "u1", place.rows)
-            norm_codes = norm_codes if chosen is None else norm_codes[chosen]
+            norm_codes = read(file, place.norms.codes_at, "u1", place.rows)
+            norm_codes = norm_codes if chosen is None else np.asarray(norm_codes)[chosen]
             norms = _centroids(file, place.norms)[0, :, 0].copy()
     return tuple(fixed(one) for one in (rows, codes, centroids, norm_codes, norms)), width
 
 
 def _outputs(file: BinaryIO, place: _Matrix) -> npt.NDArray[np.float32]:
-    """Return the output matrix, without its quantization."""
+    """Return the output matrix, without its quantization; the caller copies it."""
     if place.vectors is None:
-        return _array(file, place.at, "<f4", place.rows * place.columns).reshape(place.rows, place.columns)
+        return _mapped(file, place.at, "<f4", place.rows * place.columns).reshape(place.rows, place.columns)
     codes = _array(file, place.vectors.codes_at, "u1", place.rows * place.vectors.parts).reshape(place.rows, -1)
     centroids = _centroids(file, place.vectors)
     vectors = centroids[np.arange(place.vectors.parts), codes].reshape(place.rows, -1)[:, : place.columns]

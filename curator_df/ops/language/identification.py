@@ -17,7 +17,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ParameterError
 from curator_df.kernels.compiling.kernel_sets import FASTTEXT
-from curator_df.kernels.fasttext.rank_labels import CALL_BYTES
+from curator_df.kernels.fasttext.rank_labels import call_bytes
 from curator_df.ops.host_only import require_host
 from curator_df.ops.language.language_blocks import (
     TOP,
@@ -135,7 +135,7 @@ def add_language(
             ADD_FACTOR + TOP_FACTOR * (top - 1),
             held_bytes=settings.model.held_bytes,
             is_measured=True,
-            fixed_bytes=CALL_BYTES,
+            fixed_bytes=call_bytes(len(settings.model.labels)),
         ),
         compiled=FASTTEXT,
     )
@@ -242,7 +242,7 @@ def keep_language(
             KEEP_FACTOR if column is None else ADD_FACTOR,
             held_bytes=held_bytes,
             is_measured=True,
-            fixed_bytes=CALL_BYTES,
+            fixed_bytes=call_bytes(len(settings.model.labels)),
         ),
         compiled=FASTTEXT,
     )

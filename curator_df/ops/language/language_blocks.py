@@ -106,7 +106,8 @@ def loaded(model: LanguageModel) -> FastTextTables:
                 f"the fastText model {model.path!r} has {size:,} bytes on this machine, but had {model.size_bytes:,} bytes where "
                 "the table was made. Copy the same file to all machines"
             )
-        tables = read_model("the model", model.path)
+        with reading_errors(model.path):
+            tables = read_model("on this machine", model.path)
         if tuple(tables.labels) != tuple(model.labels):
             raise CorruptFileError(
                 f"the fastText model {model.path!r} has other labels on this machine than where the table was made. Copy the "
