@@ -314,8 +314,9 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
     """
     choose(OPERATOR, "columns", columns, Columns)
     if isinstance(tables, (dd.DataFrame, pd.DataFrame, str)) or not isinstance(tables, Sequence) or not tables:
+        got = "an empty list" if isinstance(tables, (list, tuple)) else type(tables).__name__
         raise ParameterError(
-            f"{OPERATOR}: tables must be a list of at least one table, such as concat([docs, more]); got {type(tables).__name__}"
+            f"{OPERATOR}: tables must be a list of at least one table, such as [docs, more]; got {got}"
         )
     programs = [_program(table, number) for number, table in enumerate(tables, start=1)]
     source = ConcatSource(tuple(program.source for program in programs))

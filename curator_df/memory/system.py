@@ -332,7 +332,7 @@ def threads_of_user() -> int:
 def boot_id() -> str:
     """Return what differs after each start of this machine. Raises `OSError` where the system does not tell it."""
     if PORTABLE:
-        raise FileNotFoundError("this system does not tell when it was started (a boot ID)")
+        raise FileNotFoundError("this system has no /proc/sys/kernel/random/boot_id, which differs after each boot")
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 

@@ -95,8 +95,8 @@ def fineweb_2(language: str, *, config: str | os.PathLike[str] | None = None, wo
         stop_words = tuple(dict.fromkeys(map(str, values["stopwords"])))
     except (KeyError, TypeError, ValueError) as exc:
         raise InputError(
-            f"fineweb_2: {source} is not a configuration of FineWeb-2: {exc!r}. Pass config= a file of the folder configs "
-            "of huggingface/fineweb-2"
+            f"fineweb_2: {source} is not a configuration of FineWeb-2: {exc!r}. For config=, pass a file from "
+            "the folder configs/ of https://github.com/huggingface/fineweb-2"
         ) from exc
     thresholds["char_dup_ratio"] = _CHAR_DUP_RATIO
     chain = DATATROVE_GOPHER_REPETITION.rules + DATATROVE_FINEWEB.rules + DATATROVE_GOPHER_QUALITY.rules

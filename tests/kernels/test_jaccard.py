@@ -61,7 +61,7 @@ def test_two_columns_in_several_chunks_with_nulls():
 
 def test_rows_that_are_not_there_are_refused():
     texts = pd.Series(["a"])
-    with pytest.raises(ParameterError, match="rows 0 to 1, but right has only 1"):
+    with pytest.raises(ParameterError, match="rows 0 to 1 of right, which has 1 rows"):
         jaccard_similarities(texts, texts, np.array([[0, 0], [0, 1]]), CHARACTERS)
     with pytest.raises(ParameterError, match="table_bytes=100 is less than the minimum of 1024"):
         jaccard_similarities(texts, texts, np.array([[0, 0]]), CHARACTERS, table_bytes=100)

@@ -168,7 +168,7 @@ def test_a_damaged_vocabulary_is_named(tmp_path, name):
     path.write_bytes(whole)
     find_tokenizer("a", tmp_path)
     with pytest.raises(
-        InputError, match=rf"{name}' is not a tokenizer\.json, .* Name its folder '{tmp_path}', or write a"
+        InputError, match=rf"{name}' is not a tokenizer\.json, .* Pass its folder, '{tmp_path}', instead, or write a"
     ):
         cdf.add_token_count(table(TEXTS), tokenizer=path)
 

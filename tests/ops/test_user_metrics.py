@@ -125,7 +125,7 @@ def test_a_function_of_a_block_cannot_change_it(docs):
 
 
 def test_arguments_are_checked_at_the_door(docs):
-    with pytest.raises(ParameterError, match="'word_count' is a metric of the catalog"):
+    with pytest.raises(ParameterError, match="'word_count' is already the name of a built-in metric"):
         UserMetric("word_count", len)
     with pytest.raises(ParameterError, match="name='' is not a name"):
         UserMetric("", len)

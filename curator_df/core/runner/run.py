@@ -78,8 +78,8 @@ class RejectsFolder:
         self._present = check_output(self._journal, self._sink, on_existing)
         if self._journal.is_started:
             raise OutputExistsError(
-                f"rejects={folder.url!r} contains the output of a run. Use another folder for the removed rows, or delete it "
-                "yourself"
+                f"rejects={folder.url!r} contains the output of a run. Use another folder for rejects=, or delete "
+                f"{folder.url!r} yourself if you do not need that output any more"
             )
         if not self._present or on_existing != "resume":
             return
@@ -89,12 +89,12 @@ class RejectsFolder:
             if run is None or run["id"] is not None or strange:  # runs of versions without marks lack an id
                 raise ResumeError(
                     f"rejects={folder.url!r} contains files that are not rejects of this run ({self._present[0]!r}...). Use "
-                    "another folder, or delete them yourself"
+                    "another folder for rejects=, or delete these files yourself"
                 )
         elif run is None or (marked["run"] or marked["output"]) != (run["id"] or self._output.folder.url):
             raise ResumeError(
-                f"rejects={folder.url!r} contains the rejects of another run, whose output is {marked['output']}. Use a separate "
-                "folder for each run's rejects, or delete it"
+                f"rejects={folder.url!r} contains the rejects of another run, whose output is {marked['output']}. Use another "
+                f"folder for rejects=, or delete {folder.url!r} if you do not need those rejects any more"
             )
 
     def empty(self) -> None:

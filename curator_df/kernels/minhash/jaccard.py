@@ -325,8 +325,8 @@ def jaccard_similarities(
     for name, rows, column in (("left", len(left), 0), ("right", len(right), 1)):
         if len(wanted) and not 0 <= wanted[:, column].min() <= wanted[:, column].max() < rows:
             raise ParameterError(
-                f"pairs refers to rows {wanted[:, column].min()} to {wanted[:, column].max()}, but {name} has "
-                f"only {rows:,} rows. Use row numbers from 0 on that it has"
+                f"pairs refers to rows {wanted[:, column].min()} to {wanted[:, column].max()} of {name}, which has {rows:,} rows"
+                ". Row numbers begin at 0 and end one below the number of rows"
             )
     table = _table(table_bytes)
     similarities = np.empty(len(wanted), dtype=np.float64)

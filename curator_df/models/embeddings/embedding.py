@@ -60,8 +60,8 @@ def pooling_of(operator: str, files: ModelFiles) -> Literal["mean", "cls"]:
     if beyond := [kind for kind in kinds if kind not in APPLIED]:
         raise ParameterError(
             f"{operator}: {files.name!r} has a layer {beyond[0]} after its pooling (which makes one vector of a text), and "
-            "such layers are not supported. Use pooling='mean' or 'cls' for vectors without it, or pass a function that "
-            "runs the model"
+            "such layers are not supported. Use pooling='mean' or pooling='cls' for vectors without this layer, or pass a "
+            "function that runs the model as model="
         )
     if not (folder / CONFIG).is_file():
         return "mean"

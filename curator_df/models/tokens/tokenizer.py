@@ -127,8 +127,8 @@ def _described(operator: str, name: str, path: Path, revision: str | None) -> To
             _require_whole_vocabulary(file)
     if path.is_file() and path.suffix != ".json" and not _begins(path).lstrip().startswith(b"{"):
         raise InputError(
-            f"{operator}: {str(path)!r} is not a {FILE}, but a file from which transformers makes a tokenizer. Name its folder "
-            f"{str(path.parent)!r}, or write a {FILE} with save_pretrained() of a fast tokenizer of transformers"
+            f"{operator}: {str(path)!r} is not a {FILE}, but a file from which transformers makes a tokenizer. Pass its folder, "
+            f"{str(path.parent)!r}, instead, or write a {FILE} with save_pretrained() of a fast tokenizer of transformers"
         )
     return Tokenizer(name, str(path), revision, digest_of(files), sum(file.stat().st_size for file in files))
 

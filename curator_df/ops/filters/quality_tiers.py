@@ -125,10 +125,10 @@ def add_quality_tier(
             f"{operator}: how={how!r} does not accept weights, but scores= is a mapping of columns to weights. Use "
             f"how='weighted', or pass scores={list(columns)!r}"
         )
-    if min(weights) <= 0:
+    if useless := [name for name, weight in zip(columns, weights, strict=True) if not weight > 0]:
         raise ParameterError(
-            f"{operator}: scores={dict(zip(columns, weights, strict=True))} must have weights above 0. Leave out the other "
-            "columns"
+            f"{operator}: scores={scores!r} has weights that are not above 0. Leave out the columns that are not to "
+            f"count: {useless}"
         )
     names, bounds = ascending_tiers(operator, thresholds)
     parameters = {

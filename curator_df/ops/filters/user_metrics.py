@@ -63,7 +63,9 @@ class UserMetric:
         if not isinstance(self.name, str) or not self.name:
             raise ParameterError(f"UserMetric: name={self.name!r} is not a name. Pass a str of at least one character")
         if self.name in CATALOGUE:
-            raise ParameterError(f"UserMetric: {self.name!r} is a metric of the catalog; choose another name")
+            raise ParameterError(
+                f"UserMetric: {self.name!r} is already the name of a built-in metric. Choose another name"
+            )
         if not callable(self.function):
             raise ParameterError(f"UserMetric {self.name!r} needs a function; found {self.function!r}")
 
