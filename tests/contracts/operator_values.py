@@ -10,7 +10,7 @@ import pandas as pd
 
 import curator_df as cdf
 from tests.contracts.model_functions import LetterEntities, vowel_counts
-from tests.contracts.operator_cases import DOMAINS, EVERYWHERE, OPERATORS, OURS, VECTORS
+from tests.contracts.operator_cases import DOMAINS, EVERYWHERE, NGRAMS, OPERATORS, OURS, VECTORS
 from tests.contracts.tiny_prompts import prompts_model
 
 _CONTAMINATION = {
@@ -64,6 +64,13 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "how": "max",
         "scale": {"score": (0, 9)},
         "into": "tier",
+    },
+    "add_perplexity": {
+        "model": NGRAMS.removesuffix(".bin"),
+        "normalization": "none",
+        "buckets": (6.0, 60.0),
+        "text": "title",
+        "into": "surprise",
     },
     "add_token_count": {"into": "tokens", "per_token": "characters", "special_tokens": True, "text": "title"},
     "add_url_parts": {"url": "title", "prefix": "page_", "private_suffixes": True},
@@ -223,6 +230,7 @@ TESTED_ELSEWHERE = {
     ("add_embedding", "dimensions"),
     ("add_embedding", "pooling"),
     ("add_language", "model"),
+    *(("add_perplexity", parameter) for parameter in ("by", "tokenizer")),
     ("add_token_count", "tokenizer"),
     ("add_token_count", "revision"),
     ("split_rows", "groups"),

@@ -22,6 +22,7 @@ class Word(NamedTuple):
 
 
 PATH = "str | os.PathLike[str]"
+PATHS_BY_VALUE = f"Mapping[str, {PATH}]"
 TABLE = "dd.DataFrame"
 VOCABULARY = {
     "account": Word("account that a batch system charges", "", "str"),
@@ -41,6 +42,7 @@ VOCABULARY = {
     "benchmarks": Word("files of benchmarks", "", "Paths"),
     "block_lists": Word("lists of URLs to drop", "", "Paths"),
     "blocksize": Word("size of a block", "bytes", "int | str"),
+    "buckets": Word("bounds between buckets of a score", "", "Sequence[float] | Mapping[str, Sequence[float]]"),
     "by": Word("what decides about a row: its identity, or the value of a column", "", "IdentityKind | str"),
     "cache": Word("folder of earlier answers", "", PATH),
     "card": Word("whether a dataset card is written", "", "bool"),
@@ -144,10 +146,13 @@ VOCABULARY = {
     "min_score": Word("least score of a model's answer", "0 to 1", "float"),
     "min_soft_words": Word("least number of words that drop a row together", "words", "int"),
     "missing": Word("whether rows without a URL are kept", "", "Missing"),
-    "model": Word("model to run", "", f"{PATH} | Callable[[Sequence[str]], Any] | Classifier | Model"),
+    "model": Word(
+        "model to run", "", f"{PATH} | {PATHS_BY_VALUE} | Callable[[Sequence[str]], Any] | Classifier | Model"
+    ),
     "model_inference_batch_size": Word("documents of a batch at most", "documents", "BatchRows"),
     "names": Word("names of the fields of files", "", "Sequence[str]"),
     "ngram_size": Word("words of an n-gram", "words", "int"),
+    "normalization": Word("how a text is normalized before a model reads it", "", "Normalization"),
     "normalize": Word("how texts are made alike before they are compared", "", "Normalize"),
     "normalize_vectors": Word("whether vectors are scaled to length 1", "", "bool"),
     "num_clusters": Word("number of clusters of vectors", "clusters", "int"),
@@ -244,7 +249,7 @@ VOCABULARY = {
     "text": Word("the text column", "", "str"),
     "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),
     "timeout_seconds": Word("time after which a call is given up", "seconds", "float"),
-    "tokenizer": Word("tokenizer of texts", "", PATH),
+    "tokenizer": Word("tokenizer of texts", "", f"{PATH} | {PATHS_BY_VALUE}"),
     "token_column": Word("column of numbers of tokens", "", "str"),
     "tokens": Word("tokens to take", "tokens", "int"),
     "top": Word("number of languages or domains listed", "languages or domains", "int"),
