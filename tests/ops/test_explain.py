@@ -184,6 +184,9 @@ def test_a_call_is_planned_as_it_starts_and_nothing_is_written(docs, cluster, tm
     explained = cdf.explain(table(docs), getattr(cdf, name), **options)
     assert sorted(tmp_path.rglob("*")) == before
     assert not files(cluster)
+    if name.startswith("find_"):
+        assert name in str(explained)
+        assert name.replace("find_", "drop_") not in str(explained)
     started = []
     cluster.watchers.append(
         lambda event: started.append(event.projected_bytes) if isinstance(event, RunStarted) else None

@@ -104,7 +104,10 @@ def find_groups(
     sink = FileSink(home, ParquetFormat("zstd"), TARGET_FILE_BYTES)
     require_outside(program, home)
     if is_explaining():
-        stop_if_explaining(plan_stream(program, sink, None, session.weigh_client()), [program])
+        # The step has the name of the drop, since both find the same rows; the plan names the call.
+        last = dataclasses.replace(program.steps[-1], name=operator)
+        shown = dataclasses.replace(program, steps=(*program.steps[:-1], last))
+        stop_if_explaining(plan_stream(shown, sink, None, session.weigh_client()), [program])
     with Journal(home) as journal:
         if journal.is_started:
             ranges = journal.resume(identity)
