@@ -15,6 +15,8 @@ import collections
 import csv
 import gzip
 import io
+import itertools
+import os
 import random
 import sys
 import tempfile
@@ -34,6 +36,7 @@ PACK = {
     "csv.gz": lambda part: gzip.compress(part, 1, mtime=0),
     "tsv.zst": zstandard.ZstdCompressor(write_checksum=True).compress,
 }
+TIMES = itertools.count(1_600_000_000)
 SPECIAL = b'""",,\t\t\n\n\r\r \0\x7f\x80\xff\xef-+.eE0123456789;|\\'
 
 
@@ -72,6 +75,13 @@ def damaged(data: bytes, chance: random.Random, first: int) -> bytes:
     return bytes(changed)
 
 
+def put(path: Path, data: bytes) -> None:
+    """Write a file, with a time of the past: a file that was modified just now is read a clock tick later."""
+    path.write_bytes(data)
+    modified = next(TIMES)
+    os.utime(path, (modified, modified))
+
+
 def read(path: Path, block_bytes: int, delimiter: str, **arguments: Any) -> tuple[list[tuple[int, Any]], list[Any]]:
     """Return the rows with their addresses, and the bad rows."""
     source = read_csv(path, delimiter=delimiter, **arguments).expr.operand("func").source
@@ -92,7 +102,7 @@ def check_plain(path: Path, before: bytes, chance: random.Random, delimiter: str
     """Check a file that is not compressed; return what became of it."""
     header = before.index(b"\n") + 1
     data = damaged(before, chance, 0 if chance.random() < 0.2 else header)
-    path.write_bytes(data)
+    put(path, data)
     wanted = records_of(data, delimiter)[1:]
     # Inferred types depend on the damage, and a header on its names: only the file must be named then.
     for types in (TYPES, None):
@@ -132,9 +142,9 @@ def _same(row: dict[str, Any], fields: list[str]) -> bool:
 
 def check_packed(path: Path, chance: random.Random, packed: bytes, delimiter: str) -> str:
     """Check a compressed file; return what became of it."""
-    path.write_bytes(packed)
+    put(path, packed)
     wanted = read(path, 1000, delimiter, dtype=TYPES, on_bad_rows="quarantine")
-    path.write_bytes(damaged(packed, chance, 0))
+    put(path, damaged(packed, chance, 0))
     try:
         rows = read(path, 1000, delimiter, dtype=TYPES, on_bad_rows="quarantine")
     except CorruptFileError as exc:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import collections
 import gzip
+import itertools
 import json
+import os
 import random
 import sys
 import tempfile
@@ -31,6 +33,7 @@ PACK = {
     "jsonl.gz": lambda part: gzip.compress(part, 1, mtime=0),
     "jsonl.zst": zstandard.ZstdCompressor(write_checksum=True).compress,
 }
+TIMES = itertools.count(1_600_000_000)
 SPECIAL = b'{}[]":,\\\n\r\t \0\x7f\x80\xff\xef-+.eE0123456789nulltrufas'
 
 
@@ -74,6 +77,13 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
+def put(path: Path, data: bytes) -> None:
+    """Write a file, with a time of the past: a file that was modified just now is read a clock tick later."""
+    path.write_bytes(data)
+    modified = next(TIMES)
+    os.utime(path, (modified, modified))
+
+
 def read(
     path: Path, quarantines: bool, types: dict[str, Any] | None, block_bytes: int
 ) -> tuple[list[tuple[int, Any]], list[Any]]:
@@ -91,7 +101,7 @@ def read(
 def check_plain(path: Path, before: bytes, chance: random.Random) -> str:
     """Check a file that is not compressed; return what became of it."""
     data = damaged(before, chance)
-    path.write_bytes(data)
+    put(path, data)
     for types in (TYPES, None):
         try:
             rows, aside = read(path, True, types, chance.choice([50, 1000, 10**6]))
@@ -127,9 +137,9 @@ def check_plain(path: Path, before: bytes, chance: random.Random) -> str:
 
 def check_packed(path: Path, chance: random.Random, packed: bytes) -> str:
     """Check a compressed file; return what became of it."""
-    path.write_bytes(packed)
+    put(path, packed)
     wanted = read(path, True, TYPES, 1000)
-    path.write_bytes(damaged(packed, chance))
+    put(path, damaged(packed, chance))
     try:
         rows = read(path, True, TYPES, 1000)
     except CorruptFileError as exc:

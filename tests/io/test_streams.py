@@ -3,7 +3,6 @@ import bz2
 import gzip
 import lzma
 import os
-import struct
 import zlib
 
 import fsspec
@@ -14,6 +13,7 @@ from curator_df.errors import CorruptFileError, InputError
 from curator_df.io.streams import file_stream
 from curator_df.io.streams.file_stream import open_bytes
 from curator_df.memory.system import status_bytes
+from tests.io.warc_files import dictionary_frame
 
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(50_000))
 ZSTD = zstandard.ZstdCompressor(write_checksum=True)
@@ -243,10 +243,6 @@ def test_seek_starts_in_the_middle(tmp_path):
 
 
 DICTIONARY_LINES = [b"line %d of some text\n" % (number * number) for number in range(3_000)]
-
-
-def dictionary_frame(content, size=None):
-    return struct.pack("<II", 0x184D2A5D, len(content) if size is None else size) + content
 
 
 def test_a_zstd_file_may_begin_with_its_dictionary(tmp_path):

@@ -4,7 +4,6 @@
 import gzip
 import io
 import random
-import struct
 
 import fsspec
 import pytest
@@ -15,7 +14,19 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df import errors
 from curator_df.io.streams.gzip_members import find_member
-from tests.io.warc_files import HEADER, html, members, pieces_of, record, rows_of, source_of, stored, wet, written
+from tests.io.warc_files import (
+    HEADER,
+    dictionary_frame,
+    html,
+    members,
+    pieces_of,
+    record,
+    rows_of,
+    source_of,
+    stored,
+    wet,
+    written,
+)
 
 RANDOM = random.Random(7)
 TEXTS = [RANDOM.randbytes(RANDOM.randrange(10, 2_000)).hex() for _ in range(160)]
@@ -285,10 +296,6 @@ def test_a_file_of_another_kind_is_named_for_what_it_is(tmp_path, name, content,
     (tmp_path / name).write_bytes(content)
     with pytest.raises(errors.CorruptFileError, match=said):
         cdf.read_warc(tmp_path / name, on_bad_rows=on_bad_rows).compute()
-
-
-def dictionary_frame(content):
-    return struct.pack("<II", 0x184D2A5D, len(content)) + content
 
 
 def test_the_dictionary_that_a_file_begins_with_is_used(tmp_path):

@@ -3,6 +3,7 @@
 
 import gzip
 import io
+import struct
 import zlib
 
 from fastwarc.warc import WarcRecord, WarcRecordType
@@ -66,6 +67,11 @@ def stored(content):
     """Return a gzip file with its content as it is, in stored blocks."""
     packer = zlib.compressobj(0, wbits=31)
     return packer.compress(content) + packer.flush()
+
+
+def dictionary_frame(content, size=None):
+    """Return the frame with a dictionary, with which a zstd file may begin."""
+    return struct.pack("<II", 0x184D2A5D, len(content) if size is None else size) + content
 
 
 def source_of(df):
