@@ -127,6 +127,10 @@ class FileState(NamedTuple):
     modified_ns: int = 0
     """Modification time of a local file in ns; 0 in a store."""
 
+    def is_untouched(self, file: FileRecord) -> bool:
+        """Return whether a file has its recorded modification time, if it has one. A copied or restored file has another."""
+        return not file.modified_ns or self.modified_ns == file.modified_ns
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -247,9 +251,10 @@ class Folder:
         """Return whether a file in this state has the recorded size and, if a local file was modified since, the checksum."""
         if state is None or state.size_bytes != file.size_bytes:
             return False
-        if not file.modified_ns or state.modified_ns == file.modified_ns:
-            return True
-        checksum = 0  # it was copied or restored, or it is another file of the same size
+        return state.is_untouched(file) or self._has_checksum(file)
+
+    def _has_checksum(self, file: FileRecord) -> bool:
+        checksum = 0
         try:
             with open(self.path(file.name), "rb") as content:
                 while piece := content.read(1 << 20):

@@ -2,9 +2,10 @@
 """Journal of a run, from which an interrupted run continues.
 
 The folder ``_curator/`` in the output contains ``plan.json`` and ``ranges.npy`` (input, program and ranges, fixed at the first
-start; no memory, workers or block size), ``done.jsonl`` (one line per finished range) and ``receipt.json`` (written last: the
-run is complete). Object stores cannot append, so each batch of lines is a separate object there. Only one run may write to a
-folder: see `files.owner`; if the file system supports locks, there is also a lock that ends with its process.
+start; no memory, workers or block size), ``done.jsonl`` (one line per finished range), ``times.json`` (of files that were
+copied since) and ``receipt.json`` (written last: the run is complete). Object stores cannot append, so each batch of lines is a
+separate object there. Only one run may write to a folder: see `files.owner`; if the file system supports locks, there is also a
+lock that ends with its process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -36,6 +37,7 @@ from curator_df.files.storage import (
     MANY_NAMES,
     TEMPORARY_FOLDER,
     FileRecord,
+    FileState,
     Folder,
     disk_errors,
     moved_away,
@@ -48,6 +50,8 @@ LOG = logging.getLogger("curator_df")
 OnExisting = Literal["raise", "resume", "overwrite"]
 SAVED_DOCUMENTS = ("croissant.jsonld", "README.md")
 """Files that users save into an output folder (`Receipt.save`). Readers of the output skip them, and runs leave them."""
+TIMES_FILE = f"{JOURNAL_FOLDER}/times.json"
+"""File with the modification times of files that were copied after they were written, and found to be the same."""
 FORMAT = 4
 SYNC_SECONDS = 1.0
 """Interval between two fsyncs of the lines in seconds. One per range took 255 s on a busy disk for 100,000 ranges."""
@@ -255,16 +259,41 @@ class Journal:
 
     def done(self) -> Iterator[TaskRecord]:
         """Yield the records of the finished ranges, one by one; the last record of a range that was repeated is valid."""
-        for name in () if self._is_blank else self.folder.names():
+        names = () if self._is_blank else self.folder.names()
+        times = self._times() if TIMES_FILE in names else {}
+        for name in names:
             if name.startswith(f"{JOURNAL_FOLDER}/done") and name.endswith(".jsonl"):
                 for line in io.BytesIO(self.folder.read(name)):
                     # A crash of the machine can truncate a line or leave zeros in it; that range is processed again.
                     if line.endswith(b"\n") and b"\0" not in line:
-                        yield TaskRecord.from_json(json.loads(line))
+                        record = TaskRecord.from_json(json.loads(line))
+                        yield _with_times(record, times) if times else record
+
+    def note_times(self, times: Iterable[tuple[str, int, int]]) -> None:
+        """Store later modification times of files: their names, and their times in ns as recorded and as found."""
+        known = self._times() if self.folder.exists(TIMES_FILE) else {}
+        first = {(name, now): was for (name, was), now in known.items()}  # a file may be copied twice
+        known.update({(name, first.get((name, was), was)): now for name, was, now in times if was != now})
+        self.folder.write(TIMES_FILE, json.dumps([(*key, now) for key, now in known.items()]).encode())
+
+    def _times(self) -> dict[tuple[str, int], int]:
+        return {(name, was): now for name, was, now in json.loads(self.folder.read(TIMES_FILE))}
 
     def records(self) -> dict[int, TaskRecord]:
         """Return the latest record of each finished range or task, by number."""
         return {done.number: done for done in self.done()}
+
+
+def _with_times(record: TaskRecord, times: Mapping[tuple[str, int], int]) -> TaskRecord:
+    """Return a record with the modification times that its files have got since."""
+    files, other_files = (
+        tuple(
+            dataclasses.replace(file, modified_ns=times.get((file.name, file.modified_ns), file.modified_ns))
+            for file in noted
+        )
+        for noted in (record.files, record.other_files)
+    )
+    return dataclasses.replace(record, files=files, other_files=other_files)
 
 
 def all_done(journal: Journal, count: int) -> list[TaskRecord] | None:
@@ -277,13 +306,53 @@ def whole_ranges(journal: Journal, rejects: Folder | None = None) -> Iterator[Ta
     """Yield the record of each finished range whose files still exist as they were written.
 
     Files may have been truncated, replaced or deleted since. Such a range is processed again, and its new record replaces the
-    old one.
+    old one. Files with another modification time, as copies have, are read last and compared with their checksums; for those
+    that match, the journal stores the new time.
     """
     states = {folder.url: folder.states() for folder in (journal.folder, rejects) if folder is not None}
+    whole, touched = set(), set()
     for done in journal.done():
-        files = _noted_files(done, journal.folder, rejects)
-        if all(folder.is_as_written(file, states[folder.url].get(file.name)) for folder, file in files):
+        found = _found_files(done, journal, rejects, states)
+        if any(state is None or state.size_bytes != file.size_bytes for _, file, state in found):
+            continue
+        if all(state.is_untouched(file) for _, file, state in found if state):
+            whole.add(done.number)
             yield done
+        else:
+            touched.add(done.number)
+    touched -= whole  # those have an older record, whose files were written again
+    if touched:
+        yield from _whole_by_checksum(journal, rejects, states, touched)
+
+
+def _whole_by_checksum(
+    journal: Journal, rejects: Folder | None, states: Mapping[str, Mapping[str, FileState]], numbers: Collection[int]
+) -> Iterator[TaskRecord]:
+    """Yield the records of those ranges whose files have their checksums, and store the files' modification times."""
+    LOG.warning(
+        "%s: files of %s have another modification time than when they were written, as after a copy. Their contents are "
+        "compared with their checksums, which reads all of these files once",
+        journal.folder.url,
+        show_count(len(numbers), "finished input split"),
+    )
+    times = []
+    for done in journal.done():
+        if done.number not in numbers:
+            continue
+        found = _found_files(done, journal, rejects, states)
+        if all(folder.is_as_written(file, state) for folder, file, state in found):
+            times += [(file.name, file.modified_ns, state.modified_ns) for _, file, state in found if state]
+            yield done
+    journal.note_times(times)
+
+
+def _found_files(
+    done: TaskRecord, journal: Journal, rejects: Folder | None, states: Mapping[str, Mapping[str, FileState]]
+) -> list[tuple[Folder, FileRecord, FileState | None]]:
+    return [
+        (folder, file, states[folder.url].get(file.name))
+        for folder, file in _noted_files(done, journal.folder, rejects)
+    ]
 
 
 def _noted_files(done: TaskRecord, kept: Folder, rejects: Folder | None) -> Iterator[tuple[Folder, FileRecord]]:

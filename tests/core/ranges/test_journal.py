@@ -201,6 +201,47 @@ def test_a_range_is_whole_if_all_its_files_are_as_they_were_written(out, tmp_pat
     assert [note.number for note in whole_ranges(journal_of(out), rejects)] == [0]
 
 
+@pytest.fixture
+def read_again(monkeypatch):
+    """Names of the files whose checksums were computed, in order."""
+    names, check = [], Folder._has_checksum
+    monkeypatch.setattr(Folder, "_has_checksum", lambda self, file: names.append(file.name) or check(self, file))
+    return names
+
+
+def test_copied_files_are_read_once_and_not_by_each_resume(out, sink, read_again, caplog):
+    begun(out)
+    names = [f"part-{number:06d}-000.parquet" for number in range(2)]
+    for copies in (1, 2):
+        for name in names:
+            touched(out / name)
+        with journal_of(out) as journal:
+            assert [note.number for note in whole_ranges(journal)] == [0, 1]
+        assert read_again == names * copies
+        assert [record.message.partition(". ")[0] for record in caplog.records] == [
+            f"{out}: files of 2 finished input splits have another modification time than when they were written, as after a copy"
+        ] * copies
+        with journal_of(out) as journal:
+            assert [note.number for note in whole_ranges(journal)] == [0, 1]
+            settle_files(journal, 2, sink)
+        assert read_again == names * copies
+    assert len(caplog.records) == 2
+    (out / names[0]).write_bytes(b"swor")
+    with journal_of(out) as journal:
+        assert [note.number for note in whole_ranges(journal)] == [1]
+
+
+def test_a_file_that_was_written_again_does_not_count_as_copied(out, read_again, caplog):
+    begun(out)
+    again, path = finished(out, 1), out / "part-000001-000.parquet"
+    touched(path)
+    file = dataclasses.replace(again.files[0], modified_ns=path.stat().st_mtime_ns)
+    with journal_of(out) as journal:
+        journal.record([dataclasses.replace(again, files=(file,))])
+        assert [note.number for note in whole_ranges(journal)] == [0, 1]
+    assert (read_again, caplog.records) == ([], [])
+
+
 def test_a_folder_without_anything_is_a_new_run_and_one_with_a_journal_is_resumed(out, sink):
     with journal_of(out) as journal:
         assert open_run(journal, sink, IDENTITY, "raise") == (None, None)
