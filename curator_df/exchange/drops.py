@@ -8,6 +8,7 @@ Rows of the files are (address of the dropped row, address of the kept row), sor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,9 @@ import numpy.typing as npt
 from curator_df.errors import RowCountError
 from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange, drop_bounds
 from curator_df.files.row_sort import merge_slices
-from curator_df.files.slice_file import SliceWriter, open_slices
-from curator_df.files.storage import FileRecord, disk_errors
+from curator_df.files.slice_file import SliceWriter, damaged, open_slices
+from curator_df.files.storage import FileRecord, Folder, disk_errors
+from curator_df.memory.process_cache import held
 
 COLLECTED = "members/collected-"
 """Beginning of the names of files with the members in one group of ranges."""
@@ -78,9 +80,23 @@ def read_drops(
     if exchange.ranges_per_drop_file > 1:
         file, number = divmod(number, exchange.ranges_per_drop_file)
         files = files[file : file + 1]
+    require_as_written(exchange.folder, files)
     slices = open_slices(exchange.folder, files, number)
     for rows in merge_slices(slices, memory_bytes=memory_bytes, scratch=scratch):
         yield rows.view(np.int64)
+
+
+def require_as_written(folder: Folder, files: Sequence[FileRecord]) -> None:
+    """Raise `CorruptFileError` if a local file was replaced; one that was copied is read once by each process.
+
+    Pages have checksums of their own, but a file of another search has valid pages too.
+    """
+    for file in files if folder.is_local else ():
+        state = folder.state(file.name)
+        if state is None or state.is_untouched(file):
+            continue
+        if not held(("as written", folder.url, file, state), partial(folder.is_as_written, file, state)):
+            raise damaged(folder.path(file.name), "it is not the file that the run wrote")
 
 
 class DropReader:

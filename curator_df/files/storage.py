@@ -128,8 +128,8 @@ class FileState(NamedTuple):
     """Modification time of a local file in ns; 0 in a store."""
 
     def is_untouched(self, file: FileRecord) -> bool:
-        """Return whether a file has its recorded modification time, if it has one. A copied or restored file has another."""
-        return not file.modified_ns or self.modified_ns == file.modified_ns
+        """Return whether a file has its recorded modification time, if both are known. A copied or restored file has another."""
+        return 0 in (file.modified_ns, self.modified_ns) or self.modified_ns == file.modified_ns
 
 
 @dataclass(frozen=True)
@@ -263,16 +263,20 @@ class Folder:
             return False
         return checksum == file.checksum
 
-    def sizes_of(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the sizes in bytes of those files that exist. A store is listed if there are many: single requests are slow."""
+    def states_of(self, names: Sequence[str]) -> dict[str, FileState]:
+        """Return the states of those files that exist. A store is listed if there are many: single requests are slow."""
         if not self.is_local and len(names) > MANY_NAMES:
-            return self.sizes()
-        return {name: size for name in names if (size := self.size(name)) is not None}
+            return self.states()
+        return {name: state for name in names if (state := self.state(name)) is not None}
+
+    def changed(self, files: Sequence[FileRecord]) -> list[FileRecord]:
+        """Return those files that do not exist as they were written."""
+        states = self.states_of([file.name for file in files])
+        return [file for file in files if not self.is_as_written(file, states.get(file.name))]
 
     def holds(self, files: Sequence[FileRecord]) -> bool:
-        """Return whether all files exist with the expected sizes."""
-        sizes = self.sizes_of([file.name for file in files])
-        return all(sizes.get(file.name) == file.size_bytes for file in files)
+        """Return whether all files exist as they were written."""
+        return not self.changed(files)
 
     def delete(self, name: str) -> None:
         """Delete a file."""

@@ -102,11 +102,24 @@ def test_files_that_are_gone_or_were_cut_short_are_seen(folder, count, monkeypat
     if count > MANY_NAMES and not folder.is_local:  # a store is not asked for each of many
         monkeypatch.setattr(Folder, "info", lambda *_: pytest.fail("a file was asked for by itself"))
     assert folder.holds(files)
-    assert folder.sizes_of([file.name for file in files]) == {file.name: file.size_bytes for file in files}
+    states = folder.states_of([file.name for file in files])
+    assert [states[file.name].size_bytes for file in files] == [file.size_bytes for file in files]
     assert not folder.holds([*files[:-1], dataclasses.replace(files[-1], size_bytes=count)])
     folder.delete("below/1")
     assert not folder.holds(files)
     assert folder.holds([files[0], *files[2:]])
+
+
+def test_local_files_copied_to_a_store_are_known_by_their_sizes(tmp_path):
+    with Folder(str(tmp_path)).create("a") as file:
+        file.write(b"some rows")
+        record = file.commit()
+    store = Folder("memory://copied")
+    store.write("a", b"some rows")
+    assert record.modified_ns
+    assert store.holds([record])
+    store.write("a", b"fewer")
+    assert not store.holds([record])
 
 
 def test_a_url_of_no_known_store_is_an_error_that_names_it():

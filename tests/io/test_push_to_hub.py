@@ -390,7 +390,11 @@ def test_what_cannot_be_published_is_refused_before_anything_is_sent(hub, output
     refused(errors.ParameterError, "'a-b' cannot name a split", {"a-b": outputs / "two"})
     cdf.write_parquet(cdf.read_jsonl(outputs / "in"), tmp_path / "changed")
     (path,) = (tmp_path / "changed").glob("*.parquet")
-    path.write_bytes(path.read_bytes() + b"more")
+    content = path.read_bytes()
+    path.write_bytes(content[::-1])
+    os.utime(path, (1, 1))
+    refused(errors.OutputChangedError, "has other content: it was changed after its run", tmp_path / "changed")
+    path.write_bytes(content + b"more")
     refused(
         errors.OutputChangedError,
         r"part-000000-000\.parquet has [\d,]+ bytes, not [\d,]+: it was changed after its run",

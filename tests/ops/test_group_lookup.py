@@ -12,6 +12,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.memory.process_cache import release_held
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 from tests.core.runner.fake_client import inline_cluster
 
@@ -155,3 +156,35 @@ def test_groups_of_files_that_have_changed_are_an_error_that_names_the_file(docs
 def test_other_values_are_refused(docs, arguments, error, said):
     with pytest.raises(error, match=said):
         cdf.split_rows(docs, PARTS, **arguments)
+
+
+def replaced(path):
+    """Put another file of the same size in the place of one."""
+    content, stamp = path.read_bytes(), path.stat().st_mtime_ns + 1_000_000_000
+    path.write_bytes(content[:4] + content[4:-8][::-1] + content[-8:])
+    os.utime(path, ns=(stamp, stamp))
+
+
+def test_a_file_of_the_groups_that_was_replaced_is_named_and_the_search_writes_it_again(docs, session, tmp_path):
+    groups = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
+    wanted, parts = ids_of(cdf.split_rows(docs, PARTS, groups=groups)), cdf.split_rows(docs, PARTS, groups=groups)
+    (path,) = (path for path in (tmp_path / "work").rglob("part-*.parquet"))
+    content = path.read_bytes()
+    replaced(path)
+    release_held()
+    with pytest.raises(errors.InputChangedError, match=rf"{path.name}' changed after it was listed"):
+        ids_of(parts)
+    for refused in (
+        lambda: cdf.split_rows(docs, PARTS, groups=groups),
+        lambda: cdf.describe_near_duplicates(groups),
+        lambda: cdf.audit_duplicates(path.parent, docs),
+    ):
+        with pytest.raises(errors.InputChangedError, match=rf"{path.name}', a file of groups=, is missing or is not"):
+            refused()
+    again = cdf.find_near_duplicates(docs, workdir=tmp_path / "work")
+    assert path.read_bytes() == content
+    assert ids_of(cdf.split_rows(docs, PARTS, groups=again)) == wanted
+    path.unlink()
+    assert (
+        ids_of(cdf.split_rows(docs, PARTS, groups=cdf.find_near_duplicates(docs, workdir=tmp_path / "work"))) == wanted
+    )

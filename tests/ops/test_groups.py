@@ -14,6 +14,8 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
+from curator_df.core.runner.events import StageStarted
+from curator_df.core.runner.session import current_session
 from curator_df.ops.duplicates.group_table import COLUMNS
 from tests.core.runner.fake_client import inline_cluster
 
@@ -84,6 +86,41 @@ def test_a_drop_from_groups_reads_the_text_once(docs, tmp_path):
         assert receipt.exchanges == cdf.read_receipt(groups).exchanges
     again = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")  # it is still there
     assert (~again.compute().kept).sum() == 60 - len(FIRST)
+
+
+def test_drops_that_were_replaced_by_those_of_another_search_are_found_again(docs, tmp_path):
+    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    cdf.find_exact_duplicates(docs, keep="last", workdir=tmp_path / "other")
+    (ours, *_), (others, *_) = (sorted((tmp_path / name).rglob("drops/**/*.slices")) for name in ("work", "other"))
+    assert ours.stat().st_size == others.stat().st_size
+    ours.write_bytes(others.read_bytes())
+    os.utime(ours, ns=(0, ours.stat().st_mtime_ns + 1_000_000_000))
+    cdf.write_parquet(cdf.drop_exact_duplicates(docs, groups=groups), tmp_path / "out")
+    assert ids_in(tmp_path / "out") == FIRST
+
+
+def test_drops_that_are_replaced_under_a_run_are_an_error(docs, tmp_path):
+    groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+    cdf.find_exact_duplicates(docs, keep="last", workdir=tmp_path / "other")
+    ours, others = (sorted((tmp_path / name).rglob("drops/**/*.slices")) for name in ("work", "other"))
+    session = current_session()
+
+    def replace_all(event):
+        if isinstance(event, StageStarted):
+            for path, other in zip(ours, others, strict=True):
+                path.write_bytes(other.read_bytes())
+                os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000_000))
+
+    session.watchers.append(replace_all)
+    try:
+        with pytest.raises(
+            errors.CorruptFileError, match=r"\.slices is damaged: it is not the file that the run wrote"
+        ):
+            cdf.write_parquet(cdf.drop_exact_duplicates(docs, groups=groups), tmp_path / "out")
+    finally:
+        session.watchers.remove(replace_all)
+    cdf.write_parquet(cdf.drop_exact_duplicates(docs, groups=groups), tmp_path / "out", on_existing="resume")
+    assert ids_in(tmp_path / "out") == FIRST
 
 
 def test_the_policy_comes_with_the_groups(docs, tmp_path):

@@ -322,14 +322,13 @@ def sum_of(records: Iterable[TaskRecord], name: str) -> int:
 
 
 def _still_there(folder: Folder, noted: dict[int, TaskRecord], gone: str | None) -> dict[int, TaskRecord]:
-    """Return the records of tasks whose files all exist with their sizes; files of ``gone`` are not checked."""
+    """Return the records of tasks whose files all exist as they were written; files of ``gone`` are not checked."""
     skipped = () if gone is None else (f"{gone}/",)
-    sizes = folder.sizes_of([file.name for record in noted.values() for file in record.files])
-
-    def is_there(file: FileRecord) -> bool:
-        return file.name.startswith(skipped) or sizes.get(file.name) == file.size_bytes
-
-    return {number: record for number, record in noted.items() if all(map(is_there, record.files))}
+    needed = [file for record in noted.values() for file in record.files if not file.name.startswith(skipped)]
+    changed = {file.name for file in folder.changed(needed)}
+    return {
+        number: record for number, record in noted.items() if changed.isdisjoint(file.name for file in record.files)
+    }
 
 
 def merge_bytes(job: Any, done: Sequence[TaskRecord]) -> int:

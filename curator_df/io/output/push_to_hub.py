@@ -244,12 +244,13 @@ def _output(split: str, folder: Folder) -> _Output:
             f"{OPERATOR}: {folder.url} has other files than Parquet or JSON Lines. Publish an output of write_parquet or "
             "write_jsonl"
         )
-    sizes = folder.sizes_of([file.name for file in records])
+    states = folder.states_of([file.name for file in records])
     for file in records:
-        if sizes.get(file.name) != file.size_bytes:
-            what = (
-                "is missing" if file.name not in sizes else f"has {sizes[file.name]:,} bytes, not {file.size_bytes:,}"
-            )
+        state = states.get(file.name)
+        if not folder.is_as_written(file, state):
+            what = "has other content"
+            if state is None or state.size_bytes != file.size_bytes:
+                what = "is missing" if state is None else f"has {state.size_bytes:,} bytes, not {file.size_bytes:,}"
             raise OutputChangedError(
                 f"{folder.path(file.name)} {what}: it was changed after its run. Repeat the run with on_existing='overwrite'"
             )

@@ -226,7 +226,7 @@ def audit_duplicates(
     ColumnError
         If ``docs`` lack a column.
     InputError
-        If ``groups`` were not written by a ``find_`` operator.
+        If ``groups`` were not written by a ``find_`` operator, or a file of them is not as it was written.
     ParameterError
         If the groups were found in a table other than ``docs``, ``eps`` is missing or was not searched, or a number is
         out of range.
@@ -260,7 +260,7 @@ def audit_duplicates(
     """
     require_counts(OPERATOR, pairs=pairs, max_chars=max_chars)
     require_integer(OPERATOR, "seed", seed)
-    drops, parameters = found_drops(groups, OPERATOR, any_kind=True)
+    drops, parameters = found_drops(groups, OPERATOR, any_kind=True, needs_table=True)
     require_columns(docs, OPERATOR, text, *([] if by is None else [by]))
     require_same_input(docs, OPERATOR, drops)
     compared = _compared_by(parameters, eps)

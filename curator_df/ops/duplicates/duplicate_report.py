@@ -154,7 +154,7 @@ def describe_exact_duplicates(
     >>> report = cdf.describe_exact_duplicates(groups, docs=docs)  # doctest: +SKIP
     """
     require_counts(EXACT, largest=largest, max_chars=max_chars)
-    _, parameters = found_drops(groups, EXACT)
+    _, parameters = found_drops(groups, EXACT, needs_table=True)
     table = table_of(groups)
     top = largest_groups(table, largest)
     shown = None
@@ -229,7 +229,7 @@ def describe_semantic_duplicates(
     >>> report = cdf.describe_semantic_duplicates(groups, eps=0.05, docs=docs)  # doctest: +SKIP
     """
     require_counts(SEMANTIC, largest=largest, examples=examples, max_chars=max_chars)
-    drops, parameters = found_drops(groups, SEMANTIC)
+    drops, parameters = found_drops(groups, SEMANTIC, needs_table=True)
     chosen = chosen_eps(SEMANTIC, eps, parameters["eps"])
     whole = table_of(groups)
     table = whole[whole["eps"] == chosen]
@@ -431,7 +431,7 @@ def describe_near_duplicates(
     >>> report = cdf.describe_near_duplicates(groups, docs=docs)  # doctest: +SKIP
     """
     require_counts(NEAR, largest=largest, examples=examples, max_chars=max_chars)
-    _, parameters = found_drops(groups, NEAR)
+    _, parameters = found_drops(groups, NEAR, needs_table=True)
     table, receipt = table_of(groups), read_receipt(groups)
     details = receipt.exchanges[-1].details
     sizes, top = group_sizes(table), largest_groups(table, largest)

@@ -41,10 +41,10 @@ from curator_df.core.runner.run import range_bytes
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import take_ids
-from curator_df.errors import InputError, ParameterError, SchemaError, outside_level
+from curator_df.errors import InputChangedError, InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output, without_commits
-from curator_df.files.storage import JOURNAL_FOLDER, Folder, reading_errors, shown_path
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, reading_errors, shown_path
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.receipts import folder_of
@@ -116,7 +116,7 @@ def find_groups(
             home.write(PARAMETERS, json.dumps(dict(parameters)).encode())
             write_searched_files(home, program.source)
             journal.start(identity, ranges)
-        if journal.receipt is None:
+        if journal.receipt is None or home.changed(table_files(home)):
             plan = plan_stream(program, sink, None, session.weigh_client())
             temporary = home.below(STAGES_FOLDER)
             stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
@@ -138,12 +138,14 @@ def find_groups(
 
 
 def found_drops(
-    groups: Any, operator: str, options: Any = None, *, any_kind: bool = False
+    groups: Any, operator: str, options: Any = None, *, any_kind: bool = False, needs_table: bool = False
 ) -> tuple[Folder, dict[str, Any]]:
     """Return where the drops of a table lie, and the parameters with which they were found; of the kind that the operator names.
 
     Raises
     ------
+    InputChangedError
+        If the table is needed, and a file of it is not as it was written.
     InputError
         If it is not such a table, was not finished, or was left by another ``find_`` operator.
     ParameterError
@@ -173,7 +175,23 @@ def found_drops(
             f"{operator}: groups= were found by find_{kind}. Pass them to drop_{kind}, or find groups for {operator} with "
             f"find_{operator.partition('_')[2]}"
         )
+    if needs_table:
+        require_whole_table(folder, operator)
     return folder.below(DROPS_FOLDER), parameters
+
+
+def table_files(home: Folder) -> list[FileRecord]:
+    """Return the files of a table of groups, except the one of a table without rows."""
+    return [file for _, done in sorted(Journal(home).records().items()) for file in done.files]
+
+
+def require_whole_table(home: Folder, operator: str) -> None:
+    """Raise `InputChangedError` if a file of a table of groups is not as it was written."""
+    if changed := home.changed(table_files(home)):
+        raise InputChangedError(
+            f"{operator}: {home.path(changed[0].name)!r}, a file of groups=, is missing or is not the one that the search wrote. "
+            "To write it again, repeat the call that found the groups, with the same workdir="
+        )
 
 
 def kind_of(parameters: Mapping[str, Any]) -> str:

@@ -32,13 +32,15 @@ from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.errors import InputError, OperatorError, ParameterError, SchemaError
 from curator_df.files.hub import without_commits
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
+from curator_df.io.listing import Listing, list_files
 from curator_df.io.output.receipts import folder_of
+from curator_df.io.streams.file_stream import open_file
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
 from curator_df.memory.process_cache import held
-from curator_df.ops.duplicates.groups import FIND_GROUPS, require_searched_files
+from curator_df.ops.duplicates.groups import FIND_GROUPS, require_searched_files, require_whole_table, table_files
 from curator_df.ops.rows.ids import IdentityKind
 
 ROW_BYTES = 48
@@ -52,8 +54,8 @@ COLUMNS = ("file", "offset", "group")
 class GroupLookup:
     """Groups of the rows of a table."""
 
-    folder: Folder = field(metadata={"identity": False})
-    """Folder of the table of groups."""
+    listing: Listing = field(metadata={"identity": False})
+    """Files of the table of groups."""
     digest: str
     """Identity of the search that found them."""
     rows: int = field(metadata={"identity": False})
@@ -68,7 +70,9 @@ class GroupLookup:
 
     def of(self, addresses: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the group of each row, and which rows are in one."""
-        known, groups = held(("groups", self.folder.url, self.digest, zlib.crc32(self.packed_files)), self._read)
+        known, groups = held(
+            ("groups", self.listing.fingerprint, self.digest, zlib.crc32(self.packed_files)), self._read
+        )
         places = np.minimum(np.searchsorted(known, addresses), max(len(known) - 1, 0))
         is_found = known[places] == addresses if len(known) else np.zeros(len(addresses), dtype=bool)
         return (groups[places] if len(known) else np.zeros(len(addresses), dtype=np.int64)), is_found
@@ -78,10 +82,9 @@ class GroupLookup:
         addresses: npt.NDArray[np.int64] = np.empty(self.rows, dtype=np.int64)
         groups: npt.NDArray[np.int64] = np.empty(self.rows, dtype=np.int64)
         start = 0
-        for name in self.folder.names():
-            if name.startswith(f"{JOURNAL_FOLDER}/") or not name.endswith(".parquet"):
-                continue
-            with self.folder.filesystem.open(self.folder.path(name)) as opened, pq.ParquetFile(opened) as file:
+        for path in self.listing.paths:
+            listed = self.listing.listed(path)
+            with open_file(path, self.listing.storage_options, listed=listed) as opened, pq.ParquetFile(opened) as file:
                 for number in range(file.num_row_groups):
                     table = file.read_row_group(number, columns=list(COLUMNS))
                     places = _places(table["file"], files)
@@ -109,6 +112,8 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
         If no ``find_`` operator wrote the table of groups.
     ParameterError
         If it is neither a Dask DataFrame nor a path, or an input file has changed since the groups were found.
+    InputChangedError
+        If a file of the table of groups is not as it was written.
     """
     if isinstance(groups, FrameBase):
         folder = folder_of(groups)
@@ -129,9 +134,13 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
     asked, plan, receipt = (folder.read(name) for name in names)
     source = lower(df, spools=True).source
     require_searched_files(folder, source, operator)
+    require_whole_table(folder, operator)
+    named = [f"{folder.url}/{file.name}" for file in table_files(folder)]
+    listing = list_files(named or folder.url, suffixes=(".parquet",), storage_options=folder.options)
+    require_whole_table(folder, operator)  # from the listing on, a worker detects each change
     files = "\0".join(without_commits(shown_path(path)) for path in source.files)
     digest = fingerprint(asked.decode(), json.loads(plan)["program"], json.loads(plan)["input"])
-    return GroupLookup(folder, digest, json.loads(receipt)["rows_written"], zlib.compress(files.encode()))
+    return GroupLookup(listing, digest, json.loads(receipt)["rows_written"], zlib.compress(files.encode()))
 
 
 def _places(names: pa.ChunkedArray, files: pa.Array) -> pa.Array:
@@ -302,6 +311,8 @@ def split_rows(
         If the index is not an integer index, with ``by="address"``.
     OperatorError
         When computing, if ``groups`` were found in other files.
+    InputChangedError
+        If a file of ``groups`` is not as it was written, or is replaced before the rows are split.
 
     See Also
     --------
