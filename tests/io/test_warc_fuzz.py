@@ -2,6 +2,8 @@
 """Files of crawls with random changes: each is read or is an error of ours, in little time, and no record vanishes uncounted."""
 
 import collections
+import dataclasses
+import functools
 import gzip
 import itertools
 import os
@@ -15,6 +17,7 @@ import zstandard
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.io.listing import list_files
 from tests.io.test_http_messages import chunked
 from tests.io.warc_files import HEADER, dictionary_frame, html, record, response, source_of, wet, written
 
@@ -97,9 +100,15 @@ def put(path, content):
     os.utime(path, (modified, modified))
 
 
+@functools.cache
+def source_for(path, on_bad_rows):
+    return source_of(cdf.read_warc(path, on_bad_rows=on_bad_rows))
+
+
 def read(path, on_bad_rows):
     """Return the rows, with those that are no pages, and the bad rows."""
-    source = source_of(cdf.read_warc(path, on_bad_rows=on_bad_rows))
+    # The table of Dask is made once for each path, because that takes longer than to read these files.
+    source = dataclasses.replace(source_for(path, on_bad_rows), listing=list_files(path))
     rows, bad = [], []
     for piece in source.cut(20_000):
         for block in source.blocks(piece, block_bytes=50_000, largest_row_bytes=10**7, on_bad_row=bad.append):
