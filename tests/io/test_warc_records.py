@@ -176,6 +176,18 @@ def test_a_record_that_is_cut_in_a_whole_member_ends_with_it(tmp_path, kind):
     assert bad == [(starts[1], "the record is cut: it is shorter than its Content-Length says")]
 
 
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_a_record_of_a_damaged_member_is_bad_also_if_other_data_follows_it_there(tmp_path, kind):
+    pack = {"gz": gzip.compress, "zst": zstandard.ZstdCompressor(write_checksum=True).compress}[kind]
+    first, last = pack(wet("one")), pack(wet("two") + b"what a changed length leaves " * 9)
+    rows, bad = rows_of(source_for(tmp_path / f"a.wet.{kind}", first + last[:-2]), 10**9)
+    assert [text for _, text in rows] == ["one"]
+    assert ["the compressed data is damaged" in reason for _, reason in bad] == [True]
+    rows, bad = rows_of(source_for(tmp_path / f"b.wet.{kind}", first + last), 10**9)
+    assert [text for _, text in rows] == ["one", "two"]
+    assert ["no record begins here" in reason for _, reason in bad] == [True]
+
+
 def test_records_that_would_share_an_offset_are_bad(tmp_path):
     empty = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 0\r\n\r\n\r\n\r\n"
     source = source_for(tmp_path / "a.wet.gz", gzip.compress(empty * 2_000, mtime=0) + gzip.compress(wet("other")))

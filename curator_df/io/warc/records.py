@@ -23,6 +23,8 @@ VERSION_BYTES = len(b"WARC/1.0")
 LOOK_BACK_BYTES = 64
 """Number of bytes kept of a piece without a beginning of a record, which the next piece may complete."""
 MOST_HEADER_BYTES = 1 << 16
+READ_ON_BYTES = 1 << 20
+"""Number of bytes read after a record that no record follows, for the checksum of its member."""
 SHOWN_BYTES = 1000
 _LINE_ENDS = re.compile(rb"[\r\n]*")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
@@ -278,12 +280,20 @@ class WarcRecords:
         """Read beyond the end of a record, so that the checksum of its member is verified before the record counts."""
         while len(self._buffer) <= size + 4 and self._more():
             pass
+        # If no record follows, the damage that made it so may be in this one, which only the end of its member shows.
+        while len(self._buffer) < size + READ_ON_BYTES and not self._is_followed(size) and self._more():
+            pass
         if self._damage is not None and self._is_damaged(self._damage, size):
             raise self._cut(head.offset)
         if len(self._buffer) > size and self._buffer[size] not in b"\r\n" and not self._begins_at(size):
             raise self._bad(
                 head.offset, f"it does not end after the {head.content_bytes:,} bytes of its Content-Length"
             )
+
+    def _is_followed(self, size: int) -> bool:
+        """Return whether only line ends, or a record after them, are known to follow."""
+        rest = bytes(self._buffer[size : size + LOOK_BACK_BYTES]).lstrip(b"\r\n")
+        return rest[: len(BEGINNING)] == BEGINNING[: len(rest)]
 
     def _is_damaged(self, damage: Damage, size: int) -> bool:
         """Tell whether bytes at the beginning of the buffer are of a damaged member or frame."""
