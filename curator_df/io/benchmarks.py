@@ -16,7 +16,8 @@ from typing import Any
 
 import orjson
 
-from curator_df.errors import BadRowError, ColumnError, InputError, ParameterError
+from curator_df.errors import BadRowError, ColumnError, InputChangedError, InputError, ParameterError
+from curator_df.files.storage import shown_path
 from curator_df.io.formats import COMPRESSED_SUFFIXES
 from curator_df.io.listing import list_files
 from curator_df.io.parquet.footers import damage_of
@@ -64,6 +65,11 @@ class Benchmarks:
     """Options for fsspec."""
 
     @property
+    def digested_files(self) -> dict[str, str]:
+        """Digest of each file, by path."""
+        return {file.path: file.digest for file in self.files}
+
+    @property
     def table_bytes(self) -> int:
         """Size of their table in each worker, in bytes."""
         return table_bytes(self.ngrams, self.texts)
@@ -78,7 +84,7 @@ class Benchmarks:
 
         Raises
         ------
-        InputError
+        InputChangedError
             If a file has other texts than when the step was made.
         """
         return make_table(
@@ -97,9 +103,9 @@ class Benchmarks:
                     break
                 yield number, item, text
             if digest.value != file.digest:
-                raise InputError(
-                    f"the benchmark file {file.path!r} has changed since remove_contamination was called. Call "
-                    "remove_contamination again, and write to a new output folder"
+                raise InputChangedError(
+                    f"the benchmark file {shown_path(file.path)!r} has changed since its step was made. Call drop_contaminated, "
+                    "remove_contamination or add_contamination again, and write to a new output folder"
                 )
 
 

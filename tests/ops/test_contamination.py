@@ -136,7 +136,7 @@ def test_a_benchmark_that_changes_before_the_work_is_an_error(benchmark):
     benchmark.write_text(
         benchmark.read_text() + json.dumps({"q": "More words than there were when it was read first."})
     )
-    with pytest.raises(errors.InputError, match="has changed since remove_contamination was called"):
+    with pytest.raises(errors.InputChangedError, match=r"has changed since its step was made. Call drop_contaminated,"):
         docs.compute(scheduler="synchronous")
 
 

@@ -146,9 +146,7 @@ def test_groups_of_another_table_are_refused(docs, folder, tmp_path):
         cdf.drop_exact_duplicates(docs, groups=groups.compute())
     with open(f"{folder}/0.jsonl", "a") as file:
         file.write('{"id": 99, "text": "new", "score": 1}\n')
-    with pytest.raises(
-        errors.ParameterError, match="the input files of this table are different, or were changed since"
-    ):
+    with pytest.raises(errors.ParameterError, match=r"in/0\.jsonl' had [\d,]+ bytes and now has [\d,]+ bytes"):
         cdf.drop_exact_duplicates(cdf.read_jsonl(folder), groups=groups)
 
 

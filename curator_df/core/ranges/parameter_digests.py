@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from curator_df.core.fingerprint import fingerprint
+from curator_df.files.storage import shown_path
 from curator_df.memory.sizes import show_count
 
 LONGEST = 60
 """Maximum number of characters of a value that are stored."""
+MOST_NAMED_FILES = 1_000
+"""Maximum number of files of a value that are stored by name."""
 SECRET = ("password", "secret", "api_key")
 Printed = dict[str, tuple[str, str]]
 """Displayed value and its digest, by name."""
@@ -39,6 +42,8 @@ class Digested:
 def printed(value: Any, *, without: tuple[str, ...] = ()) -> Printed:
     """Return the items of a mapping, or the identifying fields of a dataclass; those of ``parameters`` and formats are expanded.
 
+    Files that a value names in ``digested_files`` are items of their own, so that an error names the file that changed.
+
     Examples
     --------
     >>> {name: shown for name, (shown, _) in printed({"seed": 1, "where": max, "columns": ["a"]}).items()}
@@ -53,6 +58,11 @@ def printed(value: Any, *, without: tuple[str, ...] = ()) -> Printed:
         elif isinstance(item, Digested):
             found[name] = (item.shown, item.digest)
         else:
+            files = list(getattr(item, "digested_files", {}).items())[
+                :MOST_NAMED_FILES
+            ]  # such as the lists of `keep_urls`
+            for path, digest in files:
+                found[f"the file {shown_path(path)!r}"] = (f"content {digest[:8]}", digest[:16])
             found[name] = (_shown(name, item), fingerprint(item)[:16])
     return found
 

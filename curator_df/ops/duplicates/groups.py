@@ -194,6 +194,10 @@ def require_whole_table(home: Folder, operator: str) -> None:
         )
 
 
+def _home_of(drops: Folder) -> Folder:
+    return Folder(drops.url.removesuffix(f"/{DROPS_FOLDER}"), drops.options)
+
+
 def kind_of(parameters: Mapping[str, Any]) -> str:
     """Return the kind of a search, such as ``"near_duplicates"``, from its parameters; empty if it is unknown."""
     return next((kind for name, kind in KINDS.items() if name in parameters), "")
@@ -202,6 +206,7 @@ def kind_of(parameters: Mapping[str, Any]) -> str:
 def require_same_input(docs: Any, operator: str, drops: Folder) -> None:
     """Raise `ParameterError` unless the drops were found in this table."""
     program, kept = lower(docs, spools=True), json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
+    require_searched_files(_home_of(drops), program.source, operator)
     what = ""
     if kept["input"] != program.source.fingerprint:
         what = "its input files or columns are different, or were changed since"
@@ -265,6 +270,7 @@ def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def require_same_table(pending: Any, operator: str, drops: Folder) -> None:
     """Raise `ParameterError` unless the drops were found for this table."""
     program = lower(pending, spools=True)
+    require_searched_files(_home_of(drops), program.source, operator)
     before = dataclasses.replace(program, steps=program.steps[:-1])
     kept = json.loads(drops.read(f"{JOURNAL_FOLDER}/plan.json"))
     now = stage_identity(before, program.steps[-1])

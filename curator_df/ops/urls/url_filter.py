@@ -280,6 +280,11 @@ class UrlRules:
     """Way in which URLs are compared."""
 
     @property
+    def digested_files(self) -> dict[str, str]:
+        """Digest of each file of a list, by path."""
+        return {file.path: file.digest for file in (*self.blocked.files, *self.allowed.files)}
+
+    @property
     def is_raw(self) -> bool:
         """True if URLs are compared in the way of datatrove."""
         return self.matching == "datatrove"

@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import os
+import re
 
 import pytest
 
@@ -47,6 +48,25 @@ def test_the_parameter_is_named_with_its_old_and_new_value(docs):
     last = changed(docs.pipe(cdf.drop_exact_duplicates), docs.pipe(cdf.drop_exact_duplicates, keep="last"))
     assert "keep changed from 'first' to 'last'" in last
     assert changed(before, docs.pipe(cdf.normalize_unicode)) == "step 1 changed from sample_rows to normalize_unicode"
+
+
+def test_a_side_input_that_changed_is_named(docs, tmp_path):
+    (tmp_path / "tests.txt").write_text("a text of eight words or so of a test\n")
+    (tmp_path / "domains").write_text("a.example\n")
+    docs = docs.assign(url="http://a.example")
+
+    def chains():
+        return [
+            docs.pipe(cdf.drop_contaminated, tmp_path / "tests.txt"),
+            docs.pipe(cdf.keep_urls, block_lists=tmp_path),
+        ]
+
+    before = chains()
+    assert [changed(*pair) for pair in zip(before, chains(), strict=True)] == ["", ""]
+    (tmp_path / "tests.txt").write_text("a text of nine  words or so of a test\n")
+    (tmp_path / "domains").write_text("b.example\n")
+    for was, now, name in zip(before, chains(), ("tests.txt", "domains"), strict=True):
+        assert re.search(rf", the file '.*/{name}' changed from content \w{{8}} to content \w{{8}}", changed(was, now))
 
 
 def test_the_same_of_the_output(docs):
