@@ -20,9 +20,11 @@ import time
 TYPE_CHECKING = False  # what typing has under this name, without the import
 if TYPE_CHECKING or __name__ != "__main__":
     from curator_df.memory import peak, system
+    from curator_df.memory.memory_files import MemoryFiles
 else:
     import peak
     import system
+    from memory_files import MemoryFiles
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -74,8 +76,11 @@ HEAD = struct.Struct("qq")
 """Head of the file of a worker: how many ends it has handled, and its counted bytes when it was idle. Then come the
 names of the user's steps that it works on."""
 SLOT_BYTES = 1024
-PROCESS, SHARED, PRIVATE = "processes", "shared", "private"
-"""Kinds of processes that were ended: one that a step had started, or a worker for its shared memory or for private memory."""
+PROCESS, SHARED, PRIVATE, FILES = "processes", "shared", "private", "files"
+"""Kinds of processes that were ended: one that a step had started, or a worker for its shared memory, for private memory, or
+for files that are memory."""
+WRITTEN = "written"
+"""First word of the name of the file in which a worker lists files that are memory and that it opens for writing."""
 PLANNED = "planned"
 """First word of the name of an empty file for a process that a worker has started, whose memory is in the plan, and which has
 a data limit of its own."""
@@ -89,6 +94,7 @@ class Member:
     __slots__ = (
         "bytes",
         "ended",
+        "files",
         "idle",
         "kind",
         "limit",
@@ -110,11 +116,18 @@ class Member:
         self.private = self.shared = self.bytes = self.shmem = 0
         self.read_private = self.read_shared = self.read_faults = 0
         """Pages and faults when its shares were read."""
+        self.files = 0
+        """Bytes in files that are memory, and that no process maps."""
         self.limit = self.idle = 0
         """Counted bytes that a worker may hold."""
         self.ended = False
         self.planned = False
         """Whether its memory is in the plan. Without data limits it may be ended nevertheless: its worker then starts another."""
+
+    @property
+    def held(self) -> int:
+        """Counted bytes, and those of files that are memory."""
+        return self.bytes + self.files
 
 
 def offender(members: "Iterable[Member]", over_bytes: int) -> "Member | None":
@@ -128,19 +141,19 @@ def offender(members: "Iterable[Member]", over_bytes: int) -> "Member | None":
         By how much they pass the wall together. What was ended and is still there counts as gone.
     """
     members = list(members)
-    if over_bytes - sum(one.bytes for one in members if one.ended) <= 0:
+    if over_bytes - sum(one.held for one in members if one.ended) <= 0:
         return None
-    others = [one for one in members if one.kind == OTHER and not one.ended and one.bytes >= LEAST_BYTES]
+    others = [one for one in members if one.kind == OTHER and not one.ended and one.held >= LEAST_BYTES]
     if others:
-        least = LEAST_SHARE * max(one.bytes for one in others)
-        return max((one for one in others if one.bytes >= least), key=lambda one: (one.started, one.pid))
+        least = LEAST_SHARE * max(one.held for one in others)
+        return max((one for one in others if one.held >= least), key=lambda one: (one.started, one.pid))
     workers = [one for one in members if one.kind == WORKER and not one.ended and excess(one) >= LEAST_BYTES]
     return max(workers, key=excess, default=None)
 
 
 def excess(worker: Member) -> int:
     """Return the bytes of a worker that no limit of its own binds: shared memory, and what is over the limit."""
-    return worker.shmem + max(0, worker.bytes - worker.shmem - worker.limit)
+    return worker.shmem + worker.files + max(0, worker.bytes - worker.shmem - worker.limit)
 
 
 class Family:
@@ -269,6 +282,7 @@ class Guard:
         self.wall, self.exclusive, self.folder = wall_bytes, exclusive_bytes, folder
         self.family = Family(root, excluded, folder)
         self.slots: dict[int, int] = {}
+        self.files = MemoryFiles(system.processes(root, excluded), os.path.dirname(folder))
         self._free = open_file(f"{folder}/{FREE}")
         self._bound = self._base = self._pages = self._faults = self._foreign = 0
         self._looked = self._read_due = self._read_at = self._refreshed = 0.0
@@ -276,6 +290,7 @@ class Guard:
         self._has_forks, self._limits_due, self._told = False, wall_bytes, -1
         self._waiting: list[tuple[float, int, int, list[object]]] = []
         self._lines: list[list[object]] = []
+        self._places: dict[int, int] = {}
 
     def look(self) -> float:
         """Look once; return the seconds until the next look."""
@@ -284,6 +299,7 @@ class Guard:
         if new or gone or now >= self._workers_due:
             self._workers_due = now + WORKERS_SECONDS
             self._find_workers()
+        changed = self.files.look(self.family.members, now) or changed
         if not (changed or new or self._has_forks or self._bound > self.wall or now < self._unsettled_until):
             # Nothing has grown, so nothing is over the wall: most looks end here.
             self._looked = now
@@ -297,12 +313,15 @@ class Guard:
         ahead = self._ahead(now)
         if new or gone:
             self._unsettled_until = now + SETTLE_SECONDS
+        if self._bound + ahead > self.wall and self.files.grown_bytes:  # that of other programs does not count
+            self.files.read(self.family.members, now)
+            self._bound = self._upper_bound(False, False)
         is_over, is_due = self._bound + ahead > self.wall, now >= self._read_due
         if (is_over and self._bound > before) or (is_due and (is_over or now < self._unsettled_until)):
             self._read(now)
             if is_over:
                 self._find_workers()
-            self._end(ahead)
+            self._end(max(ahead, self._at_most_ahead(self.files.rate)))
         elif is_due and now - self._refreshed > REFRESH_SECONDS:
             self._refresh(now)
         self._tell_free(new)
@@ -329,6 +348,8 @@ class Guard:
                     self.family.members[int(number)].kind = OWN
             elif kind == PLANNED and not system.exists(int(number)):
                 os.unlink(f"{self.folder}/{name}")
+            elif kind == WRITTEN:
+                self._find_written(int(number), f"{self.folder}/{name}")
         for pid, slot in list(self.slots.items()):
             if pid in self.family.members:
                 one = self.family.members[pid]
@@ -341,17 +362,32 @@ class Guard:
                 del self.slots[pid]
                 os.unlink(f"{self.folder}/{WORKER}-{pid}")
 
+    def _find_written(self, pid: int, path: str) -> None:
+        """Take note of files that a worker has said it opens for writing."""
+        with open(path, "rb") as lines:
+            lines.seek(self._places.get(pid, 0))
+            said = lines.read()
+        *whole, part = said.split(b"\n")
+        self._places[pid] = self._places.get(pid, 0) + len(said) - len(part)
+        for line in whole:
+            before_bytes, _, name = line.partition(b"\t")
+            self.files.note(os.fsdecode(name), int(before_bytes), pid)
+        if pid not in self.family.members:
+            os.unlink(path)
+            del self._places[pid]
+
     def _upper_bound(self, is_new: bool, is_gone: bool) -> int:
         """Return what the tree holds at most, from what it held when shares were read and what its pages have become since."""
         members = self.family.members.values()
         pages = sum(one.private + one.shared for one in members)
+        files = sum(one.files for one in members) + self.files.left_bytes + self.files.grown_bytes
         self._has_forks = self._has_forks or is_new
         if not self._has_forks:
-            return min(self._base + max(0, pages - self._pages), pages)
+            return min(self._base + max(0, pages - self._pages), pages) + files
         if is_gone:  # its share of pages is that of others now
             self._base = pages
         copied = max(0, self.family.faults() - self._faults) * system.PAGE_BYTES
-        return min(self._base + max(0, pages - self._pages) + copied, pages)
+        return min(self._base + max(0, pages - self._pages) + copied, pages) + files
 
     def _ahead(self, now: float) -> int:
         """Return by how much what no limit binds grows until it is ended."""
@@ -360,7 +396,10 @@ class Guard:
         foreign += sum(one.shared + max(0, one.private - one.limit) for one in members if one.kind == WORKER)
         grown, self._foreign = foreign - self._foreign, foreign
         elapsed, self._looked = max(now - self._looked, SHORT_SECONDS), now
-        return int(min(max(0, grown) / elapsed * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
+        return self._at_most_ahead(max(0, grown) / elapsed)
+
+    def _at_most_ahead(self, rate: float) -> int:
+        return int(min(rate * AHEAD_SECONDS, AHEAD_FRACTION * self.wall))
 
     def held(self, *, reread: bool = False) -> int:
         """Return the bytes that the tree holds, as `peak.Tree` does: of the last look; ``reread`` reads all shares again."""
@@ -370,13 +409,14 @@ class Guard:
             self.family.read_pages()
             self._read(now)
         members = self.family.members.values()
-        return sum(max(0, one.bytes + one.private - one.read_private) for one in members)
+        return self.files.left_bytes + sum(max(0, one.held + one.private - one.read_private) for one in members)
 
     def _read(self, now: float = 0.0) -> None:
         """Read the shares of all pages, from which later looks go on."""
         began = time.monotonic()
         self._read_at = self._refreshed = now
         self.family.read_shares()
+        self.files.read(self.family.members, now)
         self._go_on_from_shares(began)
 
     def _refresh(self, now: float) -> None:
@@ -403,7 +443,8 @@ class Guard:
         members = self.family.members
         while (one := offender(members.values(), self._bound + ahead - self.wall)) is not None:
             same = [other for other in members.values() if other.kind == OTHER and other.worker == one.worker]
-            took = sum(other.bytes for other in same) if one.kind == OTHER else max(one.shmem, one.bytes - one.idle)
+            shared = one.shmem + one.files
+            took = sum(other.held for other in same) if one.kind == OTHER else max(shared, one.held - one.idle)
             self._note(one, took + ahead, max(0, self.wall - self._bound + took))
             one.ended = True
             end(one.pid)
@@ -420,7 +461,8 @@ class Guard:
             child = self.family.members[child.parent]
         slot = self.slots.get(one.worker)
         steps = b"" if slot is None else os.pread(slot, SLOT_BYTES, HEAD.size).rstrip(b"\0")
-        what = PROCESS if one.kind == OTHER else SHARED if 2 * one.shmem > took_bytes else PRIVATE
+        kind = FILES if one.files > one.shmem else SHARED
+        what = PROCESS if one.kind == OTHER else kind if 2 * (one.shmem + one.files) > took_bytes else PRIVATE
         fields = [one.worker, one.pid, child.pid, what, took_bytes, free_bytes, steps.decode(errors="replace")]
         self._write_down(fields)
         if one.kind == OTHER and one.worker in self.slots and one.worker != self.family.root:
@@ -504,12 +546,12 @@ def append_line(path: str, fields: "list[object]") -> None:
         os.close(file)
 
 
-def open_file(path: str) -> int:
+def open_file(path: str, flags: int = 0) -> int:
     """Open a file in which processes leave each other a few bytes, made if it is not there.
 
     It is not mapped: a process that maps a file to change it would count dirty pages of other files as well (`peak.counted`).
     """
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
 
 
 def read_head(file: int) -> "tuple[int, int]":

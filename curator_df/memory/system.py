@@ -18,6 +18,7 @@ import time
 
 TYPE_CHECKING = False  # same name as in typing, without the import
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 PORTABLE_VARIABLE = "CURATOR_DF_PORTABLE"
@@ -28,8 +29,13 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 NO_LIMIT = resource.RLIM_INFINITY
 PR_SET_CHILD_SUBREAPER = 36
 """From ``linux/prctl.h``."""
+SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where shared memory is
+MEMFD = "/memfd:"
+"""Prefix of the path of a memfd, as ``/proc`` shows it."""
 _load: "list[int]" = []
 """File in which the kernel tells the number of the last process, once it is open: it is read 100 times a second."""
+_meminfo: "list[int]" = []
+"""File in which the kernel tells the shared memory of the machine, once it is open: it is read 100 times a second."""
 TICKS_PER_SECOND = 100
 """Resolution of the start time of a process that psutil tells."""
 
@@ -298,9 +304,106 @@ def is_memory(file: int) -> bool:
     try:
         if PORTABLE:
             return not stat.S_ISREG(os.fstat(file).st_mode)
-        return os.readlink(f"/proc/self/fd/{file}").startswith(("/dev/shm/", "/memfd:"))  # noqa: S108 - where shared memory is
+        return os.readlink(f"/proc/self/fd/{file}").startswith((f"{SHARED_FOLDER}/", MEMFD))
     except OSError:
         return False
+
+
+class MemoryFile:
+    """A file that is memory: a memfd, or a file in /dev/shm."""
+
+    __slots__ = ("key", "path", "size_bytes")
+
+    def __init__(self, path: str, about: os.stat_result) -> None:
+        self.path, self.key = path, (about.st_dev, about.st_ino)
+        self.size_bytes = about.st_blocks * 512
+
+
+def shared_memory_bytes() -> int:
+    """Return the shared memory of the whole machine, mapped or not, in bytes; 0 where the system does not tell it."""
+    if PORTABLE:
+        return 0
+    if not _meminfo:
+        _meminfo.append(os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC))
+    _, _, told = os.pread(_meminfo[0], 4096, 0).partition(b"Shmem:")
+    return int(told.split(maxsplit=1)[0]) * 1024 if told else 0
+
+
+def memory_file(path: str) -> MemoryFile:
+    """Return a file in /dev/shm. Raises `OSError` if there is none."""
+    return MemoryFile(path, os.stat(path, follow_symlinks=False))
+
+
+def files_in_memory() -> "Iterator[MemoryFile]":
+    """Yield the files in /dev/shm and its folders, whoever has them open."""
+    waiting = [] if PORTABLE else [SHARED_FOLDER]
+    while waiting:
+        try:
+            entries = os.scandir(waiting.pop())
+        except OSError:  # it was deleted, or belongs to somebody else
+            continue
+        with entries:
+            for entry in entries:
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield MemoryFile(entry.path, entry.stat(follow_symlinks=False))
+                except OSError:  # it was deleted in the meantime
+                    continue
+
+
+def open_memory(pid: int) -> "list[MemoryFile]":
+    """Return the files that are memory and that a process has open for writing."""
+    found: list[MemoryFile] = []
+    if PORTABLE:
+        return found
+    try:
+        folder = os.open(f"/proc/{pid}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # the process has ended, or belongs to somebody else
+        return found
+    try:
+        for name in os.listdir(folder):
+            try:
+                # Only a file that is memory is looked at: stat of another may wait for a server that does not answer.
+                path = os.readlink(name, dir_fd=folder)
+                if path.startswith((f"{SHARED_FOLDER}/", MEMFD)) and _is_open_for_writing(pid, name):
+                    about = os.stat(name, dir_fd=folder)
+                    if stat.S_ISREG(about.st_mode):
+                        found.append(MemoryFile(path, about))
+            except OSError:  # it was closed in the meantime
+                continue
+    except OSError:  # it has ended in the meantime
+        return found
+    finally:
+        os.close(folder)
+    return found
+
+
+def _is_open_for_writing(pid: int, name: str) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{name}", "rb") as lines:
+        flags = next((int(line.split()[1], 8) for line in lines if line.startswith(b"flags:")), os.O_RDONLY)
+    return flags & os.O_ACCMODE != os.O_RDONLY
+
+
+def mapped_memory(pid: int) -> "dict[tuple[int, int], int]":
+    """Return the bytes (PSS) of files that are memory and that a process maps, by device and inode."""
+    found: dict[tuple[int, int], int] = {}
+    key = None
+    try:
+        with open(f"/proc/{pid}/smaps", "rb") as lines:
+            for line in lines:
+                if line.startswith(b"Pss:"):
+                    if key is not None:
+                        found[key] = found.get(key, 0) + int(line.split()[1]) * 1024
+                    key = None
+                elif b"/dev/shm/" in line or b"/memfd:" in line:
+                    _, _, _, device, inode, _ = line.split(maxsplit=5)
+                    major, _, minor = device.partition(b":")
+                    key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
+    except OSError:  # it has ended
+        return found
+    return found
 
 
 def adopt_orphans() -> None:

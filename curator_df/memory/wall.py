@@ -25,6 +25,7 @@ from typing import Any
 from curator_df.errors import StepMemoryError
 from curator_df.memory.guard import (
     ENDED,
+    FILES,
     FREE,
     HEAD,
     PLANNED,
@@ -32,13 +33,14 @@ from curator_df.memory.guard import (
     SHARED,
     SLOT_BYTES,
     WORKER,
+    WRITTEN,
     append_line,
     open_file,
 )
 from curator_df.memory.limits import refuse_hard_limit, same_limits
 from curator_df.memory.peak import counted_bytes
 from curator_df.memory.sizes import show_size
-from curator_df.memory.system import adopt_orphans, is_memory, limit_data_of
+from curator_df.memory.system import PORTABLE, SHARED_FOLDER, adopt_orphans, is_memory, limit_data_of
 
 WALL_VARIABLE = "CURATOR_DF_WALL"
 """Environment variable of workers: the folder of the wall."""
@@ -65,7 +67,7 @@ class Ended:
     child: int
     """Number of the process that the worker itself had started: the ended one, or one above it."""
     what: str
-    """``processes``, ``shared`` memory or ``private`` memory."""
+    """``processes``, ``shared`` memory, ``private`` memory, or ``files`` that are memory."""
     took_bytes: int
     """Bytes that the step took in this way."""
     free_bytes: int
@@ -88,8 +90,13 @@ def step_memory_error(
     step: str, what: str, took_bytes: int, free_bytes: int, memory_argument: str, ended: str
 ) -> StepMemoryError:
     """Return the error of a step, whose name is quoted, that took more than was free."""
-    how = {PROCESS: "starts processes that took", SHARED: "shares memory and took"}.get(what, "took")
-    less = {PROCESS: "Start fewer or smaller processes", SHARED: "Share less"}.get(what, "Take less")
+    files = f"writes files that are memory (memfds, or in {SHARED_FOLDER}) and took"
+    how = {PROCESS: "starts processes that took", SHARED: "shares memory and took", FILES: files}.get(what, "took")
+    less = {
+        PROCESS: "Start fewer or smaller processes",
+        SHARED: "Share less",
+        FILES: f"Delete what it has left in {SHARED_FOLDER}, and write less there",
+    }.get(what, "Take less")
     return StepMemoryError(
         f"step {step} {how} {show_size(took_bytes)}, but only {show_size(free_bytes)} were free of "
         f"memory={memory_argument}, the budget of all processes together, so {ended}. {less} concurrently, or start the "
@@ -130,6 +137,7 @@ class WorkerSide:
         self._place = self._handled = 0
         self._ended: list[Ended] = []
         # Written before it gets its name, by which the guard knows that this is a worker.
+        self._written, self._home = -1, os.fsencode(os.path.realpath(folder))
         self._slot = open_file(f"{folder}/new-{self._pid}")
         self.weigh()
         os.rename(f"{folder}/new-{self._pid}", f"{folder}/{WORKER}-{self._pid}")
@@ -138,6 +146,8 @@ class WorkerSide:
         """Close the files of the wall."""
         os.close(self._free)
         os.close(self._slot)
+        if self._written >= 0:
+            os.close(self._written)
 
     def weigh(self) -> None:
         """Say what this process holds when it is idle."""
@@ -262,6 +272,19 @@ class WorkerSide:
             if new_bytes > LEAST_CHILD_BYTES:
                 self._promised.append((time.monotonic() + PROMISED_SECONDS, new_bytes, free))
 
+    def note_file(self, path: str | bytes | os.PathLike[str]) -> None:
+        """Tell the guard that this process is about to open a file for writing, if the file is memory."""
+        with contextlib.suppress(
+            OSError
+        ):  # no working directory, or a full disk: the guard sees the file while it is open
+            name = os.fsencode(os.path.realpath(path))
+            if not name.startswith(f"{SHARED_FOLDER}/".encode()) or b"\n" in name or name.startswith(self._home):
+                return
+            before_bytes = os.stat(name).st_blocks * 512 if os.path.exists(name) else 0
+            if self._written < 0:
+                self._written = open_file(f"{self.folder}/{WRITTEN}-{self._pid}", os.O_APPEND)
+            os.write(self._written, b"%d\t%s\n" % (before_bytes, name))
+
 
 class Wall:
     """The wall as the client sees it.
@@ -297,6 +320,8 @@ class Wall:
         return next((one for one in found if one.is_worker), None)
 
 
+_WRITES = 0 if PORTABLE else os.O_WRONLY | os.O_RDWR
+"""Flags of opening a file of which one says that it is written to. Without `/proc`, nobody looks at such files."""
 _side: WorkerSide | None = None
 _walls: list[Wall] = []
 _watches = False
@@ -416,6 +441,8 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
         _side.refuse_mapping(arguments[0], arguments[1])
     elif event == "resource.setrlimit" and _side is not None and _side.is_in_step():
         refuse_hard_limit(*arguments)
+    elif event == "open" and _side is not None and arguments[2] & _WRITES and not isinstance(arguments[0], int):
+        _side.note_file(arguments[0])
 
 
 def note_end_by_nanny(pid: int, counted: int, limit_bytes: int) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 MB = 1_000_000
 
 WORKER = """
-import json, mmap, os, resource, struct, subprocess, sys, threading, time
+import json, mmap, os, resource, struct, subprocess, sys, tempfile, threading, time
 from multiprocessing import shared_memory
 from curator_df.memory import wall
 from curator_df.memory.guard import append_line
@@ -64,6 +64,21 @@ with wall.users_step("f"):
     said["twice"] = error_of(lambda: mmap.mmap(-1, 80_000_000))
     small.close()
     small.unlink()
+with tempfile.TemporaryDirectory(dir="/dev/shm") as shared, tempfile.TemporaryDirectory() as other:
+    for home in (shared, other):
+        with open(f"{home}/file", "wb") as file:
+            file.write(b"x" * 100_000)
+        with open(f"{home}/file", "ab"), open(f"{home}/file", "rb"):
+            pass
+    os.chdir(shared)
+    os.close(os.open("file", os.O_WRONLY))
+    os.chdir("/")
+    said["folder"] = shared
+try:
+    with open(f"{folder}/written-{me}") as lines:
+        said["written"] = lines.read()
+except FileNotFoundError:
+    said["written"] = ""
 said["outside"] = error_of(lambda: mmap.mmap(-1, 200_000_000))
 
 def caught():
@@ -168,6 +183,12 @@ def test_a_mapping_that_is_larger_than_what_is_free_is_refused(said, how):
 @pytest.mark.linux
 def test_a_mapping_counts_before_its_pages_are_there(said):
     assert said["twice"].startswith("StepMemoryError: step 'f' shares memory and took 80 MB, but only 20 MB were free")
+
+
+@pytest.mark.linux
+def test_a_worker_says_which_files_in_memory_it_opens_for_writing_and_what_they_had(said):
+    file = f"{said['folder']}/file\n"
+    assert said["written"] == f"0\t{file}102400\t{file}102400\t{file}"
 
 
 def test_outside_of_a_step_it_is_a_lack_of_memory(said):
