@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts into segments: kernels on small blocks, and whole runs in this process."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -210,6 +211,20 @@ def test_memory_that_runs_out_before_the_first_part_halves_the_block_and_later_s
     assert sizes == [4, 1, 2, 1, 1, 1]
     assert [row.offset for row in aside] == [2]
     assert (stretch.tallies[0].rows_in, stretch.tallies[0].rows_out) == (3, 4)
+
+
+def test_a_single_row_without_memory_is_not_quarantined_while_the_rest_of_a_large_block_may_be_the_reason():
+    (kernel,) = kernels_of(table().pipe(cdf.split_documents, separator=" "))
+
+    def no_room(*_, **__):
+        raise MemoryError("no room")
+
+    step, aside = Step(kernel.name, dataclasses.replace(kernel, func=no_room), kernel.price), []
+    log = UnitLog(0, None)
+    kept = {"files": ["a.jsonl"], "on_error": "raise", "log": log, "set_aside": aside.append, "reject": None}
+    with pytest.raises(MemoryError, match="no room"):
+        list(StepRunner([step], 0, halves=True, gives_up=False, **kept).run([block_of(["a b", "c"])]))
+    assert not aside
 
 
 @pytest.mark.parametrize(

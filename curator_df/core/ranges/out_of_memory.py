@@ -31,6 +31,8 @@ from curator_df.memory.limits import thread_limit
 OnOom = Literal["retry", "raise"]
 """Policy for exhausted memory: try again with smaller parts, down to one row, and quarantine rows that never fit; or stop."""
 
+SMALLEST_BLOCK_BYTES = 64_000
+"""Minimum block size in bytes. Beyond it, blocks are split by rows: `core.tasks.step_runner`."""
 ROOM_BYTES = 40_000_000
 """Bytes that a process must be able to allocate; otherwise it is full whatever the row, and no row is blamed."""
 MOST_IN_A_ROW = 10

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep a few ranges in progress on the cluster, and decide how to continue after a task ran out of memory or lost its worker.
 
-The sequence for one range: as planned; after a `MemoryError` with half the block size; after another one in a step, exclusively,
-where that step gets its first row, then twice as many rows as long as they fit, and a row that does not fit alone is quarantined.
-Later ranges start with what fitted. Other work than steps gets half the block size each time, down to the minimum, and then
-runs exclusively. A range whose worker died
-twice also runs exclusively: the rows it was working on are processed in ever smaller units, and a row that crashes the worker
-on its own is quarantined. A row that is too long for a concurrent task runs exclusively at once, and one that is too long
-even then is quarantined; a page of a file runs exclusively too, but cannot be quarantined. With ``on_oom="raise"`` the first
-failure is the error.
+The sequence for one range: as planned; after a `MemoryError` with half the block size; after another one in a step,
+exclusively, where that step gets its first row, then twice as many rows as long as they fit; with the smallest blocks if a row
+does not fit alone, and then such rows are quarantined. Later ranges start with what fitted. Other work than steps gets half the
+block size each time, down to the minimum, and then runs exclusively. A range whose worker died twice also runs exclusively: the
+rows it was working on are processed in ever smaller units, and a row that crashes the worker on its own is quarantined. A row
+that is too long for a concurrent task runs exclusively at once, and one that is too long even then is quarantined; a page of a
+file runs exclusively too, but cannot be quarantined. With ``on_oom="raise"`` the first failure is the error.
 """
 
 from __future__ import annotations
@@ -30,13 +29,21 @@ from curator_df.core.cluster_client import ClusterClient, SentTask, address_of
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest, Peaks
-from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, Cause, OnOom, RowsLackMemoryError, Unit, unit_left
+from curator_df.core.ranges.out_of_memory import (
+    MOST_IN_A_ROW,
+    SMALLEST_BLOCK_BYTES,
+    Cause,
+    OnOom,
+    RowsLackMemoryError,
+    Unit,
+    unit_left,
+)
 from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
 from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
 from curator_df.core.runner.recycling import bytes_held, left_too_much, treat_leak
-from curator_df.core.runner.retry_units import error_of_step, fitting_start, for_long_row, narrowed
+from curator_df.core.runner.retry_units import error_of_step, fitting_start, for_long_row, narrowed, smaller_block
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
@@ -47,8 +54,6 @@ from curator_df.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWa
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import show_count, show_size
 
-SMALLEST_BLOCK_BYTES = 64_000
-"""Minimum block size in bytes. Beyond it, blocks are split by rows: `core.tasks.step_runner`."""
 REMEMBER_AFTER = 2
 """Number of ranges that must run out of memory with a block size before later ranges start with half of it."""
 MOST_LOST_ROWS = 2
@@ -272,9 +277,8 @@ class Dispatcher:
             if self.balance is not None and self.balance.add(attempt.extra_tasks, manifest):
                 self.session.tell(Note("balance", str(self.balance)))
             if attempt.halves and attempt.block_bytes > SMALLEST_BLOCK_BYTES and not manifest.rows_out_of_memory:
-                fitting = manifest.fitting_bytes or attempt.block_bytes
-                start = fitting_start(fitting, self.session.layout, SMALLEST_BLOCK_BYTES)
-                self.start_bytes = min(self.start_bytes, start)
+                fitting = fitting_start(manifest.fitting_bytes or attempt.block_bytes, self.session.layout, attempt)
+                self.start_bytes = min(self.start_bytes, fitting)
             self._has_done = True
             self.on_done(manifest)
             return None
@@ -388,13 +392,14 @@ class Dispatcher:
         self._remember(attempt)
         if isinstance(manifest.error, RowsLackMemoryError):
             raise error_of_step(manifest)
-        smaller = max(min(attempt.block_bytes // 2, self.start_bytes), SMALLEST_BLOCK_BYTES)
+        smaller = smaller_block(attempt, manifest.unit, self.start_bytes)
         retry = dataclasses.replace(attempt, block_bytes=smaller, tries=attempt.tries + 1)
         if attempt.exclusive_bytes is None:
             splits = attempt.tries > 0 and self._is_job and manifest.step in {s.name for s in self.job.steps}
             if smaller < attempt.block_bytes and not splits:
                 return retry
-            self._alone.append(dataclasses.replace(retry, halves=splits))
+            on_device = splits and self.job.is_on_device(manifest.step)
+            self._alone.append(dataclasses.replace(retry, halves=splits, lacks_device_memory=on_device))
             return None
         if smaller == attempt.block_bytes and attempt.halves:
             if manifest.unit is None or manifest.unit.step != "write":
@@ -402,7 +407,7 @@ class Dispatcher:
                 raise error_of_step(manifest)
             error = manifest.error
             reason = f"out of memory: writing this row exclusively raised {type(error).__name__}: {error}"
-            if not manifest.rows_written and _aside(attempt, Cause.MEMORY) >= MOST_IN_A_ROW:
+            if not manifest.rows_written and attempt.rows_aside(Cause.MEMORY) >= MOST_IN_A_ROW:
                 raise error_of_step(manifest)
             retry = narrowed(retry, manifest.unit, reason, error_of_step(manifest))
         return dataclasses.replace(retry, halves=attempt.halves or smaller <= SMALLEST_BLOCK_BYTES)
@@ -429,7 +434,7 @@ class Dispatcher:
             not self._is_job
             or self.job.on_error == "raise"
             or unit is None
-            or _aside(attempt, Cause.MEMORY) >= MOST_LOST_ROWS
+            or attempt.rows_aside(Cause.MEMORY) >= MOST_LOST_ROWS
         ):
             raise error
         self._count(Cause.MEMORY, attempt)
@@ -446,7 +451,7 @@ class Dispatcher:
         """Examine a worker whose memory keeps growing, and restart it if it leaks; no task is running."""
         self._leak = None
         job_bytes, restarts = self._parcel.job_bytes if self._is_job else None, not self.session.layout.in_process
-        known = next((earlier for earlier in self.leaks if earlier.step), None)
+        known = next((one for one in self.leaks if one.step), None)
         told = treat_leak(self._client, leak, job_bytes, attempt, restarts=restarts, known=known)
         (self._leaks.forget if told.recycled or told.only_kept else self._leaks.wait)(leak.worker)
         self._wait_for_worker()
@@ -506,7 +511,7 @@ class Dispatcher:
             + (f", in step {unit.step!r} on {show_count(unit.rows, 'row')}" if unit is not None else "")
             + f": {exc}"
         )
-        if unit is None or (unit.rows == 1 and _aside(attempt, Cause.WORKER_LOST) >= MOST_LOST_ROWS):
+        if unit is None or (unit.rows == 1 and attempt.rows_aside(Cause.WORKER_LOST) >= MOST_LOST_ROWS):
             raise error from exc
         self._count(Cause.WORKER_LOST, attempt)
         self._wait_for_worker()
@@ -541,9 +546,8 @@ class Dispatcher:
         )
         with more_than_limits(self._client, more_bytes):
             halves = attempt.halves or (self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES)
-            again: Attempt | None = dataclasses.replace(
-                attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0
-            )
+            alone = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0)
+            again: Attempt | None = alone
             while again is not None:
                 self._submit(again)
                 again = self._settle(*self._next_finished())
@@ -577,11 +581,6 @@ class Dispatcher:
                 )
                 return
             time.sleep(STOP_POLL_SECONDS)
-
-
-def _aside(attempt: Attempt, cause: Cause) -> int:
-    """Return the number of rows of an attempt that are quarantined for a cause."""
-    return sum(row.cause == cause for row in attempt.aside)
 
 
 def _why_cancelled(future: SentTask) -> BaseException | None:

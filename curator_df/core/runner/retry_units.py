@@ -8,7 +8,14 @@ import dataclasses
 from curator_df.core.planning.plan import MIN_BLOCK_BYTES, StagePlan
 from curator_df.core.planning.price import task_bytes
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.ranges.out_of_memory import Cause, RowAside, RowsLackMemoryError, Unit, smaller_units
+from curator_df.core.ranges.out_of_memory import (
+    SMALLEST_BLOCK_BYTES,
+    Cause,
+    RowAside,
+    RowsLackMemoryError,
+    Unit,
+    smaller_units,
+)
 from curator_df.core.tasks.task import Attempt
 from curator_df.errors import CuratorError, OversizePageError, OversizeRowError, StepMemoryError
 from curator_df.memory.budget import Layout, memory_for_alone
@@ -71,18 +78,32 @@ def narrowed(attempt: Attempt, unit: Unit, reason: str, error: BaseException, ca
     return dataclasses.replace(attempt, spans=(*attempt.spans, smaller_units(unit)))
 
 
-def fitting_start(fitting_bytes: int, layout: Layout, least_bytes: int) -> int:
-    """Return the block size for concurrent tasks from the size that fit a task with the memory of all of them.
+def smaller_block(attempt: Attempt, unit: Unit | None, start_bytes: int) -> int:
+    """Return the block size after memory ran out: half, or the smallest at once if a single row of the block did not fit.
 
-    Examples
-    --------
-    >>> from curator_df.memory.budget import choose_layout
-    >>> layout = choose_layout(2_000_000_000, cpus=2)
-    >>> fitting_start(4_000_000, layout, 64_000) <= 4_000_000, fitting_start(1_000, layout, 64_000)
-    (True, 64000)
+    Parameters
+    ----------
+    attempt : Attempt
+        Attempt that failed.
+    unit : Unit, optional
+        Rows on which it worked, if they are known.
+    start_bytes : int
+        Block size of new ranges, which is not exceeded.
     """
+    if attempt.halves and unit is not None and unit.rows == 1:
+        return SMALLEST_BLOCK_BYTES
+    return max(min(attempt.block_bytes // 2, start_bytes), SMALLEST_BLOCK_BYTES)
+
+
+def fitting_start(fitting_bytes: int, layout: Layout, attempt: Attempt) -> int:
+    """Return the block size for concurrent tasks from the size that fit an attempt with the memory of all of them.
+
+    Each worker has its own GPU memory, so that only its threads share that.
+    """
+    if attempt.lacks_device_memory:
+        return max(fitting_bytes // layout.threads, SMALLEST_BLOCK_BYTES)
     share = layout.work_bytes / layout.threads / max(layout.exclusive_bytes, layout.work_bytes)
-    return max(int(fitting_bytes * share), least_bytes)
+    return max(int(fitting_bytes * share), SMALLEST_BLOCK_BYTES)
 
 
 def error_of_step(manifest: Manifest) -> CuratorError:

@@ -60,13 +60,14 @@ class StepRunner:
         files: Sequence[str],
         on_error: OnError,
         halves: bool,
+        gives_up: bool = True,
         log: UnitLog,
         set_aside: Callable[[BadRow], None],
         reject: Callable[[Step, Any, Outcome], None],
     ) -> None:
         self.steps, self.tallies = steps, [StepTally() for _ in steps]
         self._files, self._on_error, self._halves, self._log = files, on_error, halves, log
-        self._set_aside, self._reject = set_aside, reject
+        self._set_aside, self._reject, self._gives_up = set_aside, reject, gives_up
         self._prepared = {
             n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, RangeAction)
         }
@@ -225,6 +226,8 @@ class StepRunner:
         self._unit_rows[place].failed(len(block), block_bytes(block))
         if len(block) > 1:
             return [(place, block)]
+        if not self._gives_up:
+            raise exc  # there may be room for it without the rest of its block
         step = self.steps[place]
         said = str(exc) or type(exc).__name__
         self._failed_in_a_row[place] += 1

@@ -32,6 +32,8 @@ from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.current_step import enter_step, leave_task
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.out_of_memory import (
+    SMALLEST_BLOCK_BYTES,
+    Cause,
     OnOom,
     RowAside,
     Span,
@@ -166,6 +168,10 @@ class Job:
         """Steps of all outputs; those that outputs share are listed once."""
         return [*self.fork.stem, *(step for branch in self.fork.branches for step in self.fork.own_steps(branch))]
 
+    def is_on_device(self, name: str) -> bool:
+        """Return whether a step of this name works in GPU memory."""
+        return any(step.on_device for step in self.steps if step.name == name)
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -183,6 +189,8 @@ class Attempt:
     """Number of earlier attempts at this range that ran out of memory or lost their worker."""
     halves: bool = False
     """Whether a step that runs out of memory gets fewer rows of its block, and a single row that does not fit is quarantined."""
+    lacks_device_memory: bool = False
+    """Whether that step works in GPU memory."""
     spans: tuple[Span, ...] = ()
     """Rows to process in small units, because memory ran out, or the worker crashed, when they were processed together."""
     aside: tuple[RowAside, ...] = ()
@@ -191,6 +199,10 @@ class Attempt:
     """Identifier of the stage, for `request_stop`."""
     extra_tasks: int = 0
     """Number of additional tasks that its worker may run, beyond those of its threads: `secede_if_allowed`."""
+
+    def rows_aside(self, cause: Cause) -> int:
+        """Return the number of rows that are quarantined for a cause."""
+        return sum(row.cause == cause for row in self.aside)
 
 
 async def request_stop(stage_id: str) -> None:
@@ -419,6 +431,7 @@ def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequenc
         files=files,
         on_error=job.on_error,
         halves=attempt.halves,
+        gives_up=attempt.block_bytes <= SMALLEST_BLOCK_BYTES,
         log=log,
         set_aside=_aside(outputs),
         reject=reject,

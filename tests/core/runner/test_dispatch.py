@@ -15,8 +15,9 @@ from curator_df.core.ranges.out_of_memory import MOST_IN_A_ROW, Cause, RowsLackM
 from curator_df.core.runner.dispatch import MOST_LOST_ROWS, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.events import TaskEnded
 from curator_df.core.runner.retry_units import MOST_UNITS, fitting_start, narrowed
-from curator_df.core.tasks.task import Attempt
+from curator_df.core.tasks.task import Attempt, Job
 from curator_df.errors import OperatorError, OversizePageError, OversizeRowError, StepMemoryError
+from curator_df.memory.budget import choose_layout
 from curator_df.memory.guard import append_line
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.wall import Wall
@@ -96,7 +97,7 @@ def test_a_range_whose_step_ran_out_of_memory_twice_goes_alone_and_the_others_ge
     assert sorted(ran.numbers) == list(range(RANGES))
     alone = [each for each in ran.client.attempts if each.exclusive_bytes is not None]
     assert [(each.piece.number, each.halves) for each in alone] == [(0, True)]
-    fitted = fitting_start(32 * SMALLEST_BLOCK_BYTES, ran.dispatcher.session.layout, SMALLEST_BLOCK_BYTES)
+    fitted = fitting_start(32 * SMALLEST_BLOCK_BYTES, ran.dispatcher.session.layout, alone[0])
     assert ran.tries(RANGES - 1)[0].block_bytes == ran.dispatcher.start_bytes == fitted
     assert max(len(ran.tries(number)) for number in range(RANGES)) == 3
 
@@ -110,6 +111,41 @@ def test_a_row_that_never_fits_leaves_the_blocks_of_other_ranges_as_they_are(dis
     ran = dispatch(script, with_step=True).run()
     assert [each.exclusive_bytes is None for each in ran.tries(0)] == [True, True, False]
     assert ran.dispatcher.start_bytes == BLOCK_BYTES
+
+
+def test_a_row_that_did_not_fit_alone_in_its_block_is_tried_once_more_with_the_smallest_blocks(dispatch):
+    def script(attempt):
+        if attempt.piece.number != 3 or attempt.block_bytes == SMALLEST_BLOCK_BYTES:
+            return done(attempt)
+        return in_step(attempt, **({"unit": Unit(5, 5, 1, "keep_where")} if attempt.halves else {}))
+
+    ran = dispatch(script, with_step=True, block_bytes=256 * SMALLEST_BLOCK_BYTES).run()
+    tried = [(each.block_bytes // SMALLEST_BLOCK_BYTES, each.halves, bool(each.aside)) for each in ran.tries(3)]
+    assert tried == [(256, False, False), (128, False, False), (64, True, False), (1, True, False)]
+
+
+def test_what_fits_in_gpu_memory_is_shared_by_the_threads_of_a_worker_and_not_by_workers():
+    layout = choose_layout(16_000_000_000, cpus=4)
+    alone = Attempt(None, 64_000_000, 0, exclusive_bytes=layout.exclusive_bytes, halves=True)
+    assert layout.workers > 1
+    on_host = fitting_start(32_000_000, layout, alone)
+    assert on_host == 32_000_000 // (layout.workers * layout.threads)
+    on_device = fitting_start(32_000_000, layout, dataclasses.replace(alone, lacks_device_memory=True))
+    assert on_device == 32_000_000 // layout.threads
+    assert fitting_start(1_000, layout, alone) == SMALLEST_BLOCK_BYTES
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_later_ranges_get_what_fitted_a_step_in_its_memory(dispatch, monkeypatch, on_device):
+    monkeypatch.setattr(Job, "is_on_device", lambda _, name: on_device and name == "keep_where")
+    script = needs_blocks_of(16 * SMALLEST_BLOCK_BYTES, ranges={0})
+    ran = dispatch(script, with_step=True, block_bytes=256 * SMALLEST_BLOCK_BYTES)
+    ran.run()
+    alone = next(each for each in ran.client.attempts if each.exclusive_bytes is not None)
+    layout = ran.dispatcher.session.layout
+    assert alone.lacks_device_memory is on_device
+    sharing = layout.threads if on_device else layout.threads * layout.workers
+    assert ran.dispatcher.start_bytes == 32 * SMALLEST_BLOCK_BYTES // sharing
 
 
 def test_a_step_without_memory_for_any_row_is_the_error_at_once(dispatch):
