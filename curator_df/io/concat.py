@@ -19,7 +19,7 @@ from curator_df.arguments import choose
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import has_no_type, is_text, listed, require_table
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.lowering import lower, origin_of, spooled
+from curator_df.core.planning.lowering import current_spooler, foreign_part, lower, origin_of, spooled
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Action, BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
@@ -28,6 +28,7 @@ from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow, Range, R
 from curator_df.errors import ColumnError, ExpressionError, OperatorError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io.frames import MOST_FILES, empty_block
 from curator_df.io.listing import Listing
+from curator_df.io.output.spool import stored_names
 from curator_df.io.partitions import from_source
 from curator_df.io.shuffle.sink import Taken, stored_schema
 
@@ -293,8 +294,8 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
 
     Notes
     -----
-    Rows: those of all tables, in order. Columns: those of the tables. Peak extra memory: 1.0 x block. Computes: no, except
-    for tables of Dask. See ``docs/joining.md``.
+    Rows: those of all tables, in order. Columns: those of the tables. Peak extra memory: 1.0 x block. Computes: no; tables of
+    Dask and pandas are written to working files. See ``docs/joining.md``.
 
     Each table keeps the rules of its reader, such as ``on_bad_rows``. The receipt and ``explain`` list the steps of every
     table; rows of other tables pass them unchanged. Rejects and quarantined rows have the file and offset of the row. With
@@ -318,13 +319,17 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
         raise ParameterError(
             f"{OPERATOR}: tables must be a list of at least one table, such as [docs, more]; got {got}"
         )
-    programs = [_program(table, number) for number, table in enumerate(tables, start=1)]
+    for number, table in enumerate(tables, start=1):
+        _require_part(table, number)
+    if columns == "same":
+        _require_same_columns([stored_names(table) for table in tables])
+    programs = [_program(table, number, spools=True) for number, table in enumerate(tables, start=1)]
     source = ConcatSource(tuple(program.source for program in programs))
     if source.bases[-1] > MOST_FILES:
         raise ParameterError(
             f"{OPERATOR}: the tables have {source.bases[-1]:,} files, but a table can have {MOST_FILES:,}. Use fewer tables"
         )
-    schema = _joined_schema(programs, columns)
+    schema = _joined_schema(programs)
     readers = [origin_of(spooled(table)) for table in tables]
     explicit = [reader.block_bytes for reader in readers if reader.explicit]
     result = from_source(
@@ -346,11 +351,31 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
     return map_blocks(result, BlockKernel(OPERATOR, align_block, {"schema": schema}, price=price), meta=meta)
 
 
-def _program(table: Any, number: int) -> Program:
-    """Return the program of a table, after checks."""
+def _require_part(table: Any, number: int) -> None:
+    """Check what is known of a table before any of the tables is written to working files."""
     require_table(table, OPERATOR)
     require_backend(table._meta, OPERATOR, "pandas", because="columns are aligned in host memory")
-    program = lower(table, spools=True)
+    if foreign_part(table.expr) is None or current_spooler() is None:
+        _program(table, number)
+
+
+def _require_same_columns(tables: Sequence[Sequence[str]]) -> None:
+    for number, names in enumerate(tables[1:], start=2):
+        missing, extra = ([n for n in a if n not in b] for a, b in ((tables[0], names), (names, tables[0])))
+        if missing or extra:
+            said = [f"lacks {listed(missing)}"] * bool(missing) + [f"also has {listed(extra)}"] * bool(extra)
+            raise ColumnError(
+                f"{OPERATOR}: table {number} {' and '.join(said)}, compared with the first table. Use columns='union' to fill "
+                "missing columns with nulls, or choose the same columns in all tables"
+            )
+
+
+def _program(table: Any, number: int, *, spools: bool = False) -> Program:
+    """Return the program of a table, after checks."""
+    try:
+        program = lower(table, spools=spools or current_spooler() is None)
+    except ExpressionError as exc:
+        raise ExpressionError(f"{OPERATOR}: table {number}: {exc}") from exc
     waiting = [step.name for step in program.steps if step.is_pending]
     if waiting:
         raise ExpressionError(
@@ -384,21 +409,13 @@ def _is_like(meta: Any, wanted: Any) -> bool:
     return list(meta.columns) == list(wanted.columns) and bool((meta.dtypes == wanted.dtypes).all())
 
 
-def _joined_schema(programs: Sequence[Program], columns: Columns) -> pa.Schema:
+def _joined_schema(programs: Sequence[Program]) -> pa.Schema:
     """Return the columns of the result."""
     schemas = [stored_schema(program.meta, Taken(0)) for program in programs]
     untyped = [{name for name, dtype in program.meta.dtypes.items() if has_no_type(dtype)} for program in programs]
-    first = schemas[0]
-    fields = {field.name: field for field in first}
+    fields = {field.name: field for field in schemas[0]}
     unknown = set(untyped[0])
     for number, schema in enumerate(schemas[1:], start=2):
-        missing, extra = ([n for n in a.names if n not in b.names] for a, b in ((first, schema), (schema, first)))
-        if columns == "same" and (missing or extra):
-            said = [f"lacks {listed(missing)}"] * bool(missing) + [f"also has {listed(extra)}"] * bool(extra)
-            raise ColumnError(
-                f"{OPERATOR}: table {number} {' and '.join(said)}, compared with the first table. Use columns='union' to fill "
-                "missing columns with nulls, or choose the same columns in all tables"
-            )
         for one in schema:
             has_type = one.name not in untyped[number - 1]
             if one.name not in fields and not has_type:

@@ -3,6 +3,7 @@
 
 import json
 
+import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.planning import lowering
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.source import OFFSET_BITS
+from curator_df.io.output.spool import Spool
 from tests.core.runner.fake_client import inline_cluster
 
 
@@ -218,3 +221,26 @@ def test_a_step_of_one_table_must_keep_the_index(cluster, tmp_path):
     moved = second.map_partitions(lambda block: block.set_axis(range(len(block))), meta=second._meta)
     with pytest.raises(errors.CuratorError, match=r"changed the index|index value"):
         cdf.write_parquet(cdf.concat([first, moved]), tmp_path / "out")
+
+
+def test_all_tables_are_checked_before_the_first_is_written_to_working_files(cluster, monkeypatch, tmp_path):
+    rows = pd.DataFrame({"id": ["a"], "text": ["b"]})
+    first = dd.from_pandas(rows.set_index("id"), npartitions=1)
+    monkeypatch.setattr(Spool, "_written", lambda *_: pytest.fail("written"))
+    with pytest.raises(errors.ColumnError, match=r"^concat: table 2 lacks 'text', compared with the first table"):
+        cdf.concat([first, dd.from_pandas(rows[["id"]], npartitions=1)])
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "b"}\n')
+    pending = cdf.read_jsonl(tmp_path / "a.jsonl").pipe(cdf.drop_exact_duplicates)
+    with pytest.raises(
+        errors.ExpressionError, match=r"^concat: table 2 has the pending operation drop_exact_duplicates"
+    ):
+        cdf.concat([first, pending])
+
+
+def test_a_table_of_pandas_without_a_cluster_is_named_and_a_cluster_is_the_way_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(lowering, "_spoolers", [])
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    rows = dd.from_pandas(pd.DataFrame({"text": ["b"]}), npartitions=1)
+    said = r"^concat: table 2: this table does not begin with .*no cluster is running that has a folder for them\. Start one with"
+    with pytest.raises(errors.ExpressionError, match=said):
+        cdf.concat([cdf.read_jsonl(tmp_path / "a.jsonl"), rows])

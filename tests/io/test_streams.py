@@ -227,6 +227,13 @@ def test_a_file_that_vanished_is_an_error(tmp_path):
         pass
 
 
+def test_rows_in_the_working_files_of_a_closed_cluster_are_named(tmp_path):
+    path = tmp_path / "found/spool/frompandas-06fe-f10bd10a/part-000001.parquet"
+    said = r"^the rows of a table of Dask or pandas lay in the working files of a cluster that is closed \(.*Start a cluster, and"
+    with pytest.raises(InputError, match=said), open_bytes(str(path)):
+        pass
+
+
 def test_urls_are_read(tmp_path):
     fsspec.filesystem("memory").pipe_file("/streams/a.gz", gzip.compress(TEXT))
     assert read("memory:///streams/a.gz") == TEXT

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import random
 
+import dask.dataframe as dd
 import pandas as pd
 import pytest
 
@@ -188,3 +191,29 @@ def test_a_file_of_the_groups_that_was_replaced_is_named_and_the_search_writes_i
     assert (
         ids_of(cdf.split_rows(docs, PARTS, groups=cdf.find_near_duplicates(docs, workdir=tmp_path / "work"))) == wanted
     )
+
+
+@pytest.mark.parametrize(
+    "then", [contextlib.nullcontext, functools.partial(inline_cluster, memory="4GB")], ids=["none", "another"]
+)
+def test_groups_of_a_table_of_pandas_are_gone_with_the_cluster_and_that_is_said(tmp_path, then):
+    docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b", "a"]}), npartitions=1)
+    with inline_cluster(memory="4GB"):
+        groups = cdf.find_exact_duplicates(docs, workdir=tmp_path / "work")
+        assert cdf.drop_exact_duplicates(docs, groups=groups).columns.tolist() == ["text"]
+    said = r"groups= were found in a table of Dask or pandas, whose rows lay in the working files of a cluster that is closed, so"
+    with then():
+        for use in (cdf.drop_exact_duplicates, functools.partial(cdf.split_rows, parts=PARTS)):
+            with pytest.raises(errors.ParameterError, match=said):
+                use(docs, groups=groups)
+        with pytest.raises(errors.ParameterError, match=said):
+            cdf.audit_duplicates(groups, docs)
+
+
+def test_groups_among_the_working_files_of_a_closed_cluster_are_said_to_be_deleted(docs):
+    with inline_cluster(memory="4GB"):
+        groups = cdf.find_exact_duplicates(docs)
+    with pytest.raises(
+        errors.InputError, match="It has no files: a result without workdir= is among the working files of its"
+    ):
+        cdf.drop_exact_duplicates(docs, groups=groups)

@@ -242,8 +242,11 @@ def _is_block_by_block(node: Expr) -> bool:
     return isinstance(node, Blockwise) and not isinstance(node, MapOverlap)
 
 
-def no_reader(leaves: Iterable[Any]) -> ExpressionError:
-    """Return the error for a table that does not begin with a reader of curator_df."""
+def no_reader(leaves: Iterable[Any], *, lacks_cluster: bool = False) -> ExpressionError:
+    """Return the error for a table that does not begin with a reader of curator_df.
+
+    ``lacks_cluster`` tells that such a table would be accepted while a cluster is running, which writes it to working files.
+    """
     kinds = {type(node).__name__ for node in leaves}
     if "FromGraph" in kinds:
         remedy = (
@@ -259,6 +262,12 @@ def no_reader(leaves: Iterable[Any]) -> ExpressionError:
         remedy = "it begins with Dask's read_parquet. Use curator_df's read_parquet, with the same path"
     else:
         remedy = "write it to Parquet with Dask, and read it back with curator_df's read_parquet"
+    if lacks_cluster:
+        return ExpressionError(
+            f"this table does not begin with one of curator_df's readers ({_READERS}), so its rows go through working files of a "
+            "cluster, but no cluster is running that has a folder for them. Start one with "
+            f"start_cluster(memory='4GB'), or do without: {remedy}"
+        )
     return ExpressionError(
         f"this table does not begin with one of curator_df's readers ({_READERS}), so it cannot be streamed within the budget: "
         f"{remedy}"

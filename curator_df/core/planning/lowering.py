@@ -180,7 +180,7 @@ def lower(df: Any, *, spools: bool = False) -> Program:
             )
         )
     expression = spooled(df).expr if spools else df.expr
-    origin = find_origin(expression)
+    origin = find_origin(expression, lacks_cluster=spools)
     reader: ReadPartition = origin.operand("func")
     source = reader.source
     require_block_by_block(expression, origin)
@@ -254,12 +254,12 @@ def require_addresses(df: Any, operator: str) -> None:
             raise shared_addresses(operator, title(node))
 
 
-def find_origin(expression: Expr) -> Expr:
+def find_origin(expression: Expr, *, lacks_cluster: bool = False) -> Expr:
     """Return the node of the reader that an expression begins with; raise `ExpressionError` if it is not one of curator_df."""
     leaves = {node._name: node for node in expression.walk() if not node.dependencies()}
     ours = {name: node for name, node in leaves.items() if _is_ours(node)}
     if not ours:
-        raise no_reader(leaves.values())
+        raise no_reader(leaves.values(), lacks_cluster=lacks_cluster)
     inputs = [node for node in leaves.values() if not isinstance(node, _DelayedExpr)]
     if len(inputs) > 1:
         raise several_inputs(len(inputs))

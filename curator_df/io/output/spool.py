@@ -28,19 +28,18 @@ from dask.sizeof import sizeof
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
-from curator_df.core.planning.lowering import ReadPartition, add_spooler, origin_of, remove_spooler
+from curator_df.core.planning.lowering import ReadPartition, add_spooler, foreign_part, origin_of, remove_spooler
 from curator_df.core.ranges.source import ADDRESS, Ranges
 from curator_df.core.runner.session import Session
 from curator_df.errors import DiskFullError, SchemaError, UnsupportedBackendError
 from curator_df.files.storage import FileRecord, Folder
+from curator_df.files.working_files import SPOOL_FOLDER, part_name
 from curator_df.io.frames import LARGEST_OFFSET
 from curator_df.io.output.writable import require_types
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import from_source
 from curator_df.memory.sizes import show_size
 
-SPOOL_FOLDER = "spool"
-"""Folder below the working folder of the cluster."""
 GROUP_BYTES = 8_000_000
 """Approximate bytes of a row group, the unit that a run reads."""
 DISK_SHARE = 0.5
@@ -72,7 +71,7 @@ class PartitionIndex:
 
     def __call__(self, number: int, addresses: Any) -> pd.Index:
         """Return the index of some rows of a partition, by their addresses."""
-        with self.folder.filesystem.open(self.folder.path(_part(number, INDEX_FOLDER)), "rb") as file:
+        with self.folder.filesystem.open(self.folder.path(part_name(number, INDEX_FOLDER)), "rb") as file:
             index = pq.read_table(file, page_checksum_verification=True).to_pandas().index
         taken: pd.Index = index.take(np.asarray(addresses) & (LARGEST_OFFSET - 1))
         return taken
@@ -194,6 +193,14 @@ def stand_in(expression: Any, folder: Folder) -> Any:
     return read_parquet(folder.url)
 
 
+def stored_names(df: Any) -> list[str]:
+    """Return the columns that a table has after it was read back from working files, or its own if it needs none."""
+    meta = df._meta
+    has_index = any(name not in (None, ADDRESS) for name in meta.index.names)
+    is_spooled = foreign_part(df.expr) is not None
+    return list((meta.reset_index() if has_index and is_spooled else meta).columns)
+
+
 def about_bytes(expression: Any) -> int | None:
     """Return about the bytes of rows that an expression reads, in memory; None where Dask's reader does not tell."""
     total = 0
@@ -264,10 +271,6 @@ def spool_on(session: Session) -> Spool | None:
     return spool
 
 
-def _part(number: int, folder: str = "") -> str:
-    return f"{folder}{'/' * bool(folder)}part-{number:06d}.parquet"
-
-
 def _write_part(block: pd.DataFrame, number: int, folder: Folder) -> tuple[int, list[FileRecord]]:
     """Write one partition as a Parquet file, and its index; one without rows only if it is the first, for the columns."""
     if not len(block) and number:
@@ -295,7 +298,7 @@ def _write_part(block: pd.DataFrame, number: int, folder: Folder) -> tuple[int, 
         raise _no_space(folder)
     rows = max(1, len(block) * GROUP_BYTES // max(table.nbytes, 1))
     files = []
-    for name, what in ((_part(number, INDEX_FOLDER), kept), (_part(number), table)):
+    for name, what in ((part_name(number, INDEX_FOLDER), kept), (part_name(number), table)):
         with _spool_errors(folder), folder.create(name) as file:
             options = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
             pq.write_table(what, file, row_group_size=rows, **options)

@@ -290,7 +290,7 @@ def drop_semantic_duplicates(
     -----
     Rows: subset, order kept. Columns: same; with ``count_into`` plus the count. Backends: pandas. Peak extra memory:
     1.4 x block; with ``count_into`` 2.0 x block; and scikit-learn (or cuML) in each worker. Computes: no; writing reads
-    the input once more.
+    the input once more; with ``groups=`` a table of Dask or pandas is written to working files.
 
     The preceding steps run twice: to read the vectors, and to write. After `add_embedding` a `checkpoint` is worth its
     disk space. Rows without a usable vector are kept. The receipt counts them by cause (``null_vectors``, ``empty_vectors``,

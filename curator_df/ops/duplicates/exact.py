@@ -160,7 +160,7 @@ def drop_exact_duplicates(
     -----
     Rows: subset, order kept. Columns: same; with ``count_into`` plus the count. Backends: pandas; cudf for texts of one
     column. Peak extra memory: 1.4 x block; with ``count_into`` 2.0 x block. Computes: no; writing reads the input once
-    more for each drop.
+    more for each drop; with ``groups=`` a table of Dask or pandas is written to working files.
 
     The preceding steps run twice: once to hash the rows (MurmurHash3, 128 bits) and once to write them. Only hashes and
     addresses are exchanged, 24 to 32 bytes per row, in files below the output folder. Null is a value like any other:

@@ -13,6 +13,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -45,6 +46,7 @@ from curator_df.errors import InputChangedError, InputError, ParameterError, Sch
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output, without_commits
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, reading_errors, shown_path
+from curator_df.files.working_files import CLOSED, has_working_file
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.receipts import folder_of
@@ -164,10 +166,8 @@ def found_drops(
     with reading_errors(folder.url):
         is_complete = folder.exists(PARAMETERS) and folder.exists(f"{JOURNAL_FOLDER}/receipt.json")
     if not is_complete:
-        raise InputError(
-            f"{operator}: groups= was read from {folder.url}, which is not the complete result of find_exact_duplicates, "
-            "find_near_duplicates or find_semantic_duplicates. Pass the table that such a call returned, or its folder"
-        )
+        raise no_groups(operator, folder)
+    require_open_files(operator, folder)
     parameters: dict[str, Any] = json.loads(folder.read(PARAMETERS))
     kind = kind_of(parameters)
     if kind and kind not in operator and not any_kind:
@@ -196,6 +196,32 @@ def require_whole_table(home: Folder, operator: str) -> None:
 
 def _home_of(drops: Folder) -> Folder:
     return Folder(drops.url.removesuffix(f"/{DROPS_FOLDER}"), drops.options)
+
+
+def no_groups(operator: str, folder: Folder) -> InputError:
+    """Return the error for a folder that is not the complete result of a search."""
+    said = (
+        f"{operator}: groups= was read from {folder.url}, which is not the complete result of find_exact_duplicates, "
+        "find_near_duplicates or find_semantic_duplicates. "
+    )
+    if any(True for _ in folder.names()):
+        return InputError(f"{said}Pass the table that such a call returned, or its folder")
+    return InputError(
+        f"{said}It has no files: a result without workdir= is among the working files of its cluster, and is deleted when the "
+        "cluster is closed. Find groups again, with workdir= to keep them"
+    )
+
+
+def require_open_files(operator: str, groups: Folder) -> None:
+    """Raise `ParameterError` if groups were found in working files of a cluster that are gone: no table has these rows now."""
+    if not groups.exists(SEARCHED):
+        return
+    paths = json.loads(zlib.decompress(groups.read(SEARCHED)))[0]
+    if any(not Path(path).exists() for path in paths if has_working_file([path])):
+        raise ParameterError(
+            f"{operator}: groups= were found in a table of Dask or pandas, whose rows {CLOSED}, so they cannot be compared with "
+            "this table. Write the rows to Parquet, read them with read_parquet, and find groups again in that table"
+        )
 
 
 def kind_of(parameters: Mapping[str, Any]) -> str:

@@ -162,7 +162,8 @@ def drop_near_duplicates(
     -----
     Rows: subset, order kept. Columns: same; with ``count_into`` plus the count. Backends: pandas; cudf without
     ``signatures`` and ``against``. Peak extra memory: 1.4 x block; with ``count_into`` 2.0 x block. Computes: no; writing
-    reads the input twice more for each drop, once more with ``jaccard_threshold=None``.
+    reads the input twice more for each drop, once more with ``jaccard_threshold=None``; with ``groups=`` or ``against=``
+    tables of Dask or pandas are written to working files.
 
     The preceding steps run three times (twice with ``jaccard_threshold=None``): to compute signatures, to fetch the
     texts to compare, and to write. With ``linkage="transitive"``, a dropped row may be similar only to another dropped row,

@@ -96,7 +96,8 @@ def join(
     -----
     Rows: same with ``how="left"``, otherwise subset. Columns: plus those of the other table, except with ``"semi"`` and
     ``"anti"``. Backends: pandas. Peak extra memory: 1.4 x block, and added columns of more than 25 bytes a row; each worker
-    holds the added columns and the keys of the other table. Computes: no. See ``docs/joining.md``.
+    holds the added columns and the keys of the other table. Computes: no; an ``other`` of Dask or pandas is written to
+    working files. See ``docs/joining.md``.
 
     A null key, or one of whose columns is null, matches nothing, also no other null. Keys are compared by their 128-bit
     hashes, as `drop_exact_duplicates` compares texts.

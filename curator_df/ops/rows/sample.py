@@ -29,7 +29,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
-from curator_df.errors import InputError, OperatorError, ParameterError, SchemaError
+from curator_df.errors import OperatorError, ParameterError, SchemaError
 from curator_df.files.hub import without_commits
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, shown_path
 from curator_df.io.listing import Listing, list_files
@@ -40,7 +40,14 @@ from curator_df.kernels.device.support import hashes_price
 from curator_df.kernels.rows.either_backend import block_hashes, nulls_on_host, require_device_text, rows_where
 from curator_df.kernels.rows.row_sample import random_numbers, sampled
 from curator_df.memory.process_cache import held
-from curator_df.ops.duplicates.groups import FIND_GROUPS, require_searched_files, require_whole_table, table_files
+from curator_df.ops.duplicates.groups import (
+    FIND_GROUPS,
+    no_groups,
+    require_open_files,
+    require_searched_files,
+    require_whole_table,
+    table_files,
+)
 from curator_df.ops.rows.ids import IdentityKind
 
 ROW_BYTES = 48
@@ -127,10 +134,8 @@ def group_lookup(df: dd.DataFrame, operator: str, groups: Any) -> GroupLookup:
         )
     names = [f"{JOURNAL_FOLDER}/{name}.json" for name in ("parameters", "plan", "receipt")]
     if not all(map(folder.exists, names)):
-        raise InputError(
-            f"{operator}: groups= was read from {folder.url}, which is not the complete result of find_exact_duplicates, "
-            "find_near_duplicates or find_semantic_duplicates. Pass the table that such a call returned, or its folder"
-        )
+        raise no_groups(operator, folder)
+    require_open_files(operator, folder)
     asked, plan, receipt = (folder.read(name) for name in names)
     source = lower(df, spools=True).source
     require_searched_files(folder, source, operator)
@@ -321,7 +326,8 @@ def split_rows(
     Notes
     -----
     Rows: subset, in each part. Columns: same. Backends: pandas; cudf by address, and by content of one column. Peak extra
-    memory: 1.2 x block; with ``groups=`` also 20 bytes per row, and 48 bytes per row of the groups in each worker. Computes: no.
+    memory: 1.2 x block; with ``groups=`` also 20 bytes per row, and 48 bytes per row of the groups in each worker. Computes: no;
+    with ``groups=`` a table of Dask or pandas is written to working files.
 
     A row is in a part if a hash of its identity and the seed, as a number from 0 to 1, is in the part's interval: with
     ``{"train": 0.9, "test": 0.1}`` from 0 to 0.9, or from 0.9 to 1. Blocks, workers and earlier drops make no difference.
