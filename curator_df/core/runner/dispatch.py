@@ -42,7 +42,7 @@ from curator_df.core.ranges.source import Range
 from curator_df.core.runner.events import FINAL_STAGE, Note, TaskEnded, stage_name
 from curator_df.core.runner.interrupts import raise_lost_interrupt, remembered_interrupts
 from curator_df.core.runner.lost_scheduler import AGAIN, expect_loss, require_open, scheduler_lost, tells_of_loss
-from curator_df.core.runner.recycling import bytes_held, left_too_much, treat_leak
+from curator_df.core.runner.recycling import bytes_held, left_too_much, restart_full, treat_leak
 from curator_df.core.runner.retry_units import error_of_step, fitting_start, for_long_row, narrowed, smaller_block
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
@@ -148,6 +148,7 @@ class Dispatcher:
                 raise_lost_interrupt()
         except BaseException as exc:
             self._stop(waits=not isinstance(exc, StepMemoryError))
+            restart_full(self.session, self._leaks, exc)
             raise
         finally:
             if self.session.recycling is not None:
@@ -546,8 +547,8 @@ class Dispatcher:
         )
         with more_than_limits(self._client, more_bytes):
             halves = attempt.halves or (self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES)
-            alone = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0)
-            again: Attempt | None = alone
+            again: Attempt | None
+            again = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0)
             while again is not None:
                 self._submit(again)
                 again = self._settle(*self._next_finished())

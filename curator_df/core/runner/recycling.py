@@ -19,13 +19,14 @@ from dask.utils import parse_timedelta
 from curator_df.core.cluster_client import ClusterClient, address_of, restart
 from curator_df.errors import ParameterError, StepMemoryError
 from curator_df.memory.budget import Layout, least_with_workers
-from curator_df.memory.leaks import LEAST_GROWTH_BYTES, MUCH_GROWTH_SHARE, PROBE_CALLS, Leak, LeakReceipt
+from curator_df.memory.leaks import LEAST_GROWTH_BYTES, MUCH_GROWTH_SHARE, PROBE_CALLS, Leak, LeakReceipt, LeakWatch
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import read_size, show_count, show_size, size_to_type
 from curator_df.memory.system import status_bytes
 
 if TYPE_CHECKING:
     from curator_df.core.ranges.manifest import Manifest
+    from curator_df.core.runner.session import Session
     from curator_df.core.tasks.task import Attempt
 
 Unit = Literal["bytes", "seconds", "tasks"]
@@ -219,6 +220,18 @@ def treat_leak(
         if not told.recycled or left_bytes > LEAST_GROWTH_BYTES:  # what the probe left is of the worker's work memory
             told.recycled = restarts and restart(client, address)
     return told
+
+
+def restart_full(session: Session, leaks: LeakWatch, error: BaseException) -> None:
+    """Restart workers that a run has left full, if it ended for lack of memory: an operation of Dask would then fail as well."""
+    client: ClusterClient = session.client
+    if client.status != "running" or not isinstance(error, MemoryError) or session.layout.in_process:
+        return
+    while (leak := leaks.fullest()) is not None:
+        leaks.forget(leak.worker)
+        address = address_of(client, leak.worker)
+        if address is not None:
+            restart(client, address)
 
 
 def given_back() -> int:

@@ -138,6 +138,15 @@ def test_a_range_that_fills_an_empty_worker_with_a_cache_gets_smaller_blocks(dis
     assert ran.tries(3)[-1].block_bytes == SMALLEST_BLOCK_BYTES
 
 
+@pytest.mark.parametrize(("held", "restarted"), [(WORK_HELD, ["tcp://1"]), (EMPTY, [])], ids=["full", "empty"])
+def test_a_run_that_ends_for_lack_of_memory_leaves_no_full_worker_behind(dispatch, held, restarted):
+    ran = dispatch(lambda attempt: out_of_memory(attempt, **held), on_oom="raise")
+    ran.client.answers["worker_name"] = "host:1"
+    with pytest.raises(MemoryError):
+        ran.run()
+    assert ran.client.restarted == restarted
+
+
 def fills_its_first_worker(dispatch, *, held_bytes, left, helps=True):
     """Run ranges of which the first ones run out of memory before any task has ended, and say what the worker holds then."""
 
