@@ -99,6 +99,11 @@ class MemoryFiles:
                 return True
         return self.grown_bytes != before
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the tree has such files, or may have since they were read."""
+        return bool(self._paths or self._noted) or self._now != self._then
+
     def note(self, path: str, before_bytes: int, pid: int) -> None:
         """Note that a worker is about to open a file for writing, and the bytes that it has until then."""
         self._noted.append((path, before_bytes, pid))

@@ -479,6 +479,46 @@ def test_shares_are_read_again_only_of_processes_whose_pages_have_changed(worker
     assert asked == [pid]
 
 
+def test_near_the_wall_shares_are_read_only_of_processes_of_which_page_counts_do_not_tell_them(
+    worker, watch, monkeypatch
+):
+    _, (pid,) = worker(10 * MB)
+    watching = watch(os.getpid(), 300 * MB)
+    watching._read()
+    members, asked, rollup = watching.family.members, [], system.rollup
+    monkeypatch.setattr(system, "rollup", lambda one: asked.append(one) or rollup(one))
+    before = members[pid].bytes
+    members[pid].private += 50 * MB
+    watching._read(whole=False)
+    assert asked == []
+    assert members[pid].bytes == before + 50 * MB
+    members[pid].private -= 50 * MB  # as if another program ran in it now
+    watching._read(whole=False)
+    assert asked == [pid]
+
+
+def test_near_the_wall_a_fork_that_shares_pages_makes_all_shares_be_read(watch, monkeypatch):
+    held = bytearray(b"1") * (100 * MB)
+    watching = watch(os.getpid(), 300 * MB)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        watching.family.find(time.monotonic() + 10)
+        watching.family.read_pages()
+        watching._read(whole=False)
+        both = watching.family.members[pid].bytes + watching.family.members[os.getpid()].bytes
+        assert both < watching.family.members[os.getpid()].private + 20 * MB
+        assert len(held)
+    finally:
+        os.write(write, b"1")
+        os.waitpid(pid, 0)
+        os.close(read)
+        os.close(write)
+
+
 def test_a_sample_of_the_guard_is_what_the_tree_holds(worker, watch):
     worker(60 * MB)
     watching = watch(os.getpid(), 300 * MB)
