@@ -11,6 +11,7 @@ import mmap
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from hypothesis import HealthCheck, settings
 
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.core.runner.session import close_session, current_session, has_session
+from curator_df.io import listing
 from curator_df.kernels.compiling.kernel_sets import (
     COMPILE_SECONDS,
     CONTENT,
@@ -35,6 +37,7 @@ from curator_df.kernels.compiling.kernel_sets import (
 )
 from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.memory.system import PORTABLE, PORTABLE_VARIABLE, status_bytes
+from tests.examples import THOROUGH_EXAMPLES
 
 QUICK_KERNELS = (*CONTENT, *JSON_LINES, *NORMALIZED_CONTENT, *PARTS, *UNICODE, *WORDS)
 """What the tests marked quick call; other kernels are compiled when they are called."""
@@ -81,8 +84,16 @@ LONGEST_FIRST = (
 )
 """The files that take longest; they run in this order, before all others."""
 
+# A reader waits until a file that was just written is older than a tick of any file system's clock, 20 ms. Tests read thousands
+# of such files, on this system, whose files get the time of this clock.
+CLOCK_REALTIME_COARSE = 5
+if sys.platform == "linux":
+    listing.CLOCK_TICK_NS = min(listing.CLOCK_TICK_NS, round(2e9 * time.clock_getres(CLOCK_REALTIME_COARSE)))
+
 # What an example takes says more of the machine than of the code: how fast it is stands in benchmarks/.
-settings.register_profile("curator_df", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", PATIENT, max_examples=THOROUGH_EXAMPLES)
+settings.register_profile("curator_df", PATIENT, max_examples=40)
 settings.load_profile("curator_df")
 
 

@@ -24,6 +24,7 @@ from curator_df.files.row_sort import RowSorter, merge_slices
 from curator_df.files.slice_file import open_slices
 from curator_df.files.storage import Folder
 from tests.core.runner.fake_client import inline_cluster
+from tests.examples import examples
 from tests.ops.plain_near_duplicates import greedy
 
 STEP = 10
@@ -101,7 +102,7 @@ def questions_of(neighbors, matches):
     return {pair for pair in questions if pair[0] < OWN}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(same=SAME, edges=EDGES, keep=st.sampled_from(["first", "last", "largest"]), seed=st.integers(0, 5))
 def test_a_cover_of_edges_on_disk_is_that_of_dictionaries(tmp_path_factory, same, edges, keep, seed):
     ranks = random.Random(seed).choices(range(5), k=OWN) if keep == "largest" else []
@@ -204,8 +205,10 @@ TASKS = [
 ]
 
 
-@pytest.mark.parametrize("which", ["first", "last"])
-@pytest.mark.parametrize(("module", "name"), [*TASKS, (links, "run_cover")])
+@pytest.mark.parametrize(
+    ("module", "name", "which"),
+    [(*task, "first" if number % 2 else "last") for number, task in enumerate([*TASKS, (links, "run_cover")])],
+)
 def test_a_run_interrupted_in_a_task_goes_on(tmp_path, monkeypatch, module, name, which):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 8_000)
     if name != "run_compare_few":

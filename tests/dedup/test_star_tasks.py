@@ -30,6 +30,7 @@ from curator_df.files.slice_file import open_slices
 from curator_df.files.storage import Folder
 from curator_df.memory import freed_pages
 from tests.dedup.test_group_tasks import AnyDrop
+from tests.examples import examples
 
 RANGES = 5
 
@@ -93,7 +94,7 @@ GRAPHS = st.lists(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(GRAPHS, st.sampled_from(["first", "last", "largest", "none"]), st.sampled_from([0, 2]))
 def test_the_same_groups_as_in_memory(edges, keep, kept):
     # Kept signatures are never linked with each other.

@@ -23,6 +23,7 @@ from curator_df.files import slice_file
 from curator_df.files.row_sort import merge_slices
 from curator_df.files.slice_file import open_slices
 from curator_df.files.storage import Folder
+from tests.examples import examples
 
 A, B, C = (5, 1), ((1 << 64) - 1, 0), (1 << 63, 7)
 """Keys: of the first, the last and the middle of three reducers."""
@@ -147,7 +148,7 @@ def inputs(draw):
     return ranges, np.array(starts)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     inputs(),
     st.sampled_from(["first", "last", "largest", "smallest", "none"]),
@@ -166,7 +167,7 @@ def test_same_survivors_as_a_dictionary(data, keep, reducers, per_file, memory_b
     assert sum(one.rows for one in reduced) == sum(map(len, ranges))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     inputs(),
     st.sampled_from(["first", "last", "largest", "smallest", "none"]),

@@ -18,6 +18,7 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.io.output.spool import Spool
 from tests.core.runner.fake_client import inline_cluster
+from tests.examples import examples
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_a_resume_names_what_changed(cluster, tmp_path):
         )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4),
     blocksize=st.integers(20, 200),

@@ -22,6 +22,7 @@ from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.io.csv.columns import converted, infer_types, parse
 from curator_df.io.csv.records import Dialect, RecordReader, TooLong
 from tests.core.runner.fake_client import inline_cluster
+from tests.examples import examples
 
 COMMA = Dialect(",", '"')
 
@@ -86,7 +87,7 @@ def read(path, *, block_bytes=10**6, largest=None, wanted=None, **arguments):
 MARKS = st.sampled_from([b",", b'"', b"\n", b"\r", b"a", b'""', b'"a,\nb"', "é".encode()])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(MARKS, max_size=30).map(b"".join), st.integers(3, 12), st.integers(1, 3))
 def test_records_do_not_depend_on_blocks_and_are_those_of_the_csv_module(data, block_bytes, most):
     whole = records_of(data, 10_000)
@@ -97,7 +98,7 @@ def test_records_do_not_depend_on_blocks_and_are_those_of_the_csv_module(data, b
         assert [record[1] for record in whole] == [len(row) or 1 for row in rows]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(MARKS, max_size=30).map(b"".join), st.integers(3, 6))
 def test_records_that_are_too_long_leave_the_others_as_they_are(data, limit):
     whole = records_of(data, 10_000)
@@ -112,7 +113,7 @@ def test_records_that_are_too_long_leave_the_others_as_they_are(data, limit):
 TEXTS = st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), TEXTS, st.booleans()), min_size=1, max_size=20),
     block_bytes=st.integers(3, 200),

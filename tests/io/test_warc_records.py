@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df import errors
 from curator_df.io.streams.gzip_members import find_member
+from tests.examples import examples
 from tests.io.warc_files import (
     HEADER,
     dictionary_frame,
@@ -347,7 +348,7 @@ def test_a_record_that_says_that_it_is_not_whole_is_a_page_and_counted(tmp_path)
 
 
 @given(st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_rows_or_bad_records(tmp_path, data):
     content = bytearray(b"".join([wet("one"), record("metadata", b"{}"), html(b"<p>two</p>"), wet("three")]))
     for _ in range(data.draw(st.integers(1, 4))):

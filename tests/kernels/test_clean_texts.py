@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curator_df.kernels.edits.clean_texts import clean_texts
+from tests.examples import examples
 
 # nemo_curator 0.9.0: modifiers/url_remover.py and modifiers/newline_normalizer.py.
 URL = re.compile(r"https?://\S+|www\.\S+", re.IGNORECASE)
@@ -31,7 +32,7 @@ def short_line_ends(text: str) -> str:
 
 
 @pytest.mark.parametrize(("what", "reference"), [("urls", without_urls), ("line_ends", short_line_ends)])
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(texts=st.lists(st.none() | TEXTS, max_size=4))
 @example(
     texts=[

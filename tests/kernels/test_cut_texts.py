@@ -20,6 +20,7 @@ from curator_df.kernels.edits.cut_texts import (
     without_markdown,
     without_quotation_marks,
 )
+from tests.examples import examples
 
 MARKS = ['"', "*", "**", "_", "__", "[", "](", ")", "[a](b)", "!", "a", "b c", "snake_case", "2 * 3"]
 PIECES = st.one_of(
@@ -80,14 +81,14 @@ def single_spaced(text: str) -> str:
     return "".join(" ".join(line.split()) + whole[len(line) :] for whole, line in lines)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(COLUMNS)
 @example(['"a"', '""', '"', '"a"\nb"', '"\n"a"', '"a\n"b"', None, '"é"', ' "a"'])
 def test_quotation_marks(texts):
     assert_changed(without_quotation_marks, texts, unquoted)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(COLUMNS)
 @example(["Privacy policy", "a\n\nprivacy policy", "privacy policy\n\na", "a\n\n\nprivacy policy\n\n", "\n\n", ""])
 @example(["privacy policy\n\nuse cookies\n\na\n\nb", "use cookies\n\na\n\nuse cookies", "a\n\nuse cookies\n\nb"])
@@ -95,21 +96,21 @@ def test_boilerplate(texts):
     assert_changed(without_boilerplate, texts, without_notices)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(COLUMNS)
 @example(["**a**", "*****", "***a***", "* a *b*", "_a_b_", "[[a](b)](c)", "[a]( [b](c", "](a)[", "[a](b\n)"])
 def test_markdown_as_nemo(texts):
     assert_changed(lambda column: without_markdown(column, keep_url=True, inside_words=True), texts, nemo_markdown)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(COLUMNS)
 @example(["**a**b **c**", "snake_case_name _a_", "2 * 3 * 4", "*a *b*", "__init__", "![a](b) a!", "**", "* a\n* b"])
 def test_markdown_of_words(texts):
     assert_changed(lambda column: without_markdown(column, keep_url=False, inside_words=False), texts, plain_markdown)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(COLUMNS, st.lists(st.one_of(st.just(""), TEXTS.filter(lambda text: "\n" not in text)), min_size=1, max_size=5))
 @example(["a\nb\na", "a", "", "\n", "a\n", "\na", "aa\na"], ["a", ""])
 def test_lines(texts, lines):
@@ -122,7 +123,7 @@ def test_lines(texts, lines):
 PLACES = st.one_of(st.none(), st.integers(-9, 9), PIECES.filter(bool))
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(COLUMNS, PLACES, PLACES, st.booleans(), st.booleans(), st.booleans())
 @example(["🙂a漢", "\u3000 a\x1f", "aa", ""], -2, 5, True, True, True)
 @example(["abcabc", "b", "ba"], "a", "b", False, False, False)
@@ -144,7 +145,7 @@ def test_slices(texts, left, right, include_left, include_right, strip):
     assert_changed(lambda column: slices_of(column, ends, strip=strip), texts, reference)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(COLUMNS)
 @example(["\ta  b \r\n\u00a0c", "x\ty", " ", "a \u2028 b", "\x1f", "a\x85 b"])
 def test_white_space(texts):

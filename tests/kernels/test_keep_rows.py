@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curator_df.kernels.rows.keep_rows import keep_rows
+from tests.examples import examples
 
 DTYPES = [
     "str",
@@ -21,7 +22,7 @@ DTYPES = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.one_of(st.none(), st.text(max_size=5)), st.booleans()), max_size=12), st.sampled_from(DTYPES)
 )

@@ -16,6 +16,7 @@ from curator_df.kernels.metrics.catalog import METRICS, require_metrics, work_fa
 from curator_df.kernels.metrics.counts import SHORT_TEXT_BYTES
 from curator_df.kernels.metrics.measure import measure
 from curator_df.kernels.text.word_reading import WINDOW
+from tests.examples import examples
 from tests.kernels.plain_metrics import plain_metrics, repetition_metrics
 
 
@@ -55,7 +56,7 @@ def test_long_texts_equal_plain_python(text):
     assert measured(text, list(METRICS)) == plain_metrics(text)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.sampled_from(["a", "b", "ab", "ba", "é", "\u201c", "漢"]), min_size=1, max_size=12),
     st.sampled_from([" ", "\n", "\u2003", "\u3000 "]),

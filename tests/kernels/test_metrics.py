@@ -14,6 +14,7 @@ from curator_df.kernels.metrics.catalog import METRICS, require_metrics
 from curator_df.kernels.metrics.counts import COUNTS, STOP_WORDS
 from curator_df.kernels.metrics.measure import MEASURED_ROWS, measure
 from curator_df.kernels.metrics.words.word_metrics import WORD_METRICS
+from tests.examples import examples
 from tests.kernels.plain_metrics import plain_metrics
 
 ODD = "\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000\u200b\ufeff"
@@ -70,7 +71,7 @@ def measured(texts: list[str | None], names: list[str] | None = None, dtype: obj
     return rows
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(TEXTS, max_size=4))
 @example(["", " ", "\r\n", "\n\r", "a\r", "a\r\r\nb", "...\u2028", "x…\x85", "- a\n•b", "\x1f-", "a" * 70_000])
 @example(["the\0", "to\0\0 be\0 of", "\0the a\0t"])
@@ -78,7 +79,7 @@ def test_metrics_equal_plain_python_on_any_text(texts):
     assert measured(texts) == [plain_metrics(text) for text in texts]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(TEXTS)
 def test_each_metric_alone_is_the_same_as_all_together(text):
     assert [measured([text], [name])[0][name] for name in METRICS] == list(measured([text])[0].values())

@@ -21,6 +21,7 @@ from curator_df.kernels.edits.ngram_table import (
 from curator_df.kernels.text.buffers import text_spans
 from curator_df.kernels.text.code_points import SYMBOLS
 from curator_df.kernels.text.lower_case import SPACE_STEP, WHITE_SPACE, lower_steps
+from tests.examples import examples
 
 SPACES = {chr(code) for code in WHITE_SPACE}
 SIZE, LEAST = 5, 3
@@ -94,7 +95,7 @@ GAPS = st.sampled_from([" ", "  ", "\n", "\t", "\u00a0", "\u3000", "\r\n", " - "
 TEXTS = st.lists(st.tuples(WORDS, GAPS).map("".join), max_size=24).map("".join)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.lists(st.none() | TEXTS, max_size=4))
 @example(["a b c d e"], ["A, b. 'C' d\ne", "a b c d", "x a b c d e a b c d e", "a b c de"])
 @example(["a b c", "a b c a b"], ["a b c a b c a b c"])
@@ -149,7 +150,7 @@ def plain_cut(text: str, passages, margin: int, least: int) -> str:
     return "\n\n".join(piece for piece in pieces if len(piece) > least)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.lists(TEXTS, max_size=3), st.integers(0, 9), st.integers(0, 5))
 @example(["a b c d e"], ["One. Two a b c d e three! Four. a b c d e. Five"], 0, 0)
 @example(["a b c d e"], ["a b c d e", "É. a b c d e É. É", "a b c d e a b c d e"], 2, 0)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from curator_df.kernels.pii import kinds as pii_kinds
 from curator_df.kernels.pii.kinds import KINDS, finders, is_card_number, is_iban
 from curator_df.ops.cleaning.redaction import RedactionSettings, find_in_text, redact_texts
+from tests.examples import examples
 
 PEM = (
     "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n"
@@ -261,7 +262,7 @@ def by_line(text: str) -> str:
     return "".join(out)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(TEXTS.filter(lambda text: "-----" not in text))
 @example("1" * 300)
 def test_the_scan_misses_nothing(text):

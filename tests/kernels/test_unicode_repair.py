@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from curator_df.kernels.edits.mojibake import CLASS_MASK, CONTROL, suspect_tables
 from curator_df.kernels.edits.unicode_repair import RepairSettings, ftfy_config, repair_texts
+from tests.examples import examples
 
 LISTED = sorted({character for character in BADNESS_RE.pattern if character > "\x7f"})
 SETTINGS = st.builds(
@@ -58,7 +59,7 @@ def repaired(texts, settings=DEFAULTS, dtype="string[pyarrow]"):
     return repair_texts(pd.Series(texts, dtype=dtype), settings)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(st.lists(st.one_of(TEXTS, st.none()), max_size=4), SETTINGS)
 @example(["<", "&amp;", "&lt;\n&amp;\n<\n&amp;", "Œ", "œ\n", "\n\n", "a\r", ""], RepairSettings())
 def test_repair_equals_ftfy_on_any_text(texts, chosen):

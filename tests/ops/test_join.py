@@ -19,6 +19,7 @@ from curator_df.ops.joins import stages
 from curator_df.ops.joins.keys import key_hashes
 from curator_df.ops.joins.lookup import Lookup, distinct
 from tests.core.runner.fake_client import inline_cluster
+from tests.examples import examples
 
 HOWS = ("left", "inner", "semi", "anti")
 DOCS = pd.DataFrame(
@@ -80,7 +81,7 @@ KEYS = st.one_of(st.none(), st.integers(-3, 6))
 WORDS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ab", "é", "漢", "a\0"]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(KEYS, WORDS), max_size=30),
     st.lists(st.tuples(KEYS, WORDS, st.integers(-9, 9)), max_size=20),
@@ -104,7 +105,7 @@ def test_a_frame_is_joined_as_pandas_joins_it(left, right, how, both, npartition
         assert result["value"].dtype == pd.Int64Dtype()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     left=st.lists(st.tuples(KEYS, WORDS), min_size=1, max_size=30),
     right=st.lists(st.tuples(KEYS, WORDS, st.integers(-9, 9)), min_size=1, max_size=20),

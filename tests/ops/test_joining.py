@@ -18,6 +18,7 @@ from curator_df.memory.sizes import read_size
 from curator_df.ops.rows.document_joiner import DocumentJoiner, Joining, SegmentReader
 from tests.contracts.operator_cases import fingerprints_of, table
 from tests.core.runner.fake_client import inline_cluster
+from tests.examples import examples
 
 JOINING = Joining("text", "id", "segment_id", "\n\n", None, False, 1_000_000)
 
@@ -86,7 +87,7 @@ def joined_in_blocks(rows, cuts, joining):
     return pd.concat([*made, *joiner.end()])
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.none() | st.text("ab\n é🙂", max_size=30), min_size=1, max_size=6),
     st.text("ab\n é🙂", min_size=1, max_size=3),

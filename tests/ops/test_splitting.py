@@ -23,6 +23,7 @@ from curator_df.kernels.rows.segments import SEGMENT_BYTES, split_block
 from tests.contracts.operator_cases import computed, kernels_of, table
 from tests.contracts.operator_rows import ROWS
 from tests.core.runner.fake_client import inline_cluster
+from tests.examples import examples
 
 TEXTS = ["one\n\ntwo\n\n\nthree", None, "", "\n\n", "no separator", "\n\nfirst\n\n", "a.b.c"]
 
@@ -68,7 +69,7 @@ def test_segments_are_those_of_python(separator):
     assert split(TEXTS, separator) == plain_split(TEXTS, separator)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.none() | st.text("ab\n é🙂", max_size=30), min_size=1, max_size=8),
     st.text("ab\n é🙂", min_size=1, max_size=3),

@@ -25,6 +25,7 @@ from curator_df.kernels.urls.parts import (
     split_urls,
 )
 from curator_df.ops.urls.url_parts import add_url_parts_block
+from tests.examples import examples
 
 pytest.importorskip("tldextract", reason="needs the extra urls")
 
@@ -139,7 +140,7 @@ URLS = (
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(st.one_of(st.none(), URLS), max_size=6))
 def test_no_string_raises_and_one_by_one_is_the_same(urls):
     urls = [None if url is None else url.encode("utf-8", "replace").decode() for url in urls]

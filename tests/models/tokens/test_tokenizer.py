@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from curator_df.errors import CorruptFileError, ParameterError
 from curator_df.models.tokens import tokenizer as module
 from curator_df.models.tokens.tokenizer import LoadedTokenizer, find_tokenizer, require_eos, vocabulary_of
+from tests.examples import examples
 from tests.models.tokens.tiny_tokenizers import KINDS, ids_of, tiny
 
 tokenizers: Any = pytest.importorskip("tokenizers", reason="needs the tokenizers extra (tokenizers is not installed)")
@@ -71,7 +72,7 @@ def test_special_tokens_are_added_on_request(kind, small_pieces, text):
     assert encoded(loaded, [text, None], special_tokens=True) == [made.encode(text).ids, []]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(WORDS), min_size=40, max_size=400), st.sampled_from(["", " "]))
 def test_a_long_text_in_pieces_has_the_tokens_of_the_whole(kind, words, between):
     made, loaded = kind
