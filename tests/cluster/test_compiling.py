@@ -22,6 +22,7 @@ from curator_df.kernels.compiling.kernel_sets import (
     CLEANING,
     COMPILE_SECONDS,
     COMPONENTS,
+    CONTENT,
     EVERY_RUN,
     JSON_LINES,
     QUOTATION_MARKS,
@@ -105,31 +106,28 @@ def test_a_worker_of_a_job_compiles_before_its_first_task(monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [600_000_000, pytest.param(2_000_000_000, marks=pytest.mark.proof)])
-def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_chain_calls(
+def test_a_cluster_compiles_nothing_before_there_is_a_chain_and_then_what_the_chain_or_dask_calls(
     tmp_path, memory, beside_tests
 ):
-    (tmp_path / "in.jsonl").write_text('{"text": "%s"}\n' % ("word " * 1000) * 400)
+    (tmp_path / "in.jsonl").write_text('{"text": "%s"}\n' % ("word  " * 1000) * 400)
     with cdf.start_cluster(memory=beside_tests(memory), cpus=2):
         assert not any(is_compiled(kernel) for kernel in COMPILE_SECONDS)
-        docs = cdf.read_jsonl(str(tmp_path / "in.jsonl")).pipe(cdf.normalize_whitespace)
-        remarks = dict(cdf.explain(docs).remarks)
+        docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
+        chain = docs.pipe(cdf.normalize_whitespace)
+        remarks = dict(cdf.explain(chain).remarks)
         assert remarks["compile"].startswith(
             "rows.keep_rows.copy_rows, text.json_texts.take_texts, edits.clean_texts.copy_cleaned: about "
         )
-        receipt = cdf.write_parquet(docs, tmp_path / "out")
-        assert "compile" not in dict(cdf.explain(docs).remarks)
-    assert receipt.rows_written == 400
-    assert {kernel for kernel in COMPILE_SECONDS if is_compiled(kernel)} == {*EVERY_RUN, *JSON_LINES, *CLEANING}
-
-
-def test_operations_of_dask_compile_what_they_call(tmp_path):
-    (tmp_path / "in.jsonl").write_text('{"text": "https://a.org  b"}\n' * 40)
-    with cdf.start_cluster(memory="2GB", cpus=1):
-        docs = cdf.read_jsonl(str(tmp_path / "in.jsonl"))
-        assert len(docs.pipe(cdf.normalize_whitespace).compute()) == 40
-        assert is_compiled(*CLEANING)
-        assert docs.pipe(cdf.remove_quotation_marks).persist()["text"].str.len().sum().compute() == 640
-        assert is_compiled(*QUOTATION_MARKS)
+        receipt = cdf.write_parquet(chain, tmp_path / "out")
+        assert "compile" not in dict(cdf.explain(chain).remarks)
+        assert receipt.rows_written == 400
+        compiled = {*EVERY_RUN, *JSON_LINES, *CLEANING}
+        assert {kernel for kernel in COMPILE_SECONDS if is_compiled(kernel)} == compiled
+        assert len(docs.pipe(cdf.remove_quotation_marks).compute()) == 400
+        compiled |= {*QUOTATION_MARKS}
+        assert {kernel for kernel in COMPILE_SECONDS if is_compiled(kernel)} == compiled
+        assert len(docs.pipe(cdf.sample_rows, 1.0, by="content").persist()) == 400
+        assert {kernel for kernel in COMPILE_SECONDS if is_compiled(kernel)} == {*compiled, *CONTENT}
 
 
 def test_nodes_compile_what_no_earlier_run_needed_until_the_connection_ends():

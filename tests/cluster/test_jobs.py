@@ -181,7 +181,7 @@ signal.raise_signal(signal.SIGINT)
 """
 
 
-@pytest.mark.parametrize("first", ["", "import dask_jobqueue"])
+@pytest.mark.parametrize("first", [pytest.param("", marks=pytest.mark.proof), "import dask_jobqueue"])
 def test_an_interrupt_is_no_success_though_dask_jobqueue_would_have_it_so(first, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED.format(first=first, folder=str(tmp_path / "jobs")))

@@ -43,7 +43,9 @@ def is_running(pid):
         return False
 
 
-@pytest.mark.parametrize("memory", ["2GB", "500MB"], ids=["processes", "threads"])
+@pytest.mark.parametrize(
+    "memory", ["2GB", pytest.param("500MB", marks=pytest.mark.proof)], ids=["processes", "threads"]
+)
 def test_no_file_no_process_and_no_temporary_file_is_left(tmp_path, memory):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "row {n % 900}"}}\n' for n in range(1_000)))

@@ -159,9 +159,10 @@ def run(tmp_path):
 @pytest.mark.parametrize(
     ("memory", "cpus", "in_process"),
     [
-        ("450MB", 2, True),
+        # In one process there is the test below, and shapes follow from the literal figures above.
+        pytest.param("450MB", 2, True, marks=pytest.mark.proof),
         pytest.param("600MB", 2, True, marks=pytest.mark.proof),
-        ("1GB", 16, False),
+        pytest.param("1GB", 16, False, marks=pytest.mark.proof),
         # The others compile all kernels before the start, because there would be no room for it later.
         pytest.param("2GB", 2, False, marks=pytest.mark.quick),
     ],

@@ -135,7 +135,12 @@ def rows_of(environment):
             "mkdir gone; cd gone; rmdir ../gone; python $PROGRAM",
             "The working directory of this process was deleted",
         ),
-        ("cp program.py p.py; python -c \"import sys; sys.argv = ['p.py']; exec(open('p.py').read())\"", ""),
+        # That it works is also seen of the parent of a spawned child, below.
+        pytest.param(
+            "cp program.py p.py; python -c \"import sys; sys.argv = ['p.py']; exec(open('p.py').read())\"",
+            "",
+            marks=pytest.mark.proof,
+        ),
     ],
     ids=["standard input", "deleted working directory", "the option -c"],
 )
@@ -150,7 +155,7 @@ def test_a_program_that_cannot_have_workers_is_told_why(environment, tmp_path, c
         assert rows_of(environment) == ROWS
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [pytest.param("2>&-", marks=pytest.mark.proof), "<&- >&- 2>&-"])
 def test_a_program_whose_standard_streams_are_closed_works(environment, tmp_path, closed):
     code, _ = run(f"python program.py {closed}", environment, tmp_path)
     assert code == 0
@@ -272,7 +277,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.proof), signal.SIGHUP]
+)  # SIGTERM in mid-run is in tests/faults/test_runs.py
 def test_a_signal_that_ends_the_program_ends_its_workers(environment, tmp_path, number):
     (tmp_path / "signals.py").write_text(SIGNALS)
     command = [sys.executable, str(tmp_path / "signals.py")]
@@ -357,16 +364,27 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["2GB", "500MB"])
 @pytest.mark.parametrize(
-    ("address_space_kb", "said"),
+    ("address_space_kb", "said", "memory"),
     [
-        (30_000, "ImportError: ulimit -v allows 30,000 kB .* libraries that curator_df imports need 683,593 kB"),
-        (585_000, "ImportError: ulimit -v allows 585,000 kB of address space"),
-        (640_000, "ImportError: ulimit -v allows 640,000 kB of address space"),
-        (720_000, "NoClusterError: ulimit -v allows 720,000 kB .* A cluster needs 830,078 kB more"),
-        (900_000, "NoClusterError: ulimit -v allows 900,000 kB .* A cluster needs 830,078 kB more"),
-        (1_100_000, "NoClusterError: .*ulimit -v allows 1,100,000 kB"),
+        (
+            30_000,
+            "ImportError: ulimit -v allows 30,000 kB .* libraries that curator_df imports need 683,593 kB",
+            "500MB",
+        ),
+        pytest.param(
+            585_000, "ImportError: ulimit -v allows 585,000 kB of address space", "500MB", marks=pytest.mark.proof
+        ),
+        (640_000, "ImportError: ulimit -v allows 640,000 kB of address space", "500MB"),
+        pytest.param(
+            720_000,
+            "NoClusterError: ulimit -v allows 720,000 kB .* A cluster needs 830,078 kB more",
+            "500MB",
+            marks=pytest.mark.proof,
+        ),
+        (900_000, "NoClusterError: ulimit -v allows 900,000 kB .* A cluster needs 830,078 kB more", "500MB"),
+        (1_100_000, "NoClusterError: .*ulimit -v allows 1,100,000 kB", "2GB"),
+        pytest.param(1_100_000, "NoClusterError: .*ulimit -v allows 1,100,000 kB", "500MB", marks=pytest.mark.proof),
     ],
 )
 def test_a_start_under_little_address_space_ends_soon(environment, tmp_path, memory, address_space_kb, said):

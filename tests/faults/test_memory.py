@@ -17,7 +17,7 @@ from curator_df.memory.sizes import read_size
 ROWS, ODD_ROW = 4000, 1234
 
 SCRIPT = """
-import json, os, signal, sys, warnings
+import json, os, signal, sys, traceback, warnings
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -53,67 +53,96 @@ def hungry(block):  # a whole split wants more than the memory of any cluster he
     held = np.ones(100_000_000 if len(block) > 220 else len(block) * 10_000)
     return block.id >= held[0] - 1
 
-if __name__ == "__main__":
-    source, target, step, on_oom = sys.argv[1:5]
-    docs = cdf.read_jsonl(source, blocksize=os.environ.get("BLOCK", "50kB"))
+def outcome(source, target, step, on_oom="retry", block="50kB"):
+    docs = cdf.read_jsonl(source, blocksize=block)
     if step == "grows":
         docs = docs.map_partitions(grows, meta=docs._meta)
     docs = docs.curate.keep_where(globals().get(step, fits) if step != "grows" else fits)
-    with cdf.start_cluster(memory=os.environ.get("MEMORY", "600MB"), cpus=2), warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        receipt = cdf.write_parquet(docs, target, on_oom=on_oom, on_existing=os.environ.get("EXISTING", "raise"))
+        try:
+            receipt = cdf.write_parquet(docs, target, on_oom=on_oom, on_existing=os.environ.get("EXISTING", "raise"))
+        except (cdf.errors.CuratorError, MemoryError):
+            return traceback.format_exc()
     said = [str(one.message) for one in said if "did not fit" in str(one.message)]
-    print(json.dumps({**receipt.to_json(), "said": said, "shown": str(receipt)}))
+    return {**receipt.to_json(), "said": said, "shown": str(receipt)}
+
+if __name__ == "__main__":
+    with cdf.start_cluster(memory=os.environ.get("MEMORY", "600MB"), cpus=2):
+        print(json.dumps([outcome(**asked) for asked in json.loads(sys.argv[1])]))
 """
 
 EXPECTED = [number for number in range(ROWS) if number % 5 != 0]
 WITHOUT_IT = [number for number in EXPECTED if number != ODD_ROW]
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Run the script in a process group of its own, of which nothing is left."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    started = []
-
-    def run(step, on_oom="retry", **variables):
-        command = [
-            sys.executable,
-            str(tmp_path / "script.py"),
-            str(tmp_path / "in"),
-            str(tmp_path / "out"),
-            step,
-            on_oom,
-        ]
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **variables},
-            start_new_session=True,
-        )
-        started.append(process)
-        out, err = process.communicate(timeout=200)
-        return json.loads(out.splitlines()[-1]) if process.returncode == 0 else err
-
-    yield run
-    for process in started:
+def outcomes(folder, *asked, **variables):
+    """Run the script, whose runs are on one cluster and write to a folder each; it is a process group that is ended as one."""
+    (folder / "script.py").write_text(SCRIPT)
+    process = subprocess.Popen(
+        [sys.executable, folder / "script.py", json.dumps(asked)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=280)
+    finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run one step on a cluster of its own."""
+
+    def run(step, on_oom="retry", **variables):
+        asked = {"source": str(tmp_path / "in"), "target": str(tmp_path / "out"), "step": step, "on_oom": on_oom}
+        (found,) = outcomes(tmp_path, asked, **variables)
+        return found
+
+    return run
+
+
+def write_corpus(folder, odd_text=None):
+    folder.mkdir()
+    with open(folder / "a.jsonl", "w") as file:
+        for number in range(ROWS):
+            text = odd_text if odd_text and number == ODD_ROW else random.Random(number).randbytes(150).hex()
+            file.write(json.dumps({"id": number, "text": text}) + "\n")
+    return folder / "a.jsonl"
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    with open(folder / "a.jsonl", "w") as file:
-        file.writelines(
-            json.dumps({"id": number, "text": random.Random(number).randbytes(150).hex()}) + "\n"
-            for number in range(ROWS)
-        )
-    return folder / "a.jsonl"
+    return write_corpus(tmp_path / "in")
+
+
+TOGETHER = {
+    "wants_much": {},
+    "grows": {},
+    "hungry": {"block": "400kB"},
+    "fits": {"source": "long"},
+    "stops": {"step": "wants_much", "on_oom": "raise"},
+}
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """Return the folder of several runs on one cluster, and what each returned or raised."""
+    folder = tmp_path_factory.mktemp("together")
+    write_corpus(folder / "in")
+    write_corpus(folder / "long", "x" * 40_000_000)
+    asked = [
+        {"step": name, "target": str(folder / name), **how, "source": str(folder / how.get("source", "in"))}
+        for name, how in TOGETHER.items()
+    ]
+    return folder, dict(zip(TOGETHER, outcomes(folder, *asked), strict=True))
 
 
 def ids(target):
@@ -125,11 +154,11 @@ def rows_aside(target):
     return [json.loads(line) for path in (target / "_quarantine").glob("*") for line in path.read_text().splitlines()]
 
 
-def require_one_row_aside(receipt, tmp_path, corpus, reason):
+def require_one_row_aside(receipt, out, corpus, reason):
     """Check that all rows but one came out, and that file, offset, size and step of that one are told everywhere."""
-    assert ids(tmp_path / "out") == WITHOUT_IT
+    assert ids(out) == WITHOUT_IT
     assert (receipt["rows_read"], receipt["rows_quarantined"], receipt["rows_out_of_memory"]) == (ROWS, 1, 1)
-    (record,) = rows_aside(tmp_path / "out")
+    (record,) = rows_aside(out)
     assert record["file"] == str(corpus)
     assert record["offset"] == sum(map(len, corpus.read_bytes().splitlines(keepends=True)[:ODD_ROW]))
     assert record["bytes"] > 300
@@ -137,19 +166,21 @@ def require_one_row_aside(receipt, tmp_path, corpus, reason):
     assert "1 quarantined (1 out of memory)" in " ".join(receipt["shown"].split())
     (said,) = receipt["said"]
     assert "1 row did not fit into the memory budget, even when it ran exclusively, and went to" in said
-    assert not (tmp_path / "out/_temporary").exists()
+    assert not (out / "_temporary").exists()
 
 
-def test_a_row_that_never_fits_is_set_aside_and_all_others_come_out(run, corpus, tmp_path):
-    receipt = run("wants_much")
-    require_one_row_aside(receipt, tmp_path, corpus, "step 'keep_where' raised")
+def test_a_row_that_never_fits_is_set_aside_and_all_others_come_out(together):
+    folder, found = together
+    receipt = found["wants_much"]
+    require_one_row_aside(receipt, folder / "wants_much", folder / "in/a.jsonl", "step 'keep_where' raised")
     assert receipt["retries"]["exclusive"] == 1
     assert receipt["measured_bytes"] < 600_000_000
 
 
-def test_a_row_that_cannot_be_written_is_set_aside(run, corpus, tmp_path):
-    receipt = run("grows")
-    require_one_row_aside(receipt, tmp_path, corpus, "writing this row exclusively raised")
+def test_a_row_that_cannot_be_written_is_set_aside(together):
+    folder, found = together
+    receipt = found["grows"]
+    require_one_row_aside(receipt, folder / "grows", folder / "in/a.jsonl", "writing this row exclusively raised")
     assert receipt["measured_bytes"] < 600_000_000
 
 
@@ -157,33 +188,39 @@ def test_a_row_that_cannot_be_written_is_set_aside(run, corpus, tmp_path):
 def test_a_row_that_kills_its_worker_is_found_and_set_aside(run, corpus, tmp_path):
     receipt = run("kills")
     require_one_row_aside(
-        receipt, tmp_path, corpus, "its worker process ended when step 'keep_where' ran exclusively on this row"
+        receipt, tmp_path / "out", corpus, "its worker process ended when step 'keep_where' ran exclusively on this row"
     )
     assert 0 < receipt["retries"]["worker lost"] <= 8  # ranges beside it on the same worker are lost with it
 
 
-def test_the_smaller_block_is_remembered_for_later_ranges(run, corpus, tmp_path):
+def test_the_smaller_block_is_remembered_for_later_ranges(together):
     # Blocks of 100 kB are 250 rows or more, for which the step wants 800 MB: more than memory= is. Blocks of 64 kB are fewer.
-    receipt = run("hungry", BLOCK="400kB")
-    assert ids(tmp_path / "out") == list(range(ROWS))
+    folder, found = together
+    receipt = found["hungry"]
+    assert ids(folder / "hungry") == list(range(ROWS))
     assert "after input splits ran out of memory" in receipt["settings"]["blocks"]
     # By itself each range would be halved three times.
-    assert receipt["retries"]["memory"] < 2 * receipt["ranges"]
+    assert 0 < receipt["retries"]["memory"] < 2 * receipt["ranges"]
     assert receipt["rows_out_of_memory"] == 0
+    assert receipt["measured_bytes"] < 600_000_000
 
 
-def test_a_row_too_long_for_the_node_is_set_aside(run, corpus, tmp_path):
-    lines = corpus.read_text().splitlines(keepends=True)
-    lines[ODD_ROW] = json.dumps({"id": ODD_ROW, "text": "x" * 40_000_000}) + "\n"
-    corpus.write_text("".join(lines))
-    require_one_row_aside(run("fits"), tmp_path, corpus, "does not fit even when it is processed exclusively")
+def test_a_row_too_long_for_the_node_is_set_aside(together):
+    folder, found = together
+    said = "does not fit even when it is processed exclusively"
+    require_one_row_aside(found["fits"], folder / "fits", folder / "long/a.jsonl", said)
+
+
+def test_on_oom_fail_stops_at_the_first_failure(together):
+    folder, found = together
+    assert isinstance(found["stops"], str)
+    assert "MemoryError" in found["stops"]
+    assert not (folder / "stops/_quarantine").exists()
 
 
 @pytest.mark.slow
-def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path):
-    lines = corpus.read_text().splitlines(keepends=True)
-    lines[ODD_ROW] = json.dumps({"id": ODD_ROW, "text": "x" * 90_000_000}) + "\n"
-    corpus.write_text("".join(lines))
+def test_the_memory_that_is_named_for_a_long_row_is_enough(run, tmp_path):
+    corpus = write_corpus(tmp_path / "in", "x" * 90_000_000)
     said = run("fits", on_oom="raise")
     assert f"{corpus} line {ODD_ROW + 1:,} (byte " in said
     named = re.search(r"Start the cluster with memory='([0-9.]+[MG]B)'", said)
@@ -198,19 +235,9 @@ def test_the_memory_that_is_named_for_a_long_row_is_enough(run, corpus, tmp_path
     )
 
 
-@pytest.mark.parametrize(
-    ("step", "error"),
-    [
-        ("wants_much", "MemoryError"),
-        pytest.param(
-            "kills",
-            r"WorkerLostError: input split [0-9]+ .*crashed its worker",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_on_oom_fail_stops_at_the_first_failure(run, corpus, tmp_path, step, error):
-    said = run(step, on_oom="raise")
+@pytest.mark.proof  # the same end without processes is in tests/core/runner/test_dispatch.py
+def test_on_oom_fail_stops_at_the_first_lost_worker(run, corpus, tmp_path):
+    said = run("kills", on_oom="raise")
     assert isinstance(said, str)
-    assert re.search(error, said)
+    assert re.search(r"WorkerLostError: input split [0-9]+ .*crashed its worker", said)
     assert not (tmp_path / "out/_quarantine").exists()

@@ -158,6 +158,7 @@ def test_a_signal_in_mid_run_ends_all_processes_and_the_run_resumes(start, scrip
     assert ids(tmp_path / "out") == EXPECTED
 
 
+@pytest.mark.proof  # a run that finds the lock is refused in tests/test_cli.py
 def test_two_runs_cannot_write_to_one_folder(start, script, corpus, tmp_path):
     (tmp_path / "out/_curator").mkdir(parents=True)
     with open(tmp_path / "out/_curator/lock", "w") as lock:
@@ -168,6 +169,7 @@ def test_two_runs_cannot_write_to_one_folder(start, script, corpus, tmp_path):
     assert "OutputInUseError: another run is writing to" in err
 
 
+@pytest.mark.proof  # tests/faults/test_memory.py, whose steps halve their blocks as well, runs always
 def test_allocations_that_fail_halve_the_block_and_change_no_row(start, script, corpus, tmp_path):
     # A block of 1.5 MB is a whole split of 250 rows, for which the step wants 800 MB, more than memory= is.
     receipt = finish(start(script, corpus, tmp_path / "out", step="hungry", BLOCK="1500kB"))

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
+from curator_df.core import cluster_client
 from curator_df.core.cluster_client import restart
 from curator_df.core.runner import recycling, run
 from curator_df.core.runner.recycling import treat_leak
@@ -156,13 +157,14 @@ def test_a_worker_that_is_slow_to_come_back_was_started_again(answer, there, gon
 
 def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", again=False):
     """Return what is told of a worker that held 40 MB more, when giving free pages back gives so much."""
-    client = mock.Mock()
+    client = mock.Mock()  # whose scheduler never notices that a worker is gone
     client.run.side_effect = [{"tcp://a": "node:1"}, {"tcp://a": gave}]
     client.submit.return_value.result.return_value = dict([probed] if probed else [])
     client.scheduler_info.return_value = {"workers": {"tcp://a": {"nanny": "its nanny"}}}
     client.restart_workers.return_value = {"tcp://a": "OK"}
     client.nthreads.side_effect = lambda: {"tcp://b" if client.restart_workers.called else "tcp://a": 1}
-    told = treat_leak(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
+    with mock.patch.object(cluster_client, "LEAVE_SECONDS", 0.1):
+        told = treat_leak(client, Leak("node:1", 40, 40 * MB, MB, again), job_bytes, None, restarts=restarts)
     return told, client
 
 
