@@ -28,7 +28,9 @@ from curator_df.kernels.text.buffers import array_spans
 from tests.gpu.scripts import SCHEMES, STOP_WORDS_OF_TEST
 
 FEW, FEWER = 36, 12
-"""First texts of which signatures and prices are made: the simulator is slow."""
+"""First texts of which signatures and their prices are made: the simulator is slow."""
+PRICED = slice(20, 34)
+"""Texts of which the prices of metrics are made: among them are lines of each kind that is counted."""
 
 
 class Allocations:
@@ -63,7 +65,7 @@ def few_of(texts, rows):
 
 def prices(texts):
     """Yield, for each kind of counts, what metrics of it hold at most, and the price that was said."""
-    room = Room(span_rows=20, table_cells=300, threads=16, gram_bytes=300_000, short_text_bytes=300)
+    room = Room(span_rows=8, table_cells=300, threads=16, gram_bytes=300_000, short_text_bytes=300)
     for number, (group, _) in enumerate(GROUPS):
         metrics = [name for name in METRICS if features_of([name]) & group]
         with Allocations() as tables:
@@ -79,7 +81,7 @@ def prices(texts):
 
 def listed_price(texts):
     """Return what a list of stop words holds at most beside tables, and the price that was said."""
-    room, names, listed = Room(span_rows=20, threads=200), ["stop_word_count"], {"stop_words": STOP_WORDS_OF_TEST}
+    room, names, listed = Room(span_rows=8, threads=200), ["stop_word_count"], {"stop_words": STOP_WORDS_OF_TEST}
     with Allocations() as tables:
         measured.text_metrics(few_of(texts, 0), names, room, **listed)
     with Allocations() as counted:
@@ -104,7 +106,7 @@ def results(texts, few):
     """Yield each result by name; ``few``: of so many rows, where a block of threads takes a text."""
     yield "hashes", text_hashes(texts, most_threads=16)
     yield "normalized_hashes", text_hashes(texts, normalize="case_and_spaces", most_threads=16)
-    room = measured.Room(span_rows=50, table_cells=300, threads=16)
+    room = measured.Room(span_rows=30, table_cells=300, threads=16)
     yield from measured.text_metrics(texts, METRICS, room).items()
     listed = measured.text_metrics(texts, ["stop_word_count"], room, stop_words=STOP_WORDS_OF_TEST)
     yield "listed_words", listed["stop_word_count"]
@@ -118,11 +120,11 @@ def main(source, target):
     # NumPy warns where a number wraps, as every hash here does.
     warnings.simplefilter("ignore")
     array = pa.ipc.open_file(source).get_batch(0).column(0)
-    parts = (array, array[:FEW], array[:FEWER])
-    texts, few, fewer = (texts_to_device(next(array_spans(part, rows=len(array)))) for part in parts)
+    parts = (array, array[:FEW], array[:FEWER], array[PRICED])
+    texts, few, fewer, priced = (texts_to_device(next(array_spans(part, rows=len(array)))) for part in parts)
     found = {name: values.copy_to_host() for name, values in results(texts, few)}
-    found["price_of_listed_words"] = listed_price(few)
-    np.savez(target, **found, **dict(prices(few)), **dict(signature_prices(fewer)))
+    found["price_of_listed_words"] = listed_price(priced)
+    np.savez(target, **found, **dict(prices(priced)), **dict(signature_prices(fewer)))
 
 
 if __name__ == "__main__":
