@@ -11,6 +11,7 @@ from rich.console import Console
 
 from curator_df import demo, demo_corpus
 from curator_df.demo_corpus import read_corpus
+from tests.test_demo_corpus import rows_of
 
 
 @pytest.fixture
@@ -31,31 +32,29 @@ def printed_by(folder=None):
 
 
 def test_the_second_demo_collects_nothing_and_no_demo_leaves_temporary_files(environment):
-    first, second = printed_by(), printed_by()
+    target = environment / "named"  # the second one has a folder, and with it a copy of the corpus
+    (target / "corpus").mkdir(parents=True)
+    (target / "corpus" / "manuals.jsonl").write_text("of an earlier demo\n")
+    first, second = printed_by(), printed_by(target)
     kept = list((environment / "cache" / "demo").iterdir())
     assert len(kept) == 1
-    corpus = read_corpus(kept[0])
+    corpus, copied = read_corpus(kept[0]), read_corpus(target / "corpus")
     assert corpus.is_enough
     assert corpus.text_bytes < demo_corpus.DEMO_BYTES
-    for shown in (first, second):
-        assert f"Corpus: {corpus.documents:,} documents, 20 MB of text in {kept[0]}" in shown
+    for shown, folder in ((first, kept[0]), (second, target / "corpus")):
+        assert f"Corpus: {corpus.documents:,} documents, 20 MB of text in {folder}" in shown
         assert f"{corpus.documents:,} read" in shown
         assert "Some of the rows that were dropped:" in shown
     assert first.startswith("Collecting text")
     assert "Collecting" not in second
     assert list((environment / "tmp").iterdir()) == []
-
-
-def test_a_named_folder_gets_its_own_copy_of_the_corpus(environment):
-    target = environment / "named"
-    (target / "corpus").mkdir(parents=True)
-    (target / "corpus" / "manuals.jsonl").write_text("of an earlier demo\n")
-    printed_by(target)
-    corpus = read_corpus(target / "corpus")
-    assert corpus is not None
-    assert {path.name for path in (target / "corpus").iterdir()} == {path.name for path in corpus.files} | {
+    rows = [row for path in corpus.files for row in rows_of(path)]
+    assert len({row["id"] for row in rows}) == len(rows) == corpus.documents >= 2_000
+    assert sum(len(row["text"].encode()) for row in rows) == corpus.text_bytes >= 19_000_000
+    assert {path.name for path in (target / "corpus").iterdir()} == {path.name for path in copied.files} | {
         demo_corpus.ABOUT
     }
+    assert copied.documents == corpus.documents
     assert list((target / "clean").glob("*.parquet"))
 
 

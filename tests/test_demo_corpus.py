@@ -40,6 +40,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.proof  # tests/test_demo.py checks the 20 MB of a demo in the same way
 def test_this_environment_holds_enough(tmp_path: Path) -> None:
     corpus = write_demo_corpus(tmp_path)
     assert corpus.is_enough

@@ -61,7 +61,7 @@ unlucky = docs.map_partitions(lambda block: {}["word"], meta=docs._meta).head(2)
 ---
 import os, signal, threading, time
 threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
-slow = clean.map_partitions(lambda block: (time.sleep(30), block)[1], meta=clean._meta)
+slow = clean.map_partitions(lambda block: (time.sleep(5), block)[1], meta=clean._meta)
 cdf.write_parquet(slow, "slow")
 ---
 with cdf.monitor_memory() as monitor:

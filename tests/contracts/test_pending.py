@@ -34,6 +34,16 @@ CUTS = {
 }
 
 each_pending = pytest.mark.parametrize("case", PENDING, ids=str)
+
+
+def each_pending_with_one(names, choices):
+    """Return a decorator for all cases, each with one of these choices in turn; the first item of a choice names it."""
+    pairs = [(case, choices[number % len(choices)]) for number, case in enumerate(PENDING)]
+    return pytest.mark.parametrize(
+        ("case", *names), [pytest.param(case, *choice[1:], id=f"{case}-{choice[0]}") for case, choice in pairs]
+    )
+
+
 each_drop = pytest.mark.parametrize("case", [c for c in PENDING if c.operator.startswith(SUBSET)], ids=str)
 each_same_rows = pytest.mark.parametrize("case", [c for c in PENDING if c.operator.startswith(SAME_ROWS)], ids=str)
 
@@ -95,8 +105,7 @@ def test_a_subset_comes_out_in_order_and_unchanged(case, tmp_path):
     assert all(not written[name].equals(expected[name]) for name in case.rewrites)
 
 
-@each_pending
-@pytest.mark.parametrize("cuts", [(), (4, 9), (4, 4, 9)], ids=["1 file", "3 files", "one file empty"])
+@each_pending_with_one(["cuts"], [("1 file", ()), ("3 files", (4, 9)), ("one file empty", (4, 4, 9))])
 def test_a_look_shows_what_a_run_writes(case, cuts, tmp_path):
     source = cut_into_files(tmp_path / "in", cuts)
     table = case(cdf.read_parquet(source))
@@ -106,9 +115,8 @@ def test_a_look_shows_what_a_run_writes(case, cuts, tmp_path):
     pd.testing.assert_frame_equal(seen, written)
 
 
-@each_pending
-@pytest.mark.parametrize(
-    ("range_bytes", "blocksize"), [(16_000_000, "1B"), (1, "1GB"), (900, "1kB")], ids=["small", "large", "unlike"]
+@each_pending_with_one(
+    ["range_bytes", "blocksize"], [("unlike", 900, "1kB"), ("small", 16_000_000, "1B"), ("large", 1, "1GB")]
 )
 def test_a_look_does_not_depend_on_partitions(case, range_bytes, blocksize, tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "SMALL_RANGE_BYTES", range_bytes)

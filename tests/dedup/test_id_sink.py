@@ -55,8 +55,7 @@ print(*look_up(rows, where + "/large"))
 SLACK_BYTES = 2_000_000
 
 
-@pytest.mark.parametrize("kind", ["Int64", "string"])
-@pytest.mark.parametrize("every", [1, 100])
+@pytest.mark.parametrize(("kind", "every"), [("Int64", 100), ("string", 1)])
 def test_ids_are_looked_up_in_what_is_stated(tmp_path, kind, every):
     command = [sys.executable, "-c", PEAK, str(tmp_path), kind, str(every)]
     extra_bytes, block_bytes = map(int, subprocess.check_output(command, text=True, timeout=280).split())

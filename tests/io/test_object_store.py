@@ -187,7 +187,7 @@ def keyed(options):
     return cdf.read_jsonl("s3://bucket/keyed/a.jsonl", storage_options=options)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("form", [pytest.param("jsonl", marks=pytest.mark.proof), "parquet"])
 def test_folders_of_values_are_those_of_a_local_disk(keyed, options, tmp_path, monkeypatch, form):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 4_000)
     write = getattr(cdf, f"write_{form}")
@@ -236,7 +236,9 @@ def test_rejects_and_stages_may_lie_on_another_file_system(keyed, options, tmp_p
     assert list((tmp_path / "work").rglob("*.*")) == []
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix", [".jsonl", pytest.param(".jsonl.gz", marks=pytest.mark.proof), ".jsonl.zst", ".parquet"]
+)
 def test_large_files_are_read_in_pieces(options, tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 2_000_000)
     rows = pa.table({"id": range(24_000), "text": [f"{n} " + "ünï text " * (n % 80) for n in range(24_000)]})

@@ -23,6 +23,7 @@ from curator_df.memory.budget import CLIENT_PRIVATE_BYTES, MARGIN_FRACTION
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import read_size
 from curator_df.memory.system import status_bytes
+from tests.core.runner.fake_client import inline_cluster
 
 MB = 1_000_000
 SLACK = 20 * MB
@@ -133,10 +134,10 @@ def start():
     return started
 
 
-def test_pages_that_do_not_fit_are_refused_before_anything_starts_and_what_is_named_fits(tmp_path, start):
+def test_pages_that_do_not_fit_are_refused_before_anything_starts_and_what_is_named_fits(tmp_path):
     one_page(tmp_path / "a.parquet", 2_400, 25_000)
     df = cdf.read_parquet(tmp_path / "a.parquet")
-    with start(600 * MB), pytest.raises(errors.BudgetError, match="pages of the input files") as refused:
+    with inline_cluster("600MB"), pytest.raises(errors.BudgetError, match="pages of the input files") as refused:
         cdf.write_parquet(df, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     enough = read_size("memory", str(refused.value).rpartition("memory=")[2].strip("'")) + SLACK
@@ -202,11 +203,11 @@ def test_a_page_that_grows_later_is_found_when_memory_runs_out(tmp_path, start):
         cdf.write_parquet(df, tmp_path / "out")
 
 
-def test_what_is_written_has_small_pages(tmp_path, start):
+def test_what_is_written_has_small_pages(tmp_path):
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(texts(600, 25_000)))
     )
-    with start(800 * MB):
+    with inline_cluster("800MB"):
         cdf.write_parquet(cdf.read_jsonl(tmp_path / "in.jsonl"), tmp_path / "out")
     assert lower(cdf.read_parquet(tmp_path / "out")).source.reader_fixed_bytes == 0
 

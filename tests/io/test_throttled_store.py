@@ -18,6 +18,7 @@ from curator_df.files import retry as transient
 from curator_df.files.retry import is_transient, retry_transient
 from curator_df.files.storage import Folder
 from curator_df.io.streams.file_stream import open_bytes, open_file
+from tests.core.runner.fake_client import inline_cluster
 
 BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 ROWS = 600
@@ -91,18 +92,10 @@ def refusing(throttle):
 
 
 @pytest.fixture
-def few_tries(cluster, monkeypatch):
-    """One try of s3fs itself, here and in the workers, so that it is ours that are tested, and quickly."""
-
-    def set_tries(tries):
-        import s3fs
-
-        s3fs.S3FileSystem.retries = tries
-
+def few_tries(monkeypatch):
+    """One try of s3fs itself and short waits, so that it is ours that are tested, and quickly."""
     monkeypatch.setattr(pytest.importorskip("s3fs", reason="needs s3fs").S3FileSystem, "retries", 1)
-    cluster.client.run(set_tries, 1)
-    yield
-    cluster.client.run(set_tries, 5)
+    monkeypatch.setattr(transient, "FIRST_WAIT_SECONDS", 0.01)
 
 
 def ids_in(url, options):
@@ -119,7 +112,8 @@ def soon(monkeypatch):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    """Tasks of this process, whose waits can be shortened; workers of their own write to a store in test_object_store.py."""
+    with inline_cluster("2GB", 2) as running:
         yield running
 
 
@@ -163,7 +157,9 @@ def test_stages_and_folders_of_values_get_through_if_need_be_in_several_runs(
         assert not any(path.startswith(("owners/", "stages/", "unfinished/")) for path in left)
 
 
-def test_a_run_that_a_store_refuses_to_take_ends_in_a_clear_error_and_resumes(cluster, options, refusing, monkeypatch):
+def test_a_run_that_a_store_refuses_to_take_ends_in_a_clear_error_and_resumes(
+    cluster, options, refusing, few_tries, monkeypatch
+):
     throttle = refusing(0)
 
     def refuses(environ):

@@ -94,7 +94,7 @@ def one_after_the_other(kernel, numbers):
             kernel.run(block_of([f"text {number}"]))
 
 
-@pytest.mark.parametrize("faults", [("500",), ("400",), ("400", "500", "junk")])
+@pytest.mark.parametrize("faults", [pytest.param(("500",), marks=pytest.mark.proof), ("400",), ("400", "500", "junk")])
 def test_where_every_request_fails_the_run_ends(server, tmp_path, faults):
     server.faults = {f" {number}": [faults[number % len(faults)]] * 99 for number in range(30)}
     (kernel,) = kernels_of(ask(server, tmp_path, max_concurrent=1, max_retries=2))

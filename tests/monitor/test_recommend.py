@@ -106,7 +106,7 @@ def test_what_cannot_be_read_or_does_not_fit_is_said(corpus, tmp_path):
         cdf.recommend(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", [pytest.param("jsonl", marks=pytest.mark.proof), "parquet"])
 def test_a_sample_that_is_run_tells_the_time(corpus, tmp_path, kind):
     if kind == "parquet":
         pd.read_json(corpus, lines=True).to_parquet(tmp_path / "a.parquet")

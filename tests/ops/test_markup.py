@@ -388,7 +388,7 @@ import curator_df as cdf
 if __name__ == "__main__":
     source, target = sys.argv[1:3]
     options = {"extractor": "trafilatura", "timeout_seconds": 0.3}
-    with cdf.start_cluster(memory="1.5GB", cpus=2):
+    with cdf.start_cluster(memory="1.5GB", cpus=1):
         chain = cdf.read_jsonl(source, blocksize="20kB").pipe(cdf.remove_html, **options)
         receipt = cdf.write_parquet(chain, target, on_existing="resume", on_error="quarantine")
     print(receipt.rows_written, receipt.rows_quarantined, receipt.measured_bytes, receipt.projected_bytes)

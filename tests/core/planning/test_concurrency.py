@@ -140,6 +140,10 @@ def slowly(block):
     return block
 
 
+def slowly_a_third(block):
+    return slowly(block).iloc[::3]
+
+
 def slow_cpu(block):
     time.sleep(0.3)  # so long that what a task costs besides does not count
     return block
@@ -247,11 +251,11 @@ def test_while_a_gpu_waits_more_tasks_clean_on_the_spare_cpus_of_its_worker(tabl
 def test_a_server_that_answers_slowly_is_asked_while_another_task_cleans(table, session, tmp_path):
     pytest.importorskip("httpx", reason="needs the completions extra (httpx is not installed)")
     with completion_server() as server:
-        server.seconds = 0.02
+        server.seconds = 0.015
         how = {"base_url": server.base_url, "model": "m", "cache": tmp_path / "cache", "max_concurrent": 8}
-        docs = table.map_partitions(slowly, meta=table._meta).pipe(cdf.add_completion, "{text}", **how)
+        docs = table.map_partitions(slowly_a_third, meta=table._meta).pipe(cdf.add_completion, "{text}", **how)
         receipt = cdf.write_parquet(docs, tmp_path / "out")
-    assert receipt.rows_written == 1_600
+    assert 500 < receipt.rows_written < 600
     said = receipt.settings["balance"]
     assert "add_completion took" in said
     assert said.startswith(("1 task run concurrently", "2 tasks run concurrently"))

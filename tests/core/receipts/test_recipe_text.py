@@ -39,14 +39,14 @@ def chain():
 
 
 def test_the_recipe_of_a_chain_repeats_its_run(tmp_path):
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with inline_cluster("2GB", 1):
         first = cdf.write_parquet(chain(), tmp_path / "out", rejects="rejects", on_existing="overwrite")
     (tmp_path / "again.yaml").write_text(cdf.read_receipt("out").recipe())
     before = files_of(tmp_path / "out")
     shutil.rmtree("out")
     shutil.rmtree("rejects")
     recipe = cdf.load_recipe("again.yaml")
-    second = recipe.run()
+    second = recipe.run()  # on a cluster of its own
     assert files_of(tmp_path / "out") == before
     assert [(step.name, step.rows_in, step.rows_out) for step in second.steps] == [
         (step.name, step.rows_in, step.rows_out) for step in first.steps

@@ -89,8 +89,9 @@ def keep_most(block):
     return block.id % 10 != 0
 
 
-@pytest.mark.parametrize("which", ["out", "rejects"])
-@pytest.mark.parametrize("change", ["deleted", "cut", "moved", "replaced"])
+@pytest.mark.parametrize(
+    ("which", "change"), [("out", "deleted"), ("rejects", "cut"), ("rejects", "moved"), ("out", "replaced")]
+)
 def test_files_of_finished_ranges_that_are_gone_end_the_run_which_then_resumes(corpus, tmp_path, at, which, change):
     def spoil():
         file = min((tmp_path / which).glob("*.parquet"))

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 
 from curator_df.core.tasks.task import profile_without_collections
 
-THREADS = 60_000
+THREADS = 20_000
 
 
 def start_threads(count, alone):

@@ -20,4 +20,4 @@ def test_a_profiled_worker_does_not_stand_still_where_threads_start_while_memory
         "tests.core.tasks.profiled_worker",
     ]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["60000", "True"], done.stderr
+    assert done.stdout.split() == ["20000", "True"], done.stderr
