@@ -10,6 +10,7 @@ import importlib
 import inspect
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ from curator_df.memory.process_cache import release_held
 from curator_df.memory.sizes import read_size
 from docs import generate_operators, llms
 from tests.contracts.operator_cases import CASES, OPERATORS, OTHER_ROWS, SAME_ROWS, kernels_of, table
+from tests.core.runner.fake_client import inline_cluster
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGE = CHECKOUT / "curator_df"
@@ -422,8 +424,14 @@ def test_the_example_of_the_readme_runs_as_a_script(tmp_path):
     assert set(pd.read_parquet(tmp_path / "rejects")["reject_reason"]) == {"gopher_short_doc"}
 
 
-def test_the_first_example_of_the_site_runs_as_a_script(tmp_path):
-    said = run_as_script("docs/index.md", tmp_path)
+def test_the_first_example_of_the_site_runs(tmp_path, monkeypatch, capsys):
+    write_corpus(tmp_path / "corpus")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cdf, "start_cluster", lambda *, memory: inline_cluster(memory))
+    source, *_ = code_blocks(page("docs/index.md"), "python")
+    Path("example.py").write_text(source)
+    runpy.run_path("example.py", run_name="__main__")
+    said = capsys.readouterr().out
     assert "300 read, 2 written, 298 dropped" in said
     assert "4.00 GB budget" in said
 

@@ -277,17 +277,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.proof), signal.SIGHUP]
-)  # SIGTERM in mid-run is in tests/faults/test_runs.py
-def test_a_signal_that_ends_the_program_ends_its_workers(environment, tmp_path, number):
+def test_a_signal_that_ends_the_program_ends_its_workers(environment, tmp_path):  # SIGTERM: tests/faults/test_runs.py
     (tmp_path / "signals.py").write_text(SIGNALS)
     command = [sys.executable, str(tmp_path / "signals.py")]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         below = [int(word) for word in process.stdout.readline().split()]
         assert below
-        process.send_signal(number)
-        assert process.wait(60) == -number  # 128 + its number, as a shell has it
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == -signal.SIGHUP  # 128 + its number, as a shell has it
     deadline = time.monotonic() + 60
     while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in below):
         assert time.monotonic() < deadline
@@ -363,31 +360,26 @@ def test_limits_that_are_low_are_named(monkeypatch, tmp_path):
     assert "A step could not start a thread. The cause is not memory" in str(manifest.error)
 
 
+SAID_FOR_KB = {
+    30_000: "ImportError: ulimit -v allows 30,000 kB .* libraries that curator_df imports need 683,593 kB",
+    585_000: "ImportError: ulimit -v allows 585,000 kB of address space",
+    640_000: "ImportError: ulimit -v allows 640,000 kB of address space",
+    720_000: "NoClusterError: ulimit -v allows 720,000 kB .* A cluster needs 830,078 kB more",
+    900_000: "NoClusterError: ulimit -v allows 900,000 kB .* A cluster needs 830,078 kB more",
+    1_100_000: "NoClusterError: .*ulimit -v allows 1,100,000 kB",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("address_space_kb", "said", "memory"),
+    ("address_space_kb", "memory"),
     [
-        (
-            30_000,
-            "ImportError: ulimit -v allows 30,000 kB .* libraries that curator_df imports need 683,593 kB",
-            "500MB",
-        ),
-        pytest.param(
-            585_000, "ImportError: ulimit -v allows 585,000 kB of address space", "500MB", marks=pytest.mark.proof
-        ),
-        (640_000, "ImportError: ulimit -v allows 640,000 kB of address space", "500MB"),
-        pytest.param(
-            720_000,
-            "NoClusterError: ulimit -v allows 720,000 kB .* A cluster needs 830,078 kB more",
-            "500MB",
-            marks=pytest.mark.proof,
-        ),
-        (900_000, "NoClusterError: ulimit -v allows 900,000 kB .* A cluster needs 830,078 kB more", "500MB"),
-        (1_100_000, "NoClusterError: .*ulimit -v allows 1,100,000 kB", "2GB"),
-        pytest.param(1_100_000, "NoClusterError: .*ulimit -v allows 1,100,000 kB", "500MB", marks=pytest.mark.proof),
+        *((kb, "500MB") for kb in (30_000, 640_000, 900_000)),
+        (1_100_000, "2GB"),
+        *(pytest.param(kb, "500MB", marks=pytest.mark.proof) for kb in (585_000, 720_000, 1_100_000)),
     ],
 )
-def test_a_start_under_little_address_space_ends_soon(environment, tmp_path, memory, address_space_kb, said):
+def test_a_start_under_little_address_space_ends_soon(environment, tmp_path, memory, address_space_kb):
     command = f"ulimit -v {address_space_kb}; timeout -s KILL {LIMITED_PATIENCE_SECONDS} python program.py"
     code, output = run(command, {**environment, "MEMORY": memory}, tmp_path)
     if code == 0:  # what a process maps depends on the machine, and so does where it suffices
@@ -395,7 +387,7 @@ def test_a_start_under_little_address_space_ends_soon(environment, tmp_path, mem
         assert rows_of(environment) == ROWS
     else:
         assert code == 1, f"{code}: {output}"  # 137: it hung
-        assert re.search(f"{said}.*Set ulimit -v unlimited", output), output
+        assert re.search(f"{SAID_FOR_KB[address_space_kb]}.*Set ulimit -v unlimited", output), output
 
 
 STALLS = """

@@ -134,6 +134,7 @@ def test_a_full_disk_for_temporary_files_is_a_clear_error_and_the_run_resumes(
     assert ids(out) == UNIQUE
 
 
+@pytest.mark.proof  # tests/files/test_storage.py names the folder, and tests/faults/test_runs.py fills a disk
 @LONG
 def test_a_full_disk_for_rejects_is_the_one_that_is_named_and_the_run_resumes(
     start, script, corpus, tmp_path, small_disk

@@ -175,7 +175,8 @@ def require_nothing_left(bucket, *folders):
 @pytest.mark.parametrize(
     ("form", "resumed"),
     [
-        ("jsonl", {"memory": "460MB", "BLOCK": "7kB"}),
+        # A run that is killed in the last stage of a drop, which writes, repeats no split either: it is always tested, below.
+        pytest.param("jsonl", {"memory": "460MB", "BLOCK": "7kB"}, marks=pytest.mark.proof),
         pytest.param("parquet", {}, marks=pytest.mark.proof),
     ],
     ids=["jsonl, with another memory", "parquet"],

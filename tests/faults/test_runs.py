@@ -103,6 +103,7 @@ def test_a_run_whose_driver_alone_is_killed_is_resumed_at_once(start, script, co
     assert ids(out) == EXPECTED
 
 
+@pytest.mark.proof  # a run with one output is killed above, and tests/io/test_write_many.py resumes two that differ
 def test_a_killed_run_with_two_outputs_is_resumed_with_another_memory(start, corpus, tmp_path):
     script, out = tmp_path / "two.py", tmp_path / "out"
     script.write_text(TWO_OUTPUTS)

@@ -40,11 +40,9 @@ def content(out):
     return {str(path.relative_to(out)): path.read_bytes() for path in files}
 
 
-@pytest.mark.slow
+@pytest.mark.proof  # killed merges, and files that do not depend on blocks, are in tests/models/tokens/test_write.py
 @pytest.mark.timeout(3 * PATIENCE_SECONDS)
-@pytest.mark.parametrize(
-    "form", ["megatron", *(pytest.param(form, marks=pytest.mark.proof) for form in ("numpy", "arrow", "mds"))]
-)
+@pytest.mark.parametrize("form", ["megatron", "numpy", "arrow", "mds"])
 def test_a_killed_run_leaves_the_same_tokens_when_it_is_resumed(start, corpus, tmp_path, form):
     from tests.contracts.operator_cases import TOKENIZER
 

@@ -163,23 +163,43 @@ PROCESSES = (
 WORKERS = ("maps_memory", "lifts_its_limit")
 SUCCEED = ("takes_turns", "fits")
 ALL = ("shares_memory", *PROCESSES, *WORKERS, *SUCCEED)
+BY_HAND = {"starts_a_program", "catches_what_it_started", "forks", "fits"}
+"""Functions that do a part of what others do."""
+
+
+def each(names):
+    """Return a decorator for some functions, some of which are by hand alone."""
+    marked = [pytest.param(name, marks=pytest.mark.proof if name in BY_HAND else ()) for name in names]
+    return pytest.mark.parametrize("name", marked)
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory):
-    """What became of each function, all on one cluster."""
+def ends(tmp_path_factory, request):
+    """What became of each function that a test asks for, all on one cluster."""
+    wanted = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if "ends" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec")
+    }
     folder = tmp_path_factory.mktemp("wall")
     (folder / "script.py").write_text(SCRIPT)
     with open(folder / "in.jsonl", "w", encoding="utf-8") as out:
         out.writelines(json.dumps({"id": n, "text": f"row {n} " + "word " * 120}) + "\n" for n in range(ROWS))
-    command = [sys.executable, "script.py", "in.jsonl", "out", "raise", *ALL]
+    command = [
+        sys.executable,
+        "script.py",
+        "in.jsonl",
+        "out",
+        "raise",
+        *(name for name in ALL if name in wanted | {"shares_memory"}),
+    ]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALL)
+@each(ALL)
 def test_the_number_holds_for_what_steps_start(ends, name):
     assert ends[name]["peak"] <= MOST * MEMORY
 
@@ -190,7 +210,7 @@ def test_the_layout_says_which_wall_stands(ends):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROCESSES)
+@each(PROCESSES)
 def test_a_step_is_named_whose_processes_find_no_room_or_all_rows_are_there(ends, name):
     """What is refused memory ends by itself, and its function may make nothing of it; what takes it nevertheless is ended."""
     error = ends[name]["error"]
@@ -204,13 +224,13 @@ def test_shared_memory_that_does_not_fit_is_refused(ends):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WORKERS)
+@each(WORKERS)
 def test_a_worker_is_ended_for_memory_that_nothing_else_bounds(ends, name):
     assert ends[name]["error"].startswith(f"StepMemoryError: step 'map_partitions({name})' ")
     assert "so the worker was ended" in ends[name]["error"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SUCCEED)
+@each(SUCCEED)
 def test_what_fits_alone_succeeds(ends, name):
     assert ends[name]["rows"] == ROWS and not ends[name]["error"]

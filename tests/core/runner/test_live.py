@@ -157,7 +157,7 @@ def executed(tmp_path, without, monkeypatch):
     return notebook
 
 
-@pytest.mark.slow
+@pytest.mark.proof  # the text of the panel is tested above, and a notebook that shows it below
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client")
 def test_a_notebook_without_ipywidgets_has_the_panel_as_text(tmp_path, monkeypatch):
     hidden = "sys.modules['ipywidgets'] = None"

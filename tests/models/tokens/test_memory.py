@@ -39,7 +39,7 @@ def test_peaks_are_at_most_what_is_stated():
     assert max(one["peak"] for one in measured) > 20_000_000  # it measures something
 
 
-@pytest.mark.slow
+@pytest.mark.proof  # a whole run is measured in tests/contracts/test_budget.py, and what tokens take above
 @pytest.mark.timeout(600)
 def test_a_run_stays_below_its_estimate_and_that_below_the_budget(tmp_path):
     (tmp_path / "in").mkdir()
