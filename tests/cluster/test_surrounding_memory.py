@@ -163,8 +163,7 @@ def run(tmp_path):
         pytest.param("450MB", 2, True, marks=pytest.mark.proof),
         pytest.param("600MB", 2, True, marks=pytest.mark.proof),
         pytest.param("1GB", 16, False, marks=pytest.mark.proof),
-        # The others compile all kernels before the start, because there would be no room for it later.
-        pytest.param("2GB", 2, False, marks=pytest.mark.quick),
+        ("2GB", 2, False),
     ],
 )
 def test_where_each_process_holds_150_mb_more_a_run_keeps_the_budget_all_the_same(run, memory, cpus, in_process):
