@@ -100,6 +100,7 @@ class DropRows(RangeAction):
     """Resolved form of a deferred removal in the last pass: the addresses of the rows to drop, range by range."""
 
     follows_addresses: ClassVar[bool] = True
+    drops_by_address: ClassVar[bool] = True
     pending: Any
     """Deferred `KeyDrop` or `NearDrop`; its keys prove that the rows are those of the first pass."""
     found: Found
@@ -111,7 +112,10 @@ class DropRows(RangeAction):
 
 
 class RangeDrops:
-    """Removal of the rows of one range, block by block, with a check that they are the rows of the first pass."""
+    """Removal of the rows of one range, block by block, with a check that they are the rows of the first pass.
+
+    If the reader leaves out the rows to drop, the other rows are counted but not hashed again: no step has changed them.
+    """
 
     def __init__(self, drops: DropRows, number: int) -> None:
         self._pending, self._found, self._number = drops.pending, drops.found, number
@@ -121,11 +125,30 @@ class RangeDrops:
         if self._pending.count_into is not None:
             self._sizes = RowsUpTo(drops.found.kept_sizes(number, memory_bytes=DROP_READER_BYTES), SIZE_WORDS)
         self._rows = self._checksum = 0
+        self._is_asked = False
+
+    @property
+    def reason(self) -> str:
+        """Drop reason of the rows."""
+        return str(self._pending.reason)
+
+    def left_out(self, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of the next rows are dropped, by their ascending row IDs."""
+        self._is_asked = True
+        going = self._reader.drops(addresses)
+        self.note_passed(int(going.sum()))
+        return going
+
+    def note_passed(self, rows: int) -> None:
+        """Count rows that `run` does not receive, because they are left out."""
+        self._rows += rows
 
     def run(self, block: Any) -> Outcome:
         """Return the kept rows."""
         addresses = block.index.to_numpy()
         self._rows += len(block)
+        if self._is_asked:
+            return Outcome(self._counted(block, addresses))
         self._checksum = (self._checksum + key_checksum(self._pending.of(block).hashes, addresses)) & CHECKSUM_MASK
         going = self._reader.drops(addresses)
         count = int(going.sum())
@@ -170,4 +193,5 @@ class RangeDrops:
 
     def finish(self, step: str) -> None:
         """Raise an error unless the range had the same rows with the same keys as in the first pass."""
-        self._found.require_same(step, self._number, self._rows, self._checksum, self._reader.finish())
+        checksum = int(self._found.checksums[self._number]) if self._is_asked else self._checksum
+        self._found.require_same(step, self._number, self._rows, checksum, self._reader.finish())

@@ -24,7 +24,7 @@ from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Action, BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
 from curator_df.core.ranges.price import Price
-from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow, Range, Ranges, Source
+from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow, Range, Ranges, RowChoice, Source
 from curator_df.errors import ColumnError, ExpressionError, OperatorError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io.frames import MOST_FILES, empty_block
 from curator_df.io.listing import Listing
@@ -159,7 +159,7 @@ class ConcatSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: RowChoice | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`."""
         number = int(np.searchsorted(self.bases, piece.first_file, side="right")) - 1
@@ -172,7 +172,7 @@ class ConcatSource:
             largest_row_bytes=largest_row_bytes,
             on_bad_row=on_bad_row if part.quarantines else None,
             on_long_row=on_long_row,
-            wanted=None if wanted is None else wanted - shift,
+            wanted=None if wanted is None else lambda addresses: wanted(addresses + shift),
         )
         for block in blocks:
             block.index = pd.Index(block.index.to_numpy() + shift, name=ADDRESS)

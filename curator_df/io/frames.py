@@ -167,18 +167,3 @@ def check_address_space(listing: Listing, reader: str) -> None:
             f"{reader}: {path!r} has {listing.sizes.max():,} bytes, but a file can have {LARGEST_OFFSET:,} at most. "
             "Split the file"
         )
-
-
-def are_among(addresses: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which row IDs are among others; both are in ascending order.
-
-    Examples
-    --------
-    >>> are_among(np.array([3, 5, 9]), np.array([1, 5, 7])).tolist()
-    [False, True, False]
-    """
-    if not len(wanted):
-        return np.zeros(len(addresses), dtype=np.bool_)
-    places = np.minimum(np.searchsorted(wanted, addresses), len(wanted) - 1)
-    found: npt.NDArray[np.bool_] = wanted[places] == addresses
-    return found

@@ -17,14 +17,14 @@ import pyarrow as pa
 from curator_df.arguments import choose
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges, RowChoice
 from curator_df.errors import BadRowError, OversizeRowError, ParameterError
 from curator_df.files.storage import shown_path
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
 from curator_df.io.device_transfer import require_gpu
 from curator_df.io.formats import COMPRESSED_SUFFIXES, HEAD_BYTES, other_format, wide_encoding
-from curator_df.io.frames import are_among, check_address_space, chosen_columns, empty_block, to_block
+from curator_df.io.frames import check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl.reader import OnBadRows
 from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.partitions import block_bytes_of, from_source
@@ -122,7 +122,7 @@ class TextSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: RowChoice | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 
@@ -135,7 +135,7 @@ class TextSource:
         about, held = self._about_bytes(), _Held(self)
         trailing: list[BadRow] = []
         files = np.arange(piece.first_file, piece.last_file + 1)
-        for file in (files if wanted is None else files[are_among(files << OFFSET_BITS, wanted)]).tolist():
+        for file in (files if wanted is None else files[wanted(files << OFFSET_BITS)]).tolist():
             if held.files and held.size_bytes + about[file] > block_bytes:
                 yield held.block()
             trailing.clear()

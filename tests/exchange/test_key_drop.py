@@ -80,3 +80,22 @@ def test_a_range_that_was_not_read_to_the_end_leaves_drops_that_never_came(pendi
     found = dataclasses.replace(drops._found, rows=np.array([3]))
     with pytest.raises(RowCountError):
         found.require_same("drop", 0, 3, int(found.checksums[0]), missed=1)
+
+
+def test_a_reader_that_leaves_out_the_rows_to_drop_must_have_read_all_others(pending, tmp_path):
+    block = block_of(TEXTS)
+    drops = drops_of(pending, tmp_path, block)
+    kept = block[~drops.left_out(block.index.to_numpy())]
+    assert kept["text"].tolist() == ["a", "b", "c", "d"]
+    assert drops.run(kept).block is kept
+    drops.finish("drop")
+
+
+@pytest.mark.parametrize("lost", [0, 2], ids=["a kept row", "a dropped row"])
+def test_a_row_that_a_reader_no_longer_has_is_an_error(pending, tmp_path, lost):
+    block = block_of(TEXTS)
+    drops = drops_of(pending, tmp_path, block)
+    rest = block.drop(index=lost)
+    drops.run(rest[~drops.left_out(rest.index.to_numpy())])
+    with pytest.raises(RowCountError, match="part 0 of the input had 6 rows the first time and 5 the last time"):
+        drops.finish("drop")

@@ -7,6 +7,7 @@ import pickle
 import warnings
 
 import fsspec
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df.core.planning.lowering import ReadPartition
-from curator_df.core.ranges.source import OFFSET_BITS, Range
+from curator_df.core.ranges.source import OFFSET_BITS, Range, among
 from curator_df.errors import (
     BadRowError,
     ColumnError,
@@ -363,7 +364,7 @@ def test_rows_that_are_not_wanted_are_passed_over(tmp_path_factory, wanted, bloc
     source = source_of(read_jsonl(folder))
     rows = pd.concat(all_blocks(source, block_bytes=block_bytes))
     chosen = rows[rows["id"].isin(wanted)]
-    found = all_blocks(source, block_bytes=block_bytes, wanted=chosen.index.to_numpy())
+    found = all_blocks(source, block_bytes=block_bytes, wanted=among(chosen.index.to_numpy()))
     pd.testing.assert_frame_equal(pd.concat([rows.iloc[:0], *found]), chosen)
 
 
@@ -417,3 +418,14 @@ def test_columns_of_a_row_are_counted_only_where_it_was_read_whole(tmp_path, cou
     number = r"\d\d,\d\d\d" if said and not suffix else f"{count:,}"
     with pytest.raises(SchemaError, match=f"the files have {said}{number} columns, but a table can have 20,000"):
         read_jsonl(tmp_path)
+
+
+@pytest.mark.parametrize("every", [1, 2, 7, 1_000])
+def test_lines_that_are_left_out_need_not_be_parseable(tmp_path, every):
+    lines = [json.dumps({"n": number, "more": [number]}) if number % every == 0 else "{]}" for number in range(500)]
+    (tmp_path / "a.jsonl").write_text("".join(f" {line} \n\n" for line in lines))
+    source = cdf.read_jsonl(tmp_path / "a.jsonl", dtype={"n": "int64"}, columns=["n"]).expr.operand("func").source
+    starts = np.cumsum([0, *(len(line) + 4 for line in lines)])[:-1]
+    found = pd.concat(source.blocks(source.cut(10**9)[0], block_bytes=2_000, wanted=among(starts[::every])))
+    assert found["n"].tolist() == list(range(0, 500, every))
+    assert found.index.tolist() == starts[::every].tolist()

@@ -25,6 +25,7 @@ SLACK_BYTES = 10_000_000
 MEASURE = """
 import gc, json, os, pickle, sys
 import numpy as np
+from curator_df.core.ranges.source import among
 from curator_df.memory.limits import give_back_large_buffers
 from curator_df.memory.system import reset_peak, status_bytes
 from curator_df.io.csv.reader import read_csv
@@ -57,7 +58,7 @@ def measure(path, block_bytes, wanted=None):
     del warm
     gc.collect()
     reset_peak()
-    wanted = None if wanted is None else np.load(wanted)
+    wanted = None if wanted is None else among(np.load(wanted))
     before, largest = status_bytes("VmRSS"), 0
     for block in source.blocks(piece, block_bytes=block_bytes, wanted=wanted):
         largest = max(largest, len(block))

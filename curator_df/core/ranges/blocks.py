@@ -65,6 +65,10 @@ class Action:
     """Whether it is known to process each row independently of the others in its block."""
     needs_range: ClassVar[bool] = False
     """Whether it runs on the blocks of one known range only: the resolved form of a pending operation."""
+    drops_by_address: ClassVar[bool] = False
+    """Whether it only drops rows that are known by their address, so that a reader can leave them out: a `RangeAction` whose
+    `of_range` returns a `LeavesOut`.
+    """
     may_change_index: ClassVar[bool] = False
     """Whether it may change the index, so that rows must be checked where a later step identifies them by it."""
     makes_rows: bool = False

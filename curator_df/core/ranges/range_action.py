@@ -27,6 +27,23 @@ class OfRange(Protocol):
         """Raise an error unless the range was the one that was prepared."""
 
 
+class LeavesOut(OfRange, Protocol):
+    """Application of an action that `core.ranges.blocks.Action.drops_by_address`: a reader may ask which rows to leave out.
+
+    `run` then receives the other rows only, and returns all of them.
+    """
+
+    @property
+    def reason(self) -> str:
+        """Drop reason of the rows."""
+
+    def left_out(self, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of the next rows are dropped, by their ascending row IDs."""
+
+    def note_passed(self, rows: int) -> None:
+        """Count rows that it passed on and that a later step leaves out, so that `run` does not receive them."""
+
+
 class RangeAction(Action, abc.ABC):
     """Resolved form of a pending operation in the last pass, with the data of each range."""
 

@@ -24,6 +24,29 @@ ADDRESS = "address"
 """Name of the index that contains the address of each row."""
 
 
+RowChoice = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
+"""Function that returns which of some rows to read, by their ascending row IDs. A reader asks it once for each row, in order."""
+
+
+def among(wanted: npt.NDArray[np.int64]) -> RowChoice:
+    """Return the choice of the rows with some row IDs, which are in ascending order.
+
+    Examples
+    --------
+    >>> among(np.array([1, 5, 7]))(np.array([3, 5, 9])).tolist()
+    [False, True, False]
+    """
+
+    def choose(addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        if not len(wanted):
+            return np.zeros(len(addresses), dtype=np.bool_)
+        places = np.minimum(np.searchsorted(wanted, addresses), len(wanted) - 1)
+        found: npt.NDArray[np.bool_] = wanted[places] == addresses
+        return found
+
+    return choose
+
+
 @dataclass(frozen=True)
 class Range:
     """Consecutive part of the input: from ``start`` in ``first_file`` up to, but excluding, ``stop`` in ``last_file``."""
@@ -137,7 +160,7 @@ class Source(Protocol):
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: RowChoice | None = None,
     ) -> Iterator[Any]:
         """Stream a range as DataFrames of about ``block_bytes`` each.
 
@@ -145,8 +168,8 @@ class Source(Protocol):
         one longer than ``largest_row_bytes`` raises `OversizeRowError` before it is loaded into memory, or, with
         ``on_long_row``, is passed to that function and left out.
         If the source does not quarantine, a bad row raises `BadRowError`. If it does, ``on_bad_row`` receives the row;
-        without ``on_bad_row`` the row is left out and a `UserWarning` reports how many were. ``wanted`` are ascending
-        addresses: other rows are left out, at a lower cost than reading them.
+        without ``on_bad_row`` the row is left out and a `UserWarning` reports how many were. ``wanted`` chooses the rows by
+        their addresses: other rows are left out, at a lower cost than reading them.
         """
 
 

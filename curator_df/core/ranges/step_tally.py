@@ -35,6 +35,12 @@ class StepTally:
     blocks_by_seconds: list[int] = field(default_factory=lambda: [0] * (len(BLOCK_SECONDS) + 1))
     """Number of blocks that took up to each of `BLOCK_SECONDS` (and more than the previous bound); last, the longer ones."""
 
+    def leave_out(self, rows: int, reason: str) -> None:
+        """Count rows that the step drops and that the reader left out."""
+        if rows:
+            self.rows_in += rows
+            self.dropped[reason] = self.dropped.get(reason, 0) + rows
+
     def add(self, outcome: Outcome, rows_in: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
         """Count one block."""
         self.rows_in += rows_in

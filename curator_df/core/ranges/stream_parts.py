@@ -101,7 +101,7 @@ class PartSource:
         columns, wanted = list(self.source.meta.columns), options.get("wanted")
         for block in self.of_split(split).part(part, count):
             chosen = block[columns]
-            yield chosen if wanted is None else chosen[np.isin(chosen.index.to_numpy(), wanted)]
+            yield chosen if wanted is None else chosen[wanted(chosen.index.to_numpy())]
 
     def of_split(self, number: int) -> SplitBlocks:
         """Return the blocks of one split."""

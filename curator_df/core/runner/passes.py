@@ -36,6 +36,7 @@ from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Exchanged, Note, RunStarted, StageStarted, run_events, stage_name
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.session import Session
+from curator_df.core.tasks.step_runner import leading_drops
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 from curator_df.files.owner import OWNERS_FOLDER
@@ -107,6 +108,8 @@ class PassRunner:
         self.leaks: list[LeakReceipt] = []
         self.start_bytes = 0
         """Final block size of the passes over rows so far, in bytes; 0 before the first."""
+        self.longest_bytes = 0
+        """Size of the largest block of these passes in bytes: a row of it may be missing in the last pass."""
         self.merge_bytes = 0
         """Maximum memory that a merge (or comparison) could need in bytes; it had ``work_bytes``, or the node if exclusive."""
         self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
@@ -199,6 +202,7 @@ class PassRunner:
         journal.sync()  # the next stage may delete the inputs of these tasks, so no record of them may be lost
         if task is None:
             self.start_bytes = dispatcher.start_bytes
+            self.longest_bytes = max(self.longest_bytes, dispatcher.peaks.block_bytes)
         else:
             self.merge_bytes = max(self.merge_bytes, merge_bytes(job, list(done.values())))
         return [done[number] for number in wanted]
@@ -221,8 +225,9 @@ class PassRunner:
         Quarantined rows go to the folder of the journal, which belongs to this pass; that of the sink may be shared.
         """
         program = with_columns(program, columns)
-        # Kernels process each row separately; a user's step may not.
-        by_row = all(step.action.is_rowwise for step in program.steps)
+        # Kernels process each row separately; a user's step may not. Drops before them know all rows, also those not read.
+        others = program.steps[leading_drops(program.steps) :]
+        by_row = all(step.action.is_rowwise for step in others)
         wanted = sink.wanted if by_row else None
         job = Job(
             fork([Branch(program, sink, set_aside=journal.folder)]),

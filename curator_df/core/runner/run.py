@@ -433,8 +433,9 @@ class _Run:
                 target.receipt.arguments["recycle_after"] = recycling.after.argument
             target.receipt.measured_bytes = self._measured(dispatcher)
             self._note_device(target.receipt, dispatcher)
+            longest = max(dispatcher.peaks.block_bytes, stages.longest_bytes)
             target.receipt.projected_bytes = max(
-                self.plan.with_long_row(dispatcher.peaks.block_bytes), self.plan.with_merges(stages.merge_bytes)
+                self.plan.with_long_row(longest), self.plan.with_merges(stages.merge_bytes)
             )
         # The first output is finished last: until then, the files of drops below it are useful to a resumed run.
         receipts = [target.finish() for target in reversed(self.targets)]

@@ -7,6 +7,8 @@ halving and quarantined; exhausted memory is the business of `core.ranges.out_of
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import time
 import traceback
@@ -15,6 +17,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.host_blocks import host_block
 from curator_df.core.planning.concurrency import is_offloaded
@@ -31,8 +34,8 @@ from curator_df.core.ranges.out_of_memory import (
     row_without_memory,
     shortest_row,
 )
-from curator_df.core.ranges.range_action import RangeAction
-from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow
+from curator_df.core.ranges.range_action import LeavesOut, RangeAction
+from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow, RowChoice, among
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.errors import CuratorError, OperatorError, RowCountError
 from curator_df.memory.limits import release_free_memory
@@ -66,6 +69,8 @@ class StepRunner:
         reject: Callable[[Step, Any, Outcome], None],
     ) -> None:
         self.steps, self.tallies = steps, [StepTally() for _ in steps]
+        self.rows_left_out = 0
+        """Number of rows that the reader left out because of `row_choice`."""
         self._files, self._on_error, self._halves, self._log = files, on_error, halves, log
         self._set_aside, self._reject, self._gives_up = set_aside, reject, gives_up
         self._prepared = {
@@ -115,6 +120,36 @@ class StepRunner:
                 place += 1
             else:
                 yield part
+
+    def row_choice(self, required: npt.NDArray[np.int64] | None) -> RowChoice | None:
+        """Return which rows to read; None for all.
+
+        They are those with the ``required`` row IDs (None: all), except the rows that the first steps drop by their row IDs
+        alone. These steps count what the reader leaves out.
+        """
+        asked = None if required is None else among(required)
+        dropping: list[Any] = [self._prepared[place] for place in range(leading_drops(self.steps))]
+        return functools.partial(self._choose, dropping, asked) if dropping else asked
+
+    def _choose(
+        self, dropping: Sequence[LeavesOut], asked: RowChoice | None, addresses: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        wanted = np.ones(len(addresses), dtype=np.bool_)
+        for place, step in enumerate(dropping):
+            going = step.left_out(addresses[wanted])
+            rows = int(going.sum())
+            self.tallies[place].leave_out(rows, step.reason)
+            for tally, earlier in zip(self.tallies, dropping[:place], strict=False):
+                tally.rows_in, tally.rows_out = tally.rows_in + rows, tally.rows_out + rows
+                earlier.note_passed(rows)
+            self.rows_left_out += rows
+            wanted[wanted] = ~going
+        if asked is not None:
+            required = asked(addresses[wanted])
+            for step in dropping:
+                step.note_passed(len(required) - int(required.sum()))
+            wanted[wanted] = required
+        return wanted
 
     @property
     def elsewhere_seconds(self) -> float:
@@ -262,6 +297,11 @@ class StepRunner:
             release_free_memory()
             return is_out_of_memory(exc)
         return False
+
+
+def leading_drops(steps: Sequence[Step]) -> int:
+    """Return the number of first steps that only drop rows that are known by their row IDs."""
+    return sum(1 for _ in itertools.takewhile(lambda step: step.action.drops_by_address, steps))
 
 
 def may_be_users(step: Step) -> bool:

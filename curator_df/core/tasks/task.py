@@ -47,7 +47,7 @@ from curator_df.core.ranges.out_of_memory import (
 from curator_df.core.ranges.quarantine import QuarantineFile
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
-from curator_df.core.ranges.source import BadRow, Range
+from curator_df.core.ranges.source import BadRow, Range, RowChoice
 from curator_df.core.tasks.step_runner import OnError, StepRunner
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
@@ -446,7 +446,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     stem = _stretch(job, attempt, fork.stem, outputs, log)
     stretches = [_stretch(job, attempt, fork.own_steps(output.branch), [output], log) for output in outputs]
     started = time.perf_counter()
-    for block in _read(outputs, job, attempt):
+    for block in _read(outputs, job, attempt, _row_choice(outputs, job, attempt, stem)):
         manifest.read_seconds += time.perf_counter() - started
         _end_if_stopped(attempt)
         secede_if_allowed()
@@ -462,6 +462,7 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
         log.leave()
         kept = done = None  # release both while the next block is read
         started = time.perf_counter()
+    manifest.rows_read += stem.rows_left_out
     for part in manifest.others:
         part.rows_read, part.read_seconds = manifest.rows_read, manifest.read_seconds
         part.largest_block_bytes = manifest.largest_block_bytes
@@ -479,7 +480,14 @@ def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -
     return list(cut_block(without_rows(block, attempt.aside, job.fork.source.files, _aside(outputs)), attempt.spans))
 
 
-def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt) -> Iterator[Any]:
+def _row_choice(outputs: Sequence[_Output], job: Job, attempt: Attempt, stem: StepRunner) -> RowChoice | None:
+    """Return which rows to read; None for all. Rows that the first steps drop are left out unless rejects have them."""
+    if any(output.rejects is not None for output in outputs):
+        return None
+    return stem.row_choice(None if job.wanted is None else job.wanted(attempt.piece.number))
+
+
+def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt, wanted: RowChoice | None) -> Iterator[Any]:
     """Yield the blocks of a range; rows that cannot be read are quarantined if requested."""
 
     def set_aside(row: BadRow) -> None:
@@ -494,7 +502,7 @@ def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt) -> Iterator[An
         largest_row_bytes=attempt.largest_row_bytes,
         on_bad_row=set_aside if job.fork.source.quarantines else None,
         on_long_row=(lambda exc: set_aside(long_row(exc))) if skips else None,
-        wanted=None if job.wanted is None else job.wanted(attempt.piece.number),
+        wanted=wanted,
     )
 
 

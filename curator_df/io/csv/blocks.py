@@ -12,13 +12,13 @@ import pandas as pd
 import pyarrow as pa
 
 from curator_df.core.columns import did_you_mean_column, listed
-from curator_df.core.ranges.source import OFFSET_BITS, BadRow
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, RowChoice
 from curator_df.errors import BadRowError, ColumnError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io.bad_rows import bad_places, is_valid_text
 from curator_df.io.csv.columns import Fault, converted, parse
 from curator_df.io.csv.records import OPEN, TEXT_AFTER_QUOTE, UTF8_BOM, RecordReader, Records, TooLong
 from curator_df.io.formats import HEAD_BYTES, other_format, wide_encoding
-from curator_df.io.frames import LARGEST_OFFSET, are_among, in_one_piece, to_block, with_source
+from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
 from curator_df.io.jsonl.lines import Bytes, count_newlines, newline_positions
 from curator_df.io.jsonl.parse import LARGEST_LINE_BYTES
 from curator_df.io.jsonl.schema import shorten
@@ -51,8 +51,8 @@ class CsvBlocks:
         Function that receives rows that cannot be read; without it they raise.
     on_long_row : callable, optional
         Function that receives the errors of longer records, which are then skipped; without it they raise.
-    wanted : ndarray of int64, optional
-        Row IDs to read, in ascending order; other records are skipped.
+    wanted : RowChoice, optional
+        Choice of the rows to read, by their row IDs; other records are skipped.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class CsvBlocks:
         largest_row_bytes: int | None,
         on_bad_row: Callable[[BadRow], None] | None,
         on_long_row: Callable[[OversizeRowError], None] | None,
-        wanted: Integers | None,
+        wanted: RowChoice | None,
     ) -> None:
         self._source, self._block_bytes, self._largest = source, block_bytes, largest_row_bytes
         self._on_bad_row, self._on_long_row, self._wanted = on_bad_row, on_long_row, wanted
@@ -144,7 +144,7 @@ class CsvBlocks:
         addresses = (file << OFFSET_BITS) + offsets
         asked = np.arange(len(piece.fields)) >= first
         if self._wanted is not None:
-            asked &= are_among(addresses, self._wanted)
+            asked[asked] = self._wanted(addresses[asked])
         limit = min(self._largest or LARGEST_LINE_BYTES, LARGEST_LINE_BYTES)
         for number in np.flatnonzero(asked & (np.diff(piece.starts) > limit)).tolist():
             asked[number] = False

@@ -17,7 +17,7 @@ import pyarrow as pa
 from curator_df.arguments import choose, strings_of
 from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.ranges.source import BadRow, Range, Ranges
+from curator_df.core.ranges.source import BadRow, Range, Ranges, RowChoice
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError, outside_level
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
@@ -153,7 +153,7 @@ class CsvSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: RowChoice | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 

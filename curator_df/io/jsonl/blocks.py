@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curator_df.core.columns import leaf_columns
-from curator_df.core.ranges.source import OFFSET_BITS, BadRow
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, RowChoice
 from curator_df.errors import OversizeRowError, ParameterError
 from curator_df.io.formats import why_no_row
-from curator_df.io.frames import LARGEST_OFFSET, are_among, in_one_piece, to_block, with_source
+from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
 from curator_df.io.jsonl.lines import (
     NEWLINE,
     WINDOW_BYTES,
@@ -44,6 +44,7 @@ from curator_df.io.jsonl.parse import (
     PARSE_BYTES,
     Failure,
     failing_lines,
+    longest_of,
     try_parse,
     try_parse_rows,
 )
@@ -332,6 +333,8 @@ VALUE_BYTES = 9
 """Bytes held for each value in addition to its text: an offset or a number, and a bit."""
 LINES_AT_ONCE = 4096
 """Number of lines whose positions are held as Python numbers (72 bytes a line) at once."""
+MOST_COPIED_SHARE = 0.25
+"""Maximum share of the lines of a block, in bytes, that are copied to be parsed if the others are left out."""
 RETURN = 13
 """Carriage return: white space in JSON, and a line end only to pyarrow.json."""
 LINES_FACTOR = 1
@@ -350,8 +353,8 @@ class ChunkReader:
     """Function that receives rows that cannot be read; without it they raise."""
     on_long_row: Callable[[OversizeRowError], None] | None = None
     """Function that receives the errors of longer lines, which are then skipped; without it they raise."""
-    wanted: npt.NDArray[np.int64] | None = None
-    """Row IDs to read, in ascending order; other lines are skipped."""
+    wanted: RowChoice | None = None
+    """Choice of the rows to read, by their row IDs; other lines are not parsed."""
     text_field: TextField = field(default_factory=TextField)
     """Extractor of the text that is most of the lines."""
 
@@ -399,7 +402,7 @@ class ChunkReader:
         has_row = np.ones(len(lines), np.bool_)
         has_row[[*too_long, *no_rows]] = False
         if self.wanted is not None:
-            has_row &= are_among(place.addresses(lines)[0], self.wanted)
+            has_row[has_row] = self.wanted(place.addresses(lines)[0][has_row])
         table, lines = self._parse(data, lines, has_row, place)
         table, lines = self._without_rounded(data, table, lines, place)
         addresses, files = place.addresses(lines)
@@ -424,6 +427,9 @@ class ChunkReader:
         if table is not None:
             return table, lines
         if others is not None:
+            found = self._parse_few(data, lines)
+            if found is not None:
+                return found, lines
             _blank(data, others)
         found = try_parse(data, lines, schema, ignore_unknown=unknown, as_text=as_text)
         if not isinstance(found, str):
@@ -440,6 +446,17 @@ class ChunkReader:
             if not isinstance(found, str):
                 return found, lines
         raise pa.ArrowInvalid(found)
+
+    def _parse_few(self, data: Bytes, lines: Lines) -> pa.Table | None:
+        """Parse a copy of the lines, so that the parser does not scan the others; None if most are parsed, or one cannot be."""
+        if int((lines.stops - lines.starts).sum()) > MOST_COPIED_SHARE * len(data):
+            return None
+        schema, unknown, as_text = self.source.schema, self.source.selects, self.source.as_text
+        longest = longest_of(lines)
+        found = try_parse_rows(
+            _joined(data, lines), len(lines), longest, schema, ignore_unknown=unknown, as_text=as_text
+        )
+        return None if isinstance(found, str) else found
 
     def _without_rounded(self, data: Bytes, table: pa.Table, lines: Lines, place: _Places) -> tuple[pa.Table, Lines]:
         """Drop rows with a whole number that lost digits, after reporting them."""
@@ -554,6 +571,16 @@ def _break_blanks(data: Bytes, lines: Lines) -> None:
         for start in range(bounds[0][place], bounds[1][place], WINDOW_BYTES):
             window = data[start : min(start + WINDOW_BYTES, bounds[1][place])]
             window[window != NEWLINE] = RETURN
+
+
+def _joined(data: Bytes, lines: Lines) -> Bytes:
+    """Copy lines, each with a line end."""
+    raw, pieces = data.data, list[Any]()
+    for low in range(0, len(lines), LINES_AT_ONCE):
+        some = slice(low, low + LINES_AT_ONCE)
+        pairs = zip(lines.starts[some].tolist(), lines.stops[some].tolist(), strict=True)
+        pieces.append(b"".join([part for start, stop in pairs for part in (raw[start:stop], b"\n")]))
+    return np.frombuffer(b"".join(pieces), np.uint8)
 
 
 def _blank(data: Bytes, lines: Lines) -> None:

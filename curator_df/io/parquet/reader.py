@@ -14,7 +14,6 @@ from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,7 @@ from curator_df.arguments import choose
 from curator_df.core.backend import Backend
 from curator_df.core.columns import column_bytes, leaf_columns
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges, RowChoice
 from curator_df.errors import OversizeRowError, SchemaError
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, has_text, without_bad_texts
@@ -31,7 +30,6 @@ from curator_df.io.device_transfer import require_gpu
 from curator_df.io.folder_columns import split_folder_columns
 from curator_df.io.frames import (
     LARGEST_OFFSET,
-    are_among,
     check_address_space,
     chosen_columns,
     empty_block,
@@ -252,7 +250,7 @@ class ParquetSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: RowChoice | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 
@@ -531,6 +529,6 @@ def _rows_before(files: Any, rows: Any) -> Any:
     return before - before[firsts] if len(rows) else before
 
 
-def _only(block: pd.DataFrame, wanted: npt.NDArray[np.int64] | None) -> pd.DataFrame:
+def _only(block: pd.DataFrame, wanted: RowChoice | None) -> pd.DataFrame:
     """Return the rows with these ascending row IDs."""
-    return block if wanted is None else block[are_among(block.index.to_numpy(), wanted)]
+    return block if wanted is None else block[wanted(block.index.to_numpy())]

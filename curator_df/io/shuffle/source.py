@@ -14,15 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges, RowChoice
 from curator_df.errors import OversizeRowError
 from curator_df.files.scratch import scratch_directory
 from curator_df.files.storage import FileRecord, Folder, disk_errors
-from curator_df.io.frames import are_among, empty_block, to_block
+from curator_df.io.frames import empty_block, to_block
 from curator_df.io.shuffle.files import Batch, BatchWriter, batches_at, batches_of, sorted_rows
 from curator_df.io.shuffle.sink import keyed_schema
 
@@ -111,7 +110,7 @@ class ShuffledSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: LongRows = None,
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: RowChoice | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream buckets as blocks of at most ``block_bytes``, or of one row; see `Source.blocks`.
 
@@ -133,7 +132,7 @@ class ShuffledSource:
                 addresses = np.arange(address, address + len(table), dtype=np.int64)
                 address += len(table)
                 block = to_block(self._chosen(table), addresses)
-                yield block if wanted is None else block[are_among(addresses, wanted)]
+                yield block if wanted is None else block[wanted(addresses)]
                 del block, table
 
     def _chosen(self, table: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ from curator_df.core.backend import Backend
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, Range, Ranges, RowChoice
 from curator_df.errors import BadRowError, CorruptFileError, CuratorError, OversizeRowError
 from curator_df.extras import require_package
 from curator_df.io import cut
@@ -199,7 +199,7 @@ class WarcSource:
         largest_row_bytes: int | None = None,
         on_bad_row: Callable[[BadRow], None] | None = None,
         on_long_row: Callable[[OversizeRowError], None] | None = None,
-        wanted: npt.NDArray[np.int64] | None = None,
+        wanted: RowChoice | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Stream an input split as blocks of about ``block_bytes``; see `Source.blocks`.
 
@@ -322,16 +322,13 @@ class WarcSource:
 class _Reading:
     """Parameters of a call of `WarcSource.blocks`."""
 
-    wanted: npt.NDArray[np.int64] | None
+    wanted: RowChoice | None
     largest_row_bytes: int | None
     on_bad_row: Callable[[BadRow], None] | None
     on_long_row: Callable[[OversizeRowError], None] | None
 
     def wants(self, address: int) -> bool:
-        if self.wanted is None:
-            return True
-        place = int(np.searchsorted(self.wanted, address))
-        return place < len(self.wanted) and int(self.wanted[place]) == address
+        return self.wanted is None or bool(self.wanted(np.array([address]))[0])
 
     def refuse(self, path: str, offset: int, row_bytes: int) -> None:
         error = OversizeRowError(

@@ -164,7 +164,8 @@ def drop_exact_duplicates(
 
     The preceding steps run twice: once to hash the rows (MurmurHash3, 128 bits) and once to write them. Only hashes and
     addresses are exchanged, 24 to 32 bytes per row, in files below the output folder. Null is a value like any other:
-    of all rows without text, one is kept.
+    of all rows without text, one is kept. If no step precedes the drop, the rows that it drops are parsed only once, unless
+    the writer has ``rejects=``.
 
     To remove repeated lines or paragraphs from texts, use `remove_repeated_parts`.
 

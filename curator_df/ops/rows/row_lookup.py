@@ -9,7 +9,7 @@ import pandas as pd
 
 from curator_df.core.planning.program import Program, run_step
 from curator_df.core.ranges.blocks import row_error
-from curator_df.core.ranges.source import OFFSET_BITS, BadRow
+from curator_df.core.ranges.source import OFFSET_BITS, BadRow, among
 from curator_df.errors import ExpressionError
 
 PIECE_BYTES = 8_000_000
@@ -53,7 +53,7 @@ def rows_at(program: Program, addresses: npt.NDArray[np.int64], operator: str) -
             ranges[number],
             block_bytes=PIECE_BYTES,
             on_bad_row=_is_told_by_runs if program.source.quarantines else None,
-            wanted=wanted,
+            wanted=among(wanted),
         )
         for block in pieces:
             rows = block
