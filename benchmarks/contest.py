@@ -3,7 +3,8 @@
 
 A contestant is a script: ``argv`` is corpus, target and memory, and it prints ``seconds S VERSION`` and, if it has rows to
 tell, ``rows N``. Peers run in a Python that has them installed (``pip install duckdb polars daft pyarrow``); runs take turns,
-so that a machine that slows down slows all of them.
+so that a machine that slows down slows all of them. CPU seconds are those of the whole process tree, with its start and end:
+they tell more than the time if other programs run, too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Result:
 
     seconds: float
     """Of the work itself; NaN when it failed."""
+    cpu_seconds: float
+    """CPU time of its process tree, with its start and end."""
     peak_bytes: int
     """Most bytes of its process tree."""
     version: str
@@ -55,21 +58,23 @@ def hold(
         for name, script in chosen.items():
             python = sys.executable if name.startswith(OURS) else (pythons or {}).get(name, given.peers_python)
             results[name].append(_run(python, script, given.corpus, given.memory))
-    print("contestant | version | median s | time / ours | median peak | peak / ours | rows")
+    print("contestant | version | median s | time / ours | median CPU s | median peak | peak / ours | rows")
     ours = next((found for name, found in results.items() if name.startswith(OURS)), None)
     for name, found in results.items():
-        seconds, peak = _medians(found)
-        our_seconds, our_peak = _medians(ours) if ours else (math.nan, math.nan)
+        seconds, cpu_seconds, peak = _medians(found)
+        our_seconds, _, our_peak = _medians(ours) if ours else (math.nan, math.nan, math.nan)
         print(
-            f"{name} | {found[-1].version} | {seconds:.1f} | {seconds / our_seconds:.2f} | {peak / 1e6:,.0f} MB | "
-            f"{peak / our_peak:.2f} | {found[-1].rows}",
+            f"{name} | {found[-1].version} | {seconds:.1f} | {seconds / our_seconds:.2f} | {cpu_seconds:.1f} | "
+            f"{peak / 1e6:,.0f} MB | {peak / our_peak:.2f} | {found[-1].rows}",
             flush=True,
         )
     return results
 
 
-def _medians(found: list[Result]) -> tuple[float, float]:
-    return statistics.median(one.seconds for one in found), statistics.median(one.peak_bytes for one in found)
+def _medians(found: list[Result]) -> tuple[float, float, float]:
+    """Return the median time, CPU time and peak."""
+    seconds, cpu_seconds, peaks = zip(*((one.seconds, one.cpu_seconds, one.peak_bytes) for one in found), strict=True)
+    return statistics.median(seconds), statistics.median(cpu_seconds), statistics.median(peaks)
 
 
 def _run(python: str, script: str, corpus: str, memory: int) -> Result:
@@ -81,7 +86,11 @@ def _run(python: str, script: str, corpus: str, memory: int) -> Result:
     said = {words[0]: words[1:] for line in done.out.splitlines() if len(words := line.split()) > 1}
     if done.returncode != 0 or "seconds" not in said:
         reason = (done.err.strip().splitlines() or ["no message"])[-1][:100]
-        return Result(math.nan, done.peak_bytes, f"failed: {reason}", "")
+        return Result(math.nan, done.cpu_seconds, done.peak_bytes, f"failed: {reason}", "")
     return Result(
-        float(said["seconds"][0]), done.peak_bytes, " ".join(said["seconds"][1:]), " ".join(said.get("rows", []))
+        float(said["seconds"][0]),
+        done.cpu_seconds,
+        done.peak_bytes,
+        " ".join(said["seconds"][1:]),
+        " ".join(said.get("rows", [])),
     )

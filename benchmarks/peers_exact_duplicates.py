@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact duplicates out of JSON Lines into Parquet (zstd): time and peak beside DuckDB, Polars and Daft, in the same run.
 
-    python benchmarks/peers_exact_duplicates.py CORPUS.jsonl --memory 1000000000 --repeat 3 [--peers-python PYTHON]
+    python benchmarks/peers_exact_duplicates.py CORPUS.jsonl --memory 1000000000 --repeat 3 [--peers-python PYTHON] [--copies 4]
 
 Every contestant keeps one row of each text, and says how many it wrote; ours keeps the first in input order, and writes in
 that order. "tuned" is what an expert makes of DuckDB under our limit: md5 keys, a semi-join on the ids that stay, order
 given up. Peers run with 2 threads. First the number of unique texts is counted in plain Python, with a set of digests.
+With ``--copies``, the input has each row several times, each time in another order and with an ``id`` of its own.
 """
 
 from __future__ import annotations
 
+import array
 import hashlib
+import itertools
 import json
+import tempfile
 
 import contest
+import numpy as np
 
 OURS = """
 import sys, curator_df as cdf
@@ -78,7 +83,27 @@ def count_unique(corpus: str) -> int:
         return len({hashlib.blake2b(json.loads(line)["text"].encode(), digest_size=16).digest() for line in file})
 
 
+def write_copies(corpus: str, copies: int, path: str) -> None:
+    """Write the rows of a file several times, each time in another order; only their positions are held in memory."""
+    starts, at, rows = array.array("q"), 0, itertools.count()
+    with open(corpus, "rb") as file, open(path, "wb") as written:
+        for line in file:
+            starts.append(at)
+            at += len(line)
+        for copy in range(copies):
+            for place in np.random.default_rng(copy).permutation(len(starts)):
+                file.seek(starts[place])
+                row = {**json.loads(file.readline()), "id": f"r{next(rows):012d}"}
+                written.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
 if __name__ == "__main__":
-    given = contest.options(__doc__).parse_args()
-    print(f"{count_unique(given.corpus):,} unique texts")
-    contest.hold(contestants(given.memory), given)
+    options = contest.options(__doc__)
+    options.add_argument("--copies", type=int, default=1, help="how often the input has each row of the corpus")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if given.copies > 1:
+            write_copies(given.corpus, given.copies, f"{folder}/copies.jsonl")
+            given.corpus = f"{folder}/copies.jsonl"
+        print(f"{count_unique(given.corpus):,} unique texts")
+        contest.hold(contestants(given.memory), given)

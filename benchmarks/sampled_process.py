@@ -11,6 +11,7 @@ for it only in part. For the same reason nothing else of that Python environment
 from __future__ import annotations
 
 import importlib.util
+import resource
 import subprocess
 import sys
 import time
@@ -30,6 +31,8 @@ class Sampled:
     """Negative when it was killed."""
     seconds: float
     """Wall time."""
+    cpu_seconds: float
+    """CPU time of its process tree, as far as each process waited for those that it started."""
     peak_bytes: int
     """Most bytes seen at a time."""
 
@@ -45,19 +48,26 @@ def run_sampled(command: list[str], timeout_seconds: float = 3600, exact: bool =
         text=True,
         bufsize=1,
     )
-    seen = 0
+    seen, used_before = 0, _cpu_seconds()
     while process.poll() is None and time.monotonic() - started < timeout_seconds:
         time.sleep(0.1)
         sampler.stdin.write("peak\n")
         seen = max(seen, int(sampler.stdout.readline() or 0))
     process.kill()
     out, err = process.communicate()
+    seconds, cpu_seconds = time.monotonic() - started, _cpu_seconds() - used_before
     sampler.kill()
     sampler.communicate()
-    return Sampled(out, err, process.returncode, time.monotonic() - started, seen)
+    return Sampled(out, err, process.returncode, seconds, cpu_seconds, seen)
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of all processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _sampler() -> Path:
     """Return the path of the library's own sampler, which needs the standard library alone, without importing it."""
     [folder] = importlib.util.find_spec("curator_df").submodule_search_locations
-    return Path(folder) / "core" / "memory" / "peak.py"
+    return Path(folder) / "memory" / "peak.py"
