@@ -34,7 +34,7 @@ from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.text_files import read_text_files
 from curator_df.io.warc.reader import read_warc
 from curator_df.kernels.compiling.compiled import compile_named
-from curator_df.kernels.compiling.kernel_sets import CSV_RECORDS, JSON_LINES
+from curator_df.kernels.compiling.kernel_sets import CSV_RECORDS, EVERY_RUN, JSON_LINES
 
 def source_of(path):
     if path.endswith("shuffled"):
@@ -66,7 +66,7 @@ def measure(path, block_bytes, wanted=None):
     return status_bytes("VmHWM") - before, source.reader_factor
 
 give_back_large_buffers()  # as a worker does
-list(compile_named((*CSV_RECORDS, *JSON_LINES)))  # machine code of kernels is budgeted apart from the reader's memory
+list(compile_named((*CSV_RECORDS, *EVERY_RUN, *JSON_LINES)))  # machine code of kernels is budgeted apart from the reader's memory
 gc.collect()
 gc.freeze()  # a collection in a fork would walk, and so copy, all that is here already
 for line in sys.stdin:
@@ -127,18 +127,20 @@ def line_offsets(path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"), [*((kind, ()) for kind in TEXTS), ("one-letter words", ("half",)), ("nothing", ("half",))]
+    ("kind", "every"),
+    [*((kind, 1) for kind in TEXTS), ("one-letter words", 2), ("nothing", 2), ("one-letter words", 5), ("nothing", 5)],
 )
-def test_json_lines(measured, tmp_path, kind, wanted):
+def test_json_lines(measured, tmp_path, kind, every):
     path = tmp_path / "a.jsonl"
     rows = [{} if TEXTS[kind] is None else {"id": number, "text": TEXTS[kind](number)} for number in range(1000)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_text(lines * (5 * BLOCK_BYTES // 2 // len(lines)))
-    if wanted:
+    wanted = []
+    if every > 1:
         # The address of a line of the first file is its offset. Found in the process that is measured, it would leave
         # free memory there, in pieces.
-        np.save(tmp_path / "half.npy", line_offsets(path)[::2])
-        wanted = (str(tmp_path / "half.npy"),)
+        np.save(tmp_path / "some.npy", line_offsets(path)[::every])
+        wanted.append(str(tmp_path / "some.npy"))
     peak, factor = measured(path, BLOCK_BYTES, *wanted)
     assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
 
@@ -168,6 +170,17 @@ def test_parquet(measured, tmp_path):
     pq.write_table(pa.table({"text": texts}), path)
     peak, factor = measured(path, BLOCK_BYTES)
     assert peak <= factor * BLOCK_BYTES + SLACK_BYTES
+
+
+def test_all_but_one_row_of_parquet_cost_one_more_block(measured, tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = [TEXTS["prose"](number) for number in range(3 * BLOCK_BYTES // 1300)]
+    pq.write_table(pa.table({"text": texts}), path)
+    addresses = np.arange(len(texts))
+    np.save(tmp_path / "some.npy", addresses[addresses % 1000 > 0])
+    peak_of_all, _ = measured(path, BLOCK_BYTES)
+    peak, _ = measured(path, BLOCK_BYTES, str(tmp_path / "some.npy"))
+    assert peak <= peak_of_all + BLOCK_BYTES + SLACK_BYTES // 2
 
 
 @pytest.mark.parametrize("coded", [True, False])

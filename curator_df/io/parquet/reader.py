@@ -62,6 +62,7 @@ from curator_df.io.parquet.row_batches import (
     sampled_pages,
 )
 from curator_df.io.partitions import block_bytes_of, from_source
+from curator_df.kernels.rows.keep_rows import keep_rows
 
 
 def without_long_rows(
@@ -530,5 +531,5 @@ def _rows_before(files: Any, rows: Any) -> Any:
 
 
 def _only(block: pd.DataFrame, wanted: RowChoice | None) -> pd.DataFrame:
-    """Return the rows with these ascending row IDs."""
-    return block if wanted is None else block[wanted(block.index.to_numpy())]
+    """Return the chosen rows of a block, whose row IDs ascend."""
+    return block if wanted is None else keep_rows(block, wanted(block.index.to_numpy()))

@@ -24,6 +24,7 @@ from curator_df.files.storage import FileRecord, Folder, disk_errors
 from curator_df.io.frames import empty_block, to_block
 from curator_df.io.shuffle.files import Batch, BatchWriter, batches_at, batches_of, sorted_rows
 from curator_df.io.shuffle.sink import keyed_schema
+from curator_df.kernels.rows.keep_rows import keep_rows
 
 SPLIT_BITS = 4
 """Logarithm (base 2) of the number of files into which anything larger than a block is split in each step."""
@@ -132,7 +133,7 @@ class ShuffledSource:
                 addresses = np.arange(address, address + len(table), dtype=np.int64)
                 address += len(table)
                 block = to_block(self._chosen(table), addresses)
-                yield block if wanted is None else block[wanted(addresses)]
+                yield block if wanted is None else keep_rows(block, wanted(addresses))
                 del block, table
 
     def _chosen(self, table: pa.Table) -> pa.Table:
