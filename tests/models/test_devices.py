@@ -140,7 +140,7 @@ def test_a_gpu_that_is_missing_or_too_small_is_refused_by_the_plan(model, corpus
     ):
         planned(docs, 10_000_000)
     less = corpus.pipe(cdf.add_embedding, cdf.model(model, resources=cdf.resources(gpus=0.1)))
-    with pytest.raises(errors.BudgetError, match=r"its resources are 10 MB of 100 MB"):
+    with pytest.raises(errors.BudgetError, match=r"resources= allows only 10 MB of 100 MB"):
         planned(less, 100_000_000)
 
 

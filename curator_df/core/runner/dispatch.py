@@ -148,7 +148,7 @@ class Dispatcher:
                 raise_lost_interrupt()
         except BaseException as exc:
             self._stop(waits=not isinstance(exc, StepMemoryError))
-            restart_full(self.session, self._leaks, exc)
+            restart_full(self.session.client, self._leaks, exc, restarts=self._empties)
             raise
         finally:
             if self.session.recycling is not None:
@@ -542,9 +542,7 @@ class Dispatcher:
             self._empty_workers(attempt)
         self._client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
-        more_bytes = (
-            layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and not layout.in_process else 0
-        )
+        more_bytes = layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and self._empties else 0
         with more_than_limits(self._client, more_bytes):
             halves = attempt.halves or (self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES)
             again: Attempt | None

@@ -26,7 +26,6 @@ from curator_df.memory.system import status_bytes
 
 if TYPE_CHECKING:
     from curator_df.core.ranges.manifest import Manifest
-    from curator_df.core.runner.session import Session
     from curator_df.core.tasks.task import Attempt
 
 Unit = Literal["bytes", "seconds", "tasks"]
@@ -222,10 +221,9 @@ def treat_leak(
     return told
 
 
-def restart_full(session: Session, leaks: LeakWatch, error: BaseException) -> None:
+def restart_full(client: ClusterClient, leaks: LeakWatch, error: BaseException, *, restarts: bool) -> None:
     """Restart workers that a run has left full, if it ended for lack of memory: an operation of Dask would then fail as well."""
-    client: ClusterClient = session.client
-    if client.status != "running" or not isinstance(error, MemoryError) or session.layout.in_process:
+    if not restarts or client.status != "running" or not isinstance(error, MemoryError):
         return
     while (leak := leaks.fullest()) is not None:
         leaks.forget(leak.worker)
