@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -593,7 +594,11 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = watched(sys.stdout), watched(sys.stderr)
     warnings.showwarning = _show_warning
-    app()
+    try:
+        app()
+    finally:
+        # The last line is the error: Dask would still log the end of processes that a failed start has left.
+        logging.disable(logging.CRITICAL)
 
 
 if __name__ == "__main__":
