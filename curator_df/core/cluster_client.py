@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from distributed import CancelledError, KilledWorker
+
 RESTART_SECONDS = 60
 """Maximum seconds until a worker that is restarted is there again."""
 LEAVE_SECONDS = 10.0
@@ -36,6 +38,9 @@ class SentTask(Protocol):
 
     def cancel(self) -> None:
         """Ask the cluster to forget the task."""
+
+    def release(self) -> None:
+        """Say that the result is not needed any more."""
 
 
 class ClusterClient(Protocol):
@@ -101,6 +106,29 @@ def _is_there(client: ClusterClient, address: str, before: Mapping[str, Any]) ->
     """
     now = client.scheduler_info(n_workers=-1)["workers"].get(address)
     return now is not None and now.get("local_directory") == before.get("local_directory")
+
+
+def fetched(task: SentTask, timeout_seconds: float) -> Any:
+    """Return what a task returned; None if it failed or its worker died with it.
+
+    The result is released at once: Dask would run the task again, somewhere else, when the worker that has it is restarted.
+    """
+    try:
+        result = task.result(timeout=timeout_seconds) if task.status == "finished" else None
+    except (TimeoutError, KilledWorker, CancelledError, MemoryError):  # the status of the task tells which
+        return None
+    if result is not None:
+        task.release()
+    return result
+
+
+def why_cancelled(task: SentTask) -> BaseException | None:
+    """Return the reason why a task was cancelled, if it is known."""
+    try:
+        task.result(timeout=0)
+    except (CancelledError, TimeoutError) as exc:
+        return exc
+    return None
 
 
 def worker_name() -> str:

@@ -158,7 +158,7 @@ def test_a_worker_that_is_slow_to_come_back_was_started_again(answer, there, gon
 def treated(gave, probed=("keep_where", MB), restarts=True, job_bytes=b"job", again=False):
     """Return what is told of a worker that held 40 MB more, when giving free pages back gives so much."""
     client = mock.Mock()  # whose scheduler never notices that a worker is gone
-    client.run.side_effect = [{"tcp://a": "node:1"}, {"tcp://a": gave}]
+    client.run.side_effect = [{"tcp://a": "node:1"}, {"tcp://a": gave}, *[{"tcp://b": 0}] * 2]  # and what it holds then
     client.submit.return_value.result.return_value = dict([probed] if probed else [])
     client.scheduler_info.return_value = {"workers": {"tcp://a": {"nanny": "its nanny"}}}
     client.restart_workers.return_value = {"tcp://a": "OK"}

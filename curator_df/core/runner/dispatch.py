@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
-from distributed import CancelledError, KilledWorker
+from distributed import KilledWorker
 from distributed.client import ClosedClientError
 
-from curator_df.core.cluster_client import ClusterClient, SentTask, address_of
+from curator_df.core.cluster_client import ClusterClient, SentTask, address_of, fetched, why_cancelled
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest, Peaks
@@ -218,7 +218,7 @@ class Dispatcher:
             raise_lost_interrupt()
             if future is None or future not in self._flying:
                 continue
-            manifest = _fetched(future, self._patience.watch_seconds)
+            manifest = fetched(future, self._patience.watch_seconds)
             if manifest is None and future.status not in ("error", "cancelled"):
                 # Its worker died after the end of the task. Dask runs it again, without another callback.
                 self._unfetched.add(future)
@@ -475,7 +475,7 @@ class Dispatcher:
 
     def _after_lost_worker(self, future: SentTask, attempt: Attempt) -> Attempt | None:
         is_cancelled, number = future.status == "cancelled", attempt.piece.number
-        exc = _why_cancelled(future) if is_cancelled else future.exception()
+        exc = why_cancelled(future) if is_cancelled else future.exception()
         if is_cancelled and (self._client.status != "running" or tells_of_loss(exc)):
             raise scheduler_lost(self._client, AGAIN)
         if not isinstance(exc, KilledWorker):
@@ -580,19 +580,3 @@ class Dispatcher:
                 )
                 return
             time.sleep(STOP_POLL_SECONDS)
-
-
-def _why_cancelled(future: SentTask) -> BaseException | None:
-    try:
-        future.result(timeout=0)
-    except (CancelledError, TimeoutError) as exc:
-        return exc
-    return None
-
-
-def _fetched(future: SentTask, timeout_seconds: float) -> Manifest | None:
-    """Return the manifest of a task; None if the task failed or its worker died with it."""
-    try:
-        return future.result(timeout=timeout_seconds) if future.status == "finished" else None
-    except (TimeoutError, KilledWorker, CancelledError, MemoryError):  # the future's status tells which
-        return None

@@ -19,7 +19,7 @@ from dask.utils import parse_timedelta
 from curator_df.core.cluster_client import ClusterClient, address_of, restart
 from curator_df.errors import ParameterError, StepMemoryError
 from curator_df.memory.budget import Layout, least_with_workers
-from curator_df.memory.leaks import LEAST_GROWTH_BYTES, MUCH_GROWTH_SHARE, PROBE_CALLS, Leak, LeakReceipt, LeakWatch
+from curator_df.memory.leaks import LEAST_GROWTH_BYTES, MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import read_size, show_count, show_size, size_to_type
 from curator_df.memory.system import status_bytes
@@ -213,12 +213,20 @@ def treat_leak(
         others = set(client.nthreads()) - {address}
         told.recycled = restart(client, address)
         address = next((new for new in client.nthreads() if new not in others), address)
-    if not told.step and job_bytes is not None and (found := probe(client, address, job_bytes, attempt)) is not None:
+    if told.step or job_bytes is None:
+        return told
+    before_bytes = _held(client, address) if told.recycled else 0
+    if (found := probe(client, address, job_bytes, attempt)) is not None:
         told.step, told.left_bytes = found
-        left_bytes = told.left_bytes * (PROBE_CALLS + 1)
-        if not told.recycled or left_bytes > LEAST_GROWTH_BYTES:  # what the probe left is of the worker's work memory
-            told.recycled = restarts and restart(client, address)
+    # What the probe left, also one that failed, is of the worker's work memory.
+    is_used = told.recycled and _held(client, address) - before_bytes > LEAST_GROWTH_BYTES
+    if (found is not None and not told.recycled) or is_used:
+        told.recycled = restarts and restart(client, address)
     return told
+
+
+def _held(client: ClusterClient, address: str) -> int:
+    return int(client.run(bytes_held, workers=[address], on_error="ignore").get(address, 0))
 
 
 def restart_full(client: ClusterClient, leaks: LeakWatch, error: BaseException, *, restarts: bool) -> None:
@@ -255,10 +263,14 @@ def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attemp
         try:
             left = future.result(timeout=PROBE_LOOK_SECONDS)
             break
-        except Exception:  # noqa: BLE001 - after a failed probe, the leak is reported without a name
-            if future.done() or time.monotonic() >= deadline or address not in client.nthreads():
+        except TimeoutError:
+            # It may have ended just now: its result then comes with the next call.
+            if time.monotonic() >= deadline or not (future.done() or address in client.nthreads()):
                 future.cancel()
                 return None
+        except Exception:  # noqa: BLE001 - after a failed probe, the leak is reported without a name
+            return None
+    future.release()
     return max(left.items(), key=lambda item: item[1]) if left else None
 
 

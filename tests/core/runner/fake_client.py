@@ -91,7 +91,7 @@ class FakeTask:
     def __init__(self, client: FakeClient, call: Callable[[], Any], attempt: Attempt | None) -> None:
         self.attempt, self.status, self.ticks = attempt, "pending", 0
         self._client, self._call, self._then = client, call, None
-        self._value: Any = None
+        self.is_released, self._value = False, None
         self._callbacks: list[Callable[[Any], Any]] = []
 
     def begin(self, outcome: Any) -> None:
@@ -153,6 +153,9 @@ class FakeTask:
     def cancel(self) -> None:
         self._client.cancel([self])
 
+    def release(self) -> None:
+        self.is_released = True
+
     def _outcome(self) -> Any:
         if self._then is not None:
             return self._then
@@ -197,6 +200,8 @@ class FakeClient:
         """Workers that were started again, in order."""
         self.flying_at_restart: list[FakeTask] = []
         """What was in flight when the latest of them was."""
+        self.kept_at_restart: list[FakeTask] = []
+        """What had ended by then, and would be computed again because somebody may still want it."""
         self.away_ticks = 0
         """For so many ticks no worker is there."""
         self.answers: dict[str, Any] = {}
@@ -250,6 +255,7 @@ class FakeClient:
     def restart_workers(self, workers: Any, timeout: float, *, raise_for_error: bool) -> dict[str, str]:
         self.restarted += workers
         self._ended = list(workers)
+        self.kept_at_restart = [each for each in self._tasks if each.done() and not each.is_released]
         self.flying_at_restart = [each for each in self._tasks if not each.done()]
         return dict.fromkeys(workers, "OK")
 

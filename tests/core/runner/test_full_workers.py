@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 from curator_df import errors
+from curator_df.core.runner import recycling
 from curator_df.core.runner.dispatch import MOST_EMPTIED, SMALLEST_BLOCK_BYTES
 from curator_df.core.runner.recycling import RecycleAfter, Recycling
 from curator_df.core.tasks.task import Attempt
@@ -21,16 +22,16 @@ from tests.core.runner.fake_client import (
 
 
 def test_a_worker_that_is_due_is_started_again_while_nothing_is_in_flight(dispatch):
-    recycling = Recycling(RecycleAfter(3, "tasks"), workers=1)
-    ran = dispatch(lambda attempt: Silent(1), recycling=recycling)
+    counter = Recycling(RecycleAfter(3, "tasks"), workers=1)
+    ran = dispatch(lambda attempt: Silent(1), recycling=counter)
     ran.client.answers["worker_name"] = "host:1"
     ran.run()
-    assert ran.client.restarted == ["tcp://1"] * recycling.recycled
-    assert recycling.recycled >= 1
+    assert ran.client.restarted == ["tcp://1"] * counter.recycled
+    assert counter.recycled >= 1
     assert ran.client.flying_at_restart == []
     assert sorted(ran.numbers) == list(range(RANGES))
     assert notes_of(ran, "recycle")[0].startswith("worker host:1 is restarted after ")
-    assert not recycling.is_away
+    assert not counter.is_away
 
 
 WORK_HELD = {"idle_bytes": 10**8, "floor_bytes": 10**8 + 4 * 10**8}
@@ -145,6 +146,48 @@ def test_a_run_that_ends_for_lack_of_memory_leaves_no_full_worker_behind(dispatc
     with pytest.raises(MemoryError):
         ran.run()
     assert ran.client.restarted == restarted
+
+
+class EndsLate:
+    """A probe that ends between the question for its result and the question whether it has ended."""
+
+    asked = 0
+
+    def result(self, timeout):
+        self.asked += 1
+        if self.asked == 1:
+            raise TimeoutError
+        return {"parse": 5}
+
+    def done(self):
+        return True
+
+    def release(self):
+        pass
+
+
+def test_a_probe_that_ends_while_it_is_asked_names_its_step(dispatch, monkeypatch):
+    client = dispatch().client
+    monkeypatch.setattr(client, "submit", lambda *_, **__: EndsLate())
+    assert recycling.probe(client, "tcp://1", b"", None) == ("parse", 5)
+
+
+@pytest.mark.parametrize(("left_bytes", "restarts"), [(4 * 10**8, 2), (0, 1)])
+def test_a_worker_is_started_again_after_a_probe_that_failed_and_left_memory_behind(
+    dispatch, monkeypatch, left_bytes, restarts
+):
+    client, held = dispatch().client, iter([10**8, 10**8 + left_bytes])
+    client.answers.update({"worker_name": "host:1", "given_back": 0, "left_by_steps": MemoryError("no room")})
+    monkeypatch.setattr(recycling, "_held", lambda *_: next(held))
+    told = recycling.treat_leak(client, Leak("host:1", 3, 4 * 10**8, 10**8, again=True), b"", None, restarts=True)
+    assert told.recycled and not told.step
+    assert len(client.restarted) == restarts
+
+
+def test_results_are_released_before_their_worker_is_started_again(dispatch):
+    ran = fills_its_first_worker(dispatch, held_bytes=4 * 10**8, left={"parse": 8 * 10**6}).run()
+    assert ran.client.restarted
+    assert ran.client.kept_at_restart == []
 
 
 def fills_its_first_worker(dispatch, *, held_bytes, left, helps=True):
