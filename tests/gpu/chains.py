@@ -27,11 +27,11 @@ KEPT_LAST = NEAR | {"jaccard_threshold": 0.7, "keep": "last"}
 
 
 def write_input(folder):
-    """Write rows in two files: every text three times, numbers and truth values with nulls."""
+    """Write rows in two files: every text twice, numbers and truth values with nulls."""
     folder.mkdir()
     rows = [
         {"id": n, "text": text, "score": None if n % 5 == 0 else n / 4, "is_old": None if n % 7 == 0 else n % 2 == 0}
-        for n, text in enumerate(TEXTS * 3)
+        for n, text in enumerate(TEXTS * 2)
     ]
     for number, part in enumerate((rows[:20], rows[20:])):
         lines = "".join(json.dumps(row) + "\n" for row in part)

@@ -13,6 +13,7 @@ import pytest
 import curator_df as cdf
 from curator_df.errors import BadRowError
 from curator_df.io.parquet.reader import read_parquet
+from tests.core.runner.fake_client import inline_cluster
 
 TEXTS = [b"good", b"caf\xe9", b"cut \xe2\x82", "schön".encode(), b"\xed\xa0\xbd half", None, b"good", b"last"]
 BAD = [1, 2, 4]
@@ -92,9 +93,9 @@ def test_bytes_are_read_as_bytes_or_checked_when_they_become_text(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def cluster(beside_tests):
+def cluster():
     """Return a running cluster."""
-    with cdf.start_cluster(memory=beside_tests(700_000_000), cpus=1) as running:
+    with inline_cluster("700MB", 1) as running:
         yield running
 
 

@@ -317,10 +317,10 @@ def test_a_changed_file_is_the_error_and_not_what_is_read_of_it(tmp_path):
 
 
 def test_damaged_files_lose_no_record_and_no_block_size_matters(tmp_path):
-    """Damage a few hundred files in several ways: each record is a row, a bad row or blank, with its own bytes."""
+    """Damage a hundred files in several ways: each record is a row, a bad row or blank, with its own bytes."""
     chance = random.Random(7)
     path, counts = tmp_path / "a.csv", [0, 0]
-    for number_of_file in range(250):
+    for number_of_file in range(100):
         rows = [f'{number},"{chance.choice(["a", "b,c", "d" + chr(10), "e" * 40])}",{number}.5' for number in range(12)]
         data = bytearray("\n".join(["n,text,x", *rows]).encode())
         for _ in range(chance.randrange(1, 6)):
@@ -346,7 +346,7 @@ def test_damaged_files_lose_no_record_and_no_block_size_matters(tmp_path):
             assert (None if pd.isna(row.n) else row.n) == (int(fields[0]) if fields[0] else None)
         counts[0] += len(found)
         counts[1] += len(bad)
-    assert min(counts) > 200
+    assert min(counts) > 80
 
 
 def test_a_run_quarantines_bad_rows_and_resumes(cluster, tmp_path, monkeypatch):

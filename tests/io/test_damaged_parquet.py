@@ -17,7 +17,7 @@ def read_damaged(*arguments):
 
 
 def test_some_damaged_files_are_read_or_refused():
-    said = read_damaged("--files", "90", "--seed", "5")
+    said = read_damaged("--files", "45", "--seed", "5")
     assert "CorruptFileError" in said and "read/read/read" in said
 
 

@@ -14,6 +14,7 @@ import curator_df as cdf
 from curator_df.core.host_blocks import block_dtype
 from curator_df.errors import SchemaError
 from curator_df.io.parquet.reader import read_parquet
+from tests.core.runner.fake_client import inline_cluster
 
 UUID = b"0123456789abcdef"
 ROWS = 12
@@ -139,7 +140,7 @@ def test_a_nested_column_is_read_as_the_type_that_stores_it(tmp_path, kind, wrap
     assert found(read_parquet(written).compute()).to_pylist() == WRAPS[wrap](plain).to_pylist()
 
 
-def test_a_run_keeps_nested_columns(tmp_path, beside_tests):
+def test_a_run_keeps_nested_columns(tmp_path):
     (tmp_path / "in").mkdir()
     columns = {
         f"{kind} {wrap}": (kind, wrap) for kind in PAIRS for wrap in WRAPS if "view" not in kind and kind != "null"
@@ -148,7 +149,7 @@ def test_a_run_keeps_nested_columns(tmp_path, beside_tests):
     pq.write_table(
         pa.table({name: array for name, (array, _) in made.items()}), tmp_path / "in/a.parquet", row_group_size=5
     )
-    with cdf.start_cluster(memory=beside_tests(700_000_000), cpus=1):
+    with inline_cluster("700MB", 1):
         cdf.write_parquet(read_parquet(tmp_path / "in"), tmp_path / "out")
     rows = pq.read_table(tmp_path / "out")
     for name, (_, plain) in made.items():

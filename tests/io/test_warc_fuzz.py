@@ -201,7 +201,7 @@ def text_of(folder, one):
 
 
 def test_changed_files_are_read_or_counted(tmp_path):
-    outcomes = fuzz(tmp_path, RECORDS, range(400))
+    outcomes = fuzz(tmp_path, RECORDS, range(150))
     assert all(set(outcome) >= {"read", "quarantined"} for outcome in outcomes.values())
     assert all(name.endswith(".warc.zst") for name in outcomes if "error" in outcomes[name])
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df import errors
 from curator_df.io.streams.gzip_members import find_member
+from tests.core.runner.fake_client import inline_cluster
 from tests.examples import examples
 from tests.io.warc_files import (
     HEADER,
@@ -339,7 +340,7 @@ def test_a_record_that_says_that_it_is_not_whole_is_a_page_and_counted(tmp_path)
     (tmp_path / "in/a.warc").write_bytes(b"".join(parts))
     docs = cdf.read_warc(tmp_path / "in")
     assert docs.compute()["text"].tolist() == ["<p>the page</p>"] * 5 + [""]
-    with cdf.start_cluster(memory="2GB", cpus=2):
+    with inline_cluster("2GB", 2):
         receipt = cdf.write_parquet(docs, tmp_path / "out")
     step = next(step for step in receipt.steps if step.name == "read_warc")
     assert step.counters == {"pages_truncated": 3, "pages_not_decoded": 1}

@@ -139,9 +139,9 @@ def deep_lines(path, levels):
 
 
 @pytest.fixture(scope="module")
-def cluster(beside_tests):
+def cluster():
     """Return a running cluster."""
-    with cdf.start_cluster(memory=beside_tests(700_000_000), cpus=1) as running:
+    with inline_cluster("700MB", 1) as running:
         yield running
 
 

@@ -21,6 +21,7 @@ from curator_df.memory.budget import choose_layout
 from curator_df.memory.sizes import read_size
 from curator_df.ops.cleaning.contamination import MOST_TABLES, table_of
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
+from tests.core.runner.fake_client import inline_cluster
 
 QUESTION = "Which of the rivers of this country is the longest one of them all?"
 ITEMS = [
@@ -198,7 +199,7 @@ def test_a_run_with_another_benchmark_does_not_resume(benchmark, tmp_path):
     def fails(block):
         raise ZeroDivisionError
 
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with inline_cluster("2GB", 1):
         docs = cdf.read_jsonl(tmp_path / "in").pipe(cdf.drop_contaminated, benchmark)
         with pytest.raises(errors.OperatorError):
             cdf.write_parquet(docs.pipe(cdf.keep_where, fails), tmp_path / "out")

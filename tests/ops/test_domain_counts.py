@@ -13,6 +13,7 @@ import pytest
 import curator_df as cdf
 from curator_df import errors
 from curator_df.ops.urls import domain_counts
+from tests.core.runner.fake_client import inline_cluster
 
 pytest.importorskip("tldextract", reason="needs the extra urls")
 
@@ -102,7 +103,7 @@ def test_a_run_counts_what_one_process_counts(tmp_path, monkeypatch, sort_bytes)
     monkeypatch.setattr(domain_counts, "SORT_BYTES", sort_bytes)
     rows = made(8_000, 3_000)
     docs = write(tmp_path / "in", rows)
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with inline_cluster("2GB", 1):
         found = cdf.describe_domains(docs, top=100_000, token_column="n", workdir=tmp_path / "work")
         assert counted(found) == expected(rows)
         kept = docs.pipe(cdf.keep_where, "n > 20")
@@ -126,7 +127,7 @@ def test_counts_are_found_again_and_an_interrupted_run_goes_on(tmp_path):
 
     flag.touch()
     chain = docs.pipe(cdf.keep_where, may_fail)
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with inline_cluster("2GB", 1):
         with pytest.raises(errors.OperatorError):
             cdf.describe_domains(chain, workdir=tmp_path / "work", token_column="n")
         (home,) = (tmp_path / "work").iterdir()

@@ -22,6 +22,7 @@ from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
+from tests.core.runner.fake_client import inline_cluster
 
 pytest.importorskip("tldextract", reason="needs the extra urls")
 
@@ -413,7 +414,7 @@ def test_a_run_with_another_list_does_not_resume(tmp_path):
     def fails(block):
         raise ZeroDivisionError
 
-    with cdf.start_cluster(memory="2GB", cpus=1):
+    with inline_cluster("2GB", 1):
         checked = cdf.keep_urls(docs, block_lists=adult)
         with pytest.raises(errors.OperatorError):
             cdf.write_parquet(checked.pipe(cdf.keep_where, fails), tmp_path / "out")

@@ -14,11 +14,12 @@ from curator_df.core.planning.rejects import reject_rows
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.models.classifiers.class_scores import ClassScores
 from curator_df.models.classifiers.classification import _threshold
+from tests.core.runner.fake_client import inline_cluster
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    with inline_cluster("2GB", 2) as running:
         yield running
 
 

@@ -14,13 +14,14 @@ from curator_df.core.runner import run
 from curator_df.core.runner.events import StageStarted, TaskEnded
 from curator_df.core.runner.session import current_session
 from curator_df.errors import InputChangedError, OutputChangedError
+from tests.core.runner.fake_client import inline_cluster
 
 ROWS = 400
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=1) as running:
+    with inline_cluster("2GB", 1) as running:
         yield running
 
 
