@@ -87,7 +87,7 @@ def test_a_long_text_in_pieces_has_the_tokens_of_the_whole(kind, words, between)
     assert counts.tolist() == [len(each) for each in found]
 
 
-@pytest.mark.parametrize("size", [100_000, pytest.param(900_000, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("size", [400_000, pytest.param(900_000, marks=pytest.mark.proof)])
 def test_a_text_of_many_pieces_has_the_tokens_of_the_whole(kind, size):
     made, loaded = kind
     letters = random.Random(1)
