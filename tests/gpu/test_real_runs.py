@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
+from tests.core.runner.fake_client import inline_cluster
 
 ROWS = 2_000
 
@@ -16,9 +17,11 @@ ROWS = 2_000
 @pytest.fixture(params=["tcp", "ucx"])
 def cluster(request, backend):
     """A cluster whose workers have blocks of this backend."""
-    options = (
-        {"memory": "12GB", "gpus": 1, "device_memory": "2GB"} if backend == "cudf" else {"memory": "6GB", "cpus": 1}
-    )
+    if backend == "pandas" and request.param == "tcp":
+        with inline_cluster("6GB", 1) as running:
+            yield running
+            return
+    options = {"memory": "12GB", "gpus": 1, "device_memory": "2GB"}
     if request.param == "ucx":
         if backend == "pandas" or importlib.util.find_spec("distributed_ucxx") is None:
             pytest.skip("needs an NVIDIA GPU and the ucx extra (distributed-ucxx)")

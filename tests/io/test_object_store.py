@@ -26,6 +26,7 @@ from curator_df.files import owner
 from curator_df.files.storage import Folder
 from curator_df.io.output.formats import ParquetFormat, file_sink
 from curator_df.io.streams.file_stream import open_bytes
+from tests.core.runner.fake_client import inline_cluster
 from tests.io.s3_server import s3_server
 
 pytest.importorskip("s3fs", reason="needs s3fs, and moto[server] to serve it")
@@ -49,7 +50,8 @@ def options(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with cdf.start_cluster(memory="2GB", cpus=2) as running:
+    """Tasks of this process; workers of their own write to a bucket in tests/faults/test_object_store.py."""
+    with inline_cluster("2GB", 2) as running:
         yield running
 
 

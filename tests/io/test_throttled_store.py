@@ -112,7 +112,7 @@ def soon(monkeypatch):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Tasks of this process, whose waits can be shortened; workers of their own write to a store in test_object_store.py."""
+    """Tasks of this process, whose waits can be shortened; workers of their own write to a store in tests/faults."""
     with inline_cluster("2GB", 2) as running:
         yield running
 

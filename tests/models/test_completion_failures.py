@@ -17,6 +17,7 @@ from curator_df.memory.process_cache import release_held
 from curator_df.models.completion import calls as completion_calls
 from curator_df.models.completion.calls import NoAnswerError, key_in, without_key
 from tests.contracts.operator_cases import kernels_of
+from tests.core.runner.fake_client import inline_cluster
 from tests.models import completion_server as servers
 from tests.models.completion_asking import answers, ask, table
 
@@ -191,10 +192,10 @@ def test_a_key_is_read_each_time(monkeypatch):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Workers whose key ends with a newline, as that of a file does."""
+    """A cluster whose key ends with a newline, as that of a file does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOME_KEY", f"{KEY}\n")
-        with cdf.start_cluster(memory="6GB", cpus=2):
+        with inline_cluster("6GB", 2):
             yield
 
 

@@ -27,6 +27,7 @@ from curator_df.models.entities import presidio
 from curator_df.models.entities.presidio import ENTITIES, OF_PIPELINE, RECOGNIZERS, apart
 from curator_df.ops.cleaning.redaction import RedactionSettings, redact_texts
 from tests.contracts.operator_cases import computed, fingerprints_of, kernels_of
+from tests.core.runner.fake_client import inline_cluster
 
 # Looked for and not imported: each process that collects the tests would take two seconds for them, and hold 43 MB.
 if any(importlib.util.find_spec(name) is None for name in ("spacy", "presidio_analyzer")):
@@ -241,10 +242,10 @@ def test_another_place_is_the_same_program_and_another_pipeline_is_not(folder, t
     assert len({tuple(one) for one in (here, *others)}) == 7
 
 
-def test_a_run_on_a_cluster_counts_what_was_found(folder, tmp_path):
+def test_a_run_counts_what_was_found(folder, tmp_path):
     texts = [LETTER, None, "nothing", "Paris, Paris"] * 50
     pd.DataFrame({"text": pd.array(texts, "string[pyarrow]")}).to_parquet(tmp_path / "in.parquet")
-    with cdf.start_cluster(memory="6GB", cpus=1):
+    with inline_cluster("6GB", 1):
         docs = cdf.read_parquet(tmp_path / "in.parquet")
         receipt = cdf.write_parquet(docs.pipe(cdf.redact_pii, presidio=cdf.presidio(model=folder)), tmp_path / "out")
     (step,) = [step for step in receipt.steps if step.name == "redact_pii"]

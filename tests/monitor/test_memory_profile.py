@@ -41,8 +41,12 @@ def one_step(profile):
     return step
 
 
-def test_factor_and_fixed_bytes_of_a_function_are_found(sample):
-    profile = cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, three_blocks_and_20_mb), sample)
+@pytest.fixture(scope="module")
+def profile(sample):
+    return cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, three_blocks_and_20_mb), sample)
+
+
+def test_factor_and_fixed_bytes_of_a_function_are_found(profile):
     step = one_step(profile)
     assert (step.step, step.stated_factor) == ("keep_where", 1.2)
     assert step.peak_factor == pytest.approx(3.1, abs=0.11)  # and masks
@@ -81,9 +85,8 @@ def test_steps_that_are_not_ours_are_measured_too(sample):
     assert step.peak_factor >= 0.9  # the copy; 2 MB that a first call leaves are little beside 32 MB
 
 
-def test_the_lines_that_hold_most_are_told(sample):
+def test_the_lines_that_hold_most_are_told(profile):
     pytest.importorskip("memray", reason="needs the profile extra (memray is not installed)")
-    profile = cdf.profile_memory(lambda df: df.pipe(cdf.keep_where, three_blocks_and_20_mb), sample)
     (most, held_bytes), *_ = one_step(profile).allocations
     line = three_blocks_and_20_mb.__code__.co_firstlineno + 2
     assert most == f"test_memory_profile.py:{line} (three_blocks_and_20_mb)"

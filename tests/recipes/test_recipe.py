@@ -295,9 +295,10 @@ def test_a_recipe_runs_on_its_own_cluster_and_is_resumed():
     assert pq.ParquetFile("out/part-000000-000.parquet").metadata.row_group(0).column(0).compression == "SNAPPY"
     assert sorted(pd.read_parquet("out").n) == list(range(23, 30))
     assert len(pd.read_parquet("rejects")) == 23
-    with pytest.raises(OutputExistsError):
-        recipe.run()
-    assert recipe.run(on_existing="resume").started == receipt.started
+    with inline_cluster("2GB", 2):
+        with pytest.raises(OutputExistsError):
+            recipe.run()
+        assert recipe.run(on_existing="resume").started == receipt.started
 
 
 def test_a_running_cluster_is_used():

@@ -53,7 +53,8 @@ def test_the_recipe_of_a_chain_repeats_its_run(tmp_path):
     ]
     assert second.recipe_text == first.recipe_text
     assert second.allowed_bytes == first.allowed_bytes
-    assert recipe.run(on_existing="resume").started == second.started  # complete: nothing ran
+    with inline_cluster("2GB", 1):
+        assert recipe.run(on_existing="resume").started == second.started  # complete: nothing ran
     assert yaml.safe_load(second.recipe()) == {
         "about": {"reproduces": f"the run that wrote {tmp_path}/out", "source": f"its receipt; {second.made()}"},
         "read": {"jsonl": {"paths": "in.jsonl", "blocksize": "1MB"}},
