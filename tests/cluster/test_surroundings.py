@@ -135,7 +135,6 @@ def rows_of(environment):
             "mkdir gone; cd gone; rmdir ../gone; python $PROGRAM",
             "The working directory of this process was deleted",
         ),
-        # That it works is also seen of the parent of a spawned child, below.
         pytest.param(
             "cp program.py p.py; python -c \"import sys; sys.argv = ['p.py']; exec(open('p.py').read())\"",
             "",
