@@ -71,7 +71,7 @@ TEXTS = st.lists(
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=TEXTS,
     suffix=st.sampled_from([".jsonl", ".parquet", ".csv"]),
