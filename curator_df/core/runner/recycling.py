@@ -261,10 +261,10 @@ def probe(client: ClusterClient, address: str, job_bytes: bytes, attempt: Attemp
     deadline = time.monotonic() + PROBE_SECONDS
     while True:
         try:
-            left = future.result(timeout=PROBE_LOOK_SECONDS)
+            # Once it has ended, only its result is on the way, which a full worker on a busy machine sends late.
+            left = future.result(timeout=PROBE_SECONDS if future.done() else PROBE_LOOK_SECONDS)
             break
         except TimeoutError:
-            # It may have ended just now: its result then comes with the next call.
             if time.monotonic() >= deadline or not (future.done() or address in client.nthreads()):
                 future.cancel()
                 return None

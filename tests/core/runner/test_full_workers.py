@@ -149,18 +149,18 @@ def test_a_run_that_ends_for_lack_of_memory_leaves_no_full_worker_behind(dispatc
 
 
 class EndsLate:
-    """A probe that ends between the question for its result and the question whether it has ended."""
+    """A probe that ends between the question for its result and the next one, and whose result arrives late."""
 
     asked = 0
 
     def result(self, timeout):
         self.asked += 1
-        if self.asked == 1:
+        if self.asked == 1 or timeout < 1:
             raise TimeoutError
         return {"parse": 5}
 
     def done(self):
-        return True
+        return self.asked > 0
 
     def release(self):
         pass
