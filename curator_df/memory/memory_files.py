@@ -16,6 +16,7 @@ starts without the package (`guard`), so it imports a few modules of the standar
 """
 
 import itertools
+import os
 import time
 
 TYPE_CHECKING = False  # what typing has under this name, without the import
@@ -36,6 +37,8 @@ IDLE_SECONDS = 1.0
 """Interval otherwise, and only if the shared memory of the machine has changed."""
 READ_SHARE = 0.1
 """Share of the time of the guard that may be spent on reading them."""
+NEW_SECONDS = 0.1
+"""Age up to which a file that was seen in /dev/shm counts as made by the process that has it open then."""
 MOST_SEEN = 100
 """Number of files in /dev/shm that are looked at with each reading: 0.5 ms."""
 OWN_PART = "/_curator/"
@@ -63,9 +66,13 @@ class MemoryFiles:
         """Bytes in files whose processes have all ended."""
         self.rate = 0.0
         """Bytes in a second by which the files grew between the last two readings."""
-        self._own_folder = own_folder
+        self._own_folder = os.path.realpath(own_folder)  # as the system shows the files in it
         self._seen: dict[tuple[int, int], int] = {}
         """Bytes of each file that is not of the tree when it was last seen."""
+        self._looked_at = 0.0
+        """When files in /dev/shm were looked at, by the monotonic clock."""
+        self._latest: dict[tuple[int, int], int] = {}
+        """Bytes of files that were seen at the last reading, and that no process of the tree had open until then."""
         self._before: dict[tuple[int, int], int] = {}
         """Bytes that files of the tree had before they became so."""
         self._paths: dict[tuple[int, int], str] = {}
@@ -83,8 +90,6 @@ class MemoryFiles:
                 self._admit(file, pid, file.size_bytes)
         self._walk: Iterator[system.MemoryFile] = system.files_in_memory()
         self._walked: set[tuple[int, int]] = set()
-        self._latest: dict[tuple[int, int], int] = {}
-        """Bytes of files that were seen at the last reading, and that no process of the tree had open until then."""
 
     def look(self, members: "dict[int, Member]", now: float) -> bool:
         """Look at the shared memory of the machine, and read the files if that is due; return whether there is anything new."""
@@ -97,6 +102,8 @@ class MemoryFiles:
             if is_urgent or now >= self._read_at + IDLE_SECONDS:
                 self.read(members, now)
                 return True
+        elif self._latest and time.monotonic() > self._looked_at + IDLE_SECONDS:
+            self._look_around()  # until no file is left that was not seen before
         return self.grown_bytes != before
 
     @property
@@ -148,6 +155,8 @@ class MemoryFiles:
         if OWN_PART in file.path or file.path.startswith(f"{self._own_folder}/"):
             return False
         seen_bytes = self._seen.pop(file.key, 0)
+        if time.monotonic() > self._looked_at + NEW_SECONDS:
+            seen_bytes = max(seen_bytes, self._latest.get(file.key, 0))
         self._paths[file.key], self._holders[file.key] = file.path, pid
         self._before[file.key] = seen_bytes if before_bytes is None else before_bytes
         return True
@@ -181,6 +190,7 @@ class MemoryFiles:
         """Note the sizes of some more of the files that are not of the tree."""
         # A file that was made just before it was seen counts whole, if a process has it open at the next reading.
         self._seen.update((key, size_bytes) for key, size_bytes in self._latest.items() if key not in self._paths)
+        self._looked_at = time.monotonic()
         some = list(itertools.islice(self._walk, MOST_SEEN))
         self._latest = {file.key: file.size_bytes for file in some}
         self._walked.update(self._latest)

@@ -70,6 +70,8 @@ class NgramModel:
     """File of the SentencePiece model; empty for words."""
     digest: str
     """Digest (BLAKE2b) of the files."""
+    size_bytes: int = field(metadata={"identity": False})
+    """Size of the model's file."""
     held_bytes: int = field(metadata={"identity": False})
     """Bytes that a process holds once, without pages of a file that the system reads when they are needed."""
 
@@ -192,7 +194,7 @@ def add_perplexity(
     for name, given in (("tokenizer", splits), ("buckets", limits)):
         if given and set(given) != set(files):
             raise ParameterError(
-                f"{operator}: {name}= must have the same keys as model=, which are {sorted(files)}; it has {sorted(given)}"
+                f"{operator}: {name}= must have the same keys as model=, which are {list(files)}; it has {list(given)}"
             )
     models = tuple((value, find_ngram_model(operator, path, splits.get(value))) for value, path in files.items())
     settings = PerplexitySettings(
@@ -270,7 +272,9 @@ def find_ngram_model(operator: str, path: Any, tokenizer: Any = None) -> NgramMo
         held_bytes += _TOKENIZER_FACTOR * files[1].stat().st_size
     with reading_errors(str(file)):
         digest = digest_of(files)
-    return NgramModel(str(file), str(files[1]) if tokenizer is not None else "", digest, held_bytes)
+    return NgramModel(
+        str(file), str(files[1]) if tokenizer is not None else "", digest, file.stat().st_size, held_bytes
+    )
 
 
 def _file_of(operator: str, parameter: str, given: Any) -> Path:
@@ -404,9 +408,8 @@ def add_perplexity_block(
     if settings.by is None:
         which[:] = 0
     else:
-        values = block[settings.by].astype(object).to_numpy()
         for number, (value, _) in enumerate(settings.models):
-            which[values == value] = number
+            which[(block[settings.by] == value).fillna(False).to_numpy(dtype=bool)] = number
     used = {number: _held(settings.models[number][1]) for number in np.unique(which[which >= 0]).tolist()}
     is_normalized = settings.normalization == "ccnet"
     for row, content in _contents(text_chunks(block[text])):
@@ -425,6 +428,11 @@ def _held(found: NgramModel) -> LoadedNgramModel:
         for path in (found.path, found.tokenizer):
             if path and not os.path.isfile(path):
                 raise InputError(f"{path!r} is not on this machine. Put it in a folder that all workers can read")
+        if (size := os.path.getsize(found.path)) != found.size_bytes:
+            raise CorruptFileError(
+                f"the model {found.path!r} has {size:,} bytes on this machine, but had {found.size_bytes:,} bytes where the "
+                "table was made. Copy the same file to all machines"
+            )
         return LoadedNgramModel(found)
 
     return held(("kenlm", found.digest, found.path), load)

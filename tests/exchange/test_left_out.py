@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last pass does not parse rows that the first steps drop; the result is the same as when it reads them."""
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import curator_df as cdf
+from curator_df.core.planning.lowering import lower
+from curator_df.core.ranges.source import has_stamps
 from curator_df.core.runner import run
+from curator_df.core.tasks import task
 from curator_df.exchange.dropped_rows import RangeDrops
 from tests.core.runner.fake_client import inline_cluster
 
@@ -117,8 +122,8 @@ def test_a_pass_of_a_later_drop_does_not_parse_them_either(tmp_path, received):
     [exact, near] = receipt.steps[1:-1]
     assert (exact.rows_in, exact.rows_out, near.rows_in, near.rows_out) == (40, 20, 20, receipt.rows_written)
     assert receipt.rows_written < 20
-    # The signatures of 20 rows, the texts of those in pairs, and the last pass, in which both steps receive the rows that stay.
-    assert sum(received) == 20 + 19 + 2 * receipt.rows_written
+    # The signatures and the texts of 20 rows, and the last pass, in which both steps receive the rows that stay.
+    assert sum(received) == 20 + 20 + 2 * receipt.rows_written
 
 
 def test_rows_that_cannot_be_read_are_quarantined_once(tmp_path):
@@ -161,3 +166,44 @@ def test_of_two_outputs_one_with_rejects_gets_all_of_them(tmp_path):
         assert [receipt.rows_written for receipt in receipts.values()] == [5, 10]
         assert [receipt.rows_dropped for receipt in receipts.values()] == [95, 90]
     assert len(rows_of(tmp_path / "rejects")) == 90
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("in.jsonl", '{"id": "no number", "text": "x"}\n'), ("in.jsonl", "[1]\n"), ("in.csv", "no number,x\n")],
+)
+def test_rows_that_cannot_be_read_pass_two_drops(tmp_path, name, bad):
+    texts = [f"text {number % 10}{LONG * number}" for number in (*range(20), *range(20))]
+    lines = [
+        json.dumps({"id": number, "text": text}) + "\n" if name == "in.jsonl" else f'{number},"{text}"\n'
+        for number, text in enumerate(texts)
+    ]
+    lines[7:7] = [bad]
+    head = "" if name == "in.jsonl" else "id,text\n"
+    (tmp_path / name).write_text(head + "".join(lines))
+    read = cdf.read_jsonl if name == "in.jsonl" else cdf.read_csv
+    docs = read(tmp_path / name, dtype={"id": "int64", "text": "string"}, on_bad_rows="quarantine")
+    receipt = cdf.write_parquet(CHAINS["two drops"](docs), tmp_path / "out")
+    assert (receipt.rows_read, receipt.rows_quarantined) == (41, 1)
+    assert rows_of(tmp_path / "out").text.is_unique
+
+
+def test_rows_of_files_without_stamps_are_read_and_compared(tmp_path, received, monkeypatch):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in.jsonl", ["a", "b", "a", "c"]))
+    monkeypatch.setattr(task, "has_stamps", lambda source: False)
+    cdf.write_parquet(docs.pipe(cdf.drop_exact_duplicates), tmp_path / "out")
+    assert sum(received) == 4
+
+
+def test_sources_whose_files_all_have_stamps_are_known(tmp_path):
+    docs = cdf.read_jsonl(write_rows(tmp_path / "in.jsonl", ["a", "b"]))
+    source = lower(docs).source
+    without = dataclasses.replace(
+        source, listing=dataclasses.replace(source.listing, stamps=np.zeros_like(source.listing.stamps))
+    )
+    assert has_stamps(source)
+    assert not has_stamps(without)
+    both = lower(cdf.concat([docs, docs])).source
+    assert has_stamps(both)
+    assert not has_stamps(dataclasses.replace(both, parts=(source, without)))
+    assert not has_stamps(object())

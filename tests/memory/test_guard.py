@@ -383,6 +383,51 @@ def test_of_a_file_of_another_program_only_what_a_step_adds_counts(holder, watch
 
 
 @pytest.mark.linux
+def test_a_file_of_another_program_that_was_seen_once_a_while_ago_counts_with_what_is_added(
+    holder, watch, shared_file, monkeypatch
+):
+    monkeypatch.setattr(memory_files, "MOST_SEEN", 1 << 40)
+    watching = watch(os.getpid(), 1 << 40)
+    Path(shared_file).write_bytes(b"x" * (30 * MB))
+    watching._read()  # and no other reading before a process of the tree opens it, since nothing changes
+    time.sleep(memory_files.NEW_SECONDS)
+    process = holder("named", 40 * MB)
+    watching.family.find(time.monotonic() + 10)
+    assert files_of(watching, process) == 0
+    written(process)
+    assert 9 * MB < files_of(watching, process) < 11 * MB
+
+
+@pytest.mark.linux
+def test_files_are_looked_at_until_none_is_new_although_shared_memory_does_not_change(shared_file, monkeypatch):
+    monkeypatch.setattr(memory_files, "MOST_SEEN", 1)
+    monkeypatch.setattr(memory_files, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(memory_files.system, "shared_memory_bytes", lambda: 0)
+    found = memory_files.MemoryFiles([], "/nowhere")
+    Path(shared_file).write_bytes(b"x" * MB)
+    key = memory_files.system.memory_file(shared_file).key
+    found.read({}, time.monotonic())
+    for _ in range(2 * len(list(memory_files.system.files_in_memory())) + 2):
+        found.look({}, time.monotonic())
+    assert found._seen[key] >= MB
+
+
+@pytest.mark.linux
+def test_a_folder_of_the_run_that_is_a_link_into_memory_does_not_count(holder, watch, shared_file, tmp_path):
+    own = Path(f"{shared_file}.folder")
+    own.mkdir()
+    try:
+        (tmp_path / "link").symlink_to(own)
+        found = memory_files.MemoryFiles([os.getpid()], str(tmp_path / "link"))
+        with open(own / "spilled", "wb") as file:
+            file.write(b"x" * MB)
+            file.flush()
+            assert not found._admit(memory_files.system.memory_file(str(own / "spilled")), os.getpid())
+    finally:
+        shutil.rmtree(own)
+
+
+@pytest.mark.linux
 def test_a_file_that_was_closed_counts_until_it_is_deleted_also_when_its_process_has_ended(holder, watch, shared_file):
     process = holder("closes", 50 * MB)
     watching = watch(os.getpid(), 1 << 40)

@@ -134,6 +134,10 @@ def test_the_model_and_the_buckets_go_by_a_column():
     made = docs.pipe(cdf.add_perplexity, {"en": BINARY, "de": ARPA}, by="language", buckets=buckets).compute()
     assert made.perplexity.isna().tolist() == [False, False, True, True]
     assert made.perplexity_bucket.fillna("none").tolist() == ["middle", "head", "none", "none"]
+    for dtype in ("category", "str", object):
+        odd = table(texts, language=pd.Series(["en", None, "fr", "en"], dtype="string[pyarrow]").astype(dtype))
+        found = odd.pipe(cdf.add_perplexity, {"en": BINARY}, by="language").compute().perplexity
+        assert found.isna().tolist() == [False, True, True, True]
     tail = docs.pipe(cdf.add_perplexity, BINARY, buckets=(1, exact), into="odd").compute()
     assert tail.odd_bucket.fillna("none").tolist() == ["tail", "tail", "tail", "none"]
 

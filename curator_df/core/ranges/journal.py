@@ -269,29 +269,31 @@ class Journal:
                         record = TaskRecord.from_json(json.loads(line))
                         yield _with_times(record, times) if times else record
 
-    def note_times(self, times: Iterable[tuple[str, int, int]]) -> None:
-        """Store later modification times of files: their names, and their times in ns as recorded and as found."""
+    def note_times(self, times: Iterable[tuple[bool, str, int, int]]) -> None:
+        """Store later modification times of files: whether they are rejects, names, and times in ns as recorded and as found."""
         known = self._times() if self.folder.exists(TIMES_FILE) else {}
-        first = {(name, now): was for (name, was), now in known.items()}  # a file may be copied twice
-        known.update({(name, first.get((name, was), was)): now for name, was, now in times if was != now})
+        first = {(other, name, now): was for (other, name, was), now in known.items()}  # a file may be copied twice
+        for other, name, was, now in times:
+            if was != now:
+                known[other, name, first.get((other, name, was), was)] = now
         self.folder.write(TIMES_FILE, json.dumps([(*key, now) for key, now in known.items()]).encode())
 
-    def _times(self) -> dict[tuple[str, int], int]:
-        return {(name, was): now for name, was, now in json.loads(self.folder.read(TIMES_FILE))}
+    def _times(self) -> dict[tuple[bool, str, int], int]:
+        return {(other, name, was): now for other, name, was, now in json.loads(self.folder.read(TIMES_FILE))}
 
     def records(self) -> dict[int, TaskRecord]:
         """Return the latest record of each finished range or task, by number."""
         return {done.number: done for done in self.done()}
 
 
-def _with_times(record: TaskRecord, times: Mapping[tuple[str, int], int]) -> TaskRecord:
+def _with_times(record: TaskRecord, times: Mapping[tuple[bool, str, int], int]) -> TaskRecord:
     """Return a record with the modification times that its files have got since."""
     files, other_files = (
         tuple(
-            dataclasses.replace(file, modified_ns=times.get((file.name, file.modified_ns), file.modified_ns))
+            dataclasses.replace(file, modified_ns=times.get((other, file.name, file.modified_ns), file.modified_ns))
             for file in noted
         )
-        for noted in (record.files, record.other_files)
+        for other, noted in ((False, record.files), (True, record.other_files))
     )
     return dataclasses.replace(record, files=files, other_files=other_files)
 
@@ -341,7 +343,11 @@ def _whole_by_checksum(
             continue
         found = _found_files(done, journal, rejects, states)
         if all(folder.is_as_written(file, state) for folder, file, state in found):
-            times += [(file.name, file.modified_ns, state.modified_ns) for _, file, state in found if state]
+            times += [
+                (folder is rejects, file.name, file.modified_ns, state.modified_ns)
+                for folder, file, state in found
+                if state
+            ]
             yield done
     journal.note_times(times)
 

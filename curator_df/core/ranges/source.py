@@ -47,6 +47,14 @@ def among(wanted: npt.NDArray[np.int64]) -> RowChoice:
     return choose
 
 
+def has_stamps(source: Any) -> bool:
+    """Return whether each file of a source has a stamp, such as its modification time, which changes if the file is replaced."""
+    if isinstance(parts := getattr(source, "parts", None), tuple):
+        return all(map(has_stamps, parts))
+    listing = getattr(source, "listing", None)
+    return listing is not None and bool(np.all(listing.stamps))
+
+
 @dataclass(frozen=True)
 class Range:
     """Consecutive part of the input: from ``start`` in ``first_file`` up to, but excluding, ``stop`` in ``last_file``."""

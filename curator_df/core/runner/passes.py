@@ -36,7 +36,6 @@ from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Exchanged, Note, RunStarted, StageStarted, run_events, stage_name
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.session import Session
-from curator_df.core.tasks.step_runner import leading_drops
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import CorruptFileError, ParameterError, ResumeError
 from curator_df.files.owner import OWNERS_FOLDER
@@ -225,9 +224,8 @@ class PassRunner:
         Quarantined rows go to the folder of the journal, which belongs to this pass; that of the sink may be shared.
         """
         program = with_columns(program, columns)
-        # Kernels process each row separately; a user's step may not. Drops before them know all rows, also those not read.
-        others = program.steps[leading_drops(program.steps) :]
-        by_row = all(step.action.is_rowwise for step in others)
+        # Kernels process each row separately; a user's step may not.
+        by_row = all(step.action.is_rowwise for step in program.steps)
         wanted = sink.wanted if by_row else None
         job = Job(
             fork([Branch(program, sink, set_aside=journal.folder)]),

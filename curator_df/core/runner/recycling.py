@@ -8,6 +8,7 @@ continue. Of a worker whose memory keeps growing, free pages are returned first,
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from curator_df.core.ranges.manifest import Manifest
     from curator_df.core.tasks.task import Attempt
 
+LOG = logging.getLogger("curator_df.core")
 Unit = Literal["bytes", "seconds", "tasks"]
 GONE_SECONDS = 30.0
 """Maximum wait for a worker to disappear from the scheduler before tasks are sent again, in seconds."""
@@ -237,7 +239,11 @@ def restart_full(client: ClusterClient, leaks: LeakWatch, error: BaseException, 
         leaks.forget(leak.worker)
         address = address_of(client, leak.worker)
         if address is not None:
-            restart(client, address)
+            try:
+                restart(client, address)
+            except (OSError, RuntimeError) as exc:  # the error of the run comes first
+                LOG.warning("worker %s was not restarted: %s", leak.worker, exc)
+                return
 
 
 def given_back() -> int:

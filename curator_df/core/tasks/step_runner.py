@@ -124,16 +124,16 @@ class StepRunner:
     def row_choice(self, required: npt.NDArray[np.int64] | None) -> RowChoice | None:
         """Return which rows to read; None for all.
 
-        They are those with the ``required`` row IDs (None: all), except the rows that the first steps drop by their row IDs
-        alone. These steps count what the reader leaves out.
+        They are those with the ``required`` row IDs; or, if that is None, all except the rows that the first steps drop by their
+        row IDs alone. These steps count what the reader leaves out. Both are not combined: a row that is not required may be one
+        that cannot be read, which no step counts.
         """
-        asked = None if required is None else among(required)
+        if required is not None:
+            return among(required)
         dropping: list[Any] = [self._prepared[place] for place in range(leading_drops(self.steps))]
-        return functools.partial(self._choose, dropping, asked) if dropping else asked
+        return functools.partial(self._choose, dropping) if dropping else None
 
-    def _choose(
-        self, dropping: Sequence[LeavesOut], asked: RowChoice | None, addresses: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
+    def _choose(self, dropping: Sequence[LeavesOut], addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         wanted = np.ones(len(addresses), dtype=np.bool_)
         for place, step in enumerate(dropping):
             going = step.left_out(addresses[wanted])
@@ -144,11 +144,6 @@ class StepRunner:
                 earlier.note_passed(rows)
             self.rows_left_out += rows
             wanted[wanted] = ~going
-        if asked is not None:
-            required = asked(addresses[wanted])
-            for step in dropping:
-                step.note_passed(len(required) - int(required.sum()))
-            wanted[wanted] = required
         return wanted
 
     @property

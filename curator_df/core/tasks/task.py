@@ -47,7 +47,7 @@ from curator_df.core.ranges.out_of_memory import (
 from curator_df.core.ranges.quarantine import QuarantineFile
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
-from curator_df.core.ranges.source import BadRow, Range, RowChoice
+from curator_df.core.ranges.source import BadRow, Range, RowChoice, has_stamps
 from curator_df.core.tasks.step_runner import OnError, StepRunner
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
@@ -481,10 +481,16 @@ def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -
 
 
 def _row_choice(outputs: Sequence[_Output], job: Job, attempt: Attempt, stem: StepRunner) -> RowChoice | None:
-    """Return which rows to read; None for all. Rows that the first steps drop are left out unless rejects have them."""
-    if any(output.rejects is not None for output in outputs):
+    """Return which rows to read; None for all.
+
+    Rows that the first steps drop are left out unless rejects have them, or a file could be replaced unnoticed: rows that are
+    not read are not compared with those of the first pass.
+    """
+    if job.wanted is not None:
+        return stem.row_choice(job.wanted(attempt.piece.number))
+    if any(output.rejects is not None for output in outputs) or not has_stamps(job.fork.source):
         return None
-    return stem.row_choice(None if job.wanted is None else job.wanted(attempt.piece.number))
+    return stem.row_choice(None)
 
 
 def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt, wanted: RowChoice | None) -> Iterator[Any]:

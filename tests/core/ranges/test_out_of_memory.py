@@ -16,6 +16,7 @@ import curator_df as cdf
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.out_of_memory import (
+    SMALLEST_BLOCK_BYTES,
     RowAside,
     RowsLackMemoryError,
     Span,
@@ -141,7 +142,7 @@ def run(df, tmp_path, rejects=True, **attempt):
     job = Job(fork([Branch(lower(df), sinks[0], sinks[1] if rejects else None)]), "raise")
     piece = job.fork.source.cut(10**6)[0]
     attempt = {"exclusive_bytes": 10**9, "halves": True, **attempt}
-    return run_range(cloudpickle.dumps(job), Attempt(piece, 10**6, 10**6, **attempt))
+    return run_range(cloudpickle.dumps(job), Attempt(piece, SMALLEST_BLOCK_BYTES, 10**6, **attempt))
 
 
 def ids(folder):
