@@ -1,7 +1,7 @@
 # Commands of development; `make` lists them.
 python = .venv/bin/python
 
-.PHONY: help setup quick test lint types docs ci
+.PHONY: help setup quick test lint types docs pictures ci
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ types:  ## check types
 docs:  ## build the pages in docs/_build
 	.venv/bin/pip install -q -e ".[docs]"
 	.venv/bin/sphinx-build -W --keep-going -q docs docs/_build
+
+pictures:  ## take the pictures of the README and the pages, with Chromium
+	$(python) -m docs.take_pictures
 
 ci:  ## run everything that has to pass, in a copy of the checkout
 	bash .ci/run
