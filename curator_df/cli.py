@@ -7,7 +7,6 @@ Each command imports what it runs when it runs, so that ``--help`` and ``--versi
 from __future__ import annotations
 
 import errno
-import io
 import json
 import logging
 import os
@@ -32,7 +31,7 @@ from curator_df.arguments import absolute
 from curator_df.errors import UNEXPECTED, CuratorError, ParameterError, RecipeError, exit_code
 from curator_df.monitor.targets import LOOPBACK, default_directory
 from curator_df.recipes.commands import recipe_app
-from curator_df.standard_streams import watched
+from curator_df.standard_streams import watch_standard_streams
 from curator_df.suggestions import did_you_mean
 
 VERBOSE = "CURATOR_DF_VERBOSE"
@@ -584,15 +583,7 @@ def _how_to_continue(command: list[str]) -> str:
 
 def main() -> None:
     """Run the command line."""
-    if sys.stdout is None:  # closed, as by >&-
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end of the process
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    # Receipts and file names may have characters that the terminal cannot show.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = watched(sys.stdout), watched(sys.stderr)
+    watch_standard_streams()
     warnings.showwarning = _show_warning
     try:
         app()

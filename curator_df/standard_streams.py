@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from typing import Any
 
@@ -37,6 +38,19 @@ class _StandardStream(io.FileIO):
                 f"{'Free some space, or send' if is_full else 'Send'} the standard output elsewhere"
             )
             raise DiskFullError(said) if is_full else OSError(said) from exc
+
+
+def watch_standard_streams() -> None:
+    """Let standard output and standard error take any character, report their errors by name, and be there although closed."""
+    if sys.stdout is None:  # closed, as by >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    # Receipts and file names may have characters that the terminal cannot show.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = watched(sys.stdout), watched(sys.stderr)
 
 
 def watched(stream: Any) -> Any:

@@ -4,7 +4,6 @@ import importlib.util
 import inspect
 import io
 import json
-import logging
 import os
 import re
 import resource
@@ -12,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -234,19 +232,6 @@ def test_mistakes_are_one_message_without_a_traceback(corpus, monkeypatch, argum
     assert done.exit_code == (1 if message.startswith("InputError") else 2)  # a file may come; the rest stays as it is
     assert " ".join(done.stderr.split()).startswith(message.strip()), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_nothing_is_logged_after_the_error(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(sys, "argv", ["curator-df", "curate", str(tmp_path / "nowhere"), str(tmp_path / "out")])
-    for module, name in ((sys, "stdout"), (sys, "stderr"), (warnings, "showwarning")):  # which the program replaces
-        monkeypatch.setattr(module, name, getattr(module, name))
-    try:
-        with pytest.raises(SystemExit):
-            cli.main()
-        assert not logging.getLogger("distributed.nanny").isEnabledFor(logging.CRITICAL)
-    finally:
-        logging.disable(logging.NOTSET)
-    assert capsys.readouterr().err.splitlines()[-1].startswith("InputError: ")
 
 
 def test_monitor_up_writes_what_prometheus_and_grafana_need(tmp_path):

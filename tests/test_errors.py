@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
 import inspect
+import logging
 import re
+import sys
+import warnings
 from pathlib import Path
 
 import cloudpickle
 import distributed  # noqa: F401 - it changes how exceptions are pickled
 import pytest
 
-from curator_df import errors
+from curator_df import cli, errors
 
 CLASSES = [
     value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, errors.CuratorError)
@@ -78,3 +81,16 @@ def test_the_table_of_exit_codes_on_the_clusters_page_is_the_one_in_the_code():
     }
     assert listed == {kind.__name__: code for kind, code in errors.EXIT_CODES.items()}
     assert {int(code) for code in said} == {0, errors.UNEXPECTED, *errors.EXIT_CODES.values()}
+
+
+def test_nothing_is_logged_after_the_error(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "argv", ["curator-df", "curate", str(tmp_path / "nowhere"), str(tmp_path / "out")])
+    for module, name in ((sys, "stdout"), (sys, "stderr"), (warnings, "showwarning")):  # which the program replaces
+        monkeypatch.setattr(module, name, getattr(module, name))
+    try:
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert not logging.getLogger("distributed.nanny").isEnabledFor(logging.CRITICAL)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert capsys.readouterr().err.splitlines()[-1].startswith("InputError: ")
