@@ -175,7 +175,7 @@ def add_perplexity(
 
     Examples
     --------
-    >>> docs.pipe(cdf.add_perplexity, "en.arpa.bin", tokenizer="en.sp.model", buckets=(340.0, 610.0))  # doctest: +SKIP
+    >>> docs.pipe(cdf.add_perplexity, "en.arpa.bin", tokenizer="en.sp.model", buckets=(300, 600))  # doctest: +SKIP
     """
     operator = "add_perplexity"
     require_text(df, operator, text)
