@@ -365,12 +365,27 @@ def test_log_messages_of_workers_hold_no_frames(cluster):
         assert "in log_an_error" in text
 
 
-def test_a_second_cluster_without_room_is_refused_before_it_starts(cluster, monkeypatch):
-    monkeypatch.setattr("curator_df.cluster.local.Cluster", None)  # nothing may be started
-    with pytest.raises(errors.BudgetError) as refused:
-        cdf.start_cluster(memory="500MB", cpus=1)
-    assert str(refused.value).startswith("A cluster is already running in this process: ")
-    assert " or close it first, or use about memory=" in str(refused.value)
+SECOND_CLUSTER = """
+import curator_df as cdf
+from curator_df.cluster import local
+
+if __name__ == "__main__":
+    with cdf.start_cluster(memory="2GB", cpus=2, dashboard_port=None):
+        local.Cluster = None  # nothing may be started
+        try:
+            cdf.start_cluster(memory="500MB", cpus=1)
+        except cdf.errors.BudgetError as exc:
+            print(exc)
+"""
+
+
+def test_a_second_cluster_without_room_is_refused_before_it_starts(tmp_path):
+    script = tmp_path / "script.py"  # a process that holds nothing else
+    script.write_text(SECOND_CLUSTER)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("A cluster is already running in this process: "), done.stdout
+    assert " or close it first, or use about memory=" in done.stdout
 
 
 def test_results_do_not_pass_through_the_scheduler(cluster):

@@ -179,7 +179,7 @@ def ends(tmp_path_factory, request):
     wanted = {
         item.callspec.params["name"]
         for item in request.session.items
-        if "ends" in getattr(item, "fixturenames", ()) and hasattr(item, "callspec")
+        if item.path == request.path and "ends" in item.fixturenames and hasattr(item, "callspec")
     }
     folder = tmp_path_factory.mktemp("wall")
     (folder / "script.py").write_text(SCRIPT)
