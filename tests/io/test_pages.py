@@ -134,10 +134,10 @@ def start():
     return started
 
 
-def test_pages_that_do_not_fit_are_refused_before_anything_starts_and_what_is_named_fits(tmp_path):
+def test_pages_that_do_not_fit_are_refused_before_anything_starts_and_what_is_named_fits(tmp_path, start):
     one_page(tmp_path / "a.parquet", 2_400, 25_000)
     df = cdf.read_parquet(tmp_path / "a.parquet")
-    with inline_cluster("600MB"), pytest.raises(errors.BudgetError, match="pages of the input files") as refused:
+    with start(600 * MB), pytest.raises(errors.BudgetError, match="pages of the input files") as refused:
         cdf.write_parquet(df, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     enough = read_size("memory", str(refused.value).rpartition("memory=")[2].strip("'")) + SLACK
