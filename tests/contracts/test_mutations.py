@@ -47,7 +47,7 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        "            self._alone.append(dataclasses.replace(retry, halves=splits))\n",
+        "            self._alone.append(dataclasses.replace(retry, halves=splits, lacks_device_memory=on_device))\n",
         "            raise error\n",
         f"{DISPATCH}::test_out_of_memory_halves_the_block_and_then_the_range_goes_alone",
     ),
