@@ -71,8 +71,8 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        "_aside(attempt, Cause.WORKER_LOST) >= MOST_LOST_ROWS",
-        "_aside(attempt, Cause.WORKER_LOST) > MOST_LOST_ROWS",
+        "attempt.rows_aside(Cause.WORKER_LOST) >= MOST_LOST_ROWS",
+        "attempt.rows_aside(Cause.WORKER_LOST) > MOST_LOST_ROWS",
         f"{DISPATCH}::test_more_such_rows_are_the_fault_of_the_step",
     ),
     Mutation(
@@ -173,8 +173,8 @@ MUTATIONS = (
     ),
     Mutation(
         "core/runner/dispatch.py",
-        "_aside(attempt, Cause.MEMORY) >= MOST_LOST_ROWS",
-        "_aside(attempt, Cause.MEMORY) > MOST_LOST_ROWS",
+        "attempt.rows_aside(Cause.MEMORY) >= MOST_LOST_ROWS",
+        "attempt.rows_aside(Cause.MEMORY) > MOST_LOST_ROWS",
         f"{DISPATCH}::test_rows_are_set_aside_for_it_where_that_was_asked_for_and_only_a_few",
     ),
     Mutation(
