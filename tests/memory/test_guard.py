@@ -555,7 +555,7 @@ def test_near_the_wall_a_fork_that_shares_pages_makes_all_shares_be_read(watch, 
         watching.family.read_pages()
         watching._read(whole=False)
         both = watching.family.members[pid].bytes + watching.family.members[os.getpid()].bytes
-        assert both < watching.family.members[os.getpid()].private + 20 * MB
+        assert both < watching.family.members[os.getpid()].private + 60 * MB  # and not twice what both have
         assert len(held)
     finally:
         os.write(write, b"1")

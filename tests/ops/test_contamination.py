@@ -210,7 +210,6 @@ def test_a_run_with_another_benchmark_does_not_resume(benchmark, tmp_path):
         checked = cdf.read_jsonl(tmp_path / "in").pipe(cdf.add_contamination, benchmark)
         receipt = cdf.write_jsonl(checked.pipe(cdf.redact_pii), tmp_path / "all")
         assert receipt.rows_written == 200
-        assert receipt.measured_bytes <= receipt.projected_bytes
     (path,) = (tmp_path / "all").glob("*.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["contamination"] and row["contamination"][0]["item"] for row in rows[:2]] == [None, None]
