@@ -118,7 +118,8 @@ def test_a_step_before_that_depends_on_chance_is_caught(tmp_path):
 
 def test_a_pending_drop_cannot_be_computed_without_its_cluster(tmp_path):
     docs = docs_of(tmp_path, ROWS).curate.drop_exact_duplicates()
-    with mock.patch.object(deferred_step, "_evaluators", []), pytest.raises(errors.PendingError, match="checkpoint"):
+    said = "run this pass only in a cluster of curator_df"
+    with mock.patch.object(deferred_step, "_evaluators", []), pytest.raises(errors.PendingError, match=said):
         docs.compute(scheduler="synchronous")
 
 

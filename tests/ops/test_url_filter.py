@@ -428,7 +428,6 @@ def test_a_run_with_another_list_does_not_resume(tmp_path):
             cdf.write_parquet(checked, tmp_path / "changed")
         receipt = cdf.write_parquet(cdf.keep_urls(docs, block_lists=adult), tmp_path / "all", rejects=tmp_path / "gone")
         assert receipt.rows_written == 60
-        assert receipt.measured_bytes <= receipt.projected_bytes
         gone = cdf.read_parquet(tmp_path / "gone").compute()
     assert set(gone["reject_rule"]) == {"adult: b.example"} and len(gone) == 30
 
