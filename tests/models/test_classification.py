@@ -190,7 +190,7 @@ def test_labels_are_refused_where_tiers_name_the_classes(one_number):
         "label_score",
     ]
     for labels in ("x", ["hi", "lo"], []):
-        with pytest.raises(errors.ParameterError, match=r"labels=\[.*\] has no meaning.*thresholds= names its classes"):
+        with pytest.raises(errors.ParameterError, match=r"labels=\[.*\] does not apply.*thresholds= names its classes"):
             table().pipe(cdf.add_class, one_number, labels=labels, thresholds=thresholds)
 
 
