@@ -142,7 +142,7 @@ def test_groups_of_other_parameters_or_another_table_are_refused(tmp_path):
     groups = cdf.find_semantic_duplicates(docs, eps=0.05, workdir=tmp_path / "work")
     with pytest.raises(errors.ParameterError, match=r"found with eps=0\.05, not with 0\.01"):
         cdf.drop_semantic_duplicates(docs, groups=groups)
-    with pytest.raises(errors.ParameterError, match="but this call has .*keep"):
+    with pytest.raises(errors.ParameterError, match=r"but this call has .*keep"):
         cdf.drop_semantic_duplicates(docs, eps=0.05, keep="easy", groups=groups)
     with pytest.raises(errors.ParameterError, match="another table"):
         cdf.drop_semantic_duplicates(docs.curate.keep_where("id > 3"), eps=0.05, groups=groups)
