@@ -217,7 +217,7 @@ def add_perplexity(
 
 
 def _by_value(operator: str, parameter: str, given: Any, by: str | None) -> dict[Any, Any]:
-    """Return a parameter for each value of the column ``by``; for the value None if there is no such column."""
+    """Return a parameter by value of the column ``by``, or under the key None if ``by`` is not given."""
     if by is None and isinstance(given, Mapping):
         raise ParameterError(
             f"{operator}: {parameter}= is a mapping, so by= must name the column whose values are its keys, such as by='language'"
@@ -282,7 +282,7 @@ def _file_of(operator: str, parameter: str, given: Any) -> Path:
     with reading_errors(str(file)):
         if not file.is_file():
             raise InputError(
-                f"{operator}: there is no file {str(file)!r} for {parameter}={did_you_mean_path(str(file))}"
+                f"{operator}: there is no file {str(file)!r}, which {parameter}= names{did_you_mean_path(str(file))}"
             )
     return file
 

@@ -96,7 +96,7 @@ def process():
 
 
 def by_hand(*values):
-    """Return parameters of which less is to be feared than of those beside them."""
+    """Return parameters that run by hand alone, because other ones need more memory."""
     return [pytest.param(value, marks=pytest.mark.proof) for value in values]
 
 

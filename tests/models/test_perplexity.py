@@ -159,7 +159,7 @@ def test_the_receipt_counts_rows_without_a_perplexity(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ({"model": "nowhere.bin"}, InputError, "there is no file .*nowhere.bin' for model="),
+        ({"model": "nowhere.bin"}, InputError, "there is no file .*nowhere.bin', which model= names"),
         ({"model": __file__}, InputError, "is not a model of KenLM"),
         ({"model": BINARY, "tokenizer": BINARY}, InputError, "is not a SentencePiece model"),
         ({"model": {"en": BINARY}}, ParameterError, "model= is a mapping, so by= must name the column"),
