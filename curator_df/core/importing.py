@@ -36,11 +36,13 @@ def lazy_names(package: str, places: Mapping[str, str], namespace: MutableMappin
     def find(name: str) -> Any:
         if name not in places:
             return refuse(name)
+        if name in namespace:  # asked for by name, as methods of tables do
+            return namespace[name]
         module, _, member = places[name].partition(":")
         found = importlib.import_module(f"{package}.{module}")
         value = getattr(found, member) if member else found
-        namespace[name] = public(value, package) if inspect.isfunction(value) else value
-        return namespace[name]
+        # Another thread may have imported it since: a function has one identity.
+        return namespace.setdefault(name, public(value, package) if inspect.isfunction(value) else value)
 
     return find
 

@@ -44,6 +44,16 @@ def test_a_name_is_imported_when_it_is_first_used(package):
         find("ome")
 
 
+def test_a_function_stays_the_same_object_however_often_it_is_asked_for(package):
+    """Methods of tables ask by name for what the package may have imported before."""
+    (package / "values.py").write_text("def one():\n    return 1\n")
+    namespace = {"__all__": ["one"]}
+    find = lazy_names("lazy_example", {"one": "values:one"}, namespace)
+    first = find("one")
+    assert first() == 1
+    assert find("one") is first is namespace["one"]
+
+
 def test_an_action_follows_the_import_of_a_module_once(package):
     happened = []
     when_imported("lazy_example.values", lambda: happened.append(sys.modules["lazy_example.values"].ONE))
