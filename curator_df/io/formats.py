@@ -31,6 +31,8 @@ _STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+(["\x00-\x1f])')
 """String, or the part of one before its first control character."""
 _OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
 _OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x85|[\x0b\x0c\x1c-\x1e])[ \t]*\{")
+_JSON = re.compile(rb'\s*+[\[{]\s*+(?:["\[{]|\Z)')
+"""Beginning of JSON, which is not that of a header."""
 
 
 Kind = Literal["json", "csv", "text"]
@@ -251,6 +253,23 @@ def _is_every_character_wide(raw: bytes) -> bool:
     return len({place % 4 for place, byte in enumerate(raw[: 1 << 16].strip(b"\0")) if byte}) <= 2
 
 
+def latin_1(suffix: str) -> str:
+    """Return advice for a file with text that is not UTF-8, whose name ends in this suffix."""
+    convert = f"iconv -f WINDOWS-1252 -t UTF-8 old.{suffix} > new.{suffix}"
+    return f"If the file is Latin-1 or Windows-1252, convert it ({convert})"
+
+
+def begins_as_json(record: bytes) -> bool:
+    """Tell whether the first record of a file is the beginning of JSON, not a header.
+
+    Examples
+    --------
+    >>> begins_as_json(b'{"id": 1}'), begins_as_json(b"["), begins_as_json(b"id,text")
+    (True, True, False)
+    """
+    return _JSON.match(record) is not None
+
+
 def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
     """Explain why a line is not one JSON object, as far as its bytes show.
 
@@ -277,10 +296,7 @@ def why_no_row(raw: bytes, path: str, *, is_first: bool) -> str:
     try:
         raw.decode()
     except UnicodeDecodeError as exc:
-        return (
-            f"it is not UTF-8: byte {exc.start + 1:,} of the line is 0x{raw[exc.start]:02X}. If the file is Latin-1 or "
-            "Windows-1252, convert it (iconv -f WINDOWS-1252 -t UTF-8 old.jsonl > new.jsonl)"
-        )
+        return f"it is not UTF-8: byte {exc.start + 1:,} of the line is 0x{raw[exc.start]:02X}. {latin_1('jsonl')}"
     is_object = raw.lstrip(b" \t\r").startswith(b"{") and raw.rstrip(b" \t\r").endswith(b"}")
     found = control_character(raw) or _lone_surrogate(raw) if is_object else None
     return found or f"it is not one JSON object on one line{_shape(raw, is_first)}"

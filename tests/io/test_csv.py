@@ -7,6 +7,7 @@ import io
 import os
 import random
 import re
+import types
 
 import numpy as np
 import pandas as pd
@@ -19,8 +20,10 @@ from hypothesis import strategies as st
 import curator_df as cdf
 from curator_df import errors
 from curator_df.core.ranges.source import OFFSET_BITS, among
+from curator_df.io.csv import blocks
 from curator_df.io.csv.columns import converted, infer_types, parse
 from curator_df.io.csv.records import Dialect, RecordReader, TooLong
+from curator_df.io.formats import latin_1
 from tests.core.runner.fake_client import inline_cluster
 from tests.examples import examples
 
@@ -223,7 +226,7 @@ BAD = [
     (b"5", 3, 14, "it has 1 field, but the header has 2"),
     (b"6,7,8", 4, 16, "it has 3 fields, but the header has 2"),
     (b'"a"b,9', 5, 22, "text follows the closing quotation mark of a field"),
-    (b"\xff,10", 6, 29, "it has text that is not UTF-8"),
+    (b"\xff,10", 6, 29, f"it has text that is not UTF-8. {latin_1('csv')}"),
     (b'x,"eleven', 8, 40, "the quotation mark of a field never closes"),
 ]
 
@@ -244,6 +247,57 @@ def refused(tmp_path, content, error, match, **arguments):
         read(path, **arguments)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"a":1}\n{"a":2}\n',
+        b'\xef\xbb\xbf{"a":1,"b":"x, y"}\n',
+        b'[{"a":1},{"a":2}]',
+        b'[\n{"a":1}\n]\n',
+        b'{\n "a": 1}\n',
+    ],
+)
+def test_json_is_not_read_as_a_header(tmp_path, content):
+    refused(
+        tmp_path, content, errors.BadRowError, r"byte 0: the file is JSON \(by its first bytes\); .* with read_jsonl$"
+    )
+
+
+def test_json_in_a_field_is_read(tmp_path):
+    (tmp_path / "a.tsv").write_bytes(b'{"a":1}\t2\n')
+    found, _, _ = read(tmp_path / "a.tsv", delimiter="\t", quote=None, names=["json", "n"])
+    assert found.to_dict("records") == [{"json": '{"a":1}', "n": 2}]
+
+
+@pytest.mark.parametrize("content", [b"\0" * 600, b"a,\0\0b\n1,2\n"])
+def test_a_header_that_a_crash_left_is_not_a_name(tmp_path, content):
+    said = "this is the header, and it has NUL bytes, which a crash while it was written leaves behind"
+    refused(tmp_path, content, errors.BadRowError, said)
+
+
+class Name(str):
+    """Name that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_a_name_of_a_header_is_not_compared_with_each_other_one(tmp_path, monkeypatch):
+    def parsed(data, *_):
+        names = map(Name, data.tobytes().decode().strip().split(","))
+        return types.SimpleNamespace(columns=[[types.SimpleNamespace(as_py=lambda name=name: name)] for name in names])
+
+    monkeypatch.setattr(blocks, "parse", parsed)
+    header = ",".join(f"c{number}" for number in range(500))
+    refused(tmp_path, f"{header},c499\n".encode(), errors.ColumnError, "the header has the name 'c499' twice")
+    assert Name.compared < 5_000
+
+
 def test_errors_say_where_and_what_to_do(tmp_path):
     where = r"a.csv', line 3 \(byte 8\): "
     refused(tmp_path, b"a,b\n1,2\n3\n", errors.BadRowError, where + "it has 1 field, but the header has 2.*quarantine")
@@ -257,6 +311,9 @@ def test_errors_say_where_and_what_to_do(tmp_path):
         tmp_path, b'a,"b\n', errors.BadRowError, "this is the header, and the quotation mark of a field never closes"
     )
     refused(tmp_path, "a,b\n1,é".encode("utf-16"), errors.BadRowError, "UTF-16.*iconv")
+    latin = "not UTF-8. If the file is Latin-1 or Windows-1252, convert it .*iconv -f WINDOWS-1252 -t UTF-8 old.csv"
+    refused(tmp_path, b"caf\xe9,b\n1,2\n", errors.BadRowError, "this is the header, and it is " + latin)
+    refused(tmp_path, b"a,b\n1,caf\xe9\n", errors.BadRowError, r"line 2 \(byte 4\): it has text that is " + latin)
     refused(tmp_path, b"\x89PNG\r\n", errors.BadRowError, "byte 0: the file is a picture")
     refused(tmp_path, b"a,b\n", errors.ColumnError, "columns= has 'c'", columns=["c"])
     refused(tmp_path, b"a,b\n", errors.SchemaError, "'list<.* is not possible", dtype={"a": pa.list_(pa.int64())})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from curator_df.errors import BadRowError, ColumnError, OversizeRowError, Parame
 from curator_df.io.bad_rows import bad_places, is_valid_text
 from curator_df.io.csv.columns import Fault, converted, parse
 from curator_df.io.csv.records import OPEN, TEXT_AFTER_QUOTE, UTF8_BOM, RecordReader, Records, TooLong
-from curator_df.io.formats import HEAD_BYTES, other_format, wide_encoding
+from curator_df.io.formats import HEAD_BYTES, begins_as_json, latin_1, other_format, wide_encoding
 from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
 from curator_df.io.jsonl.lines import Bytes, count_newlines, newline_positions
 from curator_df.io.jsonl.parse import LARGEST_LINE_BYTES
@@ -277,24 +278,33 @@ def fields_of(source: Any, file: int, piece: Records) -> tuple[tuple[str, ...], 
     header, places = int(rows[0]), _Places(path, piece)
     row = places.bad_row(header, "")
     where = f"{path!r}, line {row.line:,} (byte {row.offset:,})"
-    fault = REASONS.get(int(piece.faults[header]), "")
-    try:
-        raw = row.raw.decode()
-    except UnicodeDecodeError:
-        fault = "it is not UTF-8"
-    if fault:
-        raise BadRowError(
-            f"{where}: this is the header, and {fault}. It begins {row.raw[:SHOWN_BYTES]!r}. Repair the header"
-        )
+    raw = _header_text(path, where, row.raw, REASONS.get(int(piece.faults[header]), ""))
     numbers = [str(place) for place in range(int(piece.fields[header]))]
     table = parse(np.frombuffer(raw.encode() + b"\n", np.uint8), len(row.raw) + 1, numbers, numbers, source.dialect)
     names = tuple(column[0].as_py() or "" for column in table.columns)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    twice, times = Counter(names).most_common(1)[0]
+    if times > 1:
         raise ColumnError(
             f"{where}: the header has the name {shorten(twice)!r} twice. If the file has no header, name its fields with names="
         )
     return names, header + 1
+
+
+def _header_text(path: str, where: str, raw: bytes, fault: str) -> str:
+    """Return a header as text, or raise `BadRowError`."""
+    if begins_as_json(raw):
+        raise BadRowError(f"{path!r}, byte 0: the file is JSON (by its first bytes); read JSON Lines with read_jsonl")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text, fault = "", f"it is not UTF-8. {latin_1('csv')}"
+    if "\0" in text:
+        fault = "it has NUL bytes, which a crash while it was written leaves behind"
+    if fault:
+        raise BadRowError(
+            f"{where}: this is the header, and {fault}. It begins {raw[:SHOWN_BYTES]!r}. Repair the header"
+        )
+    return text
 
 
 def is_whole(piece: Records, count: int) -> npt.NDArray[np.bool_]:
@@ -324,7 +334,7 @@ def _faults(piece: Records, count: int, asked: npt.NDArray[np.bool_]) -> dict[in
     if not is_valid_text(texts):
         for number, reason in bad_places(pa.chunked_array([texts])):
             if asked[number]:
-                faults.setdefault(number, Fault(number, f"it has {reason}", ""))
+                faults.setdefault(number, Fault(number, f"it has {reason}. {latin_1('csv')}", ""))
     return faults
 
 
