@@ -252,6 +252,8 @@ OTHERS = {
     "html": (b"<!DOCTYPE html>\n", "By its content it is an HTML page, .*download the file again"),
     "unknown": (b"\x07\x08\xff" * 30, "Download the file again, or leave it out"),
     "short": (b"x", "text that is not compressed"),
+    "zero bytes, as a crash leaves": (bytes(100), "Download the file again, or leave it out"),
+    "lzma": (lzma.compress(PLAIN, lzma.FORMAT_ALONE), r"By its content it is LZMA data .*xz -dc old\.lzma"),
 }
 
 
@@ -266,6 +268,28 @@ def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path, suffi
         read_jsonl(tmp_path).compute()
     assert re.search(message.format(suffix), str(found.value))
     assert "damaged" not in str(found.value)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
+def test_a_crawl_that_is_not_compressed_as_its_name_says_is_named(tmp_path, suffix, kind):
+    data, message = OTHERS[kind]
+    (tmp_path / f"a.warc.{suffix}").write_bytes(data)
+    with pytest.raises(
+        CorruptFileError, match=r"byte 0: the file is not (gzip|zstd|bzip2|xz) data, .* begins b"
+    ) as found:
+        read_warc(tmp_path).compute()
+    assert re.search(message.format(suffix).removesuffix("$"), str(found.value))
+    with pytest.warns(UserWarning, match=r"1 bad row was skipped, .* the file is not (gzip|zstd|bzip2|xz) data"):
+        assert len(read_warc(tmp_path, on_bad_rows="quarantine").compute()) == 0
+
+
+def test_json_is_not_taken_for_a_crawl(tmp_path):
+    (tmp_path / "a.warc").write_bytes(b'{"id": 1}\n')
+    with pytest.raises(
+        BadRowError, match=r"the file is JSON \(by its first bytes\); read JSON Lines with read_jsonl\. Or"
+    ):
+        read_warc(tmp_path).compute()
 
 
 @pytest.mark.parametrize(
@@ -287,7 +311,7 @@ def test_a_folder_with_files_that_no_reader_takes_has_advice(tmp_path, name, adv
         read_jsonl(tmp_path)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n  \n"])
+@pytest.mark.parametrize("data", [b"", b"\n\n  \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
 def test_a_step_on_an_input_without_rows_says_so(tmp_path, name, data):
     compress = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rpartition(".")[2], bytes)

@@ -35,7 +35,7 @@ from curator_df.io.frames import (
     with_source_fields,
 )
 from curator_df.io.jsonl.blocks import ChunkReader
-from curator_df.io.jsonl.lines import Part, read_chunks
+from curator_df.io.jsonl.lines import UTF8_BOM, Part, read_chunks
 from curator_df.io.jsonl.parse import Failure
 from curator_df.io.jsonl.schema import (
     TEXT,
@@ -492,7 +492,7 @@ def _head(listing: Listing, number: int, quarantines: bool) -> bytes:
 def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) -> None:
     """Raise if the files are not blank, but contain no row; blank files are an empty table."""
     for number, head in heads:
-        text = head.lstrip()
+        text = head.removeprefix(UTF8_BOM).lstrip()
         if text:
             skipped = head[: len(head) - len(text)]
             first = (text if wide_encoding(text[:SHOWN_BYTES]) else text.partition(b"\n")[0]).removesuffix(b"\r")

@@ -451,26 +451,28 @@ class Decompressed:
         return f"{show_count(count, 'byte')} of other data {follow} the compressed data, from byte {exc.at:,} of the file on"
 
     def _damage(self, exc: BaseException) -> str:
-        if not self._offset and (other := self._other_format()):
-            return f"{self._path!r} {other}"
+        if not self._offset:
+            self._file.seek(0)
+            head = bytes(self._file.read(HEAD_BYTES))
+            if other := other_content(self._path, head):
+                return f"{self._path!r} {other}"
         return (
             f"{self._path!r} is damaged or truncated: {exc}; {self._offset:,} decompressed bytes could be read. "
             f"Download the file again, or leave it out"
         )
 
-    def _other_format(self) -> str:
-        """Say what the file is if it is not compressed as its name says; empty if its first bytes are the right ones."""
-        suffix = next(suffix for suffix in COMPRESSED_SUFFIXES if self._path.lower().endswith(suffix))
-        name, mark = _MARKS[suffix]
-        self._file.seek(0)
-        head = bytes(self._file.read(HEAD_BYTES))
-        if head[: len(mark)] == mark[: len(head)] or (self._frames is not None and head[1:4] == ZSTD_SKIPPABLE):
-            return ""
-        found = None if head.startswith(b"WARC/") else other_format(head, "")
-        if found is None and is_plain_text(head):
-            found = f"text that is not compressed; rename it so that its name does not end in {suffix}"
-        way_out = "Download the file again, or leave it out" if found is None else f"By its content it is {found}"
-        return f"is not {name}, though its name says so: it begins {head[:SHOWN_BYTES]!r}. {way_out}"
+
+def other_content(path: str, head: bytes) -> str:
+    """Say what a file is if its first bytes are not those of the compression that its name says; otherwise empty."""
+    suffix = next((suffix for suffix in COMPRESSED_SUFFIXES if path.lower().endswith(suffix)), None)
+    name, mark = _MARKS[suffix] if suffix is not None else ("", b"")
+    if head[: len(mark)] == mark[: len(head)] or (suffix in ZSTD_SUFFIXES and head[1:4] == ZSTD_SKIPPABLE):
+        return ""
+    found = None if head.startswith(b"WARC/") else other_format(head, "")
+    if found is None and is_plain_text(head):
+        found = f"text that is not compressed; rename it so that its name does not end in {suffix}"
+    way_out = "Download the file again, or leave it out" if found is None else f"By its content it is {found}"
+    return f"is not {name}, though its name says so: it begins {head[:SHOWN_BYTES]!r}. {way_out}"
 
 
 def passed_over(start: int, found: int | None, stop: int) -> str:
@@ -489,7 +491,8 @@ def _pieces(file: Any, path: str) -> Iterator[bytes]:
         return _member_pieces(file, Gzip, "gzip -dc old.gz | gzip > new.gz", padding=True)
     if suffix == "bz2":
         return _member_pieces(file, bz2.BZ2Decompressor, "head -c {} old.bz2 > new.bz2", padding=False)
-    new = partial(lzma.LZMADecompressor, memlimit=LARGEST_WINDOW_BYTES)
+    # Only xz: in the format of .lzma, which the module reads too, zero bytes are a whole empty file.
+    new = partial(lzma.LZMADecompressor, format=lzma.FORMAT_XZ, memlimit=LARGEST_WINDOW_BYTES)
     return _member_pieces(file, new, "head -c {} old.xz > new.xz", padding=True)
 
 

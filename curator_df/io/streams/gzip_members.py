@@ -98,6 +98,8 @@ class MemberPieces:
         while not self._data.strip(b"\0"):
             if not self._fill():
                 return False
+            if self._read_to == len(self._data) and self._data.startswith(b"\0"):
+                raise Damage(0, "zero bytes are at the beginning of the file")
         self._data = self._data.lstrip(b"\0")
         self.member, self.begins = self._read_to - len(self._data), True
         self._inflate = zlib.decompressobj(wbits=31)

@@ -28,12 +28,12 @@ from curator_df.extras import require_package
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows
 from curator_df.io.device_transfer import require_gpu, to_backend
-from curator_df.io.formats import COMPRESSED_SUFFIXES, other_format
+from curator_df.io.formats import COMPRESSED_SUFFIXES, HEAD_BYTES, begins_as_json, other_format
 from curator_df.io.frames import check_address_space, chosen_columns, empty_block, to_block
 from curator_df.io.jsonl.reader import OnBadRows
 from curator_df.io.listing import Listing, Paths, list_files
 from curator_df.io.partitions import block_bytes_of, from_source
-from curator_df.io.streams.file_stream import ZSTD_MAGIC, is_compressed, open_bytes, open_file
+from curator_df.io.streams.file_stream import ZSTD_MAGIC, is_compressed, open_bytes, open_file, other_content
 from curator_df.io.streams.gzip_members import BEGINNING, MAGIC, MemberPieces, find_member
 from curator_df.io.warc.http_messages import LongPage
 from curator_df.io.warc.pages import Page, has_no_page, other_type, page_of, page_of_head
@@ -289,8 +289,8 @@ class WarcSource:
         path = self.files[file]
         if not bad.offset and (other := self._other_kind(path, bad.raw)):
             raise CorruptFileError(f"{path!r} {other}") from bad
-        found = None if bad.offset or bad.raw.startswith(BEGINNING) else other_format(bad.raw, "")
-        reason = bad.reason if found is None else f"the file is {found}"
+        found = None if bad.offset or bad.raw.startswith(BEGINNING) else self._content(path, bad)
+        reason = bad.reason if found is None else f"the file {found}"
         if reading.on_bad_row is not None:
             passed = records.recover()
             reading.on_bad_row(BadRow(path, 0, bad.offset, "; ".join(filter(None, (reason, passed))), bad.raw))
@@ -300,6 +300,15 @@ class WarcSource:
         raise kind(
             f"{path!r}, record at byte {bad.offset:,}: {reason}. {advice} quarantine such records with on_bad_rows='quarantine'"
         ) from bad
+
+    def _content(self, path: str, bad: BadRecord) -> str | None:
+        """Say what a file without a first record is, with advice; None if that is unknown."""
+        if bad.is_damage:
+            with open_file(path, self.listing.storage_options) as file:
+                return other_content(path, file.read(HEAD_BYTES)) or None
+        if found := other_format(bad.raw, ""):
+            return f"is {found}"
+        return "is JSON (by its first bytes); read JSON Lines with read_jsonl" if begins_as_json(bad.raw) else None
 
     def _other_kind(self, path: str, raw: bytes) -> str | None:
         """Describe a file that does not begin with a record, with advice; None if its kind is unknown."""
