@@ -12,6 +12,7 @@ import bisect
 import errno
 import fnmatch
 import functools
+import glob
 import hashlib
 import os
 import re
@@ -257,8 +258,7 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
         found = sorted(set(_walk(path, suffixes, set())))
         if not found:
             for name in filter(lambda name: name.lower().endswith(suffixes), os.listdir(path)):
-                if not os.path.isfile(there := os.path.join(path, name)) and not os.path.isdir(there):
-                    _refuse_what_is_there(there, name)
+                _refuse_what_is_there(os.path.join(path, name), name)
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             others = [name for name, _, _ in _walk(path, OTHER_SUFFIXES, set())] if suffixes else []
             hints = _readers(others) + (ways_out(os.listdir(path)) if suffixes else "")
@@ -269,6 +269,8 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
         raise InputError(f"the file {path!r} does not exist; {_nearest(path)}{did_you_mean_path(path)}")
     found = sorted(set(_glob("/", path.strip("/").split("/"), suffixes, "**" in path.split("/"))))
     if not found:
+        for there in glob.iglob(path):
+            _refuse_what_is_there(there, entry)
         raise InputError(f"nothing matches {path!r}; {_nearest(path)}{did_you_mean_path(path)}")
     return found
 
@@ -295,6 +297,8 @@ def _refuse_what_is_there(path: str, entry: str) -> None:
         if exc.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
             return
         raise InputError(f"cannot access {path!r}: {exc.strerror}{_way_in(exc)}") from exc
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return
     kind = next((name for is_so, name in _KINDS if is_so(mode)), "a device")
     raise InputError(f"{path!r} is {kind}, which {_READ_OFTEN}")
 
@@ -309,15 +313,13 @@ def _dangling(path: str) -> InputError:
     )
 
 
-def _may_be_directory(name: str) -> bool:
-    """Tell by a name without a suffix of letters that a link which leads nowhere may have led to a directory."""
-    return not os.path.splitext(name)[1][1:2].isalpha()
-
-
 def _require_target(entry: os.DirEntry[str], suffixes: tuple[str, ...] | None) -> None:
     """Raise `InputError` for a link that leads nowhere, if it may have led to a directory, or to a file with such a suffix."""
-    wants_file = suffixes is not None and (not suffixes or entry.name.lower().endswith(suffixes))
-    if entry.is_symlink() and (wants_file or _may_be_directory(entry.name)) and not os.path.exists(entry.path):
+    is_named = suffixes is not None and (not suffixes or entry.name.lower().endswith(suffixes))
+    may_be_input = (
+        is_named or not os.path.splitext(entry.name)[1][1:2].isalpha()
+    )  # a directory has no suffix of letters
+    if entry.is_symlink() and may_be_input and not os.path.exists(entry.path):
         raise _dangling(entry.path)
 
 

@@ -336,11 +336,16 @@ def test_a_file_system_that_cannot_be_opened_is_an_error_with_the_way_out(monkey
             call()
 
 
+@pytest.mark.parametrize("entry", ["", "*.[jJ]*", "??JSON*", "[ab].*"])
 @pytest.mark.parametrize("name", ["a.jsonl", "b.JSONL.gz"])
-def test_a_pipe_in_a_folder_is_named(tmp_path, name):
+def test_a_pipe_in_a_folder_is_named(tmp_path, name, entry):
     os.mkfifo(tmp_path / name)
-    with pytest.raises(InputError, match=rf"{name}' is a pipe, which can be read only once"):
-        list_files(tmp_path, suffixes=(".jsonl", ".jsonl.gz"))
+    (tmp_path / "other").mkdir()
+    said = (
+        f"{name}' is a pipe, which can be read only once" if entry[:2] != "??" or "JSON" in name else "nothing matches"
+    )
+    with pytest.raises(InputError, match=said):
+        list_files(tmp_path / entry, suffixes=(".jsonl", ".jsonl.gz"))
 
 
 def test_many_files_pickle_small(tmp_path):
