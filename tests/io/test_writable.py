@@ -10,6 +10,7 @@ import pytest
 import curator_df as cdf
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.io.output.formats import JsonlFormat
+from curator_df.io.output.writable import require_types
 from tests.core.runner.fake_client import inline_cluster
 
 
@@ -23,6 +24,32 @@ def test_bytes_are_refused_as_json(tmp_path, kind):
     df = table(tmp_path, {"text": ["a"], "raw": pa.nulls(1, kind)})
     with pytest.raises(SchemaError, match=r"'raw' has .*bytes have no place in JSON Lines.*write_parquet"):
         cdf.write_jsonl(df, tmp_path / "out")
+
+
+OPAQUE = pa.opaque(pa.binary(), "geometry", "vendor")
+
+
+def test_bytes_of_an_extension_type_are_refused_as_json(tmp_path):
+    df = table(tmp_path, {"id": ["a"], "raw": pa.ExtensionArray.from_storage(OPAQUE, pa.array([b"b"]))})
+    with pytest.raises(
+        SchemaError, match=r"'raw' has .*arrow\.opaque.*bytes have no place in JSON Lines.*write_parquet"
+    ):
+        cdf.write_jsonl(df, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pa.uuid(), b"0123456789abcdef", '"30313233-3435-3637-3839-616263646566"'),
+        (pa.opaque(pa.string(), "name", "vendor"), "b", '"b"'),
+    ],
+)
+def test_extension_types_with_a_text_are_written_as_json(tmp_path, kind, value, text):
+    values = pa.ExtensionArray.from_storage(kind, pa.array([value], kind.storage_type))
+    require_types(pa.schema([("c", kind)]), "write_jsonl", is_parquet=False)
+    file = io.BytesIO()
+    JsonlFormat("none").open(file, pa.schema([("c", kind)])).write(pa.table({"c": values}))
+    assert file.getvalue().decode() == f'{{"c":{text}}}\n'
 
 
 def test_objects_without_fields_are_refused_as_parquet(tmp_path):

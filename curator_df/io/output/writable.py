@@ -91,6 +91,9 @@ def require_storable(df: Any, operator: str) -> None:
 
 def _unwritable(kind: pa.DataType, is_parquet: bool) -> pa.DataType | None:
     """Return the type inside ``kind`` that cannot be written, if there is one."""
+    if isinstance(kind, pa.BaseExtensionType):
+        is_text = kind.extension_name == "arrow.uuid"
+        return None if is_text or _unwritable(kind.storage_type, is_parquet) is None else kind
     if is_parquet and pa.types.is_struct(kind) and not kind.num_fields:
         return kind
     binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
