@@ -376,6 +376,7 @@ class NewFile(WriteOnly):
         self.folder, self.name = folder, name
         self._checksum = self._modified_ns = 0
         self._sealed: dict[str, Any] | None = None
+        self._is_discarded = False
         self._final = folder.path(name)
         if folder.is_local:
             temporary = Path(folder.path(TEMPORARY_FOLDER))
@@ -395,6 +396,8 @@ class NewFile(WriteOnly):
     def write(self, content: Any) -> int:
         """Append bytes."""
         view = memoryview(content).cast("B")
+        if self._is_discarded:  # pyarrow always ends a file when its writer is garbage-collected
+            return len(view)
         self._checksum = zlib.crc32(view, self._checksum)
         self._file.write(view)
         self.size_bytes += len(view)
@@ -430,7 +433,7 @@ class NewFile(WriteOnly):
         """Discard the file unless it was committed."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self._is_discarded = True
         if self.folder.is_local:
             _close_unflushed(self._file)
             with suppress(FileNotFoundError):  # a run that resumed this one has deleted it

@@ -315,11 +315,9 @@ def _dangling(path: str) -> InputError:
 
 def _require_target(entry: os.DirEntry[str], suffixes: tuple[str, ...] | None) -> None:
     """Raise `InputError` for a link that leads nowhere, if it may have led to a directory, or to a file with such a suffix."""
-    is_named = suffixes is not None and (not suffixes or entry.name.lower().endswith(suffixes))
-    may_be_input = (
-        is_named or not os.path.splitext(entry.name)[1][1:2].isalpha()
-    )  # a directory has no suffix of letters
-    if entry.is_symlink() and may_be_input and not os.path.exists(entry.path):
+    wants_file = suffixes is not None and (not suffixes or entry.name.lower().endswith(suffixes))
+    may_be_folder = not os.path.splitext(entry.name)[1][1:2].isalpha()  # without a suffix of letters
+    if entry.is_symlink() and (wants_file or may_be_folder) and not os.path.exists(entry.path):
         raise _dangling(entry.path)
 
 

@@ -3,6 +3,7 @@
 
 import datetime as dt
 import functools
+import gc
 import json
 
 import dask.dataframe as dd
@@ -45,6 +46,20 @@ def test_each_row_is_in_one_folder_in_order(tmp_path):
     _, records = write(tmp_path, *blocks)
     found = {record.name.split("/")[0]: rows_in(tmp_path, record) for record in records}
     assert found == {"key=a": [2, 4], "key=b": [0, 3, 5], f"key={HIVE_NULL}": [1]}
+
+
+def test_files_that_an_error_discards_end_without_another_error(tmp_path):
+    sink = FileSink(Folder(str(tmp_path / "out")), ParquetFormat("zstd"), 10**6, ("key",))
+    blocks = [pd.DataFrame({"key": pd.array([key], "string[pyarrow]"), "id": [1]}) for key in ("a", "x" * 300)]
+    files = sink.open(0, blocks[0].iloc[:0], 1)
+    files.append(blocks[0])
+    open_files = list(files._growing.values())
+    with pytest.raises(ParameterError, match="too long for a folder name"):
+        files.append(blocks[1])
+    files.discard()
+    del open_files
+    gc.collect()  # what a destructor raises fails the test
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
 def test_zero_and_minus_zero_are_not_written_twice(tmp_path):
@@ -249,6 +264,18 @@ def test_two_versions_of_a_table_have_most_bytes_in_common_with_content_defined_
             old, new = parts
             common[cdc] = sum(size for part, size in new.items() if part in old) / sum(new.values())
     assert common[True] > 0.6 > 0.2 > common[False]
+
+
+def test_resuming_in_another_format_names_both(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "text": "a"}\n')
+    docs = read_jsonl(tmp_path / "in.jsonl")
+    with inline_cluster(memory="2GB", cpus=1):
+        write_parquet(docs, tmp_path / "out")
+        with pytest.raises(ResumeError, match=r"out: the output's format changed from 'parquet' to 'jsonl'\."):
+            write_jsonl(docs, tmp_path / "out", on_existing="resume")
+        write_jsonl(docs, tmp_path / "lines")
+        with pytest.raises(ResumeError, match=r"the output option compression changed from 'none' to 'gzip'\."):
+            write_jsonl(docs, tmp_path / "lines", compression="gzip", on_existing="resume")
 
 
 def test_content_defined_chunking_is_checked_and_part_of_the_run(tmp_path, monkeypatch):

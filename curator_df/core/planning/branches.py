@@ -91,6 +91,9 @@ def identity_of(branch: Branch) -> Identity:
         SINK_NAMES.get(name, name): value
         for name, value in printed(branch.sink, without=("folder", "buffer_bytes", "writer_factor")).items()
     }
+    if (form := getattr(branch.sink, "format", None)) is not None:
+        name = getattr(form, "name", "") or form.suffix.partition(".")[0]
+        output["format"] = (repr(name), name)
     output["rejects"] = ("not set", "") if rejects is None else ("a folder", rejects.fingerprint)
     read = printed_source(program.source)
     return Identity(program.source.fingerprint, program.fingerprint, outputs, *named_steps(program.steps), output, read)

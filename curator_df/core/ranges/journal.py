@@ -532,8 +532,15 @@ def difference(plan: dict[str, Any], identity: Identity) -> str:
         return f"the steps changed from {names[0]} to {names[1]}"
     if plan["sink"] == identity.sink:
         return ""
-    is_other_format = not plan.get("output") or set(plan["output"]) != set(identity.output)
-    known = "" if is_other_format else changes(plan["output"], identity.output)
+    return _output_difference(plan.get("output") or {}, identity.output)
+
+
+def _output_difference(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    forms = [{"format": output["format"]} for output in (was, now) if "format" in output]
+    if len(forms) == 2 and (known := changes(*forms)):
+        return f"the output's {known}"
+    options = [{name: value for name, value in output.items() if name != "format"} for output in (was, now)]
+    known = changes(*options) if set(options[0]) == set(options[1]) else ""
     return f"the output option {known}" if known else "the output's format or its parameters changed"
 
 

@@ -331,6 +331,13 @@ def test_files_without_a_journal_cannot_be_resumed(out, sink):
             {"sink": "another", "output": {"compression": ("'none'", "of none"), "lines": ("1", "of 1")}},
             r"/out: the output's format or its parameters changed\.",
         ),
+        (
+            {
+                "sink": "another",
+                "output": {"format": ("'parquet'", "parquet"), "compression": ("'snappy'", "of snappy")},
+            },
+            "the output option compression changed from 'zstd' to 'snappy'",
+        ),
     ],
 )
 def test_another_run_is_refused_with_what_differs(out, sink, other, said):
