@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of CSV and TSV, plain, gzip and zstd, with bytes changed at random: each is read, or is an error of ours.
+"""Files of CSV and TSV, plain, gzip, zstd, bzip2 and xz, with bytes changed at random: each is read, or is an error of ours.
 
-    python benchmarks/damaged_csv.py [--files 10000] [--seed 0] [--first 0]
+    python benchmarks/damaged_csv.py [--files 10000] [--seed 0] [--first 0] [--kinds csv,tsv.xz]
 
 A plain file: the rows read and those quarantined are as many as the records that Python's csv module finds, whatever the block
 size, unless a quotation mark never closes, and a row that is read has the fields that this module gives. A compressed file
@@ -11,11 +11,13 @@ is read whole, to the same rows, or not at all; other data after it is one bad r
 from __future__ import annotations
 
 import argparse
+import bz2
 import collections
 import csv
 import gzip
 import io
 import itertools
+import lzma
 import os
 import random
 import sys
@@ -31,10 +33,12 @@ from curator_df.errors import CorruptFileError, CuratorError
 from curator_df.io.csv.reader import read_csv
 
 TYPES = {"id": "int64", "text": "string", "score": "float64"}
-DELIMITERS = {"csv": ",", "tsv": "\t", "csv.gz": ",", "tsv.zst": "\t"}
+DELIMITERS = {"csv": ",", "tsv": "\t", "csv.gz": ",", "tsv.zst": "\t", "csv.bz2": ",", "tsv.xz": "\t"}
 PACK = {
     "csv.gz": lambda part: gzip.compress(part, 1, mtime=0),
     "tsv.zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "csv.bz2": bz2.compress,
+    "tsv.xz": lzma.compress,
 }
 TIMES = itertools.count(1_600_000_000)
 SPECIAL = b'""",,\t\t\n\n\r\r \0\x7f\x80\xff\xef-+.eE0123456789;|\\'
@@ -177,10 +181,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("files", 10_000), ("seed", 0), ("first", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--kinds", default=",".join(DELIMITERS), help="ends of the names of the files, by default all")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     failed = 0
-    for kind, delimiter in DELIMITERS.items():
+    for kind in given.kinds.split(","):
+        delimiter = DELIMITERS[kind]
         became: collections.Counter[str] = collections.Counter()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"a.{kind}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of JSON Lines, plain, gzip and zstd, with bytes changed at random: each is read, or is an error of ours.
+"""Files of JSON Lines, plain, gzip, zstd, bzip2 and xz, with bytes changed at random: each is read, or is an error of ours.
 
-    python benchmarks/damaged_jsonl.py [--files 10000] [--seed 0] [--first 0]
+    python benchmarks/damaged_jsonl.py [--files 10000] [--seed 0] [--first 0] [--kinds jsonl,jsonl.xz]
 
 A plain file: the rows read and those quarantined are as many as its lines that are not blank, every row quarantined has the bytes
 of its line, and a line that was not changed is read to the same row. A compressed file is read whole, to the same rows, or not at
@@ -11,10 +11,12 @@ all; other data after it is one bad row.
 from __future__ import annotations
 
 import argparse
+import bz2
 import collections
 import gzip
 import itertools
 import json
+import lzma
 import os
 import random
 import sys
@@ -32,7 +34,10 @@ TYPES = {"id": "int64", "text": "string", "score": "float64"}
 PACK = {
     "jsonl.gz": lambda part: gzip.compress(part, 1, mtime=0),
     "jsonl.zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "jsonl.bz2": bz2.compress,
+    "jsonl.xz": lzma.compress,
 }
+KINDS = ("jsonl", *PACK)
 TIMES = itertools.count(1_600_000_000)
 SPECIAL = b'{}[]":,\\\n\r\t \0\x7f\x80\xff\xef-+.eE0123456789nulltrufas'
 
@@ -168,10 +173,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("files", 10_000), ("seed", 0), ("first", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="ends of the names of the files, by default all")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     failed = 0
-    for kind in ("jsonl", "jsonl.gz", "jsonl.zst"):
+    for kind in given.kinds.split(","):
         became: collections.Counter[str] = collections.Counter()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"a.{kind}"
