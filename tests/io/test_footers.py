@@ -57,6 +57,18 @@ def test_a_chunk_that_pyarrow_refuses_does_not_end_the_process(tmp_path):
     assert read_parquet(path, columns=["id"]).compute()["id"].tolist() == [1, 2]
 
 
+def test_an_error_of_pyarrow_in_several_lines_is_named_on_one(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": range(1000)}), path)
+    data = path.read_bytes()
+    path.write_bytes(b"text\n" * 8 + data)  # pages are no longer where the footer says
+    with pytest.raises(
+        CorruptFileError, match=r"is not a readable Parquet file: Couldn't .*[^.\s]\. Download it"
+    ) as found:
+        read_parquet(path).compute()
+    assert "\n" not in str(found.value)
+
+
 def test_a_chunk_that_pyarrow_refuses_does_not_end_a_worker(tmp_path, cluster):
     (tmp_path / "in").mkdir()
     names = [tmp_path / f"in/{number:02}.parquet" for number in range(20)]

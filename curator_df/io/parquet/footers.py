@@ -152,9 +152,8 @@ def damage_of(path: str, where: str = "") -> Iterator[None]:
                 "If it is encrypted, write it again without encryption, or choose other columns with columns=; otherwise "
                 "download it again, or leave it out"
             )
-        raise CorruptFileError(
-            f"{path!r}{where} is not a readable Parquet file: {str(exc).rstrip('.')}. {way_out}"
-        ) from exc
+        said = " ".join(str(exc).split()).rstrip(".")  # on one line
+        raise CorruptFileError(f"{path!r}{where} is not a readable Parquet file: {said}. {way_out}") from exc
 
 
 @contextmanager
