@@ -144,7 +144,10 @@ def _text_of_node(node: Expr, table: Expr) -> str:
     if not operands or not isinstance(operands[0], Expr):
         return title(node)
     first = _text_of(operands[0], table)
-    if kind in {"Filter", "Projection"}:
+    if _VERBS.get(kind) == "loc":
+        shown = [_without_parentheses(_text_of(one, table)) for one in operands[1:3] if one is not None]
+        text = f"{first}.loc[{', '.join(shown)}]"
+    elif kind in {"Filter", "Projection"}:
         text = f"{first}[{_without_parentheses(_text_of(operands[1], table))}]"
     elif sign is not None:
         text = f"({first} {sign} {_text_of(operands[1], table)})" if len(operands) > 1 else f"{sign}{first}"

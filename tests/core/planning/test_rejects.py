@@ -119,6 +119,8 @@ class Above:
         (lambda docs: docs[~(docs["score"] < 4) & (docs["id"] < 99)], "df[~(df['score'] < 4) & (df['id'] < 99)]"),
         (lambda docs: docs.query("score > 3"), "df.query(expr='score > 3')"),
         (lambda docs: docs[docs["text"].str.len() > 6], "df[df['text'].str.len() > 6]"),
+        (lambda docs: docs.loc[docs["score"] > 3], "df.loc[df['score'] > 3]"),
+        (lambda docs: docs.loc[docs["score"] > 3, ["text"]], "df[['text']].loc[df['score'] > 3]"),
         (lambda docs: docs[docs["score"].isin([1, 2])], "df[df['score'].isin(values=[1, 2])]"),
         (
             lambda docs: docs[docs["score"].isin(list(range(1, 99)))],
