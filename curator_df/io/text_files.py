@@ -198,6 +198,8 @@ class TextSource:
     def _require_text(self, path: str, head: bytes) -> None:
         """Raise for a file that does not begin like text, even if the encoding has characters for all its bytes."""
         found = other_format(head, path, kind="text")
+        if head and not head.strip(b"\0"):
+            found = "not text: it begins with NUL bytes, as after a crash while it was written; leave it out"
         if found is None and self.encoding.startswith("utf-8"):
             encoding = wide_encoding(head)
             found = None if encoding is None else f"{encoding} by its first bytes; set encoding={encoding.lower()!r}"

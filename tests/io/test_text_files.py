@@ -157,6 +157,8 @@ def test_the_encoding_is_called_as_the_user_calls_it(tmp_path):
         (b"caf\xe9", "utf-8", "the file is not utf-8: byte 3 is 0xE9"),
         (b"x" * (1 << 20) + b"\x81", "shift_jis", "the file is not shift_jis: byte 1,048,576 is 0x81"),
         (b"+2AA-", "utf-7", "the file is not utf-7: it has a lone surrogate"),
+        (bytes(3), "utf-8", "the file is not text: it begins with NUL bytes, as after a crash"),
+        (bytes(1 << 20), "latin-1", "the file is not text: it begins with NUL bytes, as after a crash"),
     ],
 )
 def test_the_quarantine_has_the_byte_that_is_not_text(tmp_path, content, encoding, said):
