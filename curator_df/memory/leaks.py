@@ -42,6 +42,10 @@ CLEAR_GROWTH = 8.0
 MUCH_GROWTH_SHARE = 0.5
 """Fraction of a worker's working memory by which it must grow before the next check, if no step was found to leak."""
 PROBE_CALLS = 8
+PROBE_CLEAR_CALLS = 2
+"""Number of calls of the probe after which a step that left `PROBE_CLEAR_BYTES` is not called again."""
+PROBE_CLEAR_BYTES = 8_000_000
+"""Bytes that name a step for certain. What a probe leaves behind is missing from the worker, which may have to be restarted."""
 PROBE_LEFT_BYTES = 32_000
 """Bytes per call of the probe above which a step is named."""
 
@@ -233,7 +237,7 @@ def _scatter(values: Sequence[float], slope: float) -> float:
 
 
 def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
-    """Return, by name, the bytes that a call leaves behind on average over `PROBE_CALLS`, if any."""
+    """Return, by name, the bytes that a call leaves behind on average over `PROBE_CALLS`, or over fewer if these are many."""
     left: dict[str, int] = {}
     for name, call in calls:
         before, done = _floor(), 0
@@ -243,6 +247,8 @@ def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
             for _ in range(PROBE_CALLS):
                 call()
                 done += 1
+                if done == PROBE_CLEAR_CALLS and _floor() - before >= PROBE_CLEAR_BYTES:
+                    break
         each = (_floor() - before) // max(done, 1)
         if each > PROBE_LEFT_BYTES:
             left[name] = each
