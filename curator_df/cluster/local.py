@@ -81,6 +81,7 @@ from curator_df.core.runner.session import (
     refuse_after_fork,
 )
 from curator_df.errors import BudgetError, CuratorError, DiskFullError, NoClusterError, ParameterError
+from curator_df.files.working_files import FOUND_FOLDER
 from curator_df.memory.budget import (
     CLIENT_GROWTH_BYTES,
     CLIENT_PRIVATE_BYTES,
@@ -499,7 +500,7 @@ def start_cluster(
     host = loopback_host(connects=not layout.in_process)
     dashboard = None if dashboard_port is None else dashboard_at(host, dashboard_port)
     spill = new_spill_folder(parent)
-    found = f"{spill.path}/found" if workdir is None else os.fspath(workdir)
+    found = f"{spill.path}/{FOUND_FOLDER}" if workdir is None else os.fspath(workdir)
     try:
         return Cluster(
             layout,

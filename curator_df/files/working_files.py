@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Working files of a cluster, in which the rows of tables of Dask and pandas lie: how they are named, and when they are gone."""
+"""Working files of a cluster: rows of tables of Dask and pandas, and results of searches; their names, and errors when gone."""
 
 import re
 from collections.abc import Iterable
@@ -7,8 +7,21 @@ from collections.abc import Iterable
 SPOOL_FOLDER = "spool"
 """Folder below the working folder of a cluster."""
 CLOSED = "lay in the working files of a cluster that is closed"
-"""End of a sentence about rows of a table of Dask or pandas."""
+"""End of a sentence about rows of a table of Dask or pandas, or about the result of a search."""
+FOUND_FOLDER = "found"
+"""Folder below the temporary folder of a cluster, in which its working files are."""
+FIND_AGAIN = (
+    "a result without workdir= is among the working files of its cluster, and is deleted when the cluster is closed. Find groups "
+    "again, with workdir= to keep them"
+)
+"""End of an error about groups that are gone."""
+COMPARE_PARQUET = (
+    f"groups= were found in a table of Dask or pandas, whose rows {CLOSED}, so they cannot be compared with this table. Write "
+    "the rows to Parquet, read them with read_parquet, and find groups again in that table"
+)
+"""End of an error about groups of rows that are gone."""
 _FILE = re.compile(rf"/{SPOOL_FOLDER}/[^/]+-[0-9a-f]{{8}}/[^/]+\.parquet$")
+_RESULT = re.compile(rf"/{FOUND_FOLDER}/(find_[a-z_]+)-[0-9a-f]{{16}}/part-[^/]+\.parquet$")
 
 
 def part_name(number: int, folder: str = "") -> str:
@@ -27,3 +40,26 @@ def has_working_file(paths: Iterable[str]) -> bool:
     False
     """
     return any(_FILE.search(path) for path in paths)
+
+
+def gone_file(path: str) -> str:
+    """Return what to say about a working file of a closed cluster that cannot be opened; empty for any other file.
+
+    Examples
+    --------
+    >>> gone_file("/tmp/a/found/find_exact_duplicates-3b32d2ba12a34d5b/part-000000-000.parquet").partition(".")[0][:48]
+    'the result of find_exact_duplicates lay in the w'
+    >>> gone_file("/data/found/part-000000-000.parquet")
+    ''
+    """
+    if has_working_file([path]):
+        return (
+            f"the rows of a table of Dask or pandas {CLOSED} ({path!r}). Start a cluster, and call the function that made this "
+            "table again (concat, join, ...); or write the rows to Parquet first, and read them with read_parquet"
+        )
+    if found := _RESULT.search(path):
+        return (
+            f"the result of {found[1]} {CLOSED} ({path!r}). Start a cluster, and call {found[1]} again, with workdir= to keep "
+            "its result"
+        )
+    return ""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from dask.dataframe.dask_expr import FrameBase, new_collection
 from curator_df.arguments import require_integer
 from curator_df.core.planning.lowering import ReadPartition, current_spooler, find_origin, foreign_part, lower
 from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES
+from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.receipts.receipt import Receipt, html_table
 from curator_df.core.runner.session import current_session
@@ -155,7 +157,7 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     first = FirstRows(reader.source, reader.ranges, SAMPLE_BYTES // len(taken))
     with dask.config.set({"dataframe.convert-string": False}):
         sample = dd.from_map(first, list(taken), list(taken.values()), meta=reader.source.meta, label="first_rows").expr
-    chain = new_collection(expression.substitute(origin, spooler.spooled(sample).table.expr))
+    chain = new_collection(_without_groups(expression).substitute(origin, spooler.spooled(sample).table.expr))
     home = session.working(PREVIEW_FOLDER).below(uuid.uuid4().hex[:12])
     try:
         receipt = write_parquet(chain, home.below("kept").url, rejects=home.below("dropped").url)
@@ -164,6 +166,16 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     finally:
         home.delete_tree("")
         spooler.forget(sample)
+
+
+def _without_groups(expression: Any) -> Any:
+    """Return an expression whose drops search for duplicates among the rows themselves, also those built with ``groups=``."""
+    for node in expression.walk():
+        kernel = node.operand("func") if isinstance(node, DeferredStep) else None
+        if kernel is not None and kernel.pending.home is not None:
+            searching = dataclasses.replace(kernel, pending=dataclasses.replace(kernel.pending, home=None))
+            return _without_groups(expression.substitute(node, node.substitute_parameters({"func": searching})))
+    return expression
 
 
 def places(ranges: int, rows: int) -> dict[int, int]:

@@ -227,10 +227,24 @@ def test_a_file_that_vanished_is_an_error(tmp_path):
         pass
 
 
-def test_rows_in_the_working_files_of_a_closed_cluster_are_named(tmp_path):
-    path = tmp_path / "found/spool/frompandas-06fe-f10bd10a/part-000001.parquet"
-    said = r"^the rows of a table of Dask or pandas lay in the working files of a cluster that is closed \(.*Start a cluster, and"
-    with pytest.raises(InputError, match=said), open_bytes(str(path)):
+@pytest.mark.parametrize(
+    ("folder", "what", "again"),
+    [
+        (
+            "spool/frompandas-06fe-f10bd10a",
+            "rows of a table of Dask or pandas",
+            "the function that made this table again",
+        ),
+        (
+            "find_near_duplicates-dd4464e2d63511e5",
+            "result of find_near_duplicates",
+            "find_near_duplicates again, with workdir=",
+        ),
+    ],
+)
+def test_what_lay_in_the_working_files_of_a_closed_cluster_is_named(tmp_path, folder, what, again):
+    said = rf"^the {what} lay in the working files of a cluster that is closed \(.*Start a cluster, and call {again}"
+    with pytest.raises(InputError, match=said), open_bytes(str(tmp_path / "found" / folder / "part-000001.parquet")):
         pass
 
 

@@ -217,3 +217,34 @@ def test_groups_among_the_working_files_of_a_closed_cluster_are_said_to_be_delet
         errors.InputError, match="It has no files: a result without workdir= is among the working files of its"
     ):
         cdf.drop_exact_duplicates(docs, groups=groups)
+
+
+def test_a_drop_whose_groups_went_with_their_cluster_is_refused_before_anything_is_written(docs, tmp_path):
+    with inline_cluster(memory="4GB") as session:
+        groups = cdf.find_exact_duplicates(docs)
+        dropped = cdf.drop_exact_duplicates(docs, groups=groups)
+        folder = session.workdir
+    said = r"drop_exact_duplicates: the groups of groups= were in \S*/find_exact_duplicates-\w+, which is gone: a result without"
+    with inline_cluster(memory="4GB"):
+        for use in (functools.partial(cdf.write_parquet, path=tmp_path / "out"), len, cdf.find_exact_duplicates):
+            with pytest.raises(errors.InputError, match=said):
+                use(dropped)
+    assert not (tmp_path / "out").exists()
+    assert not os.path.exists(folder)
+
+
+def test_a_drop_of_a_table_of_pandas_is_refused_in_another_cluster_than_that_of_its_groups(tmp_path):
+    docs = dd.from_pandas(pd.DataFrame({"text": ["a", "b", "a"]}), npartitions=1)
+    with inline_cluster(memory="4GB"):
+        dropped = cdf.drop_exact_duplicates(docs, groups=cdf.find_exact_duplicates(docs, workdir=tmp_path / "work"))
+    said = "drop_exact_duplicates: groups= were found in a table of Dask or pandas, whose rows lay in the working files of a"
+    with inline_cluster(memory="4GB"), pytest.raises(errors.ParameterError, match=said):
+        cdf.write_parquet(dropped, tmp_path / "out", on_existing="overwrite")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_drop_of_groups_is_previewed_among_the_rows_of_the_preview(docs, session):
+    groups = cdf.find_near_duplicates(docs)
+    searched, found = (cdf.preview(cdf.drop_near_duplicates(docs, groups=given)) for given in (None, groups))
+    assert found.kept.equals(searched.kept)
+    assert found.receipt.rows_dropped > 0

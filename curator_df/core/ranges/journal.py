@@ -50,6 +50,7 @@ LOG = logging.getLogger("curator_df")
 OnExisting = Literal["raise", "resume", "overwrite"]
 SAVED_DOCUMENTS = ("croissant.jsonld", "README.md")
 """Files that users save into an output folder (`Receipt.save`). Readers of the output skip them, and runs leave them."""
+PLAN = f"{JOURNAL_FOLDER}/plan.json"
 TIMES_FILE = f"{JOURNAL_FOLDER}/times.json"
 """File with the modification times of files that were copied after they were written, and found to be the same."""
 FORMAT = 4
@@ -156,13 +157,18 @@ class Journal:
         plan = {"format": FORMAT, "run": uuid.uuid4().hex, **vars(identity)}
         # A line for each entry: with indent=, Python's own encoder writes it, which takes 0.2 s for 10,000 columns.
         lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in plan.items())
-        self.folder.write(f"{JOURNAL_FOLDER}/plan.json", f"{{\n{lines}\n}}\n".encode())
+        self.folder.write(PLAN, f"{{\n{lines}\n}}\n".encode())
         self._written = set()
 
     @property
     def is_started(self) -> bool:
         """Whether there is a run to resume."""
-        return self.folder.exists(f"{JOURNAL_FOLDER}/plan.json")
+        return self.folder.exists(PLAN)
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """The plan of the run that was started; None if there is none."""
+        return json.loads(self.folder.read(PLAN)) if self.is_started else None
 
     @property
     def ranges(self) -> Ranges | None:
@@ -174,7 +180,7 @@ class Journal:
         """Return the ``id`` of the run that was started (None if an early version started it); None if there is none."""
         if not self.is_started:
             return None
-        return {"id": json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json")).get("run")}
+        return {"id": json.loads(self.folder.read(PLAN)).get("run")}
 
     @property
     def receipt(self) -> dict[str, Any] | None:
@@ -206,7 +212,7 @@ class Journal:
 
     def resume(self, identity: Identity) -> Ranges:
         """Return the stored ranges, after a check that they belong to this input and program."""
-        plan = json.loads(self.folder.read(f"{JOURNAL_FOLDER}/plan.json"))
+        plan = json.loads(self.folder.read(PLAN))
         if changed := difference(plan, identity):
             raise ResumeError(
                 f"cannot resume in {self.folder.url}: {changed}. Write to another folder, or start over with "

@@ -25,7 +25,7 @@ from curator_df.core.planning.branches import Branch, fork, named_steps
 from curator_df.core.planning.plan import Plan, StagePlan
 from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.planning.program import Program, Step, with_columns
-from curator_df.core.ranges.journal import Identity, Journal, all_done
+from curator_df.core.ranges.journal import Identity, Journal, all_done, difference
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.parameter_digests import printed_source
 from curator_df.core.ranges.price import Price
@@ -37,11 +37,12 @@ from curator_df.core.runner.events import Exchanged, Note, RunStarted, StageStar
 from curator_df.core.runner.live_panel import live_panel
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job, OnError, OnOom
-from curator_df.errors import CorruptFileError, ParameterError, ResumeError
+from curator_df.errors import CorruptFileError, InputChangedError, InputError, ParameterError, ResumeError
 from curator_df.files.owner import OWNERS_FOLDER
 from curator_df.files.row_order import SORT_BYTES_PER_ROW
 from curator_df.files.row_sort import merge_row_bytes
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.files.working_files import COMPARE_PARQUET, FIND_AGAIN, has_working_file
 from curator_df.memory.leaks import LeakReceipt
 from curator_df.memory.process_cache import released_after
 from curator_df.memory.sizes import show_count
@@ -130,6 +131,7 @@ class PassRunner:
     def resolve(self, program: Program, show: SHOW) -> Program:
         """Return the program with every deferred step replaced by its resolved form."""
         self._show = show
+        require_found_groups(program)
         for place, step in enumerate(program.steps):
             if step.is_pending and step.pending is not None:
                 before = dataclasses.replace(program, steps=program.steps[:place])
@@ -265,6 +267,31 @@ class PassRunner:
                 f"{home.url} contains intermediate files of the same input, but another version of curator_df split it into "
                 f"{show_count(len(ranges), 'other part')}. Delete the folder, and run again"
             )
+
+
+def require_found_groups(program: Program) -> None:
+    """Raise an error if groups with which a drop of a program was built are gone, or were found in another table.
+
+    Groups are compared when the drop is built. Until a run, their cluster may have been closed, or the input changed.
+    """
+    for place, step in enumerate(program.steps):
+        if not step.is_pending or step.pending is None or step.pending.home is None:
+            continue
+        plan = Journal(step.pending.home).plan
+        if plan is None:
+            folder = step.pending.home.url.partition(f"/{JOURNAL_FOLDER}/")[0]
+            raise InputError(
+                f"{step.name}: the groups of groups= were in {folder}, which is gone: {FIND_AGAIN}, and build the drop again"
+            )
+        if plan["input"] == program.source.fingerprint:
+            continue
+        if has_working_file(program.source.files):
+            raise ParameterError(f"{step.name}: {COMPARE_PARQUET}")
+        now = stage_identity(dataclasses.replace(program, steps=program.steps[:place]), step)
+        raise InputChangedError(
+            f"{step.name}: groups= belong to another table: {difference(plan, now)}. Find groups again in this table, and "
+            "build the drop with that result"
+        )
 
 
 def _leftovers(home: Folder) -> list[str]:

@@ -42,7 +42,7 @@ from curator_df.core.receipts.run_receipt import new_receipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
 from curator_df.core.runner.explaining import stop_if_explaining
-from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner
+from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import Job, OnError, OnOom
@@ -281,6 +281,8 @@ def checked_branches(
     branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
     for branch in branches:
         require_not_input(branch.program, branch.sink, branch.rejects, workdir)
+        if on_existing != "resume":  # a finished run needs its groups no more
+            require_found_groups(branch.program)
     return branches
 
 

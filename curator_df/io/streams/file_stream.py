@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, RemoteFileError
 from curator_df.files.hub import PROTOCOL, hub_errors, is_pinned
 from curator_df.files.retry import retry_transient, without_queries
-from curator_df.files.working_files import CLOSED, has_working_file
+from curator_df.files.working_files import gone_file
 from curator_df.io.formats import COMPRESSED_SUFFIXES, HEAD_BYTES, is_plain_text, other_format
 from curator_df.io.listing import Listed, local_change, remote_change
 from curator_df.memory.sizes import show_count
@@ -213,12 +213,8 @@ class _Opened:
         except RemoteFileError:
             raise
         except OSError as exc:
-            if isinstance(exc, FileNotFoundError) and has_working_file([path]):
-                raise InputError(
-                    f"the rows of a table of Dask or pandas {CLOSED} ({path!r}). Start a cluster, and call the function that "
-                    "made this table again (concat, join, ...); or write the rows to Parquet first, and read them with "
-                    "read_parquet"
-                ) from exc
+            if isinstance(exc, FileNotFoundError) and (said := gone_file(path)):
+                raise InputError(said) from exc
             raise InputError(
                 f"cannot open {path!r}, although it existed when its folder was listed: {exc.strerror or exc}. Check the "
                 "file, and call the read_ function again"

@@ -46,7 +46,7 @@ from curator_df.errors import InputChangedError, InputError, ParameterError, Sch
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output, without_commits
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, reading_errors, shown_path
-from curator_df.files.working_files import CLOSED, has_working_file
+from curator_df.files.working_files import COMPARE_PARQUET, FIND_AGAIN, has_working_file
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.receipts import folder_of
@@ -206,10 +206,7 @@ def no_groups(operator: str, folder: Folder) -> InputError:
     )
     if any(True for _ in folder.names()):
         return InputError(f"{said}Pass the table that such a call returned, or its folder")
-    return InputError(
-        f"{said}It has no files: a result without workdir= is among the working files of its cluster, and is deleted when the "
-        "cluster is closed. Find groups again, with workdir= to keep them"
-    )
+    return InputError(f"{said}It has no files: {FIND_AGAIN}")
 
 
 def require_open_files(operator: str, groups: Folder) -> None:
@@ -218,10 +215,7 @@ def require_open_files(operator: str, groups: Folder) -> None:
         return
     paths = json.loads(zlib.decompress(groups.read(SEARCHED)))[0]
     if any(not Path(path).exists() for path in paths if has_working_file([path])):
-        raise ParameterError(
-            f"{operator}: groups= were found in a table of Dask or pandas, whose rows {CLOSED}, so they cannot be compared with "
-            "this table. Write the rows to Parquet, read them with read_parquet, and find groups again in that table"
-        )
+        raise ParameterError(f"{operator}: {COMPARE_PARQUET}")
 
 
 def kind_of(parameters: Mapping[str, Any]) -> str:
