@@ -15,10 +15,12 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow.parquet as pq
 from dask.dataframe.dask_expr import FrameBase, new_collection
+from dask.dataframe.dask_expr._expr import MapPartitions
 
 from curator_df.arguments import require_integer
 from curator_df.core.planning.lowering import ReadPartition, current_spooler, find_origin, foreign_part, lower
 from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES
+from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.receipts.receipt import Receipt, html_table
@@ -27,6 +29,7 @@ from curator_df.errors import NoClusterError, ParameterError
 from curator_df.files.storage import Folder
 from curator_df.io.output.write import write_parquet
 from curator_df.memory.sizes import show_count
+from curator_df.ops.rows.sample import GroupLookup
 from curator_df.suggestions import suggests_names
 
 PREVIEW_FOLDER = "previews"
@@ -171,8 +174,13 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
 def _without_groups(expression: Any) -> Any:
     """Return an expression whose drops search for duplicates among the rows themselves, also those built with ``groups=``."""
     for node in expression.walk():
-        kernel = node.operand("func") if isinstance(node, DeferredStep) else None
-        if kernel is not None and kernel.pending.home is not None:
+        kernel: Any = node.operand("func") if isinstance(node, MapPartitions) else None
+        if isinstance(kernel, BlockKernel) and isinstance(kernel.parameters.get("groups"), GroupLookup):
+            raise ParameterError(
+                f"preview: {kernel.name} has groups=, which name rows of the whole input by their places, so its parts cannot be "
+                f"shown for a few rows. Preview the table before {kernel.name}, or write the part"
+            )
+        if isinstance(node, DeferredStep) and kernel.pending.home is not None:
             searching = dataclasses.replace(kernel, pending=dataclasses.replace(kernel.pending, home=None))
             return _without_groups(expression.substitute(node, node.substitute_parameters({"func": searching})))
     return expression
