@@ -19,7 +19,7 @@ from curator_df.arguments import choose
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import has_no_type, is_text, listed, require_table
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.lowering import current_spooler, foreign_part, lower, origin_of, spooled
+from curator_df.core.planning.lowering import current_spooler, lower, origin_of, spooled
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Action, BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
@@ -28,7 +28,7 @@ from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow, Range, R
 from curator_df.errors import ColumnError, ExpressionError, OperatorError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io.frames import MOST_FILES, empty_block
 from curator_df.io.listing import Listing
-from curator_df.io.output.spool import stored_names
+from curator_df.io.output.spool import is_spooled, known_meta, pending_steps, stored_names
 from curator_df.io.partitions import from_source
 from curator_df.io.shuffle.sink import Taken, stored_schema
 
@@ -323,13 +323,15 @@ def concat(tables: Sequence[dd.DataFrame], *, columns: Columns = "same") -> dd.D
         _require_part(table, number)
     if columns == "same":
         _require_same_columns([stored_names(table) for table in tables])
+    if any(map(is_spooled, tables)):  # not only after that was written
+        _joined_schema([known_meta(table) for table in tables])
     programs = [_program(table, number, spools=True) for number, table in enumerate(tables, start=1)]
     source = ConcatSource(tuple(program.source for program in programs))
     if source.bases[-1] > MOST_FILES:
         raise ParameterError(
             f"{OPERATOR}: the tables have {source.bases[-1]:,} files, but a table can have {MOST_FILES:,}. Use fewer tables"
         )
-    schema = _joined_schema(programs)
+    schema = _joined_schema([program.meta for program in programs])
     readers = [origin_of(spooled(table)) for table in tables]
     explicit = [reader.block_bytes for reader in readers if reader.explicit]
     result = from_source(
@@ -355,7 +357,9 @@ def _require_part(table: Any, number: int) -> None:
     """Check what is known of a table before any of the tables is written to working files."""
     require_table(table, OPERATOR)
     require_backend(table._meta, OPERATOR, "pandas", because="columns are aligned in host memory")
-    if foreign_part(table.expr) is None or current_spooler() is None:
+    if is_spooled(table):
+        _require_streamed(pending_steps(table), number)
+    else:
         _program(table, number)
 
 
@@ -376,15 +380,19 @@ def _program(table: Any, number: int, *, spools: bool = False) -> Program:
         program = lower(table, spools=spools or current_spooler() is None)
     except ExpressionError as exc:
         raise ExpressionError(f"{OPERATOR}: table {number}: {exc}") from exc
-    waiting = [step.name for step in program.steps if step.is_pending]
-    if waiting:
-        raise ExpressionError(
-            f"{OPERATOR}: table {number} has the pending operation {waiting[0]}, which needs all of its rows first. Compute it "
-            "with checkpoint(df, path) and pass the table that it returns, or apply the operation to the result of concat"
-        )
+    _require_streamed([step.name for step in program.steps if step.is_pending], number)
     if any(step.on_device for step in program.steps):
         raise ExpressionError(f"{OPERATOR}: table {number} has steps on a GPU. Read it with backend='pandas'")
     return program
+
+
+def _require_streamed(pending: Sequence[str], number: int) -> None:
+    """Raise `ExpressionError` if a table has pending operations."""
+    if pending:
+        raise ExpressionError(
+            f"{OPERATOR}: table {number} has the pending operation {pending[0]}, which needs all of its rows first. Compute it "
+            "with checkpoint(df, path) and pass the table that it returns, or apply the operation to the result of concat"
+        )
 
 
 def _kernel(step: Step, first: int, stop: int) -> BlockKernel:
@@ -409,10 +417,10 @@ def _is_like(meta: Any, wanted: Any) -> bool:
     return list(meta.columns) == list(wanted.columns) and bool((meta.dtypes == wanted.dtypes).all())
 
 
-def _joined_schema(programs: Sequence[Program]) -> pa.Schema:
-    """Return the columns of the result."""
-    schemas = [stored_schema(program.meta, Taken(0)) for program in programs]
-    untyped = [{name for name, dtype in program.meta.dtypes.items() if has_no_type(dtype)} for program in programs]
+def _joined_schema(metas: Sequence[Any]) -> pa.Schema:
+    """Return the columns of the result, from those of the tables."""
+    schemas = [stored_schema(meta, Taken(0)) for meta in metas]
+    untyped = [{name for name, dtype in meta.dtypes.items() if has_no_type(dtype)} for meta in metas]
     fields = {field.name: field for field in schemas[0]}
     unknown = set(untyped[0])
     for number, schema in enumerate(schemas[1:], start=2):

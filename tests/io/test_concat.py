@@ -230,12 +230,28 @@ def test_all_tables_are_checked_before_the_first_is_written_to_working_files(clu
     monkeypatch.setattr(Spool, "_written", lambda *_: pytest.fail("written"))
     with pytest.raises(errors.ColumnError, match=r"^concat: table 2 lacks 'text', compared with the first table"):
         cdf.concat([first, dd.from_pandas(rows[["id"]], npartitions=1)])
+    numbers = dd.from_pandas(rows.assign(id=1), npartitions=1)
+    strings = dd.from_pandas(rows.astype("string"), npartitions=1)
+    with pytest.raises(
+        errors.SchemaError, match=r"^concat: the column 'id' is int64 in table 2, but large_string before"
+    ):
+        cdf.concat([strings, numbers])
+    with pytest.raises(
+        errors.ExpressionError, match=r"^concat: table 1 has the pending operation drop_exact_duplicates"
+    ):
+        cdf.concat([strings.pipe(cdf.drop_exact_duplicates), strings])
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "b"}\n')
     pending = cdf.read_jsonl(tmp_path / "a.jsonl").pipe(cdf.drop_exact_duplicates)
     with pytest.raises(
         errors.ExpressionError, match=r"^concat: table 2 has the pending operation drop_exact_duplicates"
     ):
         cdf.concat([first, pending])
+
+
+def test_columns_of_objects_have_the_type_of_their_rows(cluster):
+    rows = pd.DataFrame({"id": [1, 2]})
+    objects = dd.from_pandas(rows.astype(object), npartitions=1)
+    assert cdf.concat([dd.from_pandas(rows, npartitions=1), objects])["id"].compute().tolist() == [1, 2, 1, 2]
 
 
 def test_a_table_of_pandas_without_a_cluster_is_named_and_a_cluster_is_the_way_out(tmp_path, monkeypatch):

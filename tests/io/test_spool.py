@@ -14,6 +14,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.columns import has_no_type
 from curator_df.core.planning.lowering import foreign_part
 from curator_df.core.runner.session import current_session
 from curator_df.files.storage import Folder
@@ -275,3 +276,20 @@ def test_damaged_working_files_are_noticed(docs, tmp_path):
         written(ordered, tmp_path / "b")
     part.unlink()
     assert len(written(ordered, tmp_path / "c")) == 60
+
+
+def test_tables_that_differ_are_not_blended_and_nothing_is_written_before(monkeypatch, tmp_path):
+    monkeypatch.setattr(spool.Spool, "_written", lambda *_: pytest.fail("written"))
+    web, wiki = (dd.from_pandas(rows, npartitions=1) for rows in (ROWS, ROWS.astype({"n": "float64"})))
+    for other, said in (
+        (wiki, r"has other types than 'web' in 'n' \(double, there int64\)"),
+        (web[["text"]], "lacks columns that 'web' has: 'n'"),
+    ):
+        with pytest.raises(errors.SchemaError, match=f"^blend: the table 'wiki' {said}"):
+            cdf.blend({"web": web, "wiki": other}, tmp_path / "out", epochs={"web": 1, "wiki": 1})
+
+
+def test_values_of_objects_have_no_type_before_they_are_written():
+    rows = pd.DataFrame({"n": [1], "tags": [["a"]], "text": pd.array(["b"], "string"), "kind": pd.Categorical(["c"])})
+    known = spool.known_meta(dd.from_pandas(rows.astype({"n": object}), npartitions=1)).dtypes
+    assert [name for name, dtype in known.items() if has_no_type(dtype)] == ["n", "tags", "kind"]

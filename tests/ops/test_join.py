@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.io.output.spool import Spool
 from curator_df.memory.process_cache import release_held
 from curator_df.ops.joins import lookup as lookups
 from curator_df.ops.joins import stages
@@ -511,3 +512,15 @@ def test_a_resume_with_another_frame_or_setting_says_what_changed(cluster, tmp_p
         write(how="inner")
     with pytest.raises(errors.ResumeError, match=r"other changed \(a HeldFrame\)"):
         write(SCORES.assign(score=5))
+
+
+def test_an_other_table_that_does_not_fit_is_refused_before_it_is_written_to_working_files(cluster, monkeypatch):
+    docs = table()
+    monkeypatch.setattr(Spool, "_written", lambda *_: pytest.fail("written"))
+    other = dd.from_pandas(SCORES.assign(other=1.5), npartitions=2)
+    with pytest.raises(errors.SchemaError, match="the key 'other' of the other table holds float64, but keys must be"):
+        cdf.join(docs, other, on={"id": "other"})
+    with pytest.raises(errors.ColumnError, match="the other table"):
+        cdf.join(docs, other, on={"id": "missing"})
+    with pytest.raises(errors.ExpressionError, match="the other table has the pending operation drop_exact_duplicates"):
+        cdf.join(docs, other.pipe(cdf.drop_exact_duplicates, subset="score"), on="id")

@@ -27,8 +27,18 @@ from dask.dataframe.dask_expr.io import FromMap, FromPandas
 from dask.sizeof import sizeof
 
 from curator_df.core.backend import is_on_device
+from curator_df.core.columns import is_text
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
-from curator_df.core.planning.lowering import ReadPartition, add_spooler, foreign_part, origin_of, remove_spooler
+from curator_df.core.planning.lowering import (
+    ReadPartition,
+    add_spooler,
+    current_spooler,
+    foreign_part,
+    lower,
+    origin_of,
+    remove_spooler,
+)
+from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.ranges.source import ADDRESS, Ranges
 from curator_df.core.runner.session import Session
 from curator_df.errors import DiskFullError, SchemaError, UnsupportedBackendError
@@ -197,8 +207,47 @@ def stored_names(df: Any) -> list[str]:
     """Return the columns that a table has after it was read back from working files, or its own if it needs none."""
     meta = df._meta
     has_index = any(name not in (None, ADDRESS) for name in meta.index.names)
-    is_spooled = foreign_part(df.expr) is not None
-    return list((meta.reset_index() if has_index and is_spooled else meta).columns)
+    is_foreign = foreign_part(df.expr) is not None
+    return list((meta.reset_index() if has_index and is_foreign else meta).columns)
+
+
+def is_spooled(df: Any) -> bool:
+    """Return whether Dask must compute a part of a table into working files before a run can stream the table."""
+    return current_spooler() is not None and foreign_part(df.expr) is not None
+
+
+def known_meta(df: Any) -> Any:
+    """Return the columns that a table has in a run, as far as they are known before Dask computes what a run cannot stream.
+
+    Columns whose types only the rows tell have Arrow's null type, which goes with any other.
+    """
+    if foreign_part(df.expr) is None:
+        return lower(df).meta
+    meta = _with_objects(df.expr)._meta
+    if any(name not in (None, ADDRESS) for name in meta.index.names):
+        meta = meta.reset_index()
+    kinds = zip(meta.columns, meta.dtypes, strict=True)
+    return pd.DataFrame({name: pd.Series([], dtype=dtype if _is_certain(dtype) else _UNKNOWN) for name, dtype in kinds})
+
+
+_UNKNOWN = pd.ArrowDtype(pa.null())
+
+
+def _is_certain(dtype: Any) -> bool:
+    """Return whether the rows of a working file have this type: those of objects, categories and times may have another."""
+    if isinstance(dtype, np.dtype):
+        return dtype.kind in "biu" or dtype in (np.float32, np.float64)
+    if isinstance(dtype, pd.CategoricalDtype | pd.SparseDtype):
+        return False
+    return is_text(dtype) or getattr(dtype, "kind", "O") in "biuf"
+
+
+def pending_steps(df: Any) -> list[str]:
+    """Return the names of the steps that need all rows, from first to last, after the part that Dask must compute."""
+    part = foreign_part(df.expr)
+    before = set() if part is None else {node._name for node in part.walk()}
+    nodes = [node for node in df.expr.walk() if isinstance(node, DeferredStep) and node._name not in before]
+    return [node.operand("func").name for node in reversed(nodes)]
 
 
 def about_bytes(expression: Any) -> int | None:
@@ -212,6 +261,12 @@ def about_bytes(expression: Any) -> int | None:
         else:
             return None
     return total
+
+
+def has_rows(df: Any) -> bool:
+    """Return whether a table may have rows: one that is made of tables in memory without rows has none."""
+    leaves = [node for node in df.expr.walk() if not node.dependencies()]
+    return not all(isinstance(leaf, FromPandas) and not len(leaf.operand("frame")._data) for leaf in leaves)
 
 
 def about_disk_bytes(expression: Any) -> int | None:

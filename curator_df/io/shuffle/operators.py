@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
 
 from curator_df.arguments import choose
-from curator_df.core.columns import MOST_LISTED, is_text, listed, require_table
+from curator_df.core.columns import MOST_LISTED, has_no_type, is_text, listed, require_table
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, fork, identity_of
 from curator_df.core.planning.device_steps import for_sink
@@ -37,6 +38,7 @@ from curator_df.errors import ParameterError, SchemaError
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat, folder_at
+from curator_df.io.output.spool import is_spooled, known_meta
 from curator_df.io.output.writable import require_storable
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import DEFAULT_BLOCK_BYTES, from_source
@@ -363,6 +365,8 @@ def _with_epochs(chains: list[_Chain], shares: Shares, counts: list[_Count]) -> 
 
 def _planned(operator: str, chains: list[_Chain], shares: Shares | None = None) -> ShuffledSource:
     """Check the tables, and return the source of the second pass, without its files."""
+    if any(is_spooled(df) for df, _ in chains):
+        _require_known_alike(operator, chains)
     schemas, identities, text_bytes = [], [], 0
     said: dict[str, Any] = {
         "operator": operator,
@@ -370,27 +374,47 @@ def _planned(operator: str, chains: list[_Chain], shares: Shares | None = None) 
     }
     for df, taken in chains:
         program = for_sink(lower(df, spools=True))
-        require_addresses(df, operator)
-        if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
-            raise SchemaError(
-                f"{operator} needs the row IDs that a reader puts into the index, but this table's index has the type "
-                f"{df._meta.index.dtype}. Remove the step that changes the index, such as set_index or reset_index"
-            )
+        _require_row_ids(operator, df)
         epochs = max(taken.epochs.values()) if isinstance(taken.epochs, Mapping) else taken.epochs
         text_bytes += int(program.source.text_bytes * max(epochs, 0.01))
         schemas.append(stored_schema(program.meta, taken))
         identities.append((program.source.fingerprint, program.fingerprint, taken))
         said |= _said_of(program, taken, has_shares=shares is not None)
+    _require_alike(operator, schemas, chains)
+    asked = (operator, identities) if shares is None else (operator, identities, shares)
+    source = ShuffledSource(fingerprint(*asked), schemas[0], 0, text_bytes, asked=said)
+    buckets = max(1, -(-text_bytes // range_bytes(source)))
+    return replace(source, bits=min((buckets - 1).bit_length(), MOST_BUCKET_BITS))
+
+
+def _require_row_ids(operator: str, df: Any) -> None:
+    require_addresses(df, operator)
+    if not pd.api.types.is_integer_dtype(df._meta.index.dtype):
+        raise SchemaError(
+            f"{operator} needs the row IDs that a reader puts into the index, but this table's index has the type "
+            f"{df._meta.index.dtype}. Remove the step that changes the index, such as set_index or reset_index"
+        )
+
+
+def _require_known_alike(operator: str, chains: list[_Chain]) -> None:
+    """Check what is known of tables before any of them is written to working files."""
+    for df, _ in chains:
+        _require_row_ids(operator, df)
+    metas = [known_meta(df) for df, _ in chains]
+    schemas = [stored_schema(meta, taken) for meta, (_, taken) in zip(metas, chains, strict=True)]
+    unknown = {name for meta in metas for name, dtype in meta.dtypes.items() if has_no_type(dtype)}
+    fields = [[each.with_type(pa.null()) if each.name in unknown else each for each in schema] for schema in schemas]
+    _require_alike(operator, list(map(pa.schema, fields)), chains)
+
+
+def _require_alike(operator: str, schemas: Sequence[pa.Schema], chains: list[_Chain]) -> None:
+    """Raise `SchemaError` if the tables do not have the same columns and types."""
     for schema, (_, taken) in zip(schemas, chains, strict=True):
         if not schema.equals(schemas[0]):
             raise SchemaError(
                 f"{operator}: the table {taken.table!r} {_difference(schema, schemas[0], chains[0][1].table)}. Give all "
                 "tables the same columns and types"
             )
-    asked = (operator, identities) if shares is None else (operator, identities, shares)
-    source = ShuffledSource(fingerprint(*asked), schemas[0], 0, text_bytes, asked=said)
-    buckets = max(1, -(-text_bytes // range_bytes(source)))
-    return replace(source, bits=min((buckets - 1).bit_length(), MOST_BUCKET_BITS))
 
 
 def _said_of(program: Program, taken: Taken, *, has_shares: bool) -> dict[str, Any]:

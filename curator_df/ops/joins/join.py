@@ -11,11 +11,12 @@ import dask.dataframe as dd
 import pandas as pd
 
 from curator_df.arguments import choose, require_string, strings_of
-from curator_df.core.columns import listed, require_names, require_table
+from curator_df.core.columns import has_no_type, listed, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ColumnError, ParameterError
 from curator_df.io.frames import empty_block
+from curator_df.io.output.spool import has_rows, is_spooled, known_meta
 from curator_df.io.shuffle.sink import Taken, stored_schema
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.ops.host_only import require_host
@@ -129,6 +130,10 @@ def join(
         other = other.infer_objects()  # a column of objects may hold integers
     else:
         _require_other(other)
+        if is_spooled(other):  # not only after that was written
+            known = known_meta(other)
+            _, keys = require_keys(OPERATOR, on, df._meta, known, functools.partial(_may_have_no_values, other, known))
+            _names(list(df.columns), _chosen(known, how, columns, suffix, keys), suffix)
         other = other_table(other)
     meta = other if isinstance(other, pd.DataFrame) else other.program.meta
     left, right = require_keys(OPERATOR, on, df._meta, meta, functools.partial(_has_no_values, other))
@@ -167,6 +172,11 @@ def _peak_factor(row_bytes: int) -> float:
 def _has_no_values(other: OtherTable | pd.DataFrame, name: str) -> bool:
     """Return whether a column of the other table has no values, as the ID column of an empty list, which has any type."""
     return bool(other[name].isna().all()) if isinstance(other, pd.DataFrame) else has_no_rows(other)
+
+
+def _may_have_no_values(other: Any, known: Any, name: str) -> bool:
+    """Return whether a column of a table that is not computed yet may have no values, or another type than is known."""
+    return has_no_type(known.dtypes[name]) or not has_rows(other)
 
 
 def _require_names(frame: pd.DataFrame) -> None:

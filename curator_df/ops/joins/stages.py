@@ -34,6 +34,7 @@ from curator_df.errors import BudgetError, CuratorError, ExpressionError
 from curator_df.files.hub import without_commits
 from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
 from curator_df.io.output.files import arrow_schema, to_table
+from curator_df.io.output.spool import is_spooled, pending_steps
 from curator_df.io.shuffle.files import BatchWriter, batches_of
 from curator_df.io.shuffle.sink import keyed_schema
 from curator_df.io.shuffle.source import InOrder
@@ -90,14 +91,19 @@ def other_table(other: Any) -> OtherTable:
     ExpressionError
         If it has a pending operation, or cannot be streamed.
     """
+    require_streamed(pending_steps(other) if is_spooled(other) else [])  # before that is written
     program = for_sink(lower(other, spools=True))
-    waiting = [step.name for step in program.steps if step.is_pending]
-    if waiting:
+    require_streamed([step.name for step in program.steps if step.is_pending])
+    return OtherTable(program, program.source.cut(range_bytes(program.source)))
+
+
+def require_streamed(pending: Sequence[str]) -> None:
+    """Raise `ExpressionError` if the other table has pending operations."""
+    if pending:
         raise ExpressionError(
-            f"join: the other table has the pending operation {waiting[0]}, which needs a full pass of its own. Compute the "
+            f"join: the other table has the pending operation {pending[0]}, which needs a full pass of its own. Compute the "
             "other table first with checkpoint(other, path), and join the table that it returns"
         )
-    return OtherTable(program, program.source.cut(range_bytes(program.source)))
 
 
 def has_no_rows(other: OtherTable) -> bool:
