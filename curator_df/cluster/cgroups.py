@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Self
 
+from curator_df.core.cleaning_up import clean_up
 from curator_df.memory.system import PORTABLE, processes
 
 CGROUP_VARIABLE = "CURATOR_DF_CGROUP"
@@ -124,8 +125,8 @@ class MemoryCgroup:
         self._moved: list[int] = []
         try:
             self._make(limit_bytes)
-        except BaseException:
-            self.close()
+        except BaseException as exc:
+            clean_up(exc, self.close)
             raise
 
     @classmethod

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from curator_df.cluster.connected_workers import ConnectedNanny, ConnectedWorker
 from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import ClosingClient, close_client, leave_nannies
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.runner.shared_plugins import remove_left_behind, share_plugin
@@ -108,8 +110,8 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        clean_up(exc, self.close)
 
     def __repr__(self) -> str:
         if self.client.status != "running":
@@ -203,9 +205,9 @@ def connect(
         layout = verify_workers(workers, allowed_bytes)
         _require_nannies(workers, recycle)
         devices = verified_devices(client, device_bytes)
-    except BaseException:
+    except BaseException as exc:
         if owns_client:
-            close_client(client)
+            clean_up(exc, functools.partial(close_client, client))
         raise
     spare_cpus = max(devices.cpus - layout.threads, 0) if devices.device_bytes else 0
     layout = dataclasses.replace(layout, device_bytes=devices.device_bytes, spare_cpus=spare_cpus)

@@ -17,6 +17,7 @@ from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 
 from curator_df.cluster.preload import OTHER_THREADS, CountedMemory, end_for_counted_memory
 from curator_df.cluster.settings import SHUFFLE_BUFFERS_PER_WORK
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.host_blocks import pickle_without_copies
 from curator_df.memory.budget import MARGIN_FRACTION
 from curator_df.memory.gpus import read_gpus
@@ -69,8 +70,8 @@ class ConnectedWorker(WorkerPlugin):  # type: ignore[misc] # Dask's classes have
         self._is_process_changed = True
         try:
             self._limit_data(worker)
-        except BaseException:
-            ProcessSettings.leave()
+        except BaseException as exc:
+            clean_up(exc, ProcessSettings.leave)
             raise
 
     def _limit_data(self, worker: Any) -> None:

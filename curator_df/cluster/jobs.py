@@ -7,7 +7,6 @@ unfinished input splits run again elsewhere.
 
 from __future__ import annotations
 
-import contextlib
 import html
 import importlib
 import os
@@ -38,6 +37,7 @@ from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.transport import as_security
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import ClosingClient, close_client, closing_unfinished
+from curator_df.core.cleaning_up import clean_up, undoing
 from curator_df.core.runner.events import Event, TaskEnded
 from curator_df.core.runner.interrupts import ends_silently
 from curator_df.core.runner.session import Session, close_session, open_session
@@ -133,7 +133,7 @@ class JobCluster:
         # One address that the nodes can reach, not all of this machine's.
         listen = {} if request.interface is not None else {"host": get_ip()}
         made = cluster_class(request.system)
-        with contextlib.ExitStack() as undo:
+        with undoing() as undo:
             undo.callback(SilentLogs().end)
             scratch = SpillFolder(tempfile.gettempdir())  # of the scheduler, which would leave its own behind
             undo.callback(scratch.delete)
@@ -202,8 +202,8 @@ class JobCluster:
         """
         try:
             self._submit()
-        except BaseException:
-            self.close()
+        except BaseException as exc:
+            clean_up(exc, self.close)
             raise
         return self
 
@@ -270,8 +270,8 @@ class JobCluster:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        clean_up(exc, self.close)
 
     def _lines(self) -> list[tuple[str, str]]:
         request, layout = self.request, self.layout

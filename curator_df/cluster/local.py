@@ -71,6 +71,7 @@ from curator_df.cluster.worker_processes import (
     suppressed_end_of_loop,
     wait_for_workers,
 )
+from curator_df.core.cleaning_up import clean_up, undoing
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after, require_processes
 from curator_df.core.runner.session import (
     PeakSampler,
@@ -140,7 +141,7 @@ class Cluster:
         self._local: Any = None
         self.client: Any = None
         self._deadline = StartDeadline()
-        with ExitStack() as undo:
+        with undoing() as undo:
             undo.callback(SilentLogs().end)
             undo.callback(spill.delete)
             self._wall = Wall(f"{spill.path}/wall", layout.memory_argument)
@@ -350,8 +351,8 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        clean_up(exc, self.close)
 
     def _lines(self) -> list[tuple[str, str]]:
         layout = self.layout
@@ -516,7 +517,7 @@ def start_cluster(
             gpus=describe_gpus(gpus, devices),
         )
     except BaseException as exc:
-        spill.delete()
+        clean_up(exc, spill.delete)
         named = None if isinstance(exc, CuratorError) else start_failure(exc, parent)
         if named is None:
             raise

@@ -16,6 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from curator_df.core.cleaning_up import clean_up
 from curator_df.files.storage import Folder, output_errors
 
 PREFIX = "curator-df-"
@@ -37,8 +38,8 @@ class SpillFolder:
                 return
             self._lock.write(socket.gethostname().encode())
             os.rename(self._lock.name, f"{self.path}/{LOCK}")  # so that it is never visible before it is held
-        except BaseException:  # the disk is full, or there are too many open files
-            self.delete()
+        except BaseException as exc:  # the disk is full, or there are too many open files
+            clean_up(exc, self.delete)
             raise
 
     def delete(self) -> None:

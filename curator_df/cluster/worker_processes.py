@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import functools
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,10 +18,10 @@ from distributed.client import _set_global_client
 from distributed.utils import sync
 
 from curator_df.cluster.surroundings import MAIN_GUARD, limits_in_force
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.cluster_client import LEAVE_SECONDS, RESTART_SECONDS
 from curator_df.errors import NoClusterError
 
-LOG = logging.getLogger("curator_df.cluster")
 START_SECONDS = 120
 """Maximum seconds that workers may take to start on a loaded machine."""
 SILENT_SECONDS = 60
@@ -80,8 +81,8 @@ class BoundedCluster(LocalCluster):  # type: ignore[misc] # Dask's classes have 
         self._deadline = deadline
         try:
             super().__init__(**options)
-        except BaseException:  # an interrupt would leave a scheduler that listens
-            _close_unfinished(self, deadline.close_seconds)
+        except BaseException as exc:  # an interrupt would leave a scheduler that listens
+            clean_up(exc, functools.partial(_close_unfinished, self, deadline.close_seconds))
             raise
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
@@ -103,21 +104,23 @@ def _close_unfinished(cluster: SpecCluster, seconds: float) -> None:
 
 @contextlib.contextmanager
 def closing_unfinished() -> Iterator[None]:
-    """Close the clusters of other libraries that are started in a block, if an error or an interrupt ends it.
+    """Close the cluster of another library that is started in a block, if an error or an interrupt ends its constructor.
 
-    Their constructors start a scheduler, and return nothing that could be closed if they are interrupted.
+    The constructor starts a scheduler, and returns nothing that could be closed if it is interrupted.
     """
-    before = set(SpecCluster._instances)
     try:
         yield
-    except BaseException:
-        for cluster in set(SpecCluster._instances) - before:
-            if cluster.status not in (Status.closed, Status.closing):
-                try:
-                    _close_unfinished(cluster, CLOSE_SECONDS)
-                except Exception:  # the error that ended the start is the one to report
-                    LOG.warning("a cluster whose start did not end could not be closed", exc_info=True)
+    except BaseException as exc:
+        for cluster in _being_made(exc):
+            if getattr(cluster, "status", Status.closed) not in (Status.closed, Status.closing):
+                clean_up(exc, functools.partial(_close_unfinished, cluster, CLOSE_SECONDS))
         raise
+
+
+def _being_made(exc: BaseException) -> list[SpecCluster]:
+    """Return the clusters through whose methods an error has passed; those that other threads start are not among them."""
+    selves = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(exc.__traceback__))
+    return list({id(one): one for one in selves if isinstance(one, SpecCluster)}.values())
 
 
 def leave_nannies(cluster: Any) -> Callable[[], None]:
@@ -157,13 +160,16 @@ class ClosingClient(Client):  # type: ignore[misc] # Dask's classes have no type
         scheduler = dask.config.get("scheduler", None)
         try:
             super().__init__(*arguments, **options)
-        except BaseException:
+        except BaseException as exc:
             if _loop_runs(self):
                 self.status = "connecting"  # Dask does not close a client that is not connected yet
-                with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
-                    close_client(self, timeout=CLOSE_SECONDS)
+                clean_up(exc, self._close_unfinished)
             dask.config.set(scheduler=scheduler)
             raise
+
+    def _close_unfinished(self) -> None:
+        with suppressed_end_of_loop(), contextlib.suppress(TimeoutError):
+            close_client(self, timeout=CLOSE_SECONDS)
 
 
 class BoundedClient(ClosingClient):

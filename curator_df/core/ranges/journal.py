@@ -25,6 +25,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.parameter_digests import changes
 from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
@@ -103,15 +104,14 @@ class Journal:
             is_locked = self.folder.is_local and self._take_lock()
             try:
                 self._owner.claim(is_locked=is_locked)
-            except BaseException:
-                self._close()
+            except BaseException as exc:
+                clean_up(exc, self._close)
                 raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._whole is None:
-            self._owner.release()
-        self._close()
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        releases = [self._owner.release] if self._whole is None else []
+        clean_up(exc, *releases, self._close)
 
     def _take_lock(self) -> bool:
         """Lock the folder; return False if the file system does not support locks."""
@@ -128,9 +128,7 @@ class Journal:
         return True
 
     def _close(self) -> None:
-        for file in (self._lines, self._lock):
-            if file is not None:
-                file.close()
+        clean_up(None, *(file.close for file in (self._lines, self._lock) if file is not None))
 
     def _require_in_place(self) -> None:
         """Raise an error if the folder was renamed or deleted: workers would continue in a new one of its name."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import logging
 import queue
 import time
@@ -25,6 +26,7 @@ import cloudpickle
 from distributed import KilledWorker
 from distributed.client import ClosedClientError
 
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.cluster_client import ClusterClient, SentTask, address_of, fetched, why_cancelled
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
@@ -147,8 +149,8 @@ class Dispatcher:
                         self._run_alone(self._alone.popleft())
                 raise_lost_interrupt()
         except BaseException as exc:
-            self._stop(waits=not isinstance(exc, StepMemoryError))
-            restart_full(self.session.client, self._leaks, exc, restarts=self._empties)
+            clean_up(exc, functools.partial(self._stop, waits=not isinstance(exc, StepMemoryError)))
+            clean_up(exc, functools.partial(restart_full, self._client, self._leaks, exc, restarts=self._empties))
             raise
         finally:
             if self.session.recycling is not None:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import get_worker, secede
 
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.program import Step, run_step
 from curator_df.core.planning.rejects import reject_rows, rejects_meta
@@ -333,8 +334,8 @@ class _Output:
         if branch.rejects is not None:
             try:
                 self.rejects = branch.rejects.open(number, rejects_meta(program.source.meta), attempt.block_bytes)
-            except BaseException:
-                self.writer.discard()
+            except BaseException as exc:
+                clean_up(exc, self.writer.discard)
                 raise
         self._columns = columns
         self._visible: list[tuple[Folder, FileRecord]] = []
@@ -403,15 +404,17 @@ def _stream(job: Job, attempt: Attempt, manifest: Manifest) -> None:
         try:
             for output in outputs:
                 output.commit()
-        except BaseException:
-            for output in outputs:
-                output.withdraw()
+        except BaseException as exc:
+            clean_up(exc, *(output.withdraw for output in outputs))
             raise
+    except BaseException as exc:
+        clean_up(exc, *(output.discard for output in outputs))
+        raise
+    else:
+        clean_up(None, *(output.discard for output in outputs))
     finally:
         manifest.unit = log.unit
         log.close()
-        for output in outputs:
-            output.discard()
 
 
 def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequence[_Output], log: UnitLog) -> StepRunner:

@@ -217,7 +217,7 @@ def is_spooled(df: Any) -> bool:
 
 
 def known_meta(df: Any) -> Any:
-    """Return the columns that a table has in a run, as far as they are known before Dask computes what a run cannot stream.
+    """Return the columns that a table has in a run, if they are known before Dask computes what a run cannot stream.
 
     Columns whose types only the rows tell have Arrow's null type, which goes with any other.
     """

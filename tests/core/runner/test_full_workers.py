@@ -282,3 +282,14 @@ def test_a_range_is_suspected_only_once_it_left_much_behind(dispatch):
     assert not ran.dispatcher._may_be_full(attempt, out_of_memory(attempt, **EMPTY))
     assert ran.dispatcher._may_be_full(attempt, out_of_memory(attempt, **WORK_HELD))
     assert not ran.dispatcher._may_be_full(attempt, out_of_memory(attempt, **WORK_HELD))
+
+
+def test_tasks_that_cannot_be_stopped_do_not_hide_why_a_run_ended(dispatch, monkeypatch):
+    def fails(**_):
+        raise OSError("gone")
+
+    ran = dispatch(out_of_memory, on_oom="raise")
+    monkeypatch.setattr(ran.dispatcher, "_stop", fails)
+    with pytest.raises(MemoryError) as caught:
+        ran.run()
+    assert caught.value.__notes__[-1:] == ["Cleaning up afterwards failed, too (OSError: gone)"]
