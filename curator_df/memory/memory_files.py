@@ -61,7 +61,7 @@ class MemoryFiles:
 
     def __init__(self, pids: "Collection[int]", own_folder: str) -> None:
         self.grown_bytes = 0
-        """Bytes by which the files may have grown since they were read: those of the whole machine."""
+        """Bytes by which the files may have grown since they were read: those of the machine, without what the tree maps."""
         self.left_bytes = 0
         """Bytes in files whose processes have all ended."""
         self.rate = 0.0
@@ -80,6 +80,8 @@ class MemoryFiles:
         self._holders: dict[tuple[int, int], int] = {}
         """Process for which each counts."""
         self._now = self._then = self._least = system.shared_memory_bytes()
+        self._mapped_then: dict[int, int] = {}
+        """Most bytes of shared memory that each process mapped when the files were read."""
         self._noted: list[tuple[str, int, int]] = []
         self._again: list[tuple[str, int, int]] = []
         self._read_at = self._due = self._total = 0.0
@@ -96,9 +98,10 @@ class MemoryFiles:
         before = self.grown_bytes
         self._now = system.shared_memory_bytes()
         self._least = min(self._least, self._now)
-        self.grown_bytes = self._now - self._least
+        grown = self._now - self._least
+        self.grown_bytes = max(0, grown - self._mapped_since(members)) if grown else 0
         if self._now != self._then and now >= self._due:
-            is_urgent = bool(self._paths) or self.grown_bytes >= LEAST_BYTES
+            is_urgent = bool(self._paths) or grown >= LEAST_BYTES
             if is_urgent or now >= self._read_at + IDLE_SECONDS:
                 self.read(members, now)
                 return True
@@ -120,6 +123,7 @@ class MemoryFiles:
         began = time.monotonic()
         self._now = self._then = self._least = system.shared_memory_bytes()
         self.grown_bytes = 0
+        self._mapped_then = {pid: most_mapped(one) for pid, one in members.items()}
         self._admit_noted()
         sizes: dict[tuple[int, int], int] = {}
         for one in sorted(members.values(), key=lambda one: (one.started, one.pid)):
@@ -198,14 +202,24 @@ class MemoryFiles:
             self._seen = {key: size_bytes for key, size_bytes in self._seen.items() if key in self._walked}
             self._walked, self._walk = set(), system.files_in_memory()
 
+    def _mapped_since(self, members: "dict[int, Member]") -> int:
+        """Return by how much the shared memory that processes map has grown since the files were read: their pages count it."""
+        then = self._mapped_then
+        return sum(max(0, most_mapped(one) - then.get(pid, 0)) for pid, one in members.items())
+
     def _mapped(
         self, sizes: "dict[tuple[int, int], int]", members: "dict[int, Member]"
     ) -> "dict[tuple[int, int], int]":
         """Return the bytes of each file that processes of the tree map; few of them are not worth the milliseconds."""
         found: dict[tuple[int, int], int] = {}
-        if sum(sizes.values()) < LEAST_BYTES or sum(one.shmem for one in members.values()) < LEAST_BYTES:
+        if sum(sizes.values()) < LEAST_BYTES or sum(map(most_mapped, members.values())) < LEAST_BYTES:
             return found
         for one in members.values():
-            for key, size_bytes in system.mapped_memory(one.pid).items() if one.shmem else ():
+            for key, size_bytes in system.mapped_memory(one.pid).items() if most_mapped(one) else ():
                 found[key] = found.get(key, 0) + size_bytes
         return found
+
+
+def most_mapped(one: "Member") -> int:
+    """Return the bytes of shared memory that a process maps, from its shares and what its pages have become since."""
+    return one.shmem + max(0, one.shared - one.read_shared)

@@ -451,6 +451,20 @@ def test_pages_that_are_mapped_and_in_a_file_count_once(holder, watch):
     assert watching._bound - before < 50 * MB
 
 
+def test_shared_memory_that_grows_counts_once_before_anything_is_read_again(tmp_path, monkeypatch):
+    of_machine, one = [0], member(7, 100, WORKER)
+    monkeypatch.setattr(system, "shared_memory_bytes", lambda: of_machine[0])
+    monkeypatch.setattr(system, "open_memory", lambda pid: [])
+    files, one.shared, one.read_shared = memory_files.MemoryFiles([], str(tmp_path)), 30 * MB, 30 * MB
+    files.read({7: one}, 1e9)
+    of_machine[0], one.shared = 50 * MB, 70 * MB  # 40 of the 50 MB are mapped, which are among the pages of the process
+    files.look({7: one}, 1e9)
+    assert files.grown_bytes == 10 * MB
+    one.shmem, one.read_shared = 40 * MB, 70 * MB  # its shares were read
+    files.look({7: one}, 1e9)
+    assert files.grown_bytes == 10 * MB
+
+
 @pytest.mark.linux
 def test_files_of_a_run_itself_do_not_count(holder, watch, shared_file):
     unfinished = Path(shared_file, "_curator/unfinished")
