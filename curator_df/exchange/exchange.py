@@ -34,6 +34,8 @@ Keep = Literal["first", "last", "largest", "smallest", "none"]
 """Row of a group to keep: the first or last in input order, or the one with the largest or smallest value; of equal values the
 first in input order. A missing value (null, NaN) loses to every other. With "none", no row of a group of two or more is kept.
 """
+Linkage = Literal["direct", "transitive"]
+"""Kind of links between similar rows: each dropped row directly to a kept one, or through other rows."""
 
 DROP_WORDS = 2
 """Words of a drop: address of the dropped row, address of the row that it matched: the kept row, if there is one."""

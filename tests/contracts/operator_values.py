@@ -94,6 +94,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "eps": 0.2,
         "num_clusters": 2,
         "keep": "easy",
+        "linkage": "transitive",
         "seed": 7,
         "count_into": "n",
     },

@@ -15,7 +15,7 @@ import pytest
 import curator_df as cdf
 from curator_df.core.runner import run
 from curator_df.dedup.near import grouping, stages
-from curator_df.dedup.vectors.cluster_rows import ClusterRows
+from curator_df.dedup.vectors.cluster_rows import EPS_WORDS, ClusterRows, eps_word
 from curator_df.dedup.vectors.vector_math import unit_rows
 from curator_df.exchange import key_stages
 from tests.core.runner.fake_client import inline_cluster
@@ -199,17 +199,17 @@ def test_similar_vectors_all_go_whatever_fits_into_memory(memory_bytes):
     assert len(table) == len(np.unique(table[:, 0]))
     for place, eps in enumerate(wanted.eps):
         partners, cosines = plain_partners(numbers, eps)
-        rows = table[table[:, 4 + 2 * place] > 1]
+        rows = table[table[:, eps_word(place) + 1] > 1][:, [0, *range(eps_word(place), eps_word(place) + EPS_WORDS)]]
         found = rows[:, 0].astype(int) - 1_000
         assert sorted(found) == sorted(partners)
         assert 100 <= len(found) < 1_200
-        matched = rows[:, 1].astype(int) - 1_000
+        matched = rows[:, 3].astype(int) - 1_000
         assert (matched != found).all()
-        said = rows[:, 2].copy().view(np.float64)
+        said = rows[:, 4].copy().view(np.float64)
         np.testing.assert_allclose(said, cosines[found, matched], atol=1e-6)
         np.testing.assert_allclose(said, [partners[n] for n in found], atol=1e-6)
-        counted = collections.Counter(rows[:, 3 + 2 * place].tolist())
-        assert [counted[name] for name in rows[:, 3 + 2 * place].tolist()] == rows[:, 4 + 2 * place].tolist()
+        counted = collections.Counter(rows[:, 1].tolist())
+        assert [counted[name] for name in rows[:, 1].tolist()] == rows[:, 2].tolist()
         assert set(counted) <= set(rows[:, 0].tolist())
 
 

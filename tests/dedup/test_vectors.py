@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.dedup.vectors.cluster_rows import ClusterRows
+from curator_df.dedup.vectors import cluster_rows as row_module
+from curator_df.dedup.vectors.cluster_rows import EPS_WORDS, ClusterRows, eps_word
 from curator_df.dedup.vectors.settings import require_room
 from curator_df.dedup.vectors.stages import VectorDrop, VectorFound
 from curator_df.dedup.vectors.tasks import CLUSTER_HEAD
@@ -94,8 +98,11 @@ def test_hashes_spread_and_tell_rows_apart():
     assert np.abs(np.histogram(hash_words(small, 1) / 2.0**64, bins=10)[0] - 2_000).max() < 250
 
 
-def pending(width: int) -> VectorDrop:
-    return VectorDrop(None, None, None, {}, width, "float32", (0.001, 0.1), None, "easy", 1, "")
+EPS = (0.001, 0.1)
+
+
+def pending(width: int, linkage: str = "transitive") -> VectorDrop:
+    return VectorDrop(None, None, None, {}, width, "float32", EPS, None, "easy", 1, "", linkage)
 
 
 def cluster_rows(vectors: np.ndarray) -> np.ndarray:
@@ -104,9 +111,9 @@ def cluster_rows(vectors: np.ndarray) -> np.ndarray:
     return np.column_stack([rows, to_words(vectors)])
 
 
-def members(vectors: np.ndarray, memory_bytes: int) -> tuple[np.ndarray, int]:
+def members(vectors: np.ndarray, memory_bytes: int, linkage: str) -> tuple[np.ndarray, int]:
     """Return the rows in groups, and the bytes that lay in files; of a cluster that another one followed in the same place."""
-    asked = pending(vectors.shape[1])
+    asked = pending(vectors.shape[1], linkage)
     with ClusterRows(asked, memory_bytes) as cluster:
         found = []
         for _ in range(2):
@@ -119,49 +126,107 @@ def members(vectors: np.ndarray, memory_bytes: int) -> tuple[np.ndarray, int]:
     return found[0], spilled
 
 
-def plain_members(vectors: np.ndarray) -> np.ndarray:
-    """The same from all cosines in memory, row by row."""
-    units = unit_rows(vectors)
-    cosines = np.tril((units @ units.T).astype(np.float32), -1)
-    cosines[np.triu_indices(len(units))] = -np.inf
-    nearest, best = cosines.argmax(axis=1), cosines.max(axis=1)
-    nearest[0] = 0
-    by_eps = []
-    for eps in (0.001, 0.1):
-        roots = []
-        for row in range(len(units)):
-            roots.append(roots[nearest[row]] if best[row] >= np.float32(1 - eps) else row)
-        counted = np.bincount(roots, minlength=len(units))
-        by_eps.append((np.array(roots), counted[roots]))
-    rows = np.flatnonzero(by_eps[-1][1] > 1)
-    going = by_eps[-1][0][rows] != rows
-    known = [rows, np.where(going, nearest[rows], rows)]
-    for roots, counted in by_eps:
-        known += [roots[rows], counted[rows] - 1_000]
-    known[:] = [each.astype(np.uint64) + np.uint64(1_000) for each in known]
-    found = np.where(going, best[rows].astype(np.float64), np.nan)
-    return np.column_stack([*known[:2], found.view(np.uint64), *known[2:]])
+def plain_groups(vectors: np.ndarray, eps: float, linkage: str) -> np.ndarray:
+    """Return (group, match, cosine) of each row from all cosines in memory, row by row; a kept row has no cosine."""
+    units, threshold = unit_rows(vectors), np.float32(1 - eps)
+    cosines = (units @ units.T).astype(np.float32)
+    groups = np.empty((len(units), 3))
+    is_candidate = np.zeros(len(units), dtype=np.bool_)
+    for row in range(len(units)):
+        of_candidates = np.where(is_candidate, cosines[row], -np.inf)
+        nearest = of_candidates.argmax()  # of equal ones the first
+        if of_candidates[nearest] < threshold:
+            groups[row] = (row, row, np.nan)
+        else:
+            groups[row] = (groups[nearest, 0], nearest, cosines[row, nearest])
+        is_candidate[row] = linkage == "transitive" or np.isnan(groups[row, 2])
+    return groups
 
 
-def test_a_cluster_of_any_size_is_compared_in_the_same_memory():
+def plain_members(vectors: np.ndarray, linkage: str) -> np.ndarray:
+    """Return the rows in groups, as the clusters do."""
+    columns, inside = [np.arange(len(vectors)) + 1_000], np.zeros(len(vectors), dtype=np.bool_)
+    for eps in EPS:
+        roots, matches, cosines = plain_groups(vectors, eps, linkage).T
+        sizes = np.bincount(roots.astype(int), minlength=len(vectors))[roots.astype(int)]
+        columns += [roots + 1_000, sizes, matches + 1_000, cosines.view(np.uint64)]
+        inside |= sizes > 1
+    return np.column_stack([column.astype(np.uint64) for column in columns])[inside]
+
+
+@pytest.mark.parametrize("linkage", ["direct", "transitive"])
+def test_a_cluster_of_any_size_is_compared_in_the_same_memory(linkage):
     chance = np.random.default_rng(3)
     vectors = chance.normal(size=(4_000, 6)).astype(np.float32)
     near = chance.normal(size=(3_000, 6)).astype(np.float32) / 20
     vectors[1_000:] = vectors[chance.integers(0, 1_000, size=3_000)] + near * (chance.random((3_000, 1)) < 0.8)
-    wanted = plain_members(vectors)
+    wanted = plain_members(vectors, linkage)
     assert 3_000 < len(wanted) < 4_000
     for memory_bytes in (10**9, 500_000, 2_000):
-        found, spilled = members(vectors, memory_bytes)
+        found, spilled = members(vectors, memory_bytes, linkage)
         np.testing.assert_array_equal(found, wanted)
         assert (spilled > 0) == (memory_bytes < 10**9)
 
 
-def peak_bytes(rows: int, memory_bytes: int) -> int:
+def chain(count: int, step: float) -> np.ndarray:
+    """Return vectors on an arc, each ``step`` radians from the next: similar to its neighbors, and not to those far away."""
+    angles = np.arange(count) * step
+    return np.column_stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+
+
+def test_a_chain_is_cut_where_no_kept_vector_is_similar():
+    vectors = chain(300, 0.01)
+    direct, transitive = (members(vectors, 10**6, linkage)[0] for linkage in ("direct", "transitive"))
+    reach = int(np.arccos(0.9) / 0.01)  # a kept vector covers as many that follow it
+    word = eps_word(1)
+    assert np.unique(direct[:, word]).tolist() == list(range(1_000, 1_300, reach + 1))
+    assert np.unique(transitive[:, word]).tolist() == [1_000]
+
+
+@st.composite
+def few_vectors(draw: st.DrawFn) -> np.ndarray:
+    """Draw vectors of which many are similar: chains, copies, and clouds around some centers."""
+    seed, count, width = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 90)), draw(st.integers(2, 5))
+    chance = np.random.default_rng(seed)
+    made = chance.normal(size=(count, width))
+    for row in range(1, count):
+        step = draw(st.sampled_from([0.0, 0.03, 0.2, 2.0]))
+        made[row] = made[chance.integers(max(row - 4, 0), row)] + step * chance.normal(size=width)
+    made[(made == 0).all(axis=1)] = 1
+    return made.astype(np.float32)
+
+
+@given(few_vectors(), st.sampled_from([16, 90]), st.lists(st.integers(1, 89), max_size=3))
+def test_each_dropped_vector_is_similar_to_one_that_is_kept(vectors, tile, cuts):
+    units = unit_rows(vectors)
+    cosines = (units @ units.T).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patched, ClusterRows(pending(vectors.shape[1], "direct"), 10**6) as cluster:
+        patched.setattr(row_module, "tile_rows", lambda *_: tile)
+        for start, stop in itertools.pairwise([0, *sorted(cut for cut in cuts if cut < len(vectors)), len(vectors)]):
+            if stop > start:
+                cluster.append(cluster_rows(vectors)[start:stop])
+        found = np.concatenate(list(cluster.members(10**6)))
+    for place, eps in enumerate(EPS):
+        table = found[found[:, eps_word(place) + 1] > 1]
+        rows, roots, matches = (
+            table[:, word].astype(int) - 1_000 for word in (0, eps_word(place), eps_word(place) + 2)
+        )
+        going = rows[roots != rows]
+        kept = np.setdiff1d(np.arange(len(vectors)), going)
+        similar = np.triu(cosines >= np.float32(1 - eps), 1)
+        assert (matches == roots).all()
+        assert np.isin(roots, kept).all()
+        assert similar[roots[roots != rows], going].all()  # the match is kept, similar, and earlier
+        assert not similar[np.ix_(kept, kept)].any()  # no two kept rows are similar
+        assert going.tolist() == np.flatnonzero(similar[kept].any(axis=0)).tolist()
+
+
+def peak_bytes(rows: int, memory_bytes: int, linkage: str) -> int:
     """Return the most that was held for a cluster, of which nine rows in ten repeat the one before."""
     numbers = np.random.default_rng(1).normal(size=(rows // 10, 2)).astype(np.float32)
     tracemalloc.start()
     try:
-        with ClusterRows(pending(2), memory_bytes) as cluster:
+        with ClusterRows(pending(2, linkage), memory_bytes) as cluster:
             for start in range(0, len(numbers), 100):
                 cluster.append(cluster_rows(np.repeat(numbers[start : start + 100], 10, axis=0)))
             assert cluster.rows == rows
@@ -171,9 +236,10 @@ def peak_bytes(rows: int, memory_bytes: int) -> int:
         tracemalloc.stop()
 
 
-def test_what_is_held_does_not_grow_with_the_cluster():
+@pytest.mark.parametrize("linkage", ["direct", "transitive"])
+def test_what_is_held_does_not_grow_with_the_cluster(linkage):
     memory_bytes = 4_000_000
-    small, large = (peak_bytes(rows, memory_bytes) for rows in (20_000, 100_000))
+    small, large = (peak_bytes(rows, memory_bytes, linkage) for rows in (20_000, 100_000))
     assert large < memory_bytes
     assert large < 1.2 * max(small, memory_bytes // 2)
 
@@ -192,17 +258,20 @@ def test_rows_follow_their_parents_to_where_they_end():
     np.testing.assert_array_equal(known, whole)
 
 
-def test_a_vector_that_repeats_costs_no_comparison():
+@pytest.mark.parametrize("linkage", ["direct", "transitive"])
+def test_a_vector_that_repeats_costs_no_comparison(linkage):
     count = 200_000
     vectors = np.ones((count, 2), dtype=np.float32)
     vectors[-1] = (1, -1)
-    with ClusterRows(pending(2), 10**8) as cluster:
+    with ClusterRows(pending(2, linkage), 10**8) as cluster:
         cluster.append(cluster_rows(vectors))
         assert (cluster.rows, cluster.different) == (count, 2)
         found = np.concatenate(list(cluster.members(10**7)))
     assert len(found) == count - 1
-    assert (found[:, 3] == 1_000).all()
-    assert (found[:, 4] == count - 1).all()
+    for place in range(len(EPS)):
+        assert (found[:, eps_word(place)] == 1_000).all()
+        assert (found[:, eps_word(place) + 1] == count - 1).all()
+        assert (found[:, eps_word(place) + 2] == 1_000).all()
 
 
 def on_gpu(layout: Layout, device_bytes: int) -> Layout:
@@ -227,7 +296,8 @@ def test_rejects_find_what_the_rows_of_a_range_matched(tmp_path):
     for group in range(2):
         addresses = np.arange(group * 300, group * 300 + 300, 7, dtype=np.uint64)
         cosines = np.linspace(0.9, 1, len(addresses))
-        rows = np.stack([addresses, addresses // 2, cosines.view(np.uint64), addresses, addresses], axis=1)
+        unchosen = np.zeros((len(addresses), EPS_WORDS), dtype=np.uint64)
+        rows = np.column_stack([addresses, unchosen, addresses, addresses, addresses // 2, cosines.view(np.uint64)])
         with folder.create(f"members-{group}.slices") as file:
             writer = SliceWriter(file, rows.shape[1], np.zeros(1, dtype=np.uint64))
             writer.append(rows)
@@ -235,7 +305,10 @@ def test_rejects_find_what_the_rows_of_a_range_matched(tmp_path):
             files.append(file.commit(len(rows)))
     exchange = Exchange(folder, "first", 1, starts)
     counts = np.zeros(6, dtype=np.int64)
-    found = VectorFound(exchange, (), counts, counts.view(np.uint64), groups=groups, members=tuple(files), pending=None)
+    asked = dataclasses.replace(pending(3), chosen=1)
+    found = VectorFound(
+        exchange, (), counts, counts.view(np.uint64), groups=groups, members=tuple(files), pending=asked
+    )
     for number in range(6):
         rows = np.concatenate(list(found.matched_rows(number, memory_bytes=10**6)))
         rows = rows[(rows[:, 0] >= starts[number]) & (rows[:, 0] < starts[number] + 100)]

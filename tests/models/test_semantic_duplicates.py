@@ -46,11 +46,17 @@ def units(numbers: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def plain_survivors(numbers: np.ndarray, eps: float, order: np.ndarray) -> list[int]:
-    """Return the rows that stay of one cluster, with all cosines in one matrix: what NeMo Curator 0.9 does."""
+def plain_survivors(numbers: np.ndarray, eps: float, order: np.ndarray, linkage: str) -> list[int]:
+    """Return the rows that stay of one cluster, with all cosines in one matrix; "transitive" is what NeMo Curator 0.9 does."""
     rows = units(numbers)[order]
-    cosines = np.triu((rows @ rows.T).astype(np.float32), 1)
-    return sorted(order[cosines.max(axis=0) < np.float32(1 - eps)].tolist())
+    similar = np.triu((rows @ rows.T).astype(np.float32) >= np.float32(1 - eps), 1)
+    if linkage == "transitive":
+        return sorted(order[~similar.any(axis=0)].tolist())
+    kept: list[int] = []
+    for row in range(len(rows)):
+        if not similar[kept, row].any():
+            kept.append(row)
+    return sorted(order[kept].tolist())
 
 
 def by_distance(numbers: np.ndarray, *, farthest: bool) -> np.ndarray:
@@ -64,6 +70,7 @@ def by_score(numbers: np.ndarray) -> np.ndarray:
     return np.argsort(-np.random.default_rng(1).integers(0, 5, len(numbers)), kind="stable")
 
 
+@pytest.mark.parametrize("linkage", ["direct", "transitive"])
 @pytest.mark.parametrize(
     ("keep", "order"),
     [
@@ -73,12 +80,12 @@ def by_score(numbers: np.ndarray) -> np.ndarray:
     ],
     ids=["hard", "easy", "best"],
 )
-def test_the_same_rows_as_with_all_cosines_in_memory(tmp_path, keep, order):
+def test_the_same_rows_as_with_all_cosines_in_memory(tmp_path, keep, order, linkage):
     numbers = vectors(240)  # no more than are sampled for one cluster
     docs = cdf.read_parquet(write_rows(tmp_path / "in", numbers, (130, 131, 200)))
-    dropped = cdf.drop_semantic_duplicates(docs, eps=0.05, num_clusters=1, keep=keep)
+    dropped = cdf.drop_semantic_duplicates(docs, eps=0.05, num_clusters=1, keep=keep, linkage=linkage)
     receipt = cdf.write_parquet(dropped, tmp_path / "out")
-    expected = plain_survivors(numbers, 0.05, order(numbers))
+    expected = plain_survivors(numbers, 0.05, order(numbers), linkage)
     assert ids_in(tmp_path / "out") == expected
     assert 60 < len(expected) < 200
     assert receipt.reasons()["rows"].sum() == receipt.rows_dropped == 240 - len(expected)
@@ -87,15 +94,22 @@ def test_the_same_rows_as_with_all_cosines_in_memory(tmp_path, keep, order):
     assert not list((tmp_path / "out").rglob("*.slices"))
 
 
-def test_several_eps_in_one_pass_however_the_input_is_cut(tmp_path, monkeypatch):
+@pytest.mark.parametrize("linkage", ["direct", "transitive"])
+def test_several_eps_in_one_pass_however_the_input_is_cut(tmp_path, monkeypatch, linkage):
     numbers, nulls = vectors(900, seed=2), (3, 500)
     numbers[7] = 0
     tables = []
-    for number, (cuts, range_bytes) in enumerate([((), 10**9), ((100, 100, 640), 4_000)]):
+    splits = [((), 10**9), ((100, 100, 640), 4_000), (tuple(range(50, 900, 53)), 10**9)]  # 1, 4 and 18 partitions
+    for number, (cuts, range_bytes) in enumerate(splits):
         monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
         docs = cdf.read_parquet(write_rows(tmp_path / f"in{number}", numbers, cuts, nulls))
         groups = cdf.find_semantic_duplicates(
-            docs, eps=[0.05, 0.0, 0.001], num_clusters=7, keep="random", workdir=tmp_path / f"work{number}"
+            docs,
+            eps=[0.05, 0.0, 0.001],
+            num_clusters=7,
+            keep="random",
+            linkage=linkage,
+            workdir=tmp_path / f"work{number}",
         )
         found, ids = (
             groups.compute().reset_index(drop=True).sort_values(["eps", "address"], ignore_index=True),
@@ -119,6 +133,8 @@ def test_several_eps_in_one_pass_however_the_input_is_cut(tmp_path, monkeypatch)
     for other in tables[1:]:
         pd.testing.assert_frame_equal(tables[0], other)
     check_groups(tables[0], numbers + (numbers == 0))
+    going = tables[0][~tables[0].kept]
+    assert (going.matched_address == going.group).all() == (linkage == "direct")
 
 
 def check_groups(found: pd.DataFrame, numbers: np.ndarray) -> None:
@@ -144,6 +160,10 @@ def test_groups_of_other_parameters_or_another_table_are_refused(tmp_path):
         cdf.drop_semantic_duplicates(docs, groups=groups)
     with pytest.raises(errors.ParameterError, match=r"but this call has .*keep"):
         cdf.drop_semantic_duplicates(docs, eps=0.05, keep="easy", groups=groups)
+    with pytest.raises(errors.ParameterError, match=r"found with .*linkage='direct'.* has .*linkage='transitive'"):
+        cdf.drop_semantic_duplicates(docs, eps=0.05, linkage="transitive", groups=groups)
+    with pytest.raises(errors.ParameterError, match="linkage='single'"):
+        cdf.drop_semantic_duplicates(docs, linkage="single")
     with pytest.raises(errors.ParameterError, match="another table"):
         cdf.drop_semantic_duplicates(docs.curate.keep_where("id > 3"), eps=0.05, groups=groups)
     again = cdf.find_semantic_duplicates(docs, eps=0.05, workdir=tmp_path / "work")
@@ -201,7 +221,8 @@ def test_a_damaged_file_of_a_stage_is_written_again(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_stages, "run_compare", after_damage)
     cdf.write_parquet(cdf.drop_semantic_duplicates(docs, eps=0.05, num_clusters=1), tmp_path / "out")
     assert damaged.exists()
-    expected = plain_survivors(vectors(200, seed=4), 0.05, by_distance(vectors(200, seed=4), farthest=True))
+    order = by_distance(vectors(200, seed=4), farthest=True)
+    expected = plain_survivors(vectors(200, seed=4), 0.05, order, "direct")
     assert ids_in(tmp_path / "out") == expected
 
 
@@ -386,7 +407,9 @@ def test_the_documents_of_nemo_curators_tests(tmp_path):
     embedded.compute(scheduler="synchronous").reset_index(drop=True).to_parquet(tmp_path / "vectors.parquet")
     release_held()
     docs = cdf.read_parquet(str(tmp_path / "vectors.parquet"))
-    cdf.write_parquet(cdf.drop_semantic_duplicates(docs, eps=0.1, num_clusters=3), tmp_path / "out")
+    cdf.write_parquet(
+        cdf.drop_semantic_duplicates(docs, eps=0.1, num_clusters=3, linkage="transitive"), tmp_path / "out"
+    )
     assert ids_in(tmp_path / "out") == [2, 3, 4, 200, 300]
 
 

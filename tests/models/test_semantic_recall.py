@@ -20,7 +20,8 @@ def test_the_near_duplicates_of_the_sample_are_found(shared_data, tmp_path):
     embedded = docs.pipe(cdf.add_embedding, cdf.model(minilm.get_model_path(), max_tokens=64))
     with cdf.start_cluster(memory="6GB", cpus=2):
         table = cdf.checkpoint(embedded[["id", "embedding"]], tmp_path / "vectors")
-        found_groups = cdf.find_semantic_duplicates(table, eps=EPS, num_clusters=8, workdir=tmp_path / "work")
+        settings = {"num_clusters": 8, "linkage": "transitive", "workdir": tmp_path / "work"}
+        found_groups = cdf.find_semantic_duplicates(table, eps=EPS, **settings)
         receipts = [cdf.read_receipt(table), cdf.read_receipt(found_groups)]
         groups, vectors = found_groups.compute(), table.compute()
     ids = vectors["id"]

@@ -37,5 +37,5 @@ def write_rows(folder: Path, numbers: np.ndarray, cuts=(), nulls=()) -> str:
         }
     )
     for number, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(values)])):
-        pq.write_table(table.slice(start, stop - start), folder / f"{number}.parquet", row_group_size=50)
+        pq.write_table(table.slice(start, stop - start), folder / f"{number:02d}.parquet", row_group_size=50)
     return str(folder)

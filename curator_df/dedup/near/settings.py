@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from curator_df.core.backend import is_on_device
 from curator_df.core.host_blocks import host_block
 from curator_df.core.ranges.source import Ranges
 from curator_df.exchange.content_keys import content_keys, ranked_keys
-from curator_df.exchange.exchange import Keep
+from curator_df.exchange.exchange import Keep, Linkage
 from curator_df.exchange.keys import Keys
 from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.jaccard import jaccard_similarities, residual_hashes
@@ -136,8 +136,6 @@ def _series(texts: Any) -> Any:
     return pd.Series(dtype.__from_arrow__(texts.view(pa.large_string())))
 
 
-Linkage = Literal["direct", "transitive"]
-"""Kind of links between rows: each dropped row directly to a kept one, or through other rows."""
 EDGE_WORDS = 3
 """Words of an edge: address of a row, address of another, bits of their similarity (a float64; NaN while unknown)."""
 UNKNOWN = np.float64(np.nan).view(np.uint64)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from curator_df.dedup.vectors.settings import VectorSettings
 from curator_df.dedup.vectors.tasks import CLUSTER_HEAD, stored_addresses
@@ -20,6 +21,7 @@ from curator_df.dedup.vectors.vector_math import (
     Floats,
     from_words,
     most_similar_earlier,
+    most_similar_kept,
     most_similar_other,
     roots_of,
     tile_rows,
@@ -29,19 +31,30 @@ from curator_df.files.row_order import Rows
 from curator_df.files.scratch import ScratchColumn, scratch_directory
 from curator_df.files.storage import Folder, disk_errors
 
-MEMBER_HEAD = 3
-"""Number of words before the groups of a member: address, most similar row (its own address if the row is kept), bits of the
-cosine. For each ``eps`` then follow the kept row of its group (if none is kept, one of its rows) and the number of rows in the
-group.
+EPS_WORDS = 4
+"""Number of words of a member for each ``eps``: the kept row of its group (if none is kept, one of its rows), the number of rows
+in the group, the row that it matched (its own address if the row is kept), bits of the cosine with that row. The address of the
+member stands before them.
 """
 PIECE_ROW_BYTES = 200
-"""Bytes in use for each row of a piece; each ``eps`` adds 40."""
+"""Bytes in use for each row of a piece; each ``eps`` adds 72."""
 MOST_PIECE_ROWS = 65_536
 
 
 def member_words(pending: VectorSettings) -> int:
     """Return the number of words of a member."""
-    return MEMBER_HEAD + 2 * len(pending.eps)
+    return 1 + EPS_WORDS * len(pending.eps)
+
+
+def eps_word(place: int) -> int:
+    """Return the index of the first word of a member for an ``eps``.
+
+    Examples
+    --------
+    >>> eps_word(0), eps_word(2)
+    (1, 9)
+    """
+    return 1 + EPS_WORDS * place
 
 
 class ClusterRows:
@@ -51,19 +64,20 @@ class ClusterRows:
         self._pending, self._most = pending, memory_bytes // 2
         self._file: Any = None
         several = len(pending.eps)
-        share = memory_bytes // 2 // (9 + 2 * several)
+        matches = several if pending.covers else 1  # otherwise a row has the same match for each eps
+        share = memory_bytes // 2 // (5 + 4 * matches + 2 * several)
         self._addresses = ScratchColumn(np.uint64, share)
         self._places = ScratchColumn(np.int64, share)
         """Index of the distinct vector of each row."""
         self._firsts = ScratchColumn(np.int64, share)
         """First row of each distinct vector."""
-        self._cosines = ScratchColumn(np.float32, share)
-        """Cosine of each distinct vector with the most similar earlier one."""
-        self._nearest = ScratchColumn(np.int64, share)
-        """Index of that earlier vector; -1 for the first."""
-        self._parents = ScratchColumn(np.int64, share)
-        """Most similar earlier row of each row; the first row has itself."""
-        self._found = ScratchColumn(np.float32, share)
+        self._cosines = [ScratchColumn(np.float32, share) for _ in range(matches)]
+        """Cosine of each distinct vector with the most similar earlier one, or with the most similar earlier one that is kept."""
+        self._nearest = [ScratchColumn(np.int64, share) for _ in range(matches)]
+        """Index of that earlier vector; -1 for the first, or for those that are kept."""
+        self._parents = [ScratchColumn(np.int64, share) for _ in range(matches)]
+        """Row that each row matched; the first row, or a kept one, has itself."""
+        self._found = [ScratchColumn(np.float32, share) for _ in range(matches)]
         """Cosine with that row."""
         self._of_others = ScratchColumn(np.float32, share)
         """If no row of a group is kept: cosine of each distinct vector with the most similar other one."""
@@ -86,8 +100,8 @@ class ClusterRows:
 
     @property
     def _columns(self) -> list[ScratchColumn]:
-        of_rows = [self._addresses, self._places, self._parents, self._found]
-        of_vectors = [self._firsts, self._cosines, self._nearest, self._of_others, self._others]
+        of_rows = [self._addresses, self._places, *self._parents, *self._found]
+        of_vectors = [self._firsts, *self._cosines, *self._nearest, self._of_others, self._others]
         return [*of_rows, *of_vectors, *self._roots, *self._sizes]
 
     def clear(self) -> None:
@@ -133,46 +147,79 @@ class ClusterRows:
             self._spill()
 
     def members(self, memory_bytes: int) -> Iterator[Rows]:
-        """Yield the rows that are in a group for the largest ``eps``, in order; call it after all rows were appended."""
+        """Yield the rows that are in a group for any ``eps``, in order; call it after all rows were appended."""
         self._settle()
-        tile, keeps_none = tile_rows(self._pending.width, memory_bytes), self._pending.keeps_none
-        for cosines, nearest in most_similar_earlier(self._read, self.different, tile):
-            self._cosines.append(cosines)
-            self._nearest.append(nearest)
-        for cosines, nearest in most_similar_other(self._read, self.different, tile) if keeps_none else ():
-            self._of_others.append(cosines)
-            self._others.append(nearest)
-        each = PIECE_ROW_BYTES + 40 * len(self._pending.eps)
+        keeps_none = self._pending.keeps_none
+        self._match(tile_rows(self._pending.width, memory_bytes))
+        each = PIECE_ROW_BYTES + 72 * len(self._pending.eps)
         piece = min(max(memory_bytes // each, 1024), MOST_PIECE_ROWS)
         starts = range(0, self.rows, piece)
+        follow = self._join_kept if self._pending.covers else self._follow
         for start in starts:
-            self._follow(start, min(start + piece, self.rows))
+            follow(start, min(start + piece, self.rows))
         for start in starts if keeps_none else ():
             self._join_last(start, min(start + piece, self.rows))
         for start in starts:
             yield self._members(start, min(start + piece, self.rows))
+
+    def _match(self, tile: int) -> None:
+        """Find the match of each distinct vector."""
+        if self._pending.covers:
+            found = most_similar_kept(self._read, self._is_kept, self.different, tile, self._thresholds)
+        else:
+            found = ([one] for one in most_similar_earlier(self._read, self.different, tile))
+        for matches in found:
+            for (cosines, nearest), known, places in zip(matches, self._cosines, self._nearest, strict=True):
+                known.append(cosines)
+                places.append(nearest)
+        if self._pending.keeps_none:
+            for cosines, nearest in most_similar_other(self._read, self.different, tile):
+                self._of_others.append(cosines)
+                self._others.append(nearest)
+
+    @property
+    def _thresholds(self) -> npt.NDArray[np.float32]:
+        """Minimum cosine of similar vectors, for each ``eps``."""
+        return np.array([1 - eps for eps in self._pending.eps], dtype=np.float32)
+
+    def _is_kept(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        return np.stack([nearest.read(start, stop) < 0 for nearest in self._nearest])
+
+    def _join_kept(self, start: int, stop: int) -> None:
+        """Join some rows with the kept row that they matched, for each ``eps``."""
+        rows, places = np.arange(start, stop), self._places.read(start, stop)
+        firsts = self._firsts.take(places)
+        for place, (known, sizes) in enumerate(zip(self._roots, self._sizes, strict=True)):
+            nearest = self._nearest[place].take(places)
+            is_kept = nearest < 0  # the vector, so only the first of the rows that have it
+            roots = np.where(is_kept, firsts, self._firsts.take(np.maximum(nearest, 0)))
+            found = np.where(is_kept, np.float32(1.0), self._cosines[place].take(places))
+            self._parents[place].append(roots)
+            self._found[place].append(found)
+            known.append(roots)
+            sizes.append(np.zeros(len(rows), dtype=np.int64))
+            _count(roots, sizes)
 
     def _follow(self, start: int, stop: int) -> None:
         """Find the groups of some rows, after those of all rows before them."""
         rows = np.arange(start, stop)
         places = self._places.read(start, stop)
         firsts = self._firsts.take(places)
-        nearest = self._nearest.take(places)
+        nearest = self._nearest[0].take(places)
         is_first = firsts == rows
         parents = firsts.copy()
         of_nearest = is_first & (nearest >= 0)
         parents[of_nearest] = self._firsts.take(nearest[of_nearest])
-        found = np.where(is_first, self._cosines.take(places), np.float32(1.0))
-        self._parents.append(parents)
-        self._found.append(found)
-        for eps, known, sizes in zip(self._pending.eps, self._roots, self._sizes, strict=True):
-            roots = roots_of(np.where(found >= np.float32(1 - eps), parents, rows), start)
+        found = np.where(is_first, self._cosines[0].take(places), np.float32(1.0))
+        self._parents[0].append(parents)
+        self._found[0].append(found)
+        for threshold, known, sizes in zip(self._thresholds, self._roots, self._sizes, strict=True):
+            roots = roots_of(np.where(found >= threshold, parents, rows), start)
             before = roots < start
             roots[before] = known.take(roots[before])
             known.append(roots)
             sizes.append(np.zeros(len(rows), dtype=np.int64))
-            those, counts = np.unique(roots, return_counts=True)
-            sizes.put(those, sizes.take(those) + counts)
+            _count(roots, sizes)
 
     def _join_last(self, start: int, stop: int) -> None:
         """Replace the match of some rows by the most similar of all other rows, and join rows without a group to that row's.
@@ -186,31 +233,33 @@ class ClusterRows:
         is_first = firsts == rows
         matches = np.where(is_first, np.where(is_repeated, rows + 1, of_others), firsts)
         found = np.where(is_first & ~is_repeated, self._of_others.take(places), np.float32(1.0))
-        self._parents.put(rows, matches)
-        self._found.put(rows, found)
-        for eps, known, sizes in zip(self._pending.eps, self._roots, self._sizes, strict=True):
-            is_similar = (found >= np.float32(1 - eps)) & (matches > rows)
+        self._parents[0].put(rows, matches)
+        self._found[0].put(rows, found)
+        for threshold, known, sizes in zip(self._thresholds, self._roots, self._sizes, strict=True):
+            is_similar = (found >= threshold) & (matches > rows)
             is_alone = is_similar & (sizes.take(known.read(start, stop)) == 1)
             roots = known.take(matches[is_alone])
             known.put(rows[is_alone], roots)
-            those, counts = np.unique(roots, return_counts=True)
-            sizes.put(those, sizes.take(those) + counts)
+            _count(roots, sizes)
 
     def _members(self, start: int, stop: int) -> Rows:
         roots = [known.read(start, stop) for known in self._roots]
         sizes = [counted.take(ends) for counted, ends in zip(self._sizes, roots, strict=True)]
-        chosen = np.flatnonzero(sizes[-1] > 1)
+        # A row that is in a group for a small eps can be alone for a larger one, if its kept row is then dropped.
+        chosen = np.flatnonzero(np.logical_or.reduce([counts > 1 for counts in sizes]))
         addresses = self._addresses.read(start, stop)[chosen]
-        going = (roots[-1][chosen] != chosen + start) | self._pending.keeps_none
         table = np.empty((len(chosen), member_words(self._pending)), dtype=np.uint64)
         table[:, 0] = addresses
-        similar = self._addresses.take(self._parents.read(start, stop)[chosen])
-        table[:, 1] = np.where(going, similar, addresses)
-        found = self._found.read(start, stop)[chosen].astype(np.float64)
-        table[:, 2] = np.where(going, found, np.nan).view(np.uint64)
         for place, (ends, counts) in enumerate(zip(roots, sizes, strict=True)):
-            table[:, MEMBER_HEAD + 2 * place] = self._addresses.take(ends[chosen])
-            table[:, MEMBER_HEAD + 2 * place + 1] = counts[chosen].astype(np.uint64)
+            of_match = place if self._pending.covers else 0
+            similar = self._addresses.take(self._parents[of_match].read(start, stop)[chosen])
+            found = self._found[of_match].read(start, stop)[chosen].astype(np.float64)
+            going = (ends[chosen] != chosen + start) | (self._pending.keeps_none & (counts[chosen] > 1))
+            word = eps_word(place)
+            table[:, word] = self._addresses.take(ends[chosen])
+            table[:, word + 1] = counts[chosen].astype(np.uint64)
+            table[:, word + 2] = np.where(going, similar, addresses)
+            table[:, word + 3] = np.where(going, found, np.nan).view(np.uint64)
         return table
 
     def _settle(self) -> None:
@@ -241,3 +290,9 @@ class ClusterRows:
                 self._vector_bytes += rows.nbytes
             self._file.flush()
         self._held, self._held_rows = [], 0
+
+
+def _count(roots: npt.NDArray[np.int64], sizes: ScratchColumn) -> None:
+    """Add rows to the sizes of their groups, which are stored at the kept rows."""
+    those, counts = np.unique(roots, return_counts=True)
+    sizes.put(those, sizes.take(those) + counts)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from curator_df.dedup.vectors.vector_math import vector_words
 from curator_df.errors import BudgetError
-from curator_df.exchange.exchange import Keep
+from curator_df.exchange.exchange import Keep, Linkage
 from curator_df.exchange.keys import Keys
 from curator_df.files.storage import Folder
 from curator_df.memory.budget import Layout, memory_for_alone
@@ -91,6 +91,8 @@ class VectorSettings:
     """Seed of the sample, of k-means, and of ``keep="random"``."""
     reason: str
     """Drop reason, for the receipt."""
+    linkage: Linkage = "direct"
+    """Whether a row is dropped because of a kept row that it is similar to, or because of any row before it."""
     fits_on_device: bool = False
     """Whether ``fit`` runs on the worker's GPU. Its centroids differ from those of the CPU, so this is part of the identity."""
     chosen: int = field(default=0, metadata={"identity": False})
@@ -134,6 +136,11 @@ class VectorSettings:
     def keeps_none(self) -> bool:
         """Whether every row that is similar to another is dropped."""
         return self.keep == "none"
+
+    @property
+    def covers(self) -> bool:
+        """Whether a row is dropped only because of a kept row. If none is kept, any similar row suffices."""
+        return self.linkage == "direct" and not self.keeps_none
 
     def of(self, block: Any) -> Keys:
         """Return the keys by which the last pass recognizes the rows of the first: which of them are null."""

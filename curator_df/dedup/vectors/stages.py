@@ -31,7 +31,7 @@ from curator_df.core.ranges.source import range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
-from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD, ClusterRows, member_words
+from curator_df.dedup.vectors.cluster_rows import ClusterRows, eps_word, member_words
 from curator_df.dedup.vectors.settings import (
     FIRST_NOT_FINITE,
     NOT_FINITE,
@@ -54,7 +54,7 @@ from curator_df.dedup.vectors.tasks import (
 )
 from curator_df.dedup.vectors.vector_math import to_words
 from curator_df.errors import DiskFullError, ParameterError
-from curator_df.exchange.dropped_rows import MATCH_WORDS, DropRows, Found
+from curator_df.exchange.dropped_rows import DropRows, Found
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, drop_bounds, ranks
 from curator_df.exchange.exchange_plan import choose_reducers, smaller_part
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
@@ -130,7 +130,7 @@ def run_collect(job_bytes: bytes, attempt: Attempt) -> Manifest:
                 members.append(rows)
                 rows_written += len(rows)
                 for place, writer in enumerate(writers):
-                    roots, sizes = rows[:, MEMBER_HEAD + 2 * place], rows[:, MEMBER_HEAD + 2 * place + 1]
+                    roots, sizes = rows[:, eps_word(place)], rows[:, eps_word(place) + 1]
                     is_root = roots == rows[:, 0]
                     goes = sizes > 1 if job.pending.keeps_none else ~is_root
                     groups[place] += int(((sizes > 1) & is_root).sum())
@@ -251,15 +251,16 @@ class VectorFound(Found):
         return merge_slices(slices, memory_bytes=memory_bytes)
 
     def matched_rows(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
-        """Yield (address, most similar row, bits of the cosine) of the members of a range, and of some before and after it."""
+        """Yield (address, matched row, bits of the cosine) of the members of a range, and of some before and after it."""
+        word = eps_word(self.pending.chosen)
         for rows in self._members_near(number, memory_bytes):
-            yield rows[:, :MATCH_WORDS]
+            yield rows[:, [0, word + 2, word + 3]]
 
     def members_near(self, number: int, *, memory_bytes: int) -> Iterator[Rows]:
         """Yield (address, kept row, rows of the group) for the distance by which rows are dropped."""
-        place = MEMBER_HEAD + 2 * self.pending.chosen
+        word = eps_word(self.pending.chosen)
         for rows in self._members_near(number, memory_bytes):
-            yield rows[:, [0, place, place + 1]]
+            yield rows[:, [0, word, word + 1]]
 
     def _members_near(self, number: int, memory_bytes: int) -> Iterator[Rows]:
         group = number // self.groups.per_group

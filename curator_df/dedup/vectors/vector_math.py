@@ -159,8 +159,57 @@ def most_similar_earlier(
             cosines = (earlier @ later.T).astype(np.float32)
             if first == start:
                 cosines[np.tril_indices(len(later))] = -np.inf
-            best.take(cosines, first)
+            best.take(cosines, np.arange(first, first + len(cosines)))
         yield best.cosines, best.places
+
+
+def most_similar_kept(
+    read: Callable[[int, int], Floats],
+    is_kept: Callable[[int, int], npt.NDArray[np.bool_]],
+    rows: int,
+    tile: int,
+    thresholds: npt.NDArray[np.float32],
+) -> Iterator[list[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]]:
+    """Yield for each threshold which vectors are kept, and for each other vector the most similar kept one before it.
+
+    A vector is kept unless its cosine with a kept vector before it is at least the threshold. The kept vectors are thus the
+    lexicographically first maximal set in which no two are similar.
+
+    Parameters
+    ----------
+    read : callable
+        Function ``read(start, stop)`` that returns vectors of length 1 as float64; ``stop`` may be beyond the last vector.
+    is_kept : callable
+        Function ``is_kept(start, stop)`` that says for each threshold which vectors are kept, of those that were yielded:
+        shape (thresholds, vectors).
+    rows : int
+        Number of vectors.
+    tile : int
+        Number of vectors that are compared with as many others in one step.
+    thresholds : ndarray of float32, shape (thresholds,)
+        Minimum cosines of similar vectors.
+
+    Yields
+    ------
+    list of (cosines, places)
+        For each threshold, of the next vectors: the largest cosine with a kept vector before them, float32, and the index of
+        that vector (of several the first), int64. The index of a kept vector is -1, and its cosine has no meaning.
+    """
+    for start in range(0, rows, tile):
+        own = read(start, min(start + tile, rows))
+        bests = [_Best(len(own)) for _ in thresholds]
+        for first in range(0, start, tile):
+            kept = is_kept(first, first + tile)
+            places = np.flatnonzero(kept.any(axis=0))
+            if not len(places):
+                continue
+            cosines = (read(first, first + tile)[places] @ own.T).astype(np.float32)
+            for best, chosen in zip(bests, kept[:, places], strict=True):
+                best.take(cosines if chosen.all() else cosines[chosen], first + places[chosen])
+        cosines = (own @ own.T).astype(np.float32)
+        for best, threshold in zip(bests, thresholds, strict=True):
+            best.cover(cosines, start, threshold)
+        yield [(best.cosines, best.places) for best in bests]
 
 
 def most_similar_other(
@@ -178,7 +227,7 @@ def most_similar_other(
             cosines = (others @ own.T).astype(np.float32)
             if first == start:
                 np.fill_diagonal(cosines, -np.inf)
-            best.take(cosines, first)
+            best.take(cosines, np.arange(first, first + len(cosines)))
         yield best.cosines, best.places
 
 
@@ -189,11 +238,26 @@ class _Best:
         self.cosines = np.full(count, -np.inf, dtype=np.float32)
         self.places = np.full(count, -1, dtype=np.int64)
 
-    def take(self, cosines: npt.NDArray[np.float32], first: int) -> None:
-        """Compare with the vectors from index ``first`` on: a row of ``cosines`` for each of these."""
+    def take(self, cosines: npt.NDArray[np.float32], places: npt.NDArray[np.int64]) -> None:
+        """Compare with the vectors at some indices: a row of ``cosines`` for each of these."""
+        if not len(places):
+            return
         found, at = cosines.max(axis=0), cosines.argmax(axis=0)
         better = found > self.cosines
-        self.cosines[better], self.places[better] = found[better], at[better] + first
+        self.cosines[better], self.places[better] = found[better], places[at[better]]
+
+    def cover(self, cosines: npt.NDArray[np.float32], start: int, threshold: np.float32) -> None:
+        """Decide which of these vectors are kept, one after another: ``start`` is the index of the first of them.
+
+        ``cosines`` are those of each with each. Only pairs that are similar can change anything, so only these are visited.
+        """
+        similar = np.triu(cosines >= threshold, 1)
+        for row in np.flatnonzero(similar.any(axis=1)):
+            if self.cosines[row] < threshold:
+                later = np.flatnonzero(similar[row])
+                later = later[cosines[row, later] > self.cosines[later]]
+                self.cosines[later], self.places[later] = cosines[row, later], start + row
+        self.places[self.cosines < threshold] = -1
 
 
 def roots_of(parents: npt.NDArray[np.int64], first: int = 0) -> npt.NDArray[np.int64]:

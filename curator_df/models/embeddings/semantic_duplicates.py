@@ -23,11 +23,12 @@ from curator_df.core.ranges.source import OFFSET_BITS
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import GroupRows, Matches
-from curator_df.dedup.vectors.cluster_rows import MEMBER_HEAD
+from curator_df.dedup.vectors.cluster_rows import eps_word
 from curator_df.dedup.vectors.settings import MOST_CLUSTERS, NOT_FINITE, Vectors
 from curator_df.dedup.vectors.stages import VectorDrop, VectorFound
 from curator_df.errors import ParameterError, SchemaError
 from curator_df.exchange.content_keys import ranked_keys
+from curator_df.exchange.exchange import Linkage
 from curator_df.files.storage import Folder
 from curator_df.models.embeddings.k_means import (
     CUML_BYTES,
@@ -159,16 +160,12 @@ def vector_type(df: Any, operator: str, embedding: str, dimensions: int | None) 
 def semantic_matches(found: VectorFound, group: int) -> Matches:
     """Yield the members of a group of input splits, by ``eps``; the kept row of a group has no match."""
     for place, eps in enumerate(found.pending.eps):
-        survivor, size = MEMBER_HEAD + 2 * place, MEMBER_HEAD + 2 * place + 1
+        word = eps_word(place)
         for rows in found.member_rows(group, memory_bytes=MERGE_BYTES):
-            inside = rows[rows[:, size] > 1]
-            if not len(inside):
-                continue
-            members = inside[:, [0, survivor, size]]
-            is_kept = (members[:, 0] == members[:, 1]) & (not found.keeps_none)
-            matched = np.where(is_kept, members[:, 0], inside[:, 1])
-            cosines = np.where(is_kept, np.nan, inside[:, 2].copy().view(np.float64))
-            yield GroupRows(members, matched, cosines, eps)
+            inside = rows[rows[:, word + 1] > 1]
+            if len(inside):
+                cosines = inside[:, word + 3].copy().view(np.float64)
+                yield GroupRows(inside[:, [0, word, word + 1]], inside[:, word + 2], cosines, eps)
 
 
 SEMANTIC_TABLE = GroupTable(semantic_matches, measure="cosine", by_eps=True)
@@ -198,6 +195,8 @@ class SemanticQuestion:
     """Length of a vector as the user gave it."""
     k_means: KMeansBy = "scikit-learn"
     """Implementation of k-means that finds the clusters."""
+    linkage: Linkage = "direct"
+    """Whether a row is dropped because of a kept row that it is similar to, or because of any row before it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the parameters as JSON values."""
@@ -208,7 +207,8 @@ class SemanticQuestion:
     def from_json(cls, said: dict[str, Any]) -> SemanticQuestion:
         """Return the parameters from the result of `to_json`."""
         keep = Best(**said["keep"]) if isinstance(said["keep"], dict) else said["keep"]
-        return cls(**{**said, "eps": tuple(said["eps"]), "keep": keep})
+        linkage = said.get("linkage", "transitive")  # groups of earlier releases
+        return cls(**{**said, "eps": tuple(said["eps"]), "keep": keep, "linkage": linkage})
 
 
 DEFAULT = SemanticQuestion("embedding", (0.01,), None, "hard", 0, None)
@@ -221,6 +221,7 @@ def drop_semantic_duplicates(
     eps: float = 0.01,
     num_clusters: int | None = None,
     keep: SemanticKeep | Best = "hard",
+    linkage: Linkage = "direct",
     seed: int = 0,
     dimensions: int | None = None,
     k_means: KMeansBy = "scikit-learn",
@@ -236,7 +237,7 @@ def drop_semantic_duplicates(
     embedding : str, default "embedding"
         Column of lists of numbers, as made by `add_embedding`; of any length but zero.
     eps : float, default 0.01
-        A row is dropped if its cosine similarity with a row earlier in the order is at least ``1 - eps``.
+        A row is dropped if its cosine similarity with a kept row earlier in the order is at least ``1 - eps``.
     num_clusters : int, optional
         Number of k-means clusters; only rows of the same cluster are compared. By default one for each 1,000 rows with
         a vector, and the square root of the number of such rows from a million rows on.
@@ -244,7 +245,10 @@ def drop_semantic_duplicates(
         Order of the rows in a cluster; the first of similar rows is kept. Farthest from the centroid first, nearest
         first, random, or the best value of a column first. Ties (in distance, to one millionth) are in input order, or
         with ``"hard"`` in reverse input order, as in NeMo Curator. ``"none"`` drops every row that is similar to any
-        other row of its cluster, which takes three times as many comparisons.
+        other row of its cluster, whatever ``linkage`` is, which takes three times as many comparisons.
+    linkage : {"direct", "transitive"}, default "direct"
+        ``"direct"``: a row is dropped only if its cosine similarity with a kept row is at least ``1 - eps``.
+        ``"transitive"``: it is also dropped if that row is dropped itself, as by SemDeDup and NeMo Curator.
     seed : int
         Seed of the sample used to find the clusters, of k-means, and of ``keep="random"``.
     dimensions : int, optional
@@ -297,8 +301,9 @@ def drop_semantic_duplicates(
     ``zeros_vectors``, and ``not_finite_vectors`` for NaN and infinity), and advises where vectors are not finite. Numbers
     beyond the range of float32 are scaled, which changes no cosine.
 
-    A row is compared with all earlier rows of its cluster, including dropped ones. So one row of a group is kept, and a
-    dropped row may be similar to it only through other rows. Clusters are found from a sample of the vectors, selected
+    A row is compared with all kept rows before it in its cluster, and its match is the most similar of these. With
+    ``linkage="transitive"``, it is compared with dropped rows too: one row of a group is kept, and a dropped row may be
+    similar to it only through other rows. Clusters are found from a sample of the vectors, selected
     by content, and cosine similarities are compared as float32, so the result does not depend on blocks, workers or
     memory. With ``k_means="cuml"`` this holds at best for the same GPU and version of cuML.
 
@@ -314,7 +319,8 @@ def drop_semantic_duplicates(
     >>> drop_semantic_duplicates(docs, eps=0.05).columns.tolist()  # doctest: +SKIP
     ['embedding']
     """
-    question = SemanticQuestion(embedding, _ascending(DROP, (eps,)), num_clusters, keep, seed, dimensions, k_means)
+    asked = _ascending(DROP, (eps,))
+    question = SemanticQuestion(embedding, asked, num_clusters, keep, seed, dimensions, k_means, linkage)
     if groups is None:
         return _pending(df, DROP, question, count_into=count_into)
     home, said = found_drops(groups, DROP)
@@ -338,6 +344,7 @@ def find_semantic_duplicates(
     eps: float | Sequence[float] = 0.01,
     num_clusters: int | None = None,
     keep: SemanticKeep | Best = "hard",
+    linkage: Linkage = "direct",
     seed: int = 0,
     dimensions: int | None = None,
     k_means: KMeansBy = "scikit-learn",
@@ -352,7 +359,7 @@ def find_semantic_duplicates(
     ----------
     df : dask.dataframe.DataFrame
         A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
-    embedding, num_clusters, keep, seed, dimensions, k_means
+    embedding, num_clusters, keep, linkage, seed, dimensions, k_means
         As in `drop_semantic_duplicates`.
     eps : float or sequence of float, default 0.01
         As in `drop_semantic_duplicates`: rows match if their cosine similarity is at least ``1 - eps``. For several
@@ -376,7 +383,8 @@ def find_semantic_duplicates(
         row that is in a group: ``eps``; ``address`` (identifies a row of the input), ``file`` and ``offset`` (bytes
         into the decompressed file, or the row number for Parquet); ``group`` (the address of the row that is kept),
         ``group_size`` (rows), ``kept``; and, for a dropped row, ``matched_address``, ``matched_file`` and
-        ``matched_offset`` of the most similar earlier row, and ``cosine``. With ``keep="none"``, ``group`` is a
+        ``matched_offset`` of the most similar kept row before it (with ``linkage="transitive"`` of the most similar row
+        before it), and ``cosine``. With ``keep="none"``, ``group`` is a
         row of the group, the same for all its rows, and the match is the most similar of all other rows.
 
     Raises
@@ -416,7 +424,7 @@ def find_semantic_duplicates(
     >>> groups = cdf.find_semantic_duplicates(docs, eps=0.01, workdir="semantic/")  # doctest: +SKIP
     """
     several = _ascending(FIND, _listed(FIND, eps))
-    question = SemanticQuestion(embedding, several, num_clusters, keep, seed, dimensions, k_means)
+    question = SemanticQuestion(embedding, several, num_clusters, keep, seed, dimensions, k_means, linkage)
     pending = _pending(df, FIND, question)
     return find_groups(pending, FIND, question.to_json(), workdir, storage_options, SEMANTIC_TABLE, on_error, on_oom)
 
@@ -468,6 +476,7 @@ def _pending(
         keep = "largest" if question.keep.which == "max" else "smallest"
     else:
         choose(operator, "keep", question.keep, SemanticKeep)
+    choose(operator, "linkage", question.linkage, Linkage)
     on_gpu = question.k_means == "cuml"
     library_bytes = CUML_BYTES if on_gpu else LIBRARY_BYTES
     pending = VectorDrop(
@@ -482,6 +491,7 @@ def _pending(
         keep=keep,
         seed=question.seed,
         reason=REASON,
+        linkage=question.linkage,
         fits_on_device=on_gpu,
         chosen=chosen,
         home=home,

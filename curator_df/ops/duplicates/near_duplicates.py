@@ -18,11 +18,10 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
-from curator_df.dedup.near.settings import Linkage
 from curator_df.dedup.near.stages import NearDrop, NearFound
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.errors import ParameterError
-from curator_df.exchange.exchange import MEMBER_WORDS
+from curator_df.exchange.exchange import MEMBER_WORDS, Linkage
 from curator_df.files.storage import Folder
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price, signatures_price

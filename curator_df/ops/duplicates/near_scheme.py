@@ -15,8 +15,9 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.row_estimate import ROW_BYTES_GUESS
 from curator_df.core.ranges.source import OFFSET_BITS, Ranges
 from curator_df.core.runner.run import range_bytes
-from curator_df.dedup.near.settings import KeptSignatures, Linkage
+from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.errors import CuratorError
+from curator_df.exchange.exchange import Linkage
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.stored_signatures import require_stored
 from curator_df.ops.duplicates.exact import Best, Survivor
