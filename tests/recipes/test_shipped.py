@@ -7,7 +7,6 @@ import json
 import os
 import random
 import tomllib
-import zlib
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +18,7 @@ from curator_df.recipes.recipe import ABOUT
 from curator_df.recipes.shipped import shipped_about, shipped_names, shipped_text
 from tests.core.runner.fake_client import inline_cluster
 from tests.models.test_local_models import write_fasttext
+from tests.recipes.crawl_part import first_records
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 GOOD = (
@@ -81,6 +81,7 @@ INPUTS = {
     "fineweb": (write_crawl, pages(GOOD), 5),
     "fineweb_2": (write_crawl, pages(GERMAN), 5),
     "nemo_english": (write_jsonl, [*pages(GOOD), "short"], 5),
+    "redpajama_v2": (write_crawl, pages(GOOD), 5),
 }
 """For each recipe what writes its input, the texts, and how many rows are kept."""
 
@@ -90,6 +91,8 @@ def test_a_shipped_recipe_runs(name, tmp_path):
     write, texts, kept = INPUTS[name]
     write(tmp_path / "in", texts)
     settings = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+    if name == "redpajama_v2":  # test_crawl_recipes.py runs it with a model
+        settings["steps"] = {"add_perplexity": None, "keep_where": None}
     if name == "dclm_baseline":
         settings["steps"] = {"add_class": {"classifier": write_fasttext(tmp_path / "quality.bin"), "score_of": "good"}}
     recipe = cdf.load_recipe(name, **settings)
@@ -164,13 +167,8 @@ OF_TRAFILATURA = {
 
 @pytest.mark.parametrize("records", [300, pytest.param(1485, marks=pytest.mark.proof)])
 def test_fineweb_on_a_crawl_keeps_the_rows_of_each_step(shared_data, tmp_path, records):
-    content = rest = (shared_data / "crawl_sample.warc.gz").read_bytes()
-    for _ in range(records):
-        member = zlib.decompressobj(wbits=31)
-        member.decompress(rest)
-        rest = member.unused_data
-    (tmp_path / "crawl.warc.gz").write_bytes(content[: len(content) - len(rest)])
-    recipe = cdf.load_recipe("fineweb", input=str(tmp_path / "crawl.warc.gz"), output=str(tmp_path / "out"))
+    crawl = first_records(shared_data, tmp_path, records)
+    recipe = cdf.load_recipe("fineweb", input=crawl, output=str(tmp_path / "out"))
     with inline_cluster():
         receipt = recipe.run()
     counted = [(step.name, step.rows_in, step.rows_out) for step in receipt.steps]
@@ -224,6 +222,17 @@ def test_the_values_are_those_of_the_sources():
     dclm = parameters_of("dclm_baseline")
     assert ("keep_language", {"languages": ["en"], "min_score": 0.65}) in dclm
     assert ("keep_where", {"predicate": "quality_score >= 0.018112", "reason": "low_quality"}) in dclm
+    # cc_net: mine.py, Config(min_len=300, lang_threshold=0.5); cutoff.csv, rows 30 and 60 of en.
+    redpajama = parameters_of("redpajama_v2")
+    assert ("keep_language", {"languages": ["en"], "min_score": 0.5}) in redpajama
+    ((_, length), (_, rules)) = (step for step in redpajama if step[0] == "keep_profile")
+    assert length["profile"]["Profile"]["rules"][0]["Rule"]["threshold"] == 300
+    ((_, perplexity),) = (step for step in redpajama if step[0] == "add_perplexity")
+    assert perplexity["buckets"] == [340, 520]
+    # The card of togethercomputer/RedPajama-Data-V2, gopher_rules_pass; RedPajama-Data: 9 bands of 13 for 0.8.
+    thresholds = [rule["Rule"]["threshold"] for rule in rules["profile"]["Profile"]["rules"]]
+    assert thresholds == [50, 100_000, 3, 10, 0.1, 0.9, 0.2]
+    assert ("drop_near_duplicates", {"scheme": "redpajama_v2", "jaccard_threshold": None}) in redpajama
     # nemo_curator 0.9.0, heuristic_filter_code.yaml has neither XMLHeaderFilter nor AlphaFilter.
     ((_, _), (_, code)) = parameters_of("code")
     assert code["profile"][0] == {"replace": {"of": "nemo_code", "xml_header": None, "alpha_filter": None}}

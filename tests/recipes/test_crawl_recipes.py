@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes that need models, on the first records of a real crawl, with tiny models in place of those that are published.
+
+The rows of each step are fixed. The models go through the loading code of the published ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import curator_df as cdf
+from tests.core.runner.fake_client import inline_cluster
+from tests.recipes.crawl_part import first_records
+
+DATA = Path(__file__).parents[1] / "data"
+RECORDS = 300
+BEFORE = [("read", 300, 300), ("read_warc", 300, 152), ("remove_html", 152, 152)]
+
+
+def run_recipe(name: str, shared_data: Path, folder: Path, **settings: Any) -> tuple[list[tuple[str, int, int]], Any]:
+    """Run a recipe on the first records of the crawl, and return the rows of each step, and the receipt."""
+    crawl = first_records(shared_data, folder, RECORDS)
+    recipe = cdf.load_recipe(name, input=crawl, output=str(folder / "out"), **settings)
+    with inline_cluster():
+        receipt = recipe.run()
+    return [(step.name, step.rows_in, step.rows_out) for step in receipt.steps], receipt
+
+
+REDPAJAMA = [
+    *BEFORE,
+    ("keep_profile", 152, 142),
+    ("remove_repeated_parts", 142, 130),
+    ("keep_language", 130, 58),
+]
+
+
+def test_redpajama_v2_without_its_model(shared_data, tmp_path):
+    counted, receipt = run_recipe(
+        "redpajama_v2", shared_data, tmp_path, steps={"add_perplexity": None, "keep_where": None}
+    )
+    assert counted == [
+        *REDPAJAMA,
+        ("keep_profile", 58, 54),
+        ("drop_exact_duplicates", 54, 54),
+        ("drop_near_duplicates", 54, 54),
+        ("write", 54, 54),
+    ]
+    dropped = {step.name: dict(step.dropped) for step in receipt.steps}
+    assert dropped["remove_repeated_parts"] == {"only_duplicate_lines": 12}
+    assert dropped["keep_profile"] == {"word_count_min": 2, "lines_start_with_bulletpoint": 2}
+
+
+def test_redpajama_v2_keeps_the_head_and_the_middle(shared_data, tmp_path):
+    pytest.importorskip("kenlm", reason="needs the perplexity extra (kenlm is not installed)")
+    perplexity = {"model": str(DATA / "pets.arpa.bin"), "tokenizer": None, "buckets": [240, 260]}
+    counted, receipt = run_recipe(
+        "redpajama_v2",
+        shared_data,
+        tmp_path,
+        steps={"add_perplexity": perplexity},
+        write={"partition_on": "perplexity_bucket"},
+    )
+    assert counted == [
+        *REDPAJAMA,
+        ("add_perplexity", 58, 58),
+        ("keep_where", 58, 43),
+        ("keep_profile", 43, 42),
+        ("drop_exact_duplicates", 42, 42),
+        ("drop_near_duplicates", 42, 42),
+        ("write", 42, 42),
+    ]
+    kept = pd.concat(
+        pd.read_parquet(tmp_path / "out" / f"perplexity_bucket={bucket}").assign(bucket=bucket)
+        for bucket in ("head", "middle")
+    )
+    assert len(kept) == receipt.rows_written
+    assert kept[kept["bucket"] == "head"].perplexity.max() < 240 <= kept[kept["bucket"] == "middle"].perplexity.min()
+    assert kept.perplexity.max() < 260
+    assert not (tmp_path / "out/perplexity_bucket=tail").exists()
