@@ -14,7 +14,9 @@ import pytest
 
 import curator_df as cdf
 from tests.core.runner.fake_client import inline_cluster
+from tests.models.test_local_models import write_fasttext
 from tests.recipes.crawl_part import first_records
+from tests.recipes.test_shipped import ensemble_of
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDS = 300
@@ -81,3 +83,26 @@ def test_redpajama_v2_keeps_the_head_and_the_middle(shared_data, tmp_path):
     assert kept[kept["bucket"] == "head"].perplexity.max() < 240 <= kept[kept["bucket"] == "middle"].perplexity.min()
     assert kept.perplexity.max() < 260
     assert not (tmp_path / "out/perplexity_bucket=tail").exists()
+
+
+def test_nemotron_cc_writes_buckets(shared_data, tmp_path):
+    model = write_fasttext(tmp_path / "quality.bin")
+    counted, _ = run_recipe("nemotron_cc", shared_data, tmp_path, steps={"add_class": ensemble_of(model)})
+    assert counted == [
+        *BEFORE,
+        ("keep_where", 152, 116),
+        ("keep_language", 116, 116),
+        ("normalize_unicode", 116, 116),
+        ("drop_exact_duplicates", 116, 57),
+        ("drop_near_duplicates", 57, 50),
+        *[("add_class", 50, 50)] * 3,
+        ("add_quality_tier", 50, 50),
+        ("keep_profile", 50, 44),
+        ("write", 44, 44),
+    ]
+    buckets = {int(path.name.removeprefix("bucket=")): pd.read_parquet(path) for path in tmp_path.glob("out/bucket=*")}
+    assert {bucket: len(rows) for bucket, rows in buckets.items()} == {11: 35, 15: 6, 16: 3}
+    for bucket, rows in buckets.items():
+        assert (rows["bucket_score"] // 0.05).astype(int).eq(bucket).all()
+        scores = rows[["fasttext_score", "nemotron_edu_score", "mixtral_edu_score"]].to_numpy() / [1, 5, 5]
+        assert scores.max(axis=1) == pytest.approx(rows["bucket_score"].to_numpy(), abs=1e-6)

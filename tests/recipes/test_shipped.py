@@ -61,6 +61,12 @@ def write_crawl(folder, texts):
             file.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body + b"\r\n\r\n")
 
 
+def ensemble_of(path):
+    """Return settings with one fastText model in the place of the three classifiers of nemotron_cc."""
+    one = {"classifier": path, "score_of": "good"}
+    return {"1": one, "2": {**one, "thresholds": None}, "3": {**one, "thresholds": None}}
+
+
 def write_jsonl(folder, texts):
     folder.mkdir()
     (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -81,6 +87,7 @@ INPUTS = {
     "fineweb": (write_crawl, pages(GOOD), 5),
     "fineweb_2": (write_crawl, pages(GERMAN), 5),
     "nemo_english": (write_jsonl, [*pages(GOOD), "short"], 5),
+    "nemotron_cc": (write_crawl, pages(GOOD), 5),
     "redpajama_v2": (write_crawl, pages(GOOD), 5),
 }
 """For each recipe what writes its input, the texts, and how many rows are kept."""
@@ -91,6 +98,8 @@ def test_a_shipped_recipe_runs(name, tmp_path):
     write, texts, kept = INPUTS[name]
     write(tmp_path / "in", texts)
     settings = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+    if name == "nemotron_cc":
+        settings["steps"] = {"add_class": ensemble_of(write_fasttext(tmp_path / "quality.bin"))}
     if name == "redpajama_v2":  # test_crawl_recipes.py runs it with a model
         settings["steps"] = {"add_perplexity": None, "keep_where": None}
     if name == "dclm_baseline":
@@ -222,6 +231,14 @@ def test_the_values_are_those_of_the_sources():
     dclm = parameters_of("dclm_baseline")
     assert ("keep_language", {"languages": ["en"], "min_score": 0.65}) in dclm
     assert ("keep_where", {"predicate": "quality_score >= 0.018112", "reason": "low_quality"}) in dclm
+    # NVIDIA-NeMo/Nemotron, nemotron-cc: min_langid_score=0.3; 24 characters, 20 bands of 13; 20 buckets of 5 percent.
+    nemotron = parameters_of("nemotron_cc")
+    assert ("keep_language", {"languages": ["en"], "min_score": 0.3}) in nemotron
+    assert ("drop_near_duplicates", {"scheme": "nemo", "jaccard_threshold": None}) in nemotron
+    scheme = cdf.minhash.NEMO
+    assert (scheme.ngram_size, scheme.num_bands, scheme.minhashes_per_band) == (24, 20, 13)
+    ((_, tiers),) = (step for step in nemotron if step[0] == "add_quality_tier")
+    assert tiers["thresholds"] == {str(bucket): pytest.approx(bucket * 0.05) for bucket in range(20)}
     # cc_net: mine.py, Config(min_len=300, lang_threshold=0.5); cutoff.csv, rows 30 and 60 of en.
     redpajama = parameters_of("redpajama_v2")
     assert ("keep_language", {"languages": ["en"], "min_score": 0.5}) in redpajama
