@@ -530,6 +530,13 @@ ALL_CASES = (
         costly={"group_column": "id"},
         part="b",
     ),
+    Case(
+        "repeat_rows",
+        {"by": "text", "times": {"short": 2.5, None: 1.5}},
+        "classes",
+        adds=("repetition",),
+        costly={"times": {None: 1.9}},
+    ),
     Case("repeat_rows", {"by": "times"}, adds=("times", "repetition"), before=with_times),
     Case("split_documents", {"separator": "o"}, adds=("segment_id",), rewrites=("text",), costly={"separator": " "}),
 )

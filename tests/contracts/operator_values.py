@@ -186,7 +186,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "suffix": "_other",
         "duplicates": "first",
     },
-    "repeat_rows": {"by": "id", "into": "copy"},
+    "repeat_rows": {"by": "title", "times": {None: 2}, "seed": 7, "into": "copy"},
     "split_documents": {"separator": "\n", "text": "title", "segment_id": "segment"},
 }
 OTHER_VALUES = {name: values for name, values in ALL_OTHER_VALUES.items() if name in OPERATORS}

@@ -249,6 +249,7 @@ VOCABULARY = {
     "text": Word("the text column", "", "str"),
     "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),
     "timeout_seconds": Word("time after which a call is given up", "seconds", "float"),
+    "times": Word("how often the rows of each class are written", "", "Mapping[str | None, float]"),
     "tokenizer": Word("tokenizer of texts", "", f"{PATH} | {PATHS_BY_VALUE}"),
     "token_column": Word("column of numbers of tokens", "", "str"),
     "tokens": Word("tokens to take", "tokens", "int"),

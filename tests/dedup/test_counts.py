@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import importlib.util
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -239,6 +240,68 @@ def test_numbers_of_times_that_make_no_sense(tmp_path):
     )
     cdf.write_parquet(clean, tmp_path / "numbered")
     assert cdf.read_parquet(tmp_path / "numbered").compute()["key"].tolist() == [0, 1, 2]
+
+
+def test_rows_are_repeated_by_class(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 2_000)
+    rows = pd.DataFrame({"id": range(3_000), "tier": [("high", "low", "none", None)[n % 4] for n in range(3_000)]})
+    rows.to_json(tmp_path / "in.jsonl", orient="records", lines=True)
+    found = {}
+    for seed, blocksize in ((0, "100kB"), (0, "5kB"), (1, "100kB")):
+        docs = cdf.read_jsonl(tmp_path / "in.jsonl", blocksize=blocksize)
+        times = {"high": 2.3, "low": 0.25, "none": 0, None: 1}
+        target = tmp_path / f"out-{seed}-{blocksize}"
+        receipt = cdf.write_parquet(docs.pipe(cdf.repeat_rows, by="tier", times=times, seed=seed), target)
+        parts = [pq.read_table(path).to_pandas() for path in sorted(target.glob("*.parquet"))]
+        written = pd.concat(parts)
+        found[seed, blocksize] = counts = written.groupby("id").size()
+        by_tier = {tier: counts.reindex(ids, fill_value=0) for tier, ids in rows.groupby(rows["tier"].fillna(""))["id"]}
+        assert set(by_tier["high"]) == {2, 3}
+        assert set(by_tier["low"]) == {0, 1}
+        assert by_tier["high"].mean() == pytest.approx(2.3, abs=0.04)  # two and a half standard deviations of 750 draws
+        assert by_tier["low"].mean() == pytest.approx(0.25, abs=0.04)
+        assert (by_tier["none"] == 0).all()
+        assert (by_tier[""] == 1).all()
+        assert receipt.reasons()[["reason", "rows"]].values.tolist() == [
+            ["repeated_0_times", 750 + int((by_tier["low"] == 0).sum())]
+        ]
+    assert found[0, "100kB"].equals(found[0, "5kB"])
+    assert not found[0, "100kB"].equals(found[1, "100kB"])
+
+
+def test_classes_without_a_number_are_quarantined(tmp_path):
+    pd.DataFrame({"tier": ["a", "b", None]}).to_json(tmp_path / "in.jsonl", orient="records", lines=True)
+    docs = cdf.read_jsonl(tmp_path / "in.jsonl")
+    with pytest.raises(errors.OperatorError, match="found 'b' in the column 'tier', which has no number in times="):
+        cdf.write_parquet(docs.pipe(cdf.repeat_rows, by="tier", times={"a": 2}), tmp_path / "stopped")
+    kept = docs.pipe(cdf.repeat_rows, by="tier", times={"a": 2})
+    receipt = cdf.write_parquet(kept, tmp_path / "out", on_error="quarantine")
+    assert (receipt.rows_written, receipt.rows_quarantined) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"times": {}}, errors.ParameterError, "times= is empty"),
+        ({"times": {"a": -1}}, errors.ParameterError, r"times\['a'\]=-1 must be 0 or more"),
+        ({"times": {"a": float("inf")}}, errors.ParameterError, "must be 0 or more"),
+        ({"times": {1: 2}}, errors.ParameterError, "the key 1, which is neither text nor None"),
+        ({"by": "n", "times": {"a": 1}}, errors.SchemaError, "needs text in the column 'n'"),
+        ({"by": "n", "seed": 1}, errors.ParameterError, "seed=1 has an effect only with times="),
+    ],
+)
+def test_numbers_of_classes_that_make_no_sense(options, error, message):
+    docs = dd.from_pandas(pd.DataFrame({"tier": ["a"], "n": [1]}), npartitions=1)
+    with pytest.raises(error, match=message):
+        cdf.repeat_rows(docs, **{"by": "tier", **options})
+
+
+def test_a_share_of_copies_cannot_be_drawn_twice():
+    docs = dd.from_pandas(pd.DataFrame({"tier": ["a"]}), npartitions=1)
+    twice = docs.pipe(cdf.repeat_rows, by="tier", times={"a": 2})
+    cdf.repeat_rows(twice, by="tier", times={"a": 3}, into="again")
+    with pytest.raises(errors.ExpressionError, match="repeat_rows"):
+        cdf.repeat_rows(twice, by="tier", times={"a": 1.5}, into="again")
 
 
 def test_parts_of_repeated_rows_are_all_rows():
