@@ -6,17 +6,21 @@ The rows of each step are fixed. The models go through the loading code of the p
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import curator_df as cdf
 from tests.core.runner.fake_client import inline_cluster
 from tests.models.test_local_models import write_fasttext
+from tests.models.tokens.tiny_tokenizers import ids_of, tiny
 from tests.recipes.crawl_part import first_records
-from tests.recipes.test_shipped import ensemble_of
+from tests.recipes.test_shipped import ensemble_of, parameters_of
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDS = 300
@@ -106,3 +110,43 @@ def test_nemotron_cc_writes_buckets(shared_data, tmp_path):
         assert (rows["bucket_score"] // 0.05).astype(int).eq(bucket).all()
         scores = rows[["fasttext_score", "nemotron_edu_score", "mixtral_edu_score"]].to_numpy() / [1, 5, 5]
         assert scores.max(axis=1) == pytest.approx(rows["bucket_score"].to_numpy(), abs=1e-6)
+
+
+def test_dolma_3_to_tokens(shared_data, tmp_path):
+    pytest.importorskip("tokenizers", reason="needs the models extra (tokenizers is not installed)")
+    model = {"classifier": write_fasttext(tmp_path / "quality.bin")}
+    steps = {"add_class": {"1": model, "2": {**model, "score_of": "good"}}}
+    counted, receipt = run_recipe("dolma_3", shared_data, tmp_path, steps=steps)
+    assert counted == [
+        *BEFORE,
+        ("keep_profile", 152, 128),
+        ("normalize_newlines", 128, 128),
+        ("keep_profile", 128, 93),
+        ("keep_language", 93, 46),
+        ("drop_exact_duplicates", 46, 43),
+        ("drop_near_duplicates", 43, 43),
+        *[("add_class", 43, 43)] * 2,
+        ("write", 43, 43),
+    ]
+    pool = pd.concat(pd.read_parquet(path) for path in sorted((tmp_path / "out").glob("topic=*")))
+    made = tiny(tmp_path / "tokenizer")
+    (tmp_path / "benchmark.txt").write_text(" ".join(pool.text.iloc[0].split()[:40]))
+    mix = cdf.load_recipe(
+        "dolma_3_mix",
+        input=str(tmp_path / "out"),
+        output=str(tmp_path / "tokens"),
+        write={"tokenizer": str(tmp_path / "tokenizer")},
+        steps={"drop_contaminated": {"benchmarks": str(tmp_path / "benchmark.txt")}},
+    )
+    with inline_cluster():
+        receipt = mix.run()
+    steps = {step.name: step for step in receipt.steps}
+    assert dict(steps["drop_contaminated"].dropped) == {"contaminated": 1}
+    tokens = np.concatenate([np.load(path) for path in sorted((tmp_path / "tokens").glob("*.npy"))])
+    documents = np.split(tokens, np.flatnonzero(tokens == made.token_to_id("</s>")) + 1)[:-1]
+    copies = Counter(map(tuple, documents))
+    assert len(documents) == receipt.rows_written > 0
+    ((_, repeated),) = (step for step in parameters_of("dolma_3_mix") if step[0] == "repeat_rows")
+    for text, score in zip(pool.text.iloc[1:], pool.quality_score.iloc[1:], strict=True):
+        times = repeated["times"].get(str(int(score // 0.05)), 0)
+        assert copies[tuple(ids_of(made, text))] in (math.floor(times), math.ceil(times))

@@ -9,6 +9,7 @@ import random
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -18,6 +19,7 @@ from curator_df.recipes.recipe import ABOUT
 from curator_df.recipes.shipped import shipped_about, shipped_names, shipped_text
 from tests.core.runner.fake_client import inline_cluster
 from tests.models.test_local_models import write_fasttext
+from tests.models.tokens.tiny_tokenizers import tiny
 from tests.recipes.crawl_part import first_records
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -72,6 +74,13 @@ def write_jsonl(folder, texts):
     (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
+def write_pool(folder, texts):
+    """Write a pool of the recipe dolma_3, whose texts have scores from 0 to 1."""
+    folder.mkdir()
+    scores = [number / len(texts) for number in range(len(texts))]
+    pd.DataFrame({"text": texts, "quality_score": scores}).to_parquet(folder / "a.parquet", index=False)
+
+
 CODE = """# A program that greets.
 NAME = "world"
 
@@ -84,6 +93,8 @@ INPUTS = {
     "code": (write_jsonl, [CODE, "x = 1\n", CODE.replace("world", "moon")], 2),
     "dclm_baseline": (write_crawl, pages(GOOD), 5),
     "dedup": (write_jsonl, [*pages(GOOD, 3), pages(GOOD)[0], pages(GOOD)[1] + " And so on."], 3),
+    "dolma_3": (write_crawl, pages(GOOD), 5),
+    "dolma_3_mix": (write_pool, [GOOD.format("some", number, "her") for number in range(40)], 22),
     "fineweb": (write_crawl, pages(GOOD), 5),
     "fineweb_2": (write_crawl, pages(GERMAN), 5),
     "nemo_english": (write_jsonl, [*pages(GOOD), "short"], 5),
@@ -100,6 +111,13 @@ def test_a_shipped_recipe_runs(name, tmp_path):
     settings = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     if name == "nemotron_cc":
         settings["steps"] = {"add_class": ensemble_of(write_fasttext(tmp_path / "quality.bin"))}
+    if name == "dolma_3":
+        one = {"classifier": write_fasttext(tmp_path / "quality.bin")}
+        settings["steps"] = {"add_class": {"1": one, "2": {**one, "score_of": "good"}}}
+    if name == "dolma_3_mix":
+        pytest.importorskip("tokenizers", reason="needs the models extra (tokenizers is not installed)")
+        tiny(tmp_path / "tokenizer")
+        settings["write"] = {"tokenizer": str(tmp_path / "tokenizer")}
     if name == "redpajama_v2":  # test_crawl_recipes.py runs it with a model
         settings["steps"] = {"add_perplexity": None, "keep_where": None}
     if name == "dclm_baseline":
@@ -231,6 +249,16 @@ def test_the_values_are_those_of_the_sources():
     dclm = parameters_of("dclm_baseline")
     assert ("keep_language", {"languages": ["en"], "min_score": 0.65}) in dclm
     assert ("keep_where", {"predicate": "quality_score >= 0.018112", "reason": "low_quality"}) in dclm
+    # allenai/datamap-rs, all_dressed_config.yaml: 150 characters, en from 0.65; allenai/dolma3: 26 bands of 11, 5-grams, 0.8.
+    dolma = parameters_of("dolma_3")
+    assert ("keep_language", {"languages": ["en"], "min_score": 0.65}) in dolma
+    ((_, near),) = (step for step in dolma if step[0] == "drop_near_duplicates")
+    scheme = cdf.minhash.Scheme(**near["scheme"]["Scheme"])
+    assert (scheme.ngram_size, scheme.num_bands, scheme.minhashes_per_band) == (5, 26, 11)
+    assert cdf.minhash.candidate_probability(0.8, scheme.num_bands, scheme.minhashes_per_band) == pytest.approx(
+        0.9, abs=0.01
+    )
+    assert near["jaccard_threshold"] == 0.8
     # NVIDIA-NeMo/Nemotron, nemotron-cc: min_langid_score=0.3; 24 characters, 20 bands of 13; 20 buckets of 5 percent.
     nemotron = parameters_of("nemotron_cc")
     assert ("keep_language", {"languages": ["en"], "min_score": 0.3}) in nemotron
@@ -253,6 +281,19 @@ def test_the_values_are_those_of_the_sources():
     # nemo_curator 0.9.0, heuristic_filter_code.yaml has neither XMLHeaderFilter nor AlphaFilter.
     ((_, _), (_, code)) = parameters_of("code")
     assert code["profile"][0] == {"replace": {"of": "nemo_code", "xml_header": None, "alpha_filter": None}}
+
+
+def test_the_copies_of_dolma_3_follow_its_curve():
+    """The recipe has the means of ``C x^2 exp(2 x)`` over classes from 40 % on; the integral is the share that is kept."""
+    ((_, repeated),) = (step for step in parameters_of("dolma_3_mix") if step[0] == "repeat_rows")
+    x = (np.arange(120_000) + 0.5) * 0.6 / 120_000
+    shape = x**2 * np.exp(2 * x)
+    constant = 4.51 / 8.14 / (shape.mean() * 0.6)
+    assert constant == pytest.approx(3.0507, abs=1e-4)
+    means = constant * shape.reshape(12, -1).mean(axis=1)
+    assert repeated["times"] == {**{str(8 + n): pytest.approx(mean, abs=6e-4) for n, mean in enumerate(means)}, None: 0}
+    assert sum(repeated["times"].values()) / 20 == pytest.approx(4.51 / 8.14, abs=1e-3)
+    assert max(repeated["times"].values()) <= 7
 
 
 @pytest.mark.parametrize("name", shipped_names())
