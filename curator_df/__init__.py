@@ -94,6 +94,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.filters.thresholds import ThresholdExplorer, explore_thresholds
     from curator_df.ops.filters.user_metrics import UserMetric
     from curator_df.ops.filters.where import keep_where
+    from curator_df.ops.importance import add_importance, describe_importance
     from curator_df.ops.joins.join import join
     from curator_df.ops.language.identification import add_language, keep_language
     from curator_df.ops.preview import Preview, preview
@@ -145,6 +146,7 @@ __all__ = [
     "add_embedding",
     "add_html_text_ratio",
     "add_ids",
+    "add_importance",
     "add_language",
     "add_metrics",
     "add_minhash",
@@ -166,6 +168,7 @@ __all__ = [
     "describe_domains",
     "describe_drops",
     "describe_exact_duplicates",
+    "describe_importance",
     "describe_near_duplicates",
     "describe_semantic_duplicates",
     "drop_contaminated",
@@ -269,6 +272,7 @@ _PLACES = {
     "add_embedding": "models.embeddings.embedding:add_embedding",
     "add_html_text_ratio": "ops.filters.source_code:add_html_text_ratio",
     "add_ids": "ops.rows.ids:add_ids",
+    "add_importance": "ops.importance:add_importance",
     "add_language": "ops.language.identification:add_language",
     "add_metrics": "ops.filters.metrics:add_metrics",
     "add_minhash": "ops.duplicates.near_duplicates:add_minhash",
@@ -290,6 +294,7 @@ _PLACES = {
     "describe_domains": "ops.urls.domain_counts:describe_domains",
     "describe_drops": "ops.filters.drops:describe_drops",
     "describe_exact_duplicates": "ops.duplicates.duplicate_report:describe_exact_duplicates",
+    "describe_importance": "ops.importance:describe_importance",
     "describe_near_duplicates": "ops.duplicates.duplicate_report:describe_near_duplicates",
     "describe_semantic_duplicates": "ops.duplicates.duplicate_report:describe_semantic_duplicates",
     "drop_contaminated": "ops.cleaning.contamination:drop_contaminated",
@@ -382,6 +387,7 @@ _OPERATORS = (
     "add_embedding",
     "add_html_text_ratio",
     "add_ids",
+    "add_importance",
     "add_language",
     "add_metrics",
     "add_minhash",
@@ -395,6 +401,7 @@ _OPERATORS = (
     "describe",
     "describe_domains",
     "describe_drops",
+    "describe_importance",
     "drop_contaminated",
     "drop_exact_duplicates",
     "drop_near_duplicates",

@@ -25,8 +25,8 @@ from curator_df.io.streams.file_stream import open_file
 BATCH_ROWS = 65_536
 """Number of counts that are read together."""
 
-Batches = Callable[[], Iterator[pa.Table]]
-"""Function that reads the counts of all blocks again."""
+Batches = Callable[..., Iterator[pa.Table]]
+"""Function that reads the counts of all blocks again; its argument, if any, is the number of counts in a batch."""
 
 
 def count_blocks(
@@ -57,7 +57,7 @@ def count_blocks(
     """
     if isinstance(table, pd.DataFrame):
         counted = pa.Table.from_pandas(kernel.run(table).block, preserve_index=False)
-        return lambda: iter([counted])
+        return lambda rows=0: iter([counted])  # noqa: ARG005 - they are in memory
     partial = map_blocks(table[[name for name in dict.fromkeys(columns) if name is not None]], kernel, meta=meta)
     program = lower(partial, spools=True)
     parent = workdir if workdir is not None else current_session().workdir
@@ -82,7 +82,7 @@ def require_token_column(table: Any, operator: str, token_column: str) -> None:
         )
 
 
-def _stored(home: Folder) -> Iterator[pa.Table]:
+def _stored(home: Folder, rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
     """Read the counts of all blocks from Parquet files."""
     import pyarrow.parquet as pq
 
@@ -90,5 +90,5 @@ def _stored(home: Folder) -> Iterator[pa.Table]:
         if name.startswith("part-") and name.endswith(".parquet"):
             with open_file(f"{home.url}/{name}", home.options) as file:
                 parquet = pq.ParquetFile(file, page_checksum_verification=True)
-                for batch in parquet.iter_batches(BATCH_ROWS):
+                for batch in parquet.iter_batches(rows):
                     yield pa.Table.from_batches([batch])

@@ -17,6 +17,7 @@ CONTAMINATION = "n-grams are looked up in host memory, by a kernel that is compi
 WRITES = "its kernel, which writes new texts, is compiled for CPUs alone"
 VECTORS = "vectors are written to files, and compared on CPUs"
 URLS = "URLs are split by pyarrow and Python, in host memory"
+BUCKETS = "n-grams are hashed by a kernel that is compiled for CPUs alone"
 FIXED_WIDTH = "cuDF has no type for the fixed-width bytes of signatures"
 
 HOST_ONLY: Mapping[str, str] = {
@@ -26,6 +27,7 @@ HOST_ONLY: Mapping[str, str] = {
     "add_contamination": CONTAMINATION,
     "add_embedding": MODEL,
     "add_html_text_ratio": "pages are parsed by Python's html.parser",
+    "add_importance": BUCKETS,
     "add_language": LANGUAGE,
     "add_minhash": FIXED_WIDTH,
     "add_perplexity": "KenLM and SentencePiece take Python strings",
@@ -36,6 +38,7 @@ HOST_ONLY: Mapping[str, str] = {
     "describe": "lengths are counted with NumPy, in host memory",
     "describe_domains": URLS,
     "describe_drops": "rows and characters are counted with NumPy, in host memory",
+    "describe_importance": BUCKETS,
     "drop_contaminated": CONTAMINATION,
     "drop_semantic_duplicates": VECTORS,
     "explore_thresholds": "values are counted with NumPy, in host memory",

@@ -248,6 +248,7 @@ DOMAINS = str(Path(__file__).with_name("domains.txt"))
 
 # A token for each byte, which is the most there can be.
 TOKENIZER = str(Path(__file__).with_name("tokenizer.json"))
+IMPORTANCE = str(Path(__file__).parents[1] / "data/importance.parquet")
 NGRAMS = str(Path(__file__).parents[1] / "data/pets.arpa.bin")
 
 ALL_CASES = (
@@ -308,6 +309,7 @@ ALL_CASES = (
     Case("add_ids", {"into": "number"}, adds=("number",), backends=BOTH),
     Case("add_ids", {"into": "number", "identity": "content"}, "content", adds=("number",)),
     Case("add_ids", {"into": "number", "dense": True}, "dense", adds=("number",), waits=True, backends=BOTH),
+    Case("add_importance", {"ngram_weights": IMPORTANCE}, adds=("importance",)),
     Case("add_language", adds=("language", "language_score")),
     Case("add_language", {"unit": "lines", "top": 2}, "lines", adds=("language", "language_score", "language_top")),
     Case("add_minhash", adds=("minhash",)),

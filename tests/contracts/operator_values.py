@@ -44,6 +44,11 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "text": "title",
     },
     "add_ids": {"into": "key", "identity": "content", "subset": "title", "dense": True, "start": 7},
+    "add_importance": {
+        "ngram_weights": pd.DataFrame({"bucket": [0, 1], "log_weight": [0.5, -0.5]}),
+        "text": "title",
+        "into": "resemblance",
+    },
     "add_language": {"unit": "lines", "top": 3, "max_chars": 50, "into": "lang", "text": "title"},
     "add_metrics": {"metrics": ("word_count",), "text": "title", "words": "datatrove"},
     "add_profile": {
@@ -213,6 +218,7 @@ NO_IDENTITY = {
         for parameter in ("api_key_env", "base_url", "cache", "max_concurrent", "max_retries", "timeout_seconds")
     ),
     ("add_contamination", "storage_options"),
+    ("add_importance", "storage_options"),
     ("add_profile", "from_metrics"),
     ("drop_contaminated", "storage_options"),
     ("drop_exact_duplicates", "groups"),

@@ -155,6 +155,8 @@ VOCABULARY = {
     "normalization": Word("how a text is normalized before a model reads it", "", "Normalization"),
     "normalize": Word("how texts are made alike before they are compared", "", "Normalize"),
     "normalize_vectors": Word("whether vectors are scaled to length 1", "", "bool"),
+    "ngram_weights": Word("weights of n-grams of `describe_importance`", "", f"pd.DataFrame | {PATH}"),
+    "num_buckets": Word("number of buckets of n-grams", "buckets", "int"),
     "num_clusters": Word("number of clusters of vectors", "clusters", "int"),
     "on": Word("key columns of two tables", "", "str | Sequence[str] | Mapping[str, str]"),
     "on_alert": Word("function called with an alert", "", "Callable[[Alert], object]"),
@@ -245,6 +247,7 @@ VOCABULARY = {
     "tables": Word(
         "tables by name or path", "", f"{TABLE} | Sequence[{TABLE}] | Mapping[str, {TABLE}] | Mapping[Path, {TABLE}]"
     ),
+    "target": Word("texts that the selected rows are to resemble", "", f"{TABLE} | pd.DataFrame"),
     "target_file_size": Word("size at which a file is closed", "bytes", "str | int"),
     "text": Word("the text column", "", "str"),
     "thresholds": Word("lowest score of each class", "", "Mapping[str, float]"),

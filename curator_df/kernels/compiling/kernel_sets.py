@@ -23,6 +23,8 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "fasttext.model_tables.index_entries": 0.7,
     "fasttext.rank_labels.rank_labels_of_span": 6.5,
     "metrics.source.comments.count_comments_of_span": 0.7,
+    "text.bucket_ngrams.count_ngrams": 0.5,
+    "text.bucket_ngrams.sum_ngram_weights": 0.5,
     "text.csv_records.find_records": 0.5,
     "edits.cut_copy.copy_slices": 1.2,
     "edits.cut_copy.copy_without_boilerplate": 0.7,
@@ -81,6 +83,7 @@ COMPILE_SECONDS: Mapping[str, float] = {
 
 EVERY_RUN = ("rows.keep_rows.copy_rows",)
 """Any step may leave out rows."""
+BUCKETS = ("text.bucket_ngrams.count_ngrams", "text.bucket_ngrams.sum_ngram_weights")
 CSV_RECORDS = ("text.csv_records.find_records",)
 JSON_LINES = ("text.json_texts.take_texts",)
 UNICODE = ("edits.unicode_repair.next_suspect",)
@@ -155,11 +158,13 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "add_class": FASTTEXT,
     "add_contamination": CONTAMINATION,
     "add_ids": CONTENT,
+    "add_importance": BUCKETS,
     "add_language": FASTTEXT,
     "add_metrics": METRICS,
     "add_profile": METRICS,
     "add_minhash": _SIGNATURES,
     "describe_domains": CONTENT,
+    "describe_importance": BUCKETS,
     "drop_contaminated": CONTAMINATION,
     "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
     "drop_near_duplicates": _NEAR,
