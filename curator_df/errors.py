@@ -83,6 +83,17 @@ def outside_level() -> int:
     return level
 
 
+def type_and_text(exc: BaseException) -> str:
+    """Return the class and the message of an error as a part of a sentence: without a full stop, or a colon before nothing.
+
+    Examples
+    --------
+    >>> type_and_text(ValueError("it is too long.")), type_and_text(MemoryError())
+    ('ValueError: it is too long', 'MemoryError')
+    """
+    return f"{type(exc).__name__}: {exc}".rstrip(".: ")
+
+
 class CuratorError(Exception):
     """Root of all errors that curator_df raises on purpose."""
 

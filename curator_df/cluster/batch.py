@@ -20,7 +20,7 @@ from curator_df.cluster.preload import WORK_BYTES_VARIABLE
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_environment, worker_memory_limit, worker_settings
 from curator_df.errors import BudgetError, ParameterError
 from curator_df.memory.budget import Layout, choose_layout, layout_of_workers, least_with_workers
-from curator_df.memory.sizes import read_size, show_size, size_to_type
+from curator_df.memory.sizes import read_size, show_size, show_sizes, size_to_type
 
 BatchSystem = Literal["slurm", "pbs", "lsf", "sge"]
 """Batch systems to which jobs can be submitted."""
@@ -203,8 +203,9 @@ def job_layout(memory: str | int, cpus: int, most_jobs: int) -> Layout:
     """Choose the processes and threads of each job from its budget."""
     allowed_bytes = read_size("memory", memory)
     if allowed_bytes < (least_bytes := least_with_workers()):
+        asked, least = show_sizes(allowed_bytes, least_bytes)
         raise BudgetError(
-            f"memory={show_size(allowed_bytes)} of a job is below the minimum of {show_size(least_bytes)}: a worker process "
+            f"memory={asked} of a job is below the minimum of {least}: a worker process "
             "with its smallest task, and the nanny, Dask's process that watches the worker. Use at least "
             f"memory={size_to_type(least_bytes)}"
         )

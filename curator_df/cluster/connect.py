@@ -30,7 +30,7 @@ from curator_df.errors import BudgetError, NoClusterError, ParameterError
 from curator_df.interactive.operations import keep_budget_of_dask
 from curator_df.io.output.spool import spool_on
 from curator_df.memory.budget import CLIENT_RESERVED_BYTES, MARGIN_FRACTION, Layout, worker_rss_bytes
-from curator_df.memory.sizes import read_size, show_count, show_size
+from curator_df.memory.sizes import read_size, show_count, show_size, show_sizes
 from curator_df.suggestions import suggests_names
 
 
@@ -263,9 +263,10 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
         if not limit:
             raise BudgetError(f"worker {address} has no memory limit. Start it with --memory-limit (or memory_limit=)")
         if limit <= worker_rss_bytes():
+            has, need = show_sizes(limit, worker_rss_bytes())
             raise BudgetError(
-                f"worker {address} has a memory limit of {show_size(limit)}, but the packages that it imports need "
-                f"{show_size(worker_rss_bytes())}. Start it with a larger --memory-limit, or start fewer workers"
+                f"worker {address} has a memory limit of {has}, but the packages that it imports need {need}. Start it "
+                "with a larger --memory-limit, or start fewer workers"
             )
         nodes[worker["host"]] = nodes.get(worker["host"], 0) + limit
     fullest = max(nodes, key=lambda host: nodes[host])

@@ -23,7 +23,7 @@ from curator_df.extras import missing_extra
 from curator_df.memory.budget import Baseline, Layout, layout_of_workers, require_cpus
 from curator_df.memory.gpus import SLICE, read_gpus, visible_gpus
 from curator_df.memory.limits import usable_cpus
-from curator_df.memory.sizes import read_size, show_count, show_size
+from curator_df.memory.sizes import read_size, show_count, show_size, show_sizes
 
 DEVICE_FRACTION = 0.8
 """Share of a GPU's memory that is the default of ``device_memory``; the rest is for CUDA's own context and other programs."""
@@ -57,7 +57,7 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
     if why := _why_not(names):
         if gpus == "auto":
             return None
-        raise ParameterError(f"gpus={gpus}: {why}. Use gpus='auto' to use the CPU if there is no GPU, or gpus=0")
+        raise ParameterError(f"gpus={gpus}: {why}. Use gpus='auto', which takes the CPU then, or gpus=0")
     if gpus != "auto" and gpus > len(names):
         raise ParameterError(
             f"gpus={gpus}, but only {show_count(len(names), 'GPU')} can be used ({', '.join(names)}). Use gpus={len(names)} "
@@ -74,9 +74,9 @@ def choose_devices(gpus: int | Literal["auto"], device_memory: str | int | None)
         int(total_bytes * DEVICE_FRACTION) if device_memory is None else read_size("device_memory", device_memory)
     )
     if device_bytes > total_bytes:
+        asked, has = show_sizes(device_bytes, total_bytes)
         raise BudgetError(
-            f"device_memory={show_size(device_bytes)} is more than the smallest GPU has, {show_size(total_bytes)}. Use "
-            "less, or leave device_memory= out"
+            f"device_memory={asked} is more than the smallest GPU has, {has}. Use less, or leave device_memory= out"
         )
     return Devices(chosen, device_bytes, total_bytes)
 

@@ -94,7 +94,7 @@ from curator_df.memory.budget import (
 )
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.peak import children_bytes
-from curator_df.memory.sizes import read_size, show_size
+from curator_df.memory.sizes import read_size, show_size, show_sizes
 from curator_df.memory.system import data_limit, set_data_limit, status_bytes
 from curator_df.memory.wall import WALL_VARIABLE, Wall, leave_wall, stand_in
 from curator_df.suggestions import suggests_names
@@ -536,8 +536,9 @@ def _spill_room(spill_directory: str | os.PathLike[str] | None, spill_limit: str
         int(free_bytes * SPILL_SHARE_OF_FREE_DISK) if spill_limit is None else read_size("spill_limit", spill_limit)
     )
     if spill_bytes > free_bytes:
+        asked, free = show_sizes(spill_bytes, free_bytes)
         raise BudgetError(
-            f"spill_limit={show_size(spill_bytes)}, but {parent} has only {show_size(free_bytes)} free. Set a smaller "
+            f"spill_limit={asked}, but {parent} has only {free} free. Set a smaller "
             "spill_limit=, or spill_directory= on a larger disk"
         )
     return parent, spill_bytes

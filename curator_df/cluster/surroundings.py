@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.core.runner.session import has_session
-from curator_df.errors import BudgetError, DiskFullError, NoClusterError, ParameterError
+from curator_df.errors import BudgetError, DiskFullError, NoClusterError, ParameterError, type_and_text
 from curator_df.memory.address_space import START_ADDRESS_BYTES, WAY_OUT, lacking_address_space
 from curator_df.memory.budget import HELD_SLACK_BYTES, Baseline, Layout, least_allowed, worker_reserved_bytes
 from curator_df.memory.limits import thread_limit
@@ -247,7 +247,7 @@ def start_failure(exc: BaseException, spill_directory: str = "") -> Exception | 
     said: list[str] = []
     one: BaseException | None = exc
     while one is not None and len(said) < 8:
-        said.append(f"{type(one).__name__}: {one}".rstrip(": "))
+        said.append(type_and_text(one))
         one = one.__cause__ or one.__context__
     limits = limits_in_force()
     text = " <- ".join(said)

@@ -20,7 +20,7 @@ from distributed.utils import sync
 from curator_df.cluster.surroundings import MAIN_GUARD, limits_in_force
 from curator_df.core.cleaning_up import clean_up
 from curator_df.core.cluster_client import LEAVE_SECONDS, RESTART_SECONDS
-from curator_df.errors import NoClusterError
+from curator_df.errors import NoClusterError, type_and_text
 
 START_SECONDS = 120
 """Maximum seconds that workers may take to start on a loaded machine."""
@@ -339,7 +339,7 @@ def _why_none_started(exc: BaseException | None) -> str:
     limits = limits_in_force()
     too_low = f"A limit of this shell is too low: {limits}" if limits else ""
     if exc is not None:
-        return f"A worker process could not be started ({type(exc).__name__}: {exc}). {too_low or SYSTEM_REFUSES}"
+        return f"A worker process could not be started ({type_and_text(exc)}). {too_low or SYSTEM_REFUSES}"
     why = f"{too_low}. If it is not that: {MAIN_GUARD}" if limits else MAIN_GUARD
     return f"the worker processes did not start (their output is above). {why}"
 

@@ -70,7 +70,10 @@ def require_columns(df: Any, operator: str, *names: str) -> None:
         require_names(columns, operator, *names)
     except ColumnError as exc:
         if why := "" if columns else why_no_columns(df):
-            raise ColumnError(f"{exc}: {why}") from None
+            raise ColumnError(
+                f"{operator} needs the {'column' if len(names) == 1 else 'columns'} {listed(names)}, but the table has "
+                f"no columns, because {why}. Check the paths and the files"
+            ) from None
         if left := [
             name for name in names if name not in columns and any(name in left_out(node) for node in df.expr.walk())
         ]:

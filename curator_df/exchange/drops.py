@@ -134,9 +134,9 @@ class DropReader:
             return np.zeros(0, dtype=np.bool_)
         if addresses[0] <= self._last or (addresses[1:] <= addresses[:-1]).any():
             raise RowCountError(
-                "a step before the rows are dropped reordered or repeated rows: their row IDs do not increase (after "
-                f"{self._last:,}). Move that step behind the drop, or run the steps before the drop with checkpoint(df, "
-                "path) and use the table that it returns"
+                "a step before a drop_ operator reordered or repeated rows, as sort_values() in a function of yours would, so "
+                f"the rows to drop cannot be found (the row ID {self._last:,} is not followed by a larger one). Move that "
+                "step behind the drop, or run the chain up to the drop with checkpoint(df, path) and use the table it returns"
             )
         self._last = int(addresses[-1])
         going, staying = np.zeros(len(addresses), dtype=np.bool_), list[npt.NDArray[np.int64]]()

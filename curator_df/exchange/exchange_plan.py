@@ -11,7 +11,7 @@ from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Keep, key_wor
 from curator_df.files.row_sort import merge_row_bytes
 from curator_df.files.slice_file import ENTRY, rows_in_page
 from curator_df.files.storage import Folder
-from curator_df.memory.sizes import show_size
+from curator_df.memory.sizes import show_size, show_sizes
 
 MOST_REDUCERS = 4096
 """Maximum number of reducers; beyond it reducers grow: each reads a piece of every map file, and pieces would become small."""
@@ -112,9 +112,10 @@ def project_exchange(
         If the folder has too little free space. Nothing has been started.
     """
     if work_bytes < LEAST_TASK_BYTES + TASK_SLACK_BYTES:
+        need, has = show_sizes(LEAST_TASK_BYTES + TASK_SLACK_BYTES, work_bytes)
         raise BudgetError(
-            f"comparing the keys of all rows needs {show_size(LEAST_TASK_BYTES + TASK_SLACK_BYTES)} for each task, but a "
-            f"task has only {show_size(work_bytes)}. Use a larger memory=, or fewer threads"
+            f"comparing the keys of all rows needs {need} for each task, but a task has only {has}. Use a larger "
+            "memory=, or fewer cpus="
         )
     words = key_words(keep, of_parts=of_parts)
     memory_bytes = work_bytes - TASK_SLACK_BYTES
@@ -161,10 +162,11 @@ def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
     free = None if folder is None else folder.free_bytes()
     needed = plan.disk_bytes + plan.scratch_bytes
     if free is not None and free < needed:
+        need, has = show_sizes(needed, free)
         raise DiskFullError(
-            f"comparing the keys of all rows needs {show_size(needed)} for temporary files: {show_size(plan.key_bytes)} of "
+            f"comparing the keys of all rows needs {need} for temporary files: {show_size(plan.key_bytes)} of "
             f"keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, and "
-            f"{show_size(plan.scratch_bytes)} while sorting; only {show_size(free)} are free in "
+            f"{show_size(plan.scratch_bytes)} while sorting; only {has} are free in "
             f"{folder.url if folder else ''}. Nothing was started. Free some space, set another workdir=, or "
             f"{smaller_part(free / needed)}"
         )

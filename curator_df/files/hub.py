@@ -101,7 +101,8 @@ def pinned(url: str, options: Mapping[str, Any], commits: Commits) -> str:
             if isinstance(exc, CuratorError):
                 raise
             raise ParameterError(
-                f"{url!r} is not an address on the hub: {exc}. Use hf://datasets/organization/name/path, or with a branch, "
+                f"{url!r} is not an address on the hub: {str(exc).rstrip('.')}. Use "
+                "hf://datasets/organization/name/path, or with a branch, "
                 "tag or commit hf://datasets/organization/name@revision/path"
             ) from exc
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from curator_df.errors import CuratorError, RemoteFileError
+from curator_df.errors import CuratorError, RemoteFileError, type_and_text
 
 TRIES = 6
 """Maximum number of attempts for one request, or for a small file."""
@@ -109,7 +109,7 @@ def without_queries(said: str) -> str:
 
 def shown_error(exc: BaseException) -> str:
     """Return the type and the text of another library's error, without the queries of its URLs."""
-    return f"{type(exc).__name__}: {without_queries(str(exc))}"
+    return without_queries(type_and_text(exc))
 
 
 _QUERY = re.compile(r"""(\bhttps?://[^\s?'"<>]+)\?[^\s'"<>)]+""")

@@ -434,7 +434,7 @@ def _joined_schema(metas: Sequence[Any]) -> pa.Schema:
                 unknown.discard(one.name)
             elif has_type and known.type != one.type:
                 raise SchemaError(
-                    f"{OPERATOR}: the column {one.name!r} is {one.type} in table {number}, but {known.type} before. Convert it "
-                    f"with astype(), or read it with dtype={{{one.name!r}: ...}}"
+                    f"{OPERATOR}: the column {one.name!r} is {one.type} in table {number}, but {known.type} in an "
+                    f"earlier table. Convert it with astype(), or read it with dtype={{{one.name!r}: ...}}"
                 )
     return pa.schema(list(fields.values()))

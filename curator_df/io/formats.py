@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from curator_df.files.storage import JOURNAL_FOLDER
+
 MOST_LEVELS = 100
 """Maximum nesting depth of lists and objects in a column; pyarrow and pandas walk types by recursion."""
 HEAD_BYTES = 512
@@ -147,13 +149,18 @@ _NOT_READ = {
 
 
 def ways_out(names: Iterable[str]) -> str:
-    """Return advice for files whose names end as those that no reader takes; empty if there are none.
+    """Return advice for the names in a folder: of files that no reader takes, or of a run without rows; empty for others.
 
     Examples
     --------
     >>> ways_out(["corpus.zip", "b.zip", "c.jsonl"])
     '. Files in .zip are not read: unpack archives (unzip)'
+    >>> ways_out(["_curator"])
+    '. It is the folder of a run that has written no rows to it'
     """
+    names = list(names)
+    if names == [JOURNAL_FOLDER]:
+        return ". It is the folder of a run that has written no rows to it"
     ends = (max((end for end in _NOT_READ if name.lower().endswith(end)), key=len, default="") for name in names)
     return "".join(f". Files in {end} are not read: {_NOT_READ[end]}" for end in sorted(set(ends)) if end)
 

@@ -140,10 +140,11 @@ def chosen_columns(
     names = set(schema.names)
     missing = [name for name in chosen if name not in names]
     if missing:
-        listed = ", ".join(repr(name) for name in schema.names) or "no columns"
+        listed = ", ".join(repr(name) for name in schema.names)
+        they_have = f"They have: {listed}" if listed else "They have no columns"
         hint = did_you_mean_column(missing[:1], schema.names)
         raise ColumnError(
-            f"{reader}: columns= has {missing[0]!r}, which is not in the files{hint or '.'} They have: {listed}{way_out}"
+            f"{reader}: columns= has {missing[0]!r}, which is not in the files{hint or '.'} {they_have}{way_out}"
         )
     if len(chosen) > MOST_COLUMNS:
         raise SchemaError(
@@ -164,6 +165,6 @@ def check_address_space(listing: Listing, reader: str) -> None:
     if len(listing) and listing.sizes.max() > LARGEST_OFFSET:
         path = listing.paths[int(listing.sizes.argmax())]
         raise ParameterError(
-            f"{reader}: {path!r} has {listing.sizes.max():,} bytes, but a file can have {LARGEST_OFFSET:,} at most. "
+            f"{reader}: {path!r} has {listing.sizes.max():,} bytes, but a file can have at most {LARGEST_OFFSET:,} bytes. "
             "Split the file"
         )

@@ -18,7 +18,7 @@ from numbers import Integral
 from curator_df.errors import BudgetError, ParameterError
 from curator_df.memory.limits import machine_bytes, usable_cpus
 from curator_df.memory.resources import Capacity
-from curator_df.memory.sizes import read_size, rounded_up, show_size, size_to_type
+from curator_df.memory.sizes import read_size, rounded_up, show_size, show_sizes, size_to_type
 
 MB = 1_000_000
 
@@ -191,9 +191,9 @@ def parse_memory(memory: str | int | None) -> int:
         return int(machine_bytes() * MACHINE_FRACTION)
     allowed_bytes = read_size("memory", memory)
     if allowed_bytes > machine_bytes():
+        asked, has = show_sizes(allowed_bytes, machine_bytes())
         raise BudgetError(
-            f"memory={memory!r} is {show_size(allowed_bytes)}, but this machine (or its cgroup or container) has only "
-            f"{show_size(machine_bytes())}. Use a smaller memory="
+            f"memory={memory!r} is {asked}, but this machine (or its cgroup or container) has only {has}. Use a smaller memory="
         )
     return allowed_bytes
 
@@ -260,8 +260,9 @@ def choose_layout(
         return there.layout(0, 1, cpus, "the minimum that a task needs", library_bytes=spare_bytes)
     floor_bytes = least_allowed(there.baseline, held_bytes=held_bytes + (HELD_SLACK_BYTES if held_bytes else 0))
     held = f"{show_size(held_bytes)} that this process already uses, " if held_bytes else ""
+    asked, least = show_sizes(allowed_bytes, floor_bytes)
     raise BudgetError(
-        f"memory={show_size(allowed_bytes)} is below the minimum of {show_size(floor_bytes)}: {held}"
+        f"memory={asked} is below the minimum of {least}: {held}"
         f"{show_size(there.baseline.single_bytes)} for Python, Dask, pandas, pyarrow and numba, {show_size(MIN_THREAD_BYTES)} "
         f"for the smallest task, and a safety margin. Use at least memory={size_to_type(floor_bytes)}"
     )

@@ -29,7 +29,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 
-from curator_df.errors import OperatorError
+from curator_df.errors import OperatorError, type_and_text
 from curator_df.memory import system
 from curator_df.memory.process_cache import is_outside_of_runs
 from curator_df.memory.sizes import show_size
@@ -319,7 +319,7 @@ def serve() -> None:
         function: Callable[[bytes], bytes] = getattr(functions, attribute)
         prepare: Callable[[bytes], bytes] | None = getattr(functions, "prepare", None)
     except Exception as exc:  # noqa: BLE001 - the parent raises it
-        _send(answers, RAISED, f"{type(exc).__name__}: {exc}".encode(errors="replace"))
+        _send(answers, RAISED, type_and_text(exc).encode(errors="replace"))
         return
     idle_bytes = system.status_bytes("VmHWM")
     _, hard = system.data_limit()
@@ -346,7 +346,7 @@ def _answer(function: Callable[[bytes], bytes], request: bytes) -> tuple[bytes, 
     except MemoryError:
         return MEMORY, b""
     except Exception as exc:  # noqa: BLE001 - whatever the function raises belongs to its argument
-        return RAISED, f"{type(exc).__name__}: {exc}".encode(errors="replace")
+        return RAISED, type_and_text(exc).encode(errors="replace")
 
 
 def _end_with_parent(life: int) -> None:

@@ -39,7 +39,7 @@ from curator_df.memory.guard import (
 )
 from curator_df.memory.limits import refuse_hard_limit, same_limits
 from curator_df.memory.peak import counted_bytes
-from curator_df.memory.sizes import show_size
+from curator_df.memory.sizes import show_size, show_sizes
 from curator_df.memory.system import PORTABLE, SHARED_FOLDER, adopt_orphans, is_memory, limit_data_of
 
 WALL_VARIABLE = "CURATOR_DF_WALL"
@@ -82,7 +82,7 @@ class Ended:
 
     def error(self, memory_argument: str, step: str = "") -> StepMemoryError:
         """Return the error that names the step."""
-        name, ended = step or self.steps or "a step", "the worker was ended" if self.is_worker else "they were ended"
+        name, ended = step or self.steps or "a step", "the worker was killed" if self.is_worker else "they were killed"
         return step_memory_error(name, self.what, self.took_bytes, self.free_bytes, memory_argument, ended)
 
 
@@ -91,15 +91,16 @@ def step_memory_error(
 ) -> StepMemoryError:
     """Return the error of a step, whose name is quoted, that took more than was free."""
     files = f"writes files that are memory (memfds, or in {SHARED_FOLDER}) and took"
-    how = {PROCESS: "starts processes that took", SHARED: "shares memory and took", FILES: files}.get(what, "took")
+    how = {PROCESS: "starts processes that took", SHARED: "uses shared memory and took", FILES: files}.get(what, "took")
     less = {
-        PROCESS: "Start fewer or smaller processes",
-        SHARED: "Share less",
-        FILES: f"Delete what it has left in {SHARED_FOLDER}, and write less there",
-    }.get(what, "Take less")
+        PROCESS: "Start fewer or smaller concurrent processes",
+        SHARED: "Use less shared memory",
+        FILES: f"Delete what the step left in {SHARED_FOLDER}, and write less there",
+    }.get(what, "Let the step take less memory")
+    took, free = show_sizes(took_bytes, free_bytes)
     return StepMemoryError(
-        f"step {step} {how} {show_size(took_bytes)}, but only {show_size(free_bytes)} were free of "
-        f"memory={memory_argument}, the budget of all processes together, so {ended}. {less} concurrently, or start the "
+        f"step {step} {how} {took}, but only {free} were free of "
+        f"memory={memory_argument}, the budget of all processes together, so {ended}. {less}, or start the "
         "cluster with a larger memory="
     )
 
@@ -264,8 +265,9 @@ class WorkerSide:
             if new_bytes > max(free, LEAST_CHILD_BYTES):
                 step = self._steps.get(threading.get_ident())
                 if step is None:
+                    asked, has = show_sizes(new_bytes, free)
                     raise MemoryError(
-                        f"a function requested {show_size(new_bytes)} of shared memory, but only {show_size(free)} of the "
+                        f"a function requested {asked} of shared memory, but only {has} of the "
                         "cluster's memory budget are free. Request less, or start the cluster with a larger memory="
                     )
                 raise step_memory_error(repr(step), SHARED, new_bytes, free, self._number, "it was refused")

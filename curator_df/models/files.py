@@ -366,8 +366,8 @@ def _require_kind(operator: str, name: str, config: dict[str, Any]) -> None:
     kind, problem = config.get("model_type"), ""
     if kind is not None and not isinstance(kind, str):
         raise ParameterError(
-            f"{operator}: the configuration of {name!r} has model_type={kind!r}, which is not the name of a kind. Use a folder "
-            "that save_pretrained() of transformers wrote"
+            f"{operator}: the configuration of {name!r} has model_type={kind!r}, which is not a name such as 'bert'. Use a "
+            "folder that save_pretrained() of transformers wrote"
         )
     experts = next((key for key in EXPERTS if isinstance(config.get(key), int) and config[key] > 1), None)
     if kind in UNSTEADY_KINDS:

@@ -100,7 +100,11 @@ def _said_in_html(self: Any) -> str | None:
 def _refuse_name(self: Any, name: str) -> Any:
     """Raise `AttributeError` with the operator whose name is most similar."""
     operators = [one for one in dir(type(self)) if not one.startswith("_")]
-    raise AttributeError(f"df.curate has no operator {name!r}.{did_you_mean(name, operators)}", name=name, obj=self)
+    raise AttributeError(
+        f"df.curate has no operator {name!r}.{did_you_mean(name, operators) or ' dir(df.curate) lists the operators'}",
+        name=name,
+        obj=self,
+    )
 
 
 def _method(operator: Callable[..., Any]) -> Callable[..., Any]:

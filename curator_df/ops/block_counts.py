@@ -78,7 +78,8 @@ def require_token_column(table: Any, operator: str, token_column: str) -> None:
     require_columns(table, operator, token_column)
     if getattr(table.dtypes[token_column], "kind", "O") not in "iu":
         raise SchemaError(
-            f"{operator}: token_column={token_column!r} must be a column of integers, but it holds {table.dtypes[token_column]}"
+            f"{operator}: token_column={token_column!r} must be a column of integers, but it holds {table.dtypes[token_column]}. "
+            "Name the column of add_token_count, or convert it with astype('Int64')"
         )
 
 

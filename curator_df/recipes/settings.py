@@ -92,7 +92,7 @@ def _set(recipe: Value, name: str, value: Value) -> None:
         names = [*SHORT, *inspect.signature(start_cluster()).parameters]
         hint = (
             did_you_mean(name, names)
-            or f" Use one of {', '.join(SHORT)}, a setting of cluster:, or read., steps. or write."
+            or f" Use one of {', '.join(SHORT)}, a setting of cluster:, or a name that begins with read., steps. or write."
         )
         raise value.error("", f"there is no setting {name!r}.{hint}")
     if part == "cluster":
@@ -156,11 +156,15 @@ def _set_step(recipe: Value, rest: list[str], value: Value) -> None:
     if rest and rest[0].isdigit():
         which = int(rest.pop(0))
         if not 1 <= which <= len(places):
-            raise value.error("", f"the recipe has {len(places)} of {name}, and no number {which}")
+            raise value.error(
+                "",
+                f"the recipe has {len(places)} step{'s' * (len(places) > 1)} {name}, and no number {which}. Use a number "
+                f"from 1 to {len(places)}",
+            )
         kept = places = [places[which - 1]]
     if len(kept) > 1:
         which_of = ", ".join(f"steps.{name}.{numbers[place]}" for place in kept)
-        raise value.error("", f"the recipe has {len(kept)} of {name}. Say which: {which_of}")
+        raise value.error("", f"the recipe has {len(kept)} steps {name}. Name one of them: {which_of}")
     place = kept[0] if kept else places[0]
     if isinstance(items[place].data, _Removed):
         raise value.error("", f"{items[place].data.by} leaves this step of {name} out. Use one of the two settings")

@@ -68,7 +68,9 @@ def read_yaml(text: str, path: str) -> Value:
     except yaml.YAMLError as exc:
         raise _syntax_error(text, path, exc) from exc
     except RecursionError as exc:
-        raise RecipeError.at(path, 0, "", "the values are nested too deeply for a recipe") from exc
+        raise RecipeError.at(
+            path, 0, "", "lists and mappings are nested too deeply. Write the values with fewer levels"
+        ) from exc
     if node is None:
         raise RecipeError.at(path, 1, "", "the file is empty. A recipe has read:, steps: and write:")
     return _value(node, path, "")
@@ -91,7 +93,9 @@ def _refuse_events(text: str, path: str) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise RecipeError.at(path, line, "", "a second document begins at '---'. A file holds one recipe")
+                raise RecipeError.at(
+                    path, line, "", "a second document begins at '---'. A file holds one recipe: remove the line"
+                )
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             kind = "alias" if isinstance(event, yaml.AliasEvent) else "anchor"
@@ -144,7 +148,9 @@ def _mapping(node: yaml.MappingNode, path: str, line: int, key: str) -> Value:
     for key_node, value_node in node.value:
         key_line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            raise RecipeError.at(path, key_line, key, "found a list or a mapping as a key. A key is a name")
+            raise RecipeError.at(
+                path, key_line, key, "found a list or a mapping as a key. Write a name before the colon"
+            )
         name = _value(key_node, path, key)
         if name.data == "<<" and key_node.style is None:
             raise RecipeError.at(

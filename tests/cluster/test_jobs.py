@@ -345,7 +345,9 @@ def test_a_job_has_memory_of_its_own():
     assert layout.shape.startswith("5 nodes x ")
     least = least_with_workers()
     assert job_layout(least, 1, 1).workers == 1
-    with pytest.raises(errors.BudgetError, match=f"Use at least memory={size_to_type(least)}"):
+    with pytest.raises(
+        errors.BudgetError, match=f"={least - 1:,} bytes of .* {least:,} bytes: .* memory={size_to_type(least)}"
+    ):
         job_layout(least - 1, 1, 1)
 
 

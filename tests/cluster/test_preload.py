@@ -77,7 +77,7 @@ def test_clean_pages_of_a_file_do_not_end_a_worker(cluster, tmp_path):
 
 def test_shared_memory_that_does_not_fit_is_refused(cluster):
     future = cluster.client.submit(share_memory, pure=False)
-    with pytest.raises(StepMemoryError, match="step 'share_memory' shares memory and took"):
+    with pytest.raises(StepMemoryError, match="step 'share_memory' uses shared memory and took"):
         future.result(timeout=120)
     cluster.client.wait_for_workers(1, timeout=120)
     assert cluster.client.submit(sum, [1, 2]).result(timeout=120) == 3

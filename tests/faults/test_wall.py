@@ -219,7 +219,7 @@ def test_a_step_is_named_whose_processes_find_no_room_or_all_rows_are_there(ends
 
 @pytest.mark.slow
 def test_shared_memory_that_does_not_fit_is_refused(ends):
-    said = "StepMemoryError: step 'map_partitions(shares_memory)' shares memory and took 1.00 GB, but only "
+    said = "StepMemoryError: step 'map_partitions(shares_memory)' uses shared memory and took 1.00 GB, but only "
     assert ends["shares_memory"]["error"].startswith(said)
 
 
@@ -227,7 +227,7 @@ def test_shared_memory_that_does_not_fit_is_refused(ends):
 @each(WORKERS)
 def test_a_worker_is_ended_for_memory_that_nothing_else_bounds(ends, name):
     assert ends[name]["error"].startswith(f"StepMemoryError: step 'map_partitions({name})' ")
-    assert "so the worker was ended" in ends[name]["error"]
+    assert "so the worker was killed" in ends[name]["error"]
 
 
 @pytest.mark.slow

@@ -171,7 +171,11 @@ def test_what_cannot_follow_is_refused(tmp_path):
     other = jsonl(tmp_path / "b", [{"id": "x", "text": "y"}])
     more = jsonl(tmp_path / "c", [{"id": 1, "body": "y"}])
     for tables, error, match in (
-        ([first, other], errors.SchemaError, r"the column 'id' is large_string in table 2, but int64 before.*astype"),
+        (
+            [first, other],
+            errors.SchemaError,
+            r"the column 'id' is large_string in table 2, but int64 in an earlier table.*astype",
+        ),
         ([first, more], errors.ColumnError, "table 2 lacks 'text' and also has 'body'.*columns='union'"),
         (
             [first, cdf.drop_exact_duplicates(first)],

@@ -206,11 +206,12 @@ def test_files_without_rows_are_counted(tmp_path, data):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(data)
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(data))
-    with pytest.raises(ColumnError, match=r"no columns.*: no rows were found in 3 files"):
+    with pytest.raises(ColumnError, match=r"no columns, .*, because no rows were found in 3 files\. Check the paths"):
         write_jsonl(read_jsonl(tmp_path), tmp_path / "out")
     with pytest.raises(
         ColumnError,
-        match=r"columns= has 'text', which is not in the files\. They have: no columns: no rows were found in 3 files",
+        match=r"columns= has 'text', which is not in the files\. They have no columns, because no rows were found in 3 files\. "
+        r"If a column occurs only in later rows, set its type with dtype=, such as",
     ):
         read_jsonl(tmp_path, columns="text")
     (tmp_path / "a.jsonl").write_bytes(b"{}\n{}\n")
@@ -317,7 +318,8 @@ def test_a_step_on_an_input_without_rows_says_so(tmp_path, name, data):
     compress = {"gz": gzip.compress, "zst": zstandard.compress}.get(name.rpartition(".")[2], bytes)
     (tmp_path / name).write_bytes(compress(data) if data else data)
     with pytest.raises(
-        ColumnError, match=r"needs the column 'text'; the table has: no columns: no rows were found in 1 file$"
+        ColumnError,
+        match=r"needs the column 'text', but the table has no columns, because no rows were found in 1 file\. Check",
     ):
         normalize_unicode(read_jsonl(tmp_path))
 

@@ -204,7 +204,7 @@ def test_a_worker_that_goes_on_with_its_step_is_ended(worker, watch, tmp_path, m
     wait_until(lambda: watching.look() and not is_alive(process.pid))
     found, _ = read_ended(str(tmp_path))
     assert [one.is_worker for one in found] == [False, True]
-    assert "so the worker was ended" in str(found[1].error("'1GB'"))
+    assert "so the worker was killed" in str(found[1].error("'1GB'"))
 
 
 def test_a_worker_that_has_handled_the_end_goes_on(worker, watch, tmp_path, monkeypatch):

@@ -176,13 +176,15 @@ def test_a_process_may_ask_for_what_is_free_as_soon_as_it_is_there(said, how):
 @pytest.mark.parametrize("how", [pytest.param("shared", marks=pytest.mark.linux), "mapped"])
 def test_a_mapping_that_is_larger_than_what_is_free_is_refused(said, how):
     assert said[how].startswith(
-        "StepMemoryError: step 'f' shares memory and took 200 MB, but only 100 MB were free of memory='1GB'"
+        "StepMemoryError: step 'f' uses shared memory and took 200 MB, but only 100 MB were free of memory='1GB'"
     )
 
 
 @pytest.mark.linux
 def test_a_mapping_counts_before_its_pages_are_there(said):
-    assert said["twice"].startswith("StepMemoryError: step 'f' shares memory and took 80 MB, but only 20 MB were free")
+    assert said["twice"].startswith(
+        "StepMemoryError: step 'f' uses shared memory and took 80 MB, but only 20 MB were free"
+    )
 
 
 @pytest.mark.linux
@@ -322,7 +324,7 @@ def test_only_whole_and_new_ends_are_read(tmp_path):
     error = ended.error(wall.memory_argument)
     assert isinstance(error, StepMemoryError) and isinstance(error, CuratorError) and isinstance(error, MemoryError)
     assert str(error).startswith(
-        "step 'f', 'g' shares memory and took 600 MB, but only 480 MB were free of memory='1GB'"
+        "step 'f', 'g' uses shared memory and took 600 MB, but only 480 MB were free of memory='1GB'"
     )
     wall.close()
 

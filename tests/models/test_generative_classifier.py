@@ -127,7 +127,8 @@ def test_of_a_long_text_the_end_is_cut_and_not_the_question(guard):
     assert np.diff(offsets).tolist() == [64, 12]
     short = dataclasses.replace(model, max_tokens=7)
     with pytest.raises(
-        errors.ParameterError, match="the prompt of this model has 10 tokens without any text, but max_tokens=7"
+        errors.ParameterError,
+        match=r"without the text, has 10 tokens, more than max_tokens=7\. Use a max_tokens= well above 10",
     ):
         LoadedModel(short)._encode(pa.chunked_array([["the river"]]))
 

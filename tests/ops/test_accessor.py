@@ -32,6 +32,8 @@ def test_a_name_like_no_other_has_no_suggestion():
     with pytest.raises(AttributeError, match=r"has no attribute 'qqqq'\.$"):
         _ = cdf.qqqq
     assert not hasattr(DOCS.curate, "qqqq")
+    with pytest.raises(AttributeError, match=r"has no operator 'qqqq'\. dir\(df\.curate\) lists the operators"):
+        DOCS.curate.qqqq  # noqa: B018
     assert not hasattr(cdf, "qqqq")
 
 

@@ -142,7 +142,7 @@ def test_groups_of_another_table_are_refused(docs, folder, tmp_path):
         cdf.drop_exact_duplicates(docs, groups=docs)
     with pytest.raises(errors.InputError, match=r"found by find_exact_duplicates\. .* with find_near_duplicates"):
         cdf.drop_near_duplicates(docs, groups=groups)
-    with pytest.raises(errors.ParameterError, match="got DataFrame of pandas"):
+    with pytest.raises(errors.ParameterError, match="got a pandas DataFrame"):
         cdf.drop_exact_duplicates(docs, groups=groups.compute())
     with open(f"{folder}/0.jsonl", "a") as file:
         file.write('{"id": 99, "text": "new", "score": 1}\n')

@@ -292,7 +292,10 @@ def test_added_columns_may_have_the_names_of_the_working_files(cluster, tmp_path
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([b"a", b"b"], r"the key 'id' of the other table holds binary\[pyarrow\], but that of the table holds text"),
+        (
+            [b"a", b"b"],
+            r"the key 'id' of the other table holds binary\[pyarrow\], but the key of this table holds text",
+        ),
         ([1, "a"], "differ in type, or that Arrow cannot hold"),
         ([["a"], ["b"]], "the key 'id' of the other table holds list"),
     ],

@@ -86,7 +86,7 @@ def test_quantiles_make_scores_comparable():
         ({"thresholds": {"a": 1, "b": 1}}, errors.ParameterError, "must give each tier a different minimum score"),
         ({"thresholds": {}}, errors.ParameterError, "must give each tier a different minimum score"),
         ({"scale": {"edu": (5, 0)}}, errors.ParameterError, "in ascending order"),
-        ({"scale": {"votes": (0, 5)}}, errors.ParameterError, "not one of scores"),
+        ({"scale": {"votes": (0, 5)}}, errors.ParameterError, r"not one of scores=\[.*\]\. Leave it out"),
         ({"into": "name"}, errors.ColumnError, "name"),
     ],
 )

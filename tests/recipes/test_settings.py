@@ -119,8 +119,14 @@ def test_a_setting_replaces_one_value(path, setting, place, wanted):
         ),
         ("steps.keep_langage.top=1", r"the recipe has no step 'keep_langage'\. Did you mean 'keep_language'"),
         ("steps.remove_html.x=1", r"no step 'remove_html'\. Its steps are: normalize_unicode, keep_language"),
-        ("steps.keep_profile.words=icu", r"the recipe has 2 of keep_profile\. Say which: steps\.keep_profile\.1"),
-        ("steps.keep_profile.3.words=icu", r"the recipe has 2 of keep_profile, and no number 3"),
+        (
+            "steps.keep_profile.words=icu",
+            r"the recipe has 2 steps keep_profile\. Name one of them: steps\.keep_profile\.1",
+        ),
+        (
+            "steps.keep_profile.3.words=icu",
+            r"the recipe has 2 steps keep_profile, and no number 3\. Use a number from 1 to 2",
+        ),
         ("steps.keep_language.min_score=high", r"^--set .*: steps\.keep_language\.min_score: found the text 'high'"),
         ("steps.keep_language.languages.x.y=1", r"is not a mapping, so nothing below it can be set"),
         ("input=[a", r"^--set input=\[a:1: not valid YAML"),

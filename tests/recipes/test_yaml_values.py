@@ -89,7 +89,7 @@ def test_dates_and_times_need_quotes(text, kind):
         ("no: 1\n", 1, 'the key no: no without quotes .* Write "no"'),
         ("", 1, "the file is empty"),
         ("# only a comment\n", 1, "the file is empty"),
-        ("[" * 1500 + "]" * 1500, 0, "nested too deeply"),
+        ("[" * 1500 + "]" * 1500, 0, "lists and mappings are nested too deeply. Write"),
     ],
 )
 def test_what_is_not_a_recipes_yaml_is_refused_with_its_line(text, line, said):

@@ -33,7 +33,7 @@ from curator_df.core.ranges.source import Source
 from curator_df.errors import BudgetError
 from curator_df.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.memory.resources import NO_LIMITS, Capacity
-from curator_df.memory.sizes import show_count, show_size, size_to_type
+from curator_df.memory.sizes import show_count, show_size, show_sizes, size_to_type
 from curator_df.suggestions import suggests_names
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -443,10 +443,11 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
         smaller += f"cpus={cpus} or " if cpus else ""
         outputs = len(joined.branches)
         fewer = f", or write fewer than {outputs} outputs in one run" if outputs > 1 else ""
+        need, has = show_sizes(needed, layout.thread_bytes)
         raise BudgetError(
             f"blocks of {show_size(asked)} do not fit: each of the {layout.workers * layout.threads} concurrent tasks needs "
-            f"{show_size(needed)} ({factor:.1f} x the block size + a fixed part), but has {show_size(layout.thread_bytes)} of "
-            f"the {show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={size_to_type(enough)}{fewer}"
+            f"{need} ({factor:.1f} x the block size + a fixed part), but has {has} of the "
+            f"{show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={size_to_type(enough)}{fewer}"
         )
     return min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit
 

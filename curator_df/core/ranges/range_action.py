@@ -62,7 +62,7 @@ def changed_rows(step: str, number: int, before: int, now: int, more: str) -> Ro
         f"the steps before {step!r} gave different results when the input was read twice: part {number:,} of the input "
         f"had {before:,} rows the first time and {now:,} the last time{more}. One of these steps depends on chance, "
         "time or state. Make its result depend on the row alone, for example with a random seed made from the row's ID. "
-        "If rows were quarantined out of memory, repeat the run with on_existing='overwrite' instead"
+        "If rows were quarantined because memory ran out, repeat the run with on_existing='overwrite' instead"
     )
 
 

@@ -23,7 +23,7 @@ import cloudpickle
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.errors import CuratorError, OperatorError, ParameterError
+from curator_df.errors import CuratorError, OperatorError, ParameterError, type_and_text
 from curator_df.files.owner import LOOK_SECONDS, is_running, this_process
 from curator_df.memory.process_cache import held
 from curator_df.memory.resources import NO_LIMITS, Resources, admitted
@@ -115,7 +115,7 @@ class InProcess:
             if isinstance(exc, CuratorError) or is_out_of_memory(exc):
                 raise
             raise OperatorError(
-                f"{method}() of {self._of.name} raised {type(exc).__name__}: {exc}. Fix {method}(), and run again"
+                f"{method}() of {self._of.name} raised {type_and_text(exc)}. Fix {method}(), and run again"
             ) from exc
 
     def _once_on_node(self, function: Callable[[], object]) -> None:

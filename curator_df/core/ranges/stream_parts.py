@@ -30,7 +30,7 @@ from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.source import OFFSET_BITS, Range, Ranges, Source
 from curator_df.errors import CorruptFileError, DiskFullError
 from curator_df.files.storage import Folder
-from curator_df.memory.sizes import show_size
+from curator_df.memory.sizes import show_size, show_sizes
 
 PARTS_FOLDER = "parts"
 """Below the working folder of the cluster, or of the worker."""
@@ -195,9 +195,10 @@ class SplitBlocks:
         free, needed = folder.free_bytes(), int((self.piece.stop - self.piece.start) / DISK_SHARE)
         path = self.source.files[self.piece.first_file]
         if free is not None and free < needed:
+            need, has = show_sizes(needed, free)
             raise DiskFullError(
-                f"To read {path!r} in parts, curator_df stores its rows in a temporary file of about {show_size(needed)}, "
-                f"but only {show_size(free)} are free in {folder.url}.\nNothing was written. Free some space, or start the "
+                f"To read {path!r} in parts, curator_df stores its rows in a temporary file of about {need}, "
+                f"but only {has} are free in {folder.url}.\nNothing was written. Free some space, or start the "
                 "cluster with workdir= on a larger disk."
             )
         index: list[StoredBlock] = []

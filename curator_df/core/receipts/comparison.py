@@ -67,7 +67,8 @@ def compare_receipts(first: Receipt, second: Receipt) -> pd.DataFrame:
     for receipt in (first, second):
         if not isinstance(receipt, Receipt):
             raise ParameterError(
-                f"compare_receipts expected two receipts; got {type(receipt).__name__}. Use read_receipt to read that of a folder"
+                f"compare_receipts expected two receipts; got {type(receipt).__name__}. "
+                "read_receipt(folder) returns the receipt of an output folder"
             )
     rows = [
         *_figures(first, second),

@@ -101,7 +101,7 @@ def _parts_of(card: str) -> tuple[dict[str, Any], str]:
     return fields, card[found.end() :]
 
 
-_UNREADABLE = "README.md of the repository begins with YAML that cannot be read: {}. Mend it, or set card=False"
+_UNREADABLE = "README.md of the repository begins with YAML that cannot be read: {}. Correct it, or set card=False"
 
 
 def _listed(value: Any) -> list[Any]:

@@ -51,7 +51,7 @@ from curator_df.core.tasks.job_parcel import JobParcel, run_with_job
 from curator_df.core.tasks.task import Attempt, Job, request_stop, run_range
 from curator_df.core.tasks.worker_limits import more_than_limits
 from curator_df.core.user_frames import with_user_frames
-from curator_df.errors import CuratorError, OperatorError, StepMemoryError, WorkerLostError
+from curator_df.errors import CuratorError, OperatorError, StepMemoryError, WorkerLostError, type_and_text
 from curator_df.memory.leaks import MUCH_GROWTH_SHARE, Leak, LeakReceipt, LeakWatch
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import show_count, show_size
@@ -408,8 +408,8 @@ class Dispatcher:
             if manifest.unit is None or manifest.unit.step != "write":
                 # A step's rows were halved already, and what else there is does not depend on rows.
                 raise error_of_step(manifest)
-            error = manifest.error
-            reason = f"out of memory: writing this row exclusively raised {type(error).__name__}: {error}"
+            error = manifest.error or MemoryError()
+            reason = f"out of memory: writing this row exclusively raised {type_and_text(error)}"
             if not manifest.rows_written and attempt.rows_aside(Cause.MEMORY) >= MOST_IN_A_ROW:
                 raise error_of_step(manifest)
             retry = narrowed(retry, manifest.unit, reason, error_of_step(manifest))
@@ -482,13 +482,13 @@ class Dispatcher:
             raise scheduler_lost(self._client, AGAIN)
         if not isinstance(exc, KilledWorker):
             raise WorkerLostError(
-                f"input split {number:,} (a part of the input) could not run: {exc}. Finished files stay. Repeat the run "
-                "with on_existing='resume'"
+                f"input split {number:,} (a part of the input) could not run: {str(exc).rstrip('.')}. Finished files stay. "
+                "Repeat the run with on_existing='resume'"
             ) from exc
         if self._on_oom == "raise":
             raise WorkerLostError(
                 f"input split {number:,} (a part of the input) crashed its worker, probably for lack of memory, and "
-                f"on_oom='raise' stops the run then: {exc}. Use on_oom='retry', a larger memory= or a smaller blocksize=, "
+                f"on_oom='raise' stops the run then. Use on_oom='retry', a larger memory= or a smaller blocksize=, "
                 "and repeat the run with on_existing='resume'"
             ) from exc
         held_before = self._leaks.fullest()
@@ -509,10 +509,11 @@ class Dispatcher:
         """Return the attempt in which the rows that crashed a worker are processed in smaller units."""
         unit = unit_left(self.job.fork.branches[0].sink.folder, attempt.piece.number) if self._is_job else None
         error = WorkerLostError(
-            f"input split {attempt.piece.number} crashed its worker again, although it ran exclusively with blocks of "
-            f"{show_size(attempt.block_bytes)}"
+            f"input split {attempt.piece.number:,} (a part of the input) crashed its worker again, although it ran exclusively "
+            f"with blocks of {show_size(attempt.block_bytes)}"
             + (f", in step {unit.step!r} on {show_count(unit.rows, 'row')}" if unit is not None else "")
-            + f": {exc}"
+            + ". A function crashes the process, or needs more memory than a worker has. Read the last output of the workers, "
+            "correct the step or start the cluster with a larger memory=, and repeat the run with on_existing='resume'"
         )
         if unit is None or (unit.rows == 1 and attempt.rows_aside(Cause.WORKER_LOST) >= MOST_LOST_ROWS):
             raise error from exc

@@ -17,9 +17,9 @@ from curator_df.core.ranges.out_of_memory import (
     smaller_units,
 )
 from curator_df.core.tasks.task import Attempt
-from curator_df.errors import CuratorError, OversizePageError, OversizeRowError, StepMemoryError
+from curator_df.errors import CuratorError, OversizePageError, OversizeRowError, StepMemoryError, type_and_text
 from curator_df.memory.budget import Layout, memory_for_alone
-from curator_df.memory.sizes import show_size, size_to_type
+from curator_df.memory.sizes import show_size, show_sizes, size_to_type
 
 MOST_UNITS = 100
 """Maximum number of times that the rows of one range are split into smaller units; more splits would not find the rows."""
@@ -60,10 +60,11 @@ def for_long_row(
             raise row.that_would_fit(attempt.exclusive_bytes, size_to_type(memory_for_alone(needed, layout))) from row
     elif row.row_bytes > stage.exclusive_row_bytes and not sets_aside:
         needed = task_bytes(row.row_bytes, stage.task_factor)
+        need, has = show_sizes(needed, layout.exclusive_bytes)
         raise OversizeRowError(
             f"{row.path} line {row.line:,} (byte {row.offset:,}) is one row of {show_size(row.row_bytes)}. It needs "
-            f"{show_size(needed)} of working memory ({stage.task_factor:.1f} x its size), but a task that runs exclusively "
-            f"has only {show_size(layout.exclusive_bytes)}. Start the cluster with "
+            f"{need} of working memory ({stage.task_factor:.1f} x its size), but a task that runs exclusively "
+            f"has only {has}. Start the cluster with "
             f"memory={size_to_type(memory_for_alone(needed, layout))}, and repeat the run with on_existing='resume'"
         ) from row
     return dataclasses.replace(attempt, block_bytes=small, largest_row_bytes=stage.exclusive_row_bytes)
@@ -116,7 +117,7 @@ def error_of_step(manifest: Manifest) -> CuratorError:
         final.__cause__ = error
         return final
     named = StepMemoryError(
-        f"step {manifest.step!r} ran out of memory: {type(error).__name__}: {error}. Start the cluster with a larger "
+        f"step {manifest.step!r} ran out of memory: {type_and_text(error)}. Start the cluster with a larger "
         "memory=, and repeat the run with on_existing='resume'"
     )
     named.__cause__ = error

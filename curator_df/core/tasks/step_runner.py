@@ -37,7 +37,7 @@ from curator_df.core.ranges.out_of_memory import (
 from curator_df.core.ranges.range_action import LeavesOut, RangeAction
 from curator_df.core.ranges.source import ADDRESS, OFFSET_BITS, BadRow, RowChoice, among
 from curator_df.core.ranges.step_tally import StepTally
-from curator_df.errors import CuratorError, OperatorError, RowCountError
+from curator_df.errors import CuratorError, OperatorError, RowCountError, type_and_text
 from curator_df.memory.limits import release_free_memory
 from curator_df.memory.sizes import show_count
 from curator_df.memory.wall import started_processes
@@ -306,7 +306,7 @@ def may_be_users(step: Step) -> bool:
 
 def operator_error(step: Step, block: Any, exc: Exception, files: Sequence[str]) -> OperatorError:
     """Return the error that names the step and the rows of the block."""
-    raised = f"step {step.name!r} raised {type(exc).__name__}: {exc} on a block"
+    raised = f"step {step.name!r} raised {type_and_text(exc)} on a block"
     started = started_processes(exc)
     fix = f"{started}. Start the cluster with more memory=, fix the function" if started else "Fix the function"
     if NO_CHILDREN in str(exc):
@@ -355,7 +355,7 @@ def without_failing_rows(step: Step, block: Any, files: Sequence[str], set_aside
             in_a_row += 1
             if in_a_row > MOST_IN_A_ROW and started_processes(exc):  # each try takes long, and it is not the rows
                 raise operator_error(step, block, exc, files)
-            failing[start] = f"step {step.name!r} raised {type(exc).__name__}: {exc}"
+            failing[start] = f"step {step.name!r} raised {type_and_text(exc)}"
         else:
             middle = (start + stop) // 2
             waiting += [(middle, stop), (start, middle)]

@@ -64,7 +64,7 @@ from curator_df.files.row_sort import RowSorter, merge_slices
 from curator_df.files.slice_file import SliceWriter, open_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.memory.budget import Layout
-from curator_df.memory.sizes import show_count, show_size
+from curator_df.memory.sizes import show_count, show_sizes
 
 _HALF = np.uint64(32)
 
@@ -437,8 +437,9 @@ class VectorStages:
         needed = 2 * rows * 8 * (CLUSTER_HEAD + self.pending.words)
         free = self.home.free_bytes()
         if free is not None and free < needed and not self.home.exists(CHOSEN):
+            need, has = show_sizes(needed, free)
             raise DiskFullError(
-                f"{self.step.name} needs about {show_size(needed)} for vectors, but only {show_size(free)} are free in "
+                f"{self.step.name} needs about {need} for vectors, but only {has} are free in "
                 f"{self.home.url}. Nothing was started. Free some space, set another workdir=, or {smaller_part(free / needed)}"
             )
         return needed

@@ -195,8 +195,8 @@ class CsvBlocks:
             hint = did_you_mean_column(unknown, source.schema.names)
             raise SchemaError(
                 f"{source.files[file]!r}: the header has {listed(map(shorten, unknown))}, which the first files do not have"
-                f"{hint or '.'} Add it with dtype={{{shorten(unknown[0])!r}: ...}}, or choose the columns to read with columns=; "
-                "other fields are then ignored"
+                f"{hint or '.'} To read {shorten(unknown[0])!r}, add dtype={{{shorten(unknown[0])!r}: ...}}. To ignore "
+                "such fields, name the columns to read with columns="
             )
 
     def _bad_row(self, places: _Places, number: int, fault: Fault) -> None:

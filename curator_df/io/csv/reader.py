@@ -329,7 +329,7 @@ def read_csv(
     )
     schema = _find_schema(source, given)
     columns, in_folders = split_folder_columns(listing, schema.names, columns)
-    later = ". Set the type of a column that occurs in later files with dtype="
+    later = ". If a column occurs only in later files, set its type with dtype=, such as dtype={'score': 'float64'}"
     chosen = chosen_columns(schema, columns, operator, later)
     schema = pa.schema([schema.field(name) for name in chosen])
     added = schema_with_source(schema, add_source, operator).names[len(schema) :]

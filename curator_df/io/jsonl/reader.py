@@ -381,9 +381,9 @@ def read_jsonl(
     )
     selects = columns is not None
     columns, in_folders = split_folder_columns(listing, schema.names, columns)
-    later = ". Set the type of a column that occurs later with dtype="
+    later = ". If a column occurs only in later rows, set its type with dtype=, such as dtype={'score': 'float64'}"
     if not schema.names and columns:
-        later = f": {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"
+        later = f", because {why_no_columns(listing, quarantines=on_bad_rows == 'quarantine')}{later}"
     chosen = chosen_columns(schema, columns, "read_jsonl", later, are_all=_heads_are_all(listing))
     schema = pa.schema([schema.field(name) for name in chosen])
     source = JsonlSource(
@@ -499,8 +499,8 @@ def _refuse_other_formats(listing: Listing, heads: Sequence[tuple[int, bytes]]) 
             reason = why_no_row(first, listing.paths[number], is_first=True)
             raise BadRowError(
                 f"{listing.paths[number]!r}, line {skipped.count(NEWLINE) + 1:,} (byte {len(skipped):,}): {reason}. "
-                f"It begins {first[:SHOWN_BYTES]!r}. None of the first lines of {show_count(len(heads), 'file')} is a row of "
-                "JSON Lines, one JSON object on one line"
+                f"It begins {first[:SHOWN_BYTES]!r}. The first lines of {show_count(len(heads), 'file')} have no row. "
+                "read_jsonl needs one JSON object on each line: correct the input, or use the reader of its format"
             )
 
 

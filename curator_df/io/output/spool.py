@@ -48,7 +48,7 @@ from curator_df.io.frames import LARGEST_OFFSET
 from curator_df.io.output.writable import require_types
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.io.partitions import from_source
-from curator_df.memory.sizes import show_size
+from curator_df.memory.sizes import show_size, show_sizes
 
 GROUP_BYTES = 8_000_000
 """Approximate bytes of a row group, the unit that a run reads."""
@@ -281,9 +281,10 @@ def _require_disk(expression: Any, folder: Folder) -> None:
     if needed is None or free is None or free >= needed:
         return
     if all(type(node).__name__ in KEEP_ROWS or not node.dependencies() for node in expression.walk()):
+        need, has = show_sizes(needed, free)
         raise DiskFullError(
             f"A run cannot process {title(expression)} block by block, so Dask would first compute it into temporary files "
-            f"of about {show_size(needed)}, but only {show_size(free)} are free in {folder.url}.\nNothing was started. Free "
+            f"of about {need}, but only {has} are free in {folder.url}.\nNothing was started. Free "
             "some space, or start the cluster with workdir= on a larger disk."
         )
 

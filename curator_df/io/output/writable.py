@@ -35,8 +35,12 @@ def require_writable(df: Any, operator: str, suffix: str) -> None:
     """
     names = [str(name) for name in df.columns]
     if not names:
-        why = f": {found}" if (found := why_no_columns(df)) else ". Keep at least one"
-        raise ColumnError(f"{operator}: the table has no columns, so the files would have none{why}")
+        why = (
+            f", because {found}. Check the paths and the files"
+            if (found := why_no_columns(df))
+            else ". Keep at least one"
+        )
+        raise ColumnError(f"{operator}: the files would have no columns, as the table has none{why}")
     twice, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ColumnError(

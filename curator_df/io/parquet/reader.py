@@ -349,8 +349,8 @@ class ParquetSource:
                 if not self.selects:
                     raise SchemaError(
                         f"{self.listing.paths[number]!r} has the column {item.name!r} ({item.type}), which the files "
-                        f"read first do not have. Add it with dtype={{{item.name!r}: ...}}, or choose the columns to "
-                        "read with columns="
+                        f"read first do not have. To read it, add dtype={{{item.name!r}: ...}}. To ignore such "
+                        "columns, name those to read with columns="
                     )
                 continue
             require_unlike_names(self.listing, number, item)

@@ -36,8 +36,8 @@ def _cut(tokenizer: Any, text: str, answers: Answers, max_tokens: int) -> list[i
     room = max_tokens - len(bare)
     if room < 0:
         raise ParameterError(
-            f"the prompt of this model has {len(bare):,} tokens without any text, but max_tokens={max_tokens:,} leaves no "
-            "room for one. Use a larger max_tokens="
+            f"the prompt of this model alone, without the text, has {len(bare):,} tokens, more than max_tokens={max_tokens:,}. "
+            f"Use a max_tokens= well above {len(bare):,}"
         )
     ends = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
     while room > 0:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from curator_df.arguments import absolute, path_of, require_mapping, strings_of
 from curator_df.core.columns import require_text
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.errors import CorruptFileError, InputError, OperatorError, ParameterError, outside_level
+from curator_df.errors import CorruptFileError, InputError, OperatorError, ParameterError, outside_level, type_and_text
 from curator_df.extras import require_package
 from curator_df.kernels.compiling.kernel_sets import FASTTEXT
 from curator_df.kernels.fasttext.rank_labels import call_bytes, rank_labels
@@ -237,7 +237,7 @@ def _load(path: str) -> Any:
         if is_out_of_memory(exc):
             raise
         raise CorruptFileError(
-            f"the pipeline {path!r} cannot be loaded by this release of skops and scikit-learn: {type(exc).__name__}: {exc}. "
+            f"the pipeline {path!r} cannot be loaded by this release of skops and scikit-learn: {type_and_text(exc)}. "
             "Copy the file again, or save the pipeline again with skops.io.dump"
         ) from exc
 

@@ -27,7 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from curator_df.errors import OperatorError, ParameterError
+from curator_df.errors import OperatorError, ParameterError, type_and_text
 from curator_df.files.storage import Folder
 from curator_df.memory.process_cache import is_outside_of_runs
 from curator_df.memory.sizes import show_count, show_size
@@ -368,12 +368,12 @@ class Caller:
                     raise self._refusal(status, problem)
                 wait = asked_wait(headers.get("retry-after"))
             except self._httpx.LocalProtocolError as exc:  # caused by the request: a retry would fail again
-                problem = self._without_key(f"{type(exc).__name__}: {exc}")
+                problem = self._without_key(type_and_text(exc))
                 raise NoAnswerError(
                     f"a request to {self.server.base_url} could not be sent: {problem}. Check base_url= and the API key"
                 ) from None
             except self._httpx.RequestError as exc:
-                problem = self._without_key(f"{type(exc).__name__}: {exc}")
+                problem = self._without_key(type_and_text(exc))
             except StrangeAnswerError as exc:
                 problem = (
                     f"a response that is not a chat completion ({exc}). Check that base_url= is the address of an API for chat "
@@ -422,7 +422,7 @@ def _read(content: bytes, attempt: int) -> tuple[Answer, dict[str, int]]:
         choice = said["choices"][0]
         text, ended = choice["message"].get("content"), choice.get("finish_reason")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as exc:
-        raise StrangeAnswerError(f"{type(exc).__name__}: {exc}") from exc
+        raise StrangeAnswerError(type_and_text(exc)) from exc
     if isinstance(text, str):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # lone surrogates have no UTF-8 form
     elif text is not None or not isinstance(ended, str):

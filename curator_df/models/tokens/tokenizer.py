@@ -22,7 +22,7 @@ import pandas as pd
 
 from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.errors import CorruptFileError, InputError, ParameterError
+from curator_df.errors import CorruptFileError, InputError, ParameterError, type_and_text
 from curator_df.extras import missing_extra, require_package
 from curator_df.files.storage import reading_errors
 from curator_df.kernels.text.buffers import TextSpan, text_spans
@@ -482,7 +482,7 @@ def _converted(tokenizer: Tokenizer) -> Any:
             raise
         raise InputError(
             f"the tokenizer in {tokenizer.path!r} has no {FILE}, and transformers could not make one from its other files: "
-            f"{type(exc).__name__}: {exc}. Write one with save_pretrained() of a fast tokenizer of transformers"
+            f"{type_and_text(exc)}. Write one with save_pretrained() of a fast tokenizer of transformers"
         ) from exc
     if not getattr(found, "is_fast", False):
         raise ParameterError(

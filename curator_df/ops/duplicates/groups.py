@@ -160,8 +160,8 @@ def found_drops(
     else:
         raise ParameterError(
             f"{operator}: groups= must be the Dask DataFrame that find_exact_duplicates, find_near_duplicates or "
-            f"find_semantic_duplicates returned, or its folder; got "
-            f"{type(groups).__name__}" + (" of pandas" if isinstance(groups, pd.DataFrame) else "")
+            f"find_semantic_duplicates returned, or its folder; got a "
+            f"{'pandas ' if isinstance(groups, pd.DataFrame) else ''}{type(groups).__name__}"
         )
     with reading_errors(folder.url):
         is_complete = folder.exists(PARAMETERS) and folder.exists(f"{JOURNAL_FOLDER}/receipt.json")

@@ -223,7 +223,9 @@ def _scales(
         made[name] = tuple(float(value) for value in values)
     for name, values in made.items():
         if name not in columns:
-            raise ParameterError(f"{operator}: scale= names {name!r}, which is not one of scores={list(columns)}")
+            raise ParameterError(
+                f"{operator}: scale= names {name!r}, which is not one of scores={list(columns)}. Leave it out"
+            )
         falls = len(values) < 2 or not np.isfinite(values).all() or min(np.diff(values)) < 0 or values[0] == values[-1]
         if falls:
             raise ParameterError(

@@ -25,7 +25,7 @@ from curator_df.io.shuffle.sink import Taken, stored_schema
 from curator_df.kernels.rows.content_hash import Hashes
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.memory.process_cache import held
-from curator_df.memory.sizes import show_size
+from curator_df.memory.sizes import show_sizes
 from curator_df.ops.host_only import require_host
 from curator_df.ops.joins.keys import Joining, key_hashes, key_kind, require_kinds
 
@@ -198,10 +198,10 @@ def hold_frame(frame: pd.DataFrame, joining: Joining) -> tuple[HeldFrame, pa.Sch
     names = [f"key {place}" for place in range(keys.num_columns)]
     whole = pa.Table.from_arrays([*keys.columns, *columns.columns], names=[*names, *columns.column_names])
     if whole.nbytes > MOST_FRAME_BYTES:
+        has, most = show_sizes(whole.nbytes, MOST_FRAME_BYTES)
         raise ParameterError(
-            f"join: the other table is a pandas DataFrame of {show_size(whole.nbytes)}, but at most "
-            f"{show_size(MOST_FRAME_BYTES)} can be sent to workers. Write it with its to_parquet(path), and pass "
-            "curator_df.read_parquet(path)"
+            f"join: the other table is a pandas DataFrame of {has}, but at most {most} can be sent to workers. Write it "
+            "with its to_parquet(path), and pass curator_df.read_parquet(path)"
         )
     digest, packed = _packed(whole)
     held_bytes = 2 * (whole.nbytes + len(packed)) + SORT_BYTES * len(whole)
@@ -215,8 +215,8 @@ def _require_kinds_of_values(keys: pd.DataFrame, joining: Joining) -> None:
     for name, kind in zip(joining.right, joining.kinds, strict=True):
         if key_kind(keys.dtypes[name]) != kind and keys[name].notna().any():
             raise SchemaError(
-                f"join: the key {name!r} of the other table holds {keys.dtypes[name]}, but that of the table holds {kind}. "
-                f"Convert it first, such as bytes with other[{name!r}].str.decode('utf-8')"
+                f"join: the key {name!r} of the other table holds {keys.dtypes[name]}, but the key of this table holds {kind}. "
+                f"Convert the column of the other table first; bytes become text with other[{name!r}].str.decode('utf-8')"
             )
 
 

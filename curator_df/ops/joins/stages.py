@@ -40,7 +40,7 @@ from curator_df.io.shuffle.sink import keyed_schema
 from curator_df.io.shuffle.source import InOrder
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.memory.process_cache import held
-from curator_df.memory.sizes import show_size
+from curator_df.memory.sizes import show_size, show_sizes
 from curator_df.ops.duplicates.exact import refuse_block
 from curator_df.ops.joins.keys import Joining, key_hashes, require_kinds
 from curator_df.ops.joins.lookup import HASH_BYTES, Lookup, distinct, join_block, repeated_key
@@ -228,9 +228,10 @@ class TableJoin(Pending):
         figures = record.figures
         found = HeldFiles(stage.home, record.files["sorted"], self.batch_schema, figures["rows"], figures["bytes"])
         if found.held_bytes > step.price.held_bytes:
+            takes, planned = show_sizes(found.held_bytes, step.price.held_bytes)
             raise BudgetError(
-                f"join: the other table takes {show_size(found.held_bytes)} in each worker, but only "
-                f"{show_size(step.price.held_bytes)} were planned from the first rows of its files, so later rows are longer. "
+                f"join: the other table takes {takes} in each worker, but only {planned} were planned from the first "
+                "rows of its files, so later rows are longer. "
                 "Choose fewer columns with columns=, or mix its rows first with shuffle_rows(other, path), so that the first "
                 "rows are like the others"
             )

@@ -47,6 +47,6 @@ def test_a_step_that_occurs_twice_is_two_steps():
 
 def test_what_is_no_receipt_is_refused():
     with pytest.raises(
-        cdf.errors.ParameterError, match=r"expected two receipts; got str\. Use read_receipt to read that of a folder"
+        cdf.errors.ParameterError, match=r"expected two receipts; got str\. read_receipt\(folder\) returns the receipt"
     ):
         cdf.compare_receipts(receipt(), "out/")

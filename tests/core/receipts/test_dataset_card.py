@@ -138,5 +138,5 @@ def test_configurations_that_no_longer_exist_go():
 
 @pytest.mark.parametrize("head", ["a: [", "- a\n- b", "configs: 5", "configs: [default]"])
 def test_a_card_with_fields_that_cannot_be_read_is_refused(head):
-    with pytest.raises(ParameterError, match=r"begins with YAML that cannot be read: .*Mend it, or set card=False"):
+    with pytest.raises(ParameterError, match=r"begins with YAML that cannot be read: .*Correct it, or set card=False"):
         dataset_card("org/corpus", [split()], license=None, existing=f"---\n{head}\n---\ntext")

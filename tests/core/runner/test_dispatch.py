@@ -289,7 +289,8 @@ def test_more_such_rows_are_the_fault_of_the_step(dispatch, tmp_path):
 
     ran = dispatch(script)
     with pytest.raises(
-        errors.WorkerLostError, match=r"input split 0 crashed its worker again.* exclusively.*in step 'parse' on 1 row:"
+        errors.WorkerLostError,
+        match=r"crashed its worker again.* exclusively.*in step 'parse' on 1 row\. .* larger memory=",
     ):
         ran.run()
     assert max(len(each.aside) for each in ran.tries(0)) == MOST_LOST_ROWS
@@ -298,7 +299,8 @@ def test_more_such_rows_are_the_fault_of_the_step(dispatch, tmp_path):
 def test_a_worker_lost_alone_without_a_note_of_its_rows_is_an_error(dispatch):
     ran = dispatch({(0, 0): killed(), (0, 1): killed()})
     with pytest.raises(
-        errors.WorkerLostError, match=r"input split 0 crashed its worker again, although it ran exclusively.*128 kB"
+        errors.WorkerLostError,
+        match=r"input split 0 \(a part of the input\) crashed its worker again, although it ran exclusively.*128 kB",
     ):
         ran.run()
 
@@ -560,6 +562,6 @@ def test_a_worker_that_was_ended_for_its_step_is_the_error_although_its_task_say
 
     ran = dispatch(script)
     ran.dispatcher.session.wall = wall
-    with pytest.raises(StepMemoryError, match="step 'f' shares memory and took 600 MB, but only 480 MB were free"):
+    with pytest.raises(StepMemoryError, match="step 'f' uses shared memory and took 600 MB, but only 480 MB were free"):
         ran.run()
     wall.close()

@@ -204,6 +204,12 @@ def test_an_output_without_rows_still_has_columns(corpus, tmp_path):
     assert cdf.read_parquet(str(tmp_path / "out")).columns.tolist() == ["id", "text", "lang"]
 
 
+def test_reading_rejects_of_a_run_that_rejected_nothing_says_so(corpus, tmp_path):
+    cdf.write_parquet(cdf.read_jsonl(corpus), tmp_path / "out", rejects=tmp_path / "rejects")
+    with pytest.raises(errors.InputError, match="It is the folder of a run that has written no rows to it"):
+        cdf.read_parquet(tmp_path / "rejects")
+
+
 def test_the_same_rows_for_every_block_size(corpus, tmp_path):
     found = []
     for number, blocksize in enumerate([700, 20_000, "16MB"]):
