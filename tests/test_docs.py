@@ -89,9 +89,25 @@ def found_on_pages(pattern: str, *, in_code: bool = False) -> list[tuple[str, An
     ]
 
 
+def linked() -> list[tuple[str, str]]:
+    """Return the target of each link and picture with the name of its page, notebook or template of GitHub."""
+    found = found_on_pages(r"\]\(([^)]+)\)") + found_on_pages(r"(?m)^```\{image\} (\S+)$", in_code=True)
+    found += [
+        ("docs/index.md", f"{entry}.md")
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", page("docs/index.md"), re.DOTALL | re.MULTILINE)
+        for entry in re.findall(r"^[\w/]+$", tree, re.MULTILINE)
+    ]
+    others = {path: path.read_text() for path in (CHECKOUT / ".github").rglob("*.md")}
+    for path in NOTEBOOKS:
+        others[path] = "\n".join(cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown")
+    for path, text in others.items():
+        found += [(path.relative_to(CHECKOUT).as_posix(), target) for target in re.findall(r"\]\(([^)]+)\)", text)]
+    return found
+
+
 def test_relative_links_lead_somewhere():
     anchors = functools.cache(lambda path: anchors_of(path.read_text()))
-    links = [(name, target) for name, target in found_on_pages(r"\]\(([^)]+)\)") if "://" not in target]
+    links = [(name, target) for name, target in linked() if "://" not in target]
     broken = []
     for name, target in links:
         path, _, anchor = target.partition("#")
@@ -99,6 +115,17 @@ def test_relative_links_lead_somewhere():
         if not found.exists() or (anchor and anchor not in anchors(found)):
             broken.append((name, target))
     assert len(links) > 100
+    assert broken == []
+
+
+def test_links_to_other_sites_are_whole():
+    links = [(name, target) for name, target in linked() if "://" in target]
+    broken = [
+        (name, target)
+        for name, target in links
+        if not re.fullmatch(r"https://([a-z0-9-]+\.)+[a-z]{2,}(/[^\s()<>]*)?", target) or ".example" in target
+    ]
+    assert links
     assert broken == []
 
 
