@@ -435,6 +435,12 @@ def test_names_in_square_brackets_are_shown(capsys):
         assert text in shown
 
 
+def test_the_value_of_a_rule_is_not_shown_as_its_threshold(capsys):
+    table = pd.DataFrame({"reject_value": [0.13, 41.0], "reject_threshold": [0.1, 100_000.0], "seconds": [0.13, 41.0]})
+    cli._console().print(table_of(table))
+    assert re.findall(r"[\d.,]+", capsys.readouterr().out) == ["0.13", "0.1", "0.1", "41", "100,000", "41.0"]
+
+
 def invoked(monkeypatch, error, *options):
     """Run `explain` where reading raises an error; return the code and what is said."""
 

@@ -43,7 +43,7 @@ READ_BYTES = 1_000_000
 OF_WORKING_FILES = ["reject_file", "reject_offset", "reject_matched_file", "reject_matched_offset"]
 """Columns of dropped rows that would name places in working files, which are deleted."""
 SHOWN_ROWS = 5
-"""Number of kept rows that a preview displays."""
+"""Number of kept rows, and of dropped ones, that a preview displays."""
 
 
 @suggests_names
@@ -92,9 +92,15 @@ class Preview:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = self.kept.head(SHOWN_ROWS).to_html(index=False, na_rep="")
         tables = "".join(map(html_table, self.receipt.tables()))
-        return f"<p>{self._said()}.</p>{tables}<p>The first rows that are kept:</p>{rows}"
+        kept = self.kept.head(SHOWN_ROWS).to_html(index=False, na_rep="")
+        said = f"<p>{self._said()}.</p>{tables}<p>The first rows that are kept:</p>{kept}"
+        if not len(self.dropped):
+            return said
+        reasons = [name for name in self.dropped.columns if name.startswith("reject_")]
+        others = [name for name in self.dropped.columns if name not in reasons]
+        rows = self.dropped.drop_duplicates(["reject_step", "reject_reason"]).head(SHOWN_ROWS)
+        return f"{said}<p>A dropped row for each reason:</p>{rows[[*reasons, *others]].to_html(index=False, na_rep='')}"
 
 
 def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:

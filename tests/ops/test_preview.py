@@ -70,7 +70,11 @@ def test_it_shows_the_steps_the_reasons_and_the_first_rows(docs, cluster):
     )
     assert "rows out" in said
     assert "early" in said
-    assert "text 1 word" in found._repr_html_()
+    kept, dropped = found._repr_html_().split("A dropped row for each reason:")
+    assert "text 3 word" in kept
+    assert dropped.count("early") == 1
+    assert "text 0 word" in dropped
+    assert "A dropped row" not in cdf.preview(docs, rows=50)._repr_html_()
 
 
 def test_a_compressed_file_is_read_from_its_beginning_only_as_far_as_needed(tmp_path, cluster):

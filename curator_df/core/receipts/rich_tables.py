@@ -33,6 +33,8 @@ def table_of(frame: pd.DataFrame) -> Table:
 def _cell(name: str, value: Any) -> str:
     if name == "share" or pd.isna(value):
         return "" if pd.isna(value) else f"{value:.2%}"
+    if isinstance(value, float) and name in ("reject_value", "reject_threshold"):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")  # 0.13 is not shown as the threshold that it exceeds, 0.1
     if isinstance(value, float):
         return show_float(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
