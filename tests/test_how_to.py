@@ -73,6 +73,12 @@ def inputs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in FOLDERS:
         write_rows(folder)
+    Path("datatrove-output").mkdir()
+    of_datatrove = [
+        {"text": row["text"], "id": row["id"], "metadata": {"url": "https://a.b", "language_score": 0.1 * row["n"]}}
+        for row in made_rows("web")
+    ]
+    Path("datatrove-output/00000.jsonl").write_text("\n".join(map(json.dumps, of_datatrove)) + "\n")
     with Path("dirty/a.jsonl").open("a") as file:
         file.write('{"text": \n')
     Path("benchmarks").mkdir()
