@@ -174,6 +174,13 @@ def _logs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_not_collected_again() -> None:
+    """Leave what earlier files have left, such as modules, out of later collections: every run of a test makes several."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def _no_cluster_stays_open() -> Iterator[None]:
     """Close a cluster that the tests of a file have left open, and fail: later files would compute on it, or wait for it."""
     assert not has_session(), "a cluster was left open before this file"

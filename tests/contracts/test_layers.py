@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,9 +50,9 @@ KEPT_OUT = {
 """Packages that a layer must do without, because of what the layer is."""
 
 
-@functools.cache
+@pytest.fixture(scope="module")
 def trees() -> dict[Path, ast.Module]:
-    """Return the parsed modules of the package by path."""
+    """Return the parsed modules of the package by path: a million objects, which later collections of garbage would walk."""
     return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
@@ -88,12 +87,12 @@ def broken_rules(layer: str, tree: ast.AST) -> list[str]:
     return broken
 
 
-def test_every_module_is_in_a_layer() -> None:
-    assert [name_of(path) for path in trees() if layer_of(path) not in LAYERS] == []
+def test_every_module_is_in_a_layer(trees: dict[Path, ast.Module]) -> None:
+    assert [name_of(path) for path in trees if layer_of(path) not in LAYERS] == []
 
 
-def test_imports_go_one_way() -> None:
-    broken = {path: broken_rules(layer_of(path), tree) for path, tree in trees().items() if layer_of(path) in LAYERS}
+def test_imports_go_one_way(trees: dict[Path, ast.Module]) -> None:
+    broken = {path: broken_rules(layer_of(path), tree) for path, tree in trees.items() if layer_of(path) in LAYERS}
     backend = PACKAGE / "core" / "backend.py"
     broken[backend] = [rule for rule in broken[backend] if "cudf" not in rule]
     # Profiles and schemes are made of values of this layer, and are looked up by name when an operator is called.
@@ -120,19 +119,19 @@ def broken_within_core(folder: str, tree: ast.Module) -> list[str]:
     return [name for name in ours if group_of(name) not in allowed]
 
 
-def test_imports_within_core_go_one_way() -> None:
+def test_imports_within_core_go_one_way(trees: dict[Path, ast.Module]) -> None:
     core = PACKAGE / "core"
-    folders = {path: path.parent.relative_to(core).as_posix() for path in trees() if core in path.parents}
+    folders = {path: path.parent.relative_to(core).as_posix() for path in trees if core in path.parents}
     broken = {
-        path: broken_within_core("" if folder == "." else folder, trees()[path]) for path, folder in folders.items()
+        path: broken_within_core("" if folder == "." else folder, trees[path]) for path, folder in folders.items()
     }
     assert {name_of(path): names for path, names in broken.items() if names} == {}
 
 
-def test_map_partitions_is_called_in_one_place() -> None:
+def test_map_partitions_is_called_in_one_place(trees: dict[Path, ast.Module]) -> None:
     callers = [
         name_of(path)
-        for path, tree in trees().items()
+        for path, tree in trees.items()
         if any(isinstance(node, ast.Attribute) and node.attr == "map_partitions" for node in ast.walk(tree))
     ]
     assert callers == ["core/ranges/blocks.py"]
