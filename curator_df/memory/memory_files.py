@@ -25,9 +25,17 @@ if TYPE_CHECKING or __package__:
 else:  # the guard runs as a script
     import system
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
+    from typing import Protocol
 
-    from curator_df.memory.guard import Member
+    class Holder(Protocol):
+        """What a process of the tree has to tell, and takes: the bytes in files that are memory."""
+
+        pid: int
+        started: int
+        shmem: int
+        files: int
+
 
 LEAST_BYTES = 8_000_000
 """Bytes by which the shared memory of the machine has grown, from which on the open files are read soon."""
@@ -93,7 +101,7 @@ class MemoryFiles:
         self._walk: Iterator[system.MemoryFile] = system.files_in_memory()
         self._walked: set[tuple[int, int]] = set()
 
-    def look(self, members: "dict[int, Member]", now: float) -> bool:
+    def look(self, members: "Mapping[int, Holder]", now: float) -> bool:
         """Look at the shared memory of the machine, and read the files if that is due; return whether there is anything new."""
         before = self.grown_bytes
         self._now = system.shared_memory_bytes()
@@ -118,7 +126,7 @@ class MemoryFiles:
         """Note that a worker is about to open a file for writing, and the bytes that it has until then."""
         self._noted.append((path, before_bytes, pid))
 
-    def read(self, members: "dict[int, Member]", now: float) -> None:
+    def read(self, members: "Mapping[int, Holder]", now: float) -> None:
         """Read which files the processes have open for writing; say for each process what it holds in them."""
         began = time.monotonic()
         self._now = self._then = self._least = system.shared_memory_bytes()
@@ -208,7 +216,7 @@ class MemoryFiles:
         return sum(max(0, most_mapped(one) - then.get(pid, 0)) for pid, one in members.items())
 
     def _mapped(
-        self, sizes: "dict[tuple[int, int], int]", members: "dict[int, Member]"
+        self, sizes: "dict[tuple[int, int], int]", members: "Mapping[int, Holder]"
     ) -> "dict[tuple[int, int], int]":
         """Return the bytes of each file that processes of the tree map; few of them are not worth the milliseconds."""
         found: dict[tuple[int, int], int] = {}

@@ -7,6 +7,7 @@ import datetime as dt
 import functools
 import operator
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -139,10 +140,16 @@ def profile_of(
     return profile.replace(words=words)
 
 
+def _published() -> ModuleType:
+    """Return the module of published profiles, which are made of classes of this layer."""
+    from curator_df import profiles
+
+    return profiles
+
+
 def published_profiles() -> dict[str, Profile]:
     """Return the published profiles by name."""
-    from curator_df import profiles  # they are made of classes of this layer
-
+    profiles = _published()
     return {each.name: each for each in map(vars(profiles).get, profiles.__all__) if isinstance(each, Profile)}
 
 
@@ -158,13 +165,11 @@ def recipe_of_profile(profile: Profile) -> Any:
     >>> recipe_of_profile(fineweb_2("de", words="whitespace"))
     {'fineweb_2': {'language': 'deu_Latn', 'words': 'whitespace'}}
     """
-    from curator_df import profiles
-
     listed, names = published_profiles(), profile.name.split(" + ")
     if names[0].startswith("fineweb_2 "):
         made: dict[str, Any] = {"language": names[0].partition(" ")[2], "words": profile.words}
         try:
-            return {"fineweb_2": made} if profiles.fineweb_2(**made) == profile else None
+            return {"fineweb_2": made} if _published().fineweb_2(**made) == profile else None
         except ParameterError:  # of a configuration that is not included
             return None
     if not all(name in listed for name in names):
