@@ -18,8 +18,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
-from curator_df.ops.duplicates.audit import wilson_interval
-from curator_df.ops.duplicates.word_diff import word_diff
+from curator_df.ops.duplicates.audit import wilson_interval, word_diff
 from tests.core.runner.fake_client import inline_cluster
 from tests.models.vector_rows import vectors
 from tests.ops.test_near_duplicates import WORDS, variants, write_rows

@@ -31,10 +31,9 @@ from curator_df.kernels.metrics.counts import (
     features_of_counts,
 )
 from curator_df.kernels.metrics.dclm.dclm_counts import DCLM_METRICS
-from curator_df.kernels.metrics.lines.line_metrics import LINE_METRICS
+from curator_df.kernels.metrics.lines.line_counts import LINE_METRICS
 from curator_df.kernels.metrics.metric import Metric
-from curator_df.kernels.metrics.nemo.dolma_metrics import DOLMA_METRICS
-from curator_df.kernels.metrics.nemo.nemo_metrics import NEMO_METRICS
+from curator_df.kernels.metrics.nemo.web_metrics import DOLMA_METRICS, NEMO_METRICS
 from curator_df.kernels.metrics.ngrams.gram_repeats import REPETITION_METRICS
 from curator_df.kernels.metrics.source.source_metrics import SOURCE_METRICS
 from curator_df.kernels.metrics.words.word_metrics import WORD_METRICS
