@@ -54,25 +54,47 @@ def write_all(sink: TokenSink, block: Any) -> None:
     writer.commit()
 
 
-def measure(shape: str, name: str, made: Any, folder: str) -> None:
-    """Print the peaks of a kernel and of its writer."""
-    form, pack, split = SINKS[name]
-    kernel = kernel_of(form.dtype)
-    sink = TokenSink(Folder(folder), form, pack, split, 0, True, ["a.jsonl"])
-    write_all(sink, kernel.run(make_block(made.slice(0, max(len(made) // 40, 1)))).block)
+def measure(shape: str, dtype: str, made: Any) -> None:
+    """Print the peak of a kernel, and of each writer of its tokens, each writer in a fork of its own."""
+    kernel = kernel_of(dtype)
+    small = kernel.run(make_block(made.slice(0, max(len(made) // 40, 1)))).block
     block = make_block(made)
     taken, outcome = peak_of_call(functools.partial(kernel.run, block))
     del block
-    gc.collect()
-    written, _ = peak_of_call(functools.partial(write_all, sink, outcome.block))
     price = kernel.price
-    for what, factor, fixed_bytes, peak in (
-        ("kernel", price.peak_factor, price.fixed_bytes - SINK_BYTES, taken),
-        ("writer", 0.0, SINK_BYTES, written),
-    ):
-        said = {"shape": shape, "output": name, "what": what, "factor": factor, "fixed": fixed_bytes}
-        said |= {"block": made.nbytes, "peak": peak}
-        os.write(1, json.dumps(said).encode() + b"\n")
+    for name in outputs_of(dtype):
+        say(shape, name, "kernel", price.peak_factor, price.fixed_bytes - SINK_BYTES, made.nbytes, taken)
+        in_a_fork(functools.partial(measure_writer, shape, name, made.nbytes, small, outcome.block))
+
+
+def measure_writer(shape: str, name: str, block_bytes: int, small: Any, block: Any) -> None:
+    """Print the peak of a writer."""
+    form, pack, split = SINKS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        sink = TokenSink(Folder(folder), form, pack, split, 0, True, ["a.jsonl"])
+        write_all(sink, small)
+        gc.collect()
+        written, _ = peak_of_call(functools.partial(write_all, sink, block))
+    say(shape, name, "writer", 0.0, SINK_BYTES, block_bytes, written)
+
+
+def say(shape: str, output: str, what: str, factor: float, fixed: int, block: int, peak: int) -> None:
+    """Print one measurement."""
+    said = {
+        "shape": shape,
+        "output": output,
+        "what": what,
+        "factor": factor,
+        "fixed": fixed,
+        "block": block,
+        "peak": peak,
+    }
+    os.write(1, json.dumps(said).encode() + b"\n")
+
+
+def outputs_of(dtype: str) -> list[str]:
+    """Return the kinds of output whose tokens have a type."""
+    return [name for name, (form, _, _) in SINKS.items() if form.dtype == dtype]
 
 
 def main() -> None:
@@ -83,9 +105,8 @@ def main() -> None:
     gc.freeze()
     for shape in SHAPES_HERE:
         made = make_table(SHAPES[shape], min(SHAPES[shape].block_bytes, BLOCK_BYTES))
-        for name in SINKS:
-            with tempfile.TemporaryDirectory() as folder:
-                in_a_fork(functools.partial(measure, shape, name, made, folder))
+        for dtype in dict.fromkeys(form.dtype for form, _, _ in SINKS.values()):
+            in_a_fork(functools.partial(measure, shape, dtype, made))
 
 
 if __name__ == "__main__":
