@@ -3,7 +3,8 @@
 
 Imports, compiled kernels and one call on a small block come before the fork, and another small call after it, because a
 fork finds no page of a library mapped. Then the high-water mark is reset, and read while the result is still held.
-Arguments are the shapes to measure. Prints one JSON object a line, a `Measured`.
+Arguments are the shapes to measure each case on; without one, each is measured on the shape that costs it the most. Prints one
+JSON object a line, a `Measured`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -87,6 +89,8 @@ WORST_SHAPES = (
     "addresses",
 )
 """Shapes that cost the most: on one of them, every case comes within 0.06 blocks of its peak on all shapes."""
+WORST = Path(__file__).resolve().parents[1] / "data/worst_shapes.json"
+"""For each case the shape, one of `WORST_SHAPES`, that costs it the most. Other cases are measured on all of these."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,12 @@ class Measured:
     """Its Arrow table, without the index: what the readers and the plan call the bytes of a block."""
     extra_bytes: int
     """Peak of the process over what it held with the block."""
+
+
+def shapes_of(case: Case) -> tuple[str, ...]:
+    """Return the shapes on which a case is measured unless others are named."""
+    listed = json.loads(WORST.read_text())
+    return (listed[str(case)],) if str(case) in listed else WORST_SHAPES
 
 
 def make_table(shape: Shape, wanted_bytes: int) -> pa.Table:
@@ -194,7 +204,7 @@ def in_a_fork(action: Callable[[], None]) -> None:
 
 
 def main(*shapes: str) -> None:
-    """Measure every case on each of these shapes, but for those whose price is a bound."""
+    """Measure every case on each of these shapes or on its own, but for those whose price is a bound."""
     prepare_process()
     cases = [case for case in CASES if case.operator not in BOUNDED]
     for case in cases:
@@ -204,7 +214,7 @@ def main(*shapes: str) -> None:
     gc.collect()
     gc.freeze()  # a collection in a fork would walk, and so copy, all that is here already
     for case in cases:
-        for shape in shapes:
+        for shape in shapes or shapes_of(case):
             in_a_fork(lambda case=case, shape=shape: _print_all(measure(case, shape)))
 
 
