@@ -16,6 +16,7 @@ from typing import Any
 from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, capacity_with_blocks, device_need
+from curator_df.core.planning.first_steps import how_to_run_once
 from curator_df.core.planning.price import (
     held_bytes_of,
     kept_bytes_of,
@@ -102,6 +103,8 @@ class Plan:
     """Steps whose work is done by a GPU or a server."""
     remarks: tuple[tuple[str, str], ...] = ()
     """Remarks: for example, that a step is slow with its arguments, or where its model computes."""
+    run_once: str = ""
+    """How the steps before the first drop can run once for all passes; empty if their rows cannot be stored."""
     device: DeviceNeed | None = None
     """Use of the GPU of each worker; None if neither blocks nor models are on one."""
 
@@ -224,7 +227,9 @@ class Plan:
             yield f"{number}  {stage.title}{'; ' * bool(own)}{'; '.join(own)}"
         names = [name for name, _, _ in self.stages[0].steps[:-1]]
         passes = sum(stage.of_input for stage in self.stages)
-        if passes > 1:
+        if self.run_once:
+            yield self.run_once
+        elif passes > 1:
             yield (
                 f"With checkpoint(df, path) after {', '.join(names)}, that part would run once instead of {passes} times. "
                 "The passes would then read the checkpoint instead of the input"
@@ -352,7 +357,20 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     said += tuple(_assumed(steps, layout))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
-    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
+    return Plan(
+        layout,
+        stages,
+        size,
+        files,
+        projected,
+        held_bytes,
+        limits,
+        kept,
+        elsewhere,
+        said,
+        how_to_run_once(joined),
+        device,
+    )
 
 
 def _assumed(steps: Sequence[Step], layout: Layout) -> Iterator[tuple[str, str]]:
