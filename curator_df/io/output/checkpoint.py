@@ -30,8 +30,9 @@ def checkpoint(
 ) -> dd.DataFrame:
     """Run a chain, write it to Parquet files, and return the table read back from them.
 
-    The steps before a ``drop_`` run twice, and those before two of them three times. After a checkpoint, its output is
-    read instead. A second call with the same input and chain finds the files complete and computes nothing.
+    After a checkpoint, its output is read instead of the input, by any number of runs. A second call with the same input and
+    chain finds the files complete and computes nothing. To run the steps before a ``drop_`` once within one run, a
+    checkpoint is not needed: see ``reuse=`` of `write_parquet`.
 
     Parameters
     ----------
