@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         pid: int
         started: int
         shmem: int
+        shared: int
+        read_shared: int
         files: int
 
 
@@ -210,7 +212,7 @@ class MemoryFiles:
             self._seen = {key: size_bytes for key, size_bytes in self._seen.items() if key in self._walked}
             self._walked, self._walk = set(), system.files_in_memory()
 
-    def _mapped_since(self, members: "dict[int, Member]") -> int:
+    def _mapped_since(self, members: "Mapping[int, Holder]") -> int:
         """Return by how much the shared memory that processes map has grown since the files were read: their pages count it."""
         then = self._mapped_then
         return sum(max(0, most_mapped(one) - then.get(pid, 0)) for pid, one in members.items())
@@ -228,6 +230,6 @@ class MemoryFiles:
         return found
 
 
-def most_mapped(one: "Member") -> int:
+def most_mapped(one: "Holder") -> int:
     """Return the bytes of shared memory that a process maps, from its shares and what its pages have become since."""
     return one.shmem + max(0, one.shared - one.read_shared)
