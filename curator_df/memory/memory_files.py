@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Holder(Protocol):
-        """What a process of the tree has to tell, and takes: the bytes in files that are memory."""
+        """Process of the tree, with its shared memory; ``files`` receives its bytes in files that are memory."""
 
         pid: int
         started: int

@@ -104,7 +104,7 @@ class Plan:
     remarks: tuple[tuple[str, str], ...] = ()
     """Remarks: for example, that a step is slow with its arguments, or where its model computes."""
     run_once: str = ""
-    """How the steps before the first drop can run once for all passes; empty if their rows cannot be stored."""
+    """Sentence about running the steps before the first drop once for all passes; empty if their rows cannot be stored."""
     device: DeviceNeed | None = None
     """Use of the GPU of each worker; None if neither blocks nor models are on one."""
 

@@ -46,7 +46,7 @@ def stored_name(folder: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class BlockSink(StageSink):
-    """Sink that stores blocks as they are, with their row IDs."""
+    """Sink that stores unchanged blocks, with their row IDs."""
 
     folder: Folder
     """Folder of the files."""
@@ -189,7 +189,7 @@ class StoredBlocks:
 
 
 class _Checked:
-    """Readable file that computes the checksum of what is read from it."""
+    """Readable file that computes the checksum of the bytes that are read from it."""
 
     closed = False
 

@@ -37,12 +37,12 @@ zstd decompresses faster than it compresses, and nothing is synced.
 DECIDED = f"{JOURNAL_FOLDER}/decided.json"
 """File with the decision, which a resumed run follows."""
 LEAST_GAIN = 1.3
-"""How many times as long as with stored rows the passes must take, so that ``"auto"`` stores them."""
+"""Least gain (`Trial.gain`) for which ``"auto"`` stores the rows."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What the first ranges showed."""
+    """Measurements of the first ranges."""
 
     work_seconds: float
     """Time to read the input and to run the steps, in seconds."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task reads instead of the input where the first steps of a run were done before, and their rows stored."""
+"""Stored rows that a task reads instead of the input, because the first steps of its run were done in an earlier pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from curator_df.core.ranges.stored_blocks import StoredBlocks
 from curator_df.files.storage import Folder
 
 COPY_BYTES = 1_000_000
-"""Bytes that are copied at a time."""
+"""Bytes of each read while a file is copied."""
 
 
 @dataclass(frozen=True)
