@@ -178,12 +178,9 @@ def test_nothing_is_ended_while_there_is_room(worker, watch, tmp_path):
 def test_what_a_step_has_started_may_ask_for_what_is_free(worker, watch, tmp_path):
     _, (pid,) = worker(10 * MB)
     watching, told = watch(os.getpid(), 300 * MB), tmp_path / "free"
-    wait_until(
-        lambda: watching.look() and struct.unpack("q", told.read_bytes())[0] < 320 * MB
-    )  # the second look, mostly
+    wait_until(lambda: watching.look() and struct.unpack("q", told.read_bytes())[0] < 320 * MB)
     (free,), (soft, _) = struct.unpack("q", told.read_bytes()), resource.prlimit(pid, resource.RLIMIT_DATA)
-    assert free > 250 * MB
-    assert free < soft < free + 100 * MB
+    assert 250 * MB < free < soft < free + 100 * MB
 
 
 def test_children_with_smaller_numbers_than_their_parents_are_found_at_once(worker, tmp_path):
