@@ -252,7 +252,7 @@ def test_a_busy_hub_and_a_lost_connection_are_tried_again(hub, monkeypatch):
             "datasets",
             TOKEN,
             ParameterError,
-            "is not an address on the hub: .* Use hf://datasets/organization/name/path",
+            r"is not an address on the hub: .*[^.]\. Use hf://datasets/organization/name/path",
         ),
     ],
 )
