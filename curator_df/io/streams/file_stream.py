@@ -458,8 +458,11 @@ class Decompressed:
         )
 
 
-def other_content(path: str, head: bytes) -> str:
-    """Say what a file is if its first bytes are not those of the compression that its name says; otherwise empty."""
+def other_content(path: str, head: bytes, *, if_known: bool = False) -> str:
+    """Say what a file is if its first bytes are not those of the compression that its name says; otherwise empty.
+
+    With ``if_known``, the result is also empty where the content is unknown: the compressed data may only begin with damage.
+    """
     suffix = next((suffix for suffix in COMPRESSED_SUFFIXES if path.lower().endswith(suffix)), None)
     name, mark = _MARKS[suffix] if suffix is not None else ("", b"")
     if head[: len(mark)] == mark[: len(head)] or (suffix in ZSTD_SUFFIXES and head[1:4] == ZSTD_SKIPPABLE):
@@ -467,6 +470,8 @@ def other_content(path: str, head: bytes) -> str:
     found = None if head.startswith(b"WARC/") else other_format(head, "")
     if found is None and is_plain_text(head):
         found = f"text that is not compressed; rename it so that its name does not end in {suffix}"
+    if found is None and if_known:
+        return ""
     way_out = "Download the file again, or leave it out" if found is None else f"By its content it is {found}"
     return f"is not {name}, though its name says so: it begins {head[:SHOWN_BYTES]!r}. {way_out}"
 

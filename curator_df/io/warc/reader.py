@@ -305,7 +305,7 @@ class WarcSource:
         """Say what a file without a first record is, with advice; None if that is unknown."""
         if bad.is_damage:
             with open_file(path, self.listing.storage_options) as file:
-                return other_content(path, file.read(HEAD_BYTES)) or None
+                return other_content(path, file.read(HEAD_BYTES), if_known=True) or None
         if found := other_format(bad.raw, ""):
             return f"is {found}"
         return "is JSON (by its first bytes); read JSON Lines with read_jsonl" if begins_as_json(bad.raw) else None
