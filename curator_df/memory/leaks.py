@@ -42,10 +42,10 @@ CLEAR_GROWTH = 8.0
 MUCH_GROWTH_SHARE = 0.5
 """Fraction of a worker's working memory by which it must grow before the next check, if no step was found to leak."""
 PROBE_CALLS = 8
-PROBE_CLEAR_CALLS = 2
-"""Number of calls of the probe after which a step that left `PROBE_CLEAR_BYTES` is not called again."""
-PROBE_CLEAR_BYTES = 8_000_000
-"""Bytes that name a step for certain. What a probe leaves behind is missing from the worker, which may have to be restarted."""
+PROBE_CLEAR_BYTES = 4_000_000
+"""Bytes for each of the first two calls from which on a step is not called again. What a probe leaves behind is missing from the
+worker, which may have to be restarted.
+"""
 PROBE_LEFT_BYTES = 32_000
 """Bytes per call of the probe above which a step is named."""
 
@@ -240,14 +240,14 @@ def left_by(calls: Sequence[tuple[str, Callable[[], Any]]]) -> dict[str, int]:
     """Return, by name, the bytes that a call leaves behind on average over `PROBE_CALLS`, or over fewer if these are many."""
     left: dict[str, int] = {}
     for name, call in calls:
-        before, done = _floor(), 0
+        before, done, first_bytes = _floor(), 0, 0
         with contextlib.suppress(MemoryError):  # a worker may be almost full; the calls before that tell as much
             call()
-            before = _floor()
+            first_bytes, before = _floor() - before, _floor()
             for _ in range(PROBE_CALLS):
                 call()
                 done += 1
-                if done == PROBE_CLEAR_CALLS and _floor() - before >= PROBE_CLEAR_BYTES:
+                if first_bytes >= PROBE_CLEAR_BYTES and _floor() - before >= PROBE_CLEAR_BYTES * done:
                     break
         each = (_floor() - before) // max(done, 1)
         if each > PROBE_LEFT_BYTES:

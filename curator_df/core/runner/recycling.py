@@ -33,6 +33,8 @@ LOG = logging.getLogger("curator_df.core")
 Unit = Literal["bytes", "seconds", "tasks"]
 GONE_SECONDS = 30.0
 """Maximum wait for a worker to disappear from the scheduler before tasks are sent again, in seconds."""
+PROBE_PARTS = 8
+"""Divisor of the bytes that had filled a worker: it is restarted after a probe that left more than the quotient."""
 PROBE_SECONDS = 60
 PROBE_LOOK_SECONDS = 0.5
 """Interval at which a probe is checked for whether its worker still exists: a step that leaks may crash it."""
@@ -220,8 +222,9 @@ def treat_leak(
     before_bytes = _held(client, address) if told.recycled else 0
     if (found := probe(client, address, job_bytes, attempt)) is not None:
         told.step, told.left_bytes = found
-    # What the probe left, also one that failed, is of the worker's work memory.
-    is_used = told.recycled and _held(client, address) - before_bytes > LEAST_GROWTH_BYTES
+    # What the probe left, also one that failed, is of the worker's work memory. A restart takes 2 s of CPU time.
+    least_bytes = max(LEAST_GROWTH_BYTES, leak.growth_bytes // PROBE_PARTS)
+    is_used = told.recycled and _held(client, address) - before_bytes > least_bytes
     if (found is not None and not told.recycled) or is_used:
         told.recycled = restarts and restart(client, address)
     return told

@@ -172,7 +172,7 @@ def test_a_probe_that_ends_while_it_is_asked_names_its_step(dispatch, monkeypatc
     assert recycling.probe(client, "tcp://1", b"", None) == ("parse", 5)
 
 
-@pytest.mark.parametrize(("left_bytes", "restarts"), [(4 * 10**8, 2), (0, 1)])
+@pytest.mark.parametrize(("left_bytes", "restarts"), [(4 * 10**8, 2), (4 * 10**7, 1), (0, 1)])
 def test_a_worker_is_started_again_after_a_probe_that_failed_and_left_memory_behind(
     dispatch, monkeypatch, left_bytes, restarts
 ):
