@@ -1,7 +1,7 @@
 # Commands of development; `make` lists them.
 python = .venv/bin/python
 
-.PHONY: help setup quick test lint types docs pictures ci
+.PHONY: help setup quick test lint types notebooks docs pictures ci
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,9 +23,12 @@ lint:  ## check style
 types:  ## check types
 	.venv/bin/mypy --strict curator_df
 
+notebooks:  ## run the notebooks, so that `make docs` shows their outputs
+	CURATOR_DF_NOTEBOOKS=$(CURDIR)/docs/_build/notebooks $(python) -m pytest -q -m "slow or proof" tests/test_notebooks.py
+
 docs:  ## build the pages in docs/_build
 	.venv/bin/pip install -q -e ".[docs]"
-	.venv/bin/sphinx-build -W --keep-going -q docs docs/_build
+	CURATOR_DF_NOTEBOOKS=$(CURDIR)/docs/_build/notebooks .venv/bin/sphinx-build -W --keep-going -q docs docs/_build
 
 pictures:  ## take the pictures of the README and the pages, with Chromium
 	$(python) -m docs.take_pictures

@@ -11,6 +11,7 @@ import curator_df
 sys.path.insert(0, str(Path(__file__).parent))
 
 import llms
+import notebook_pages
 
 SEARCH_TERMS = json.loads(Path(__file__).with_name("search_terms.json").read_text())
 """Words by which people look for a page, and which its text does not have, or has as often as other pages."""
@@ -27,6 +28,8 @@ extensions = [
     "sphinx.ext.viewcode",
 ]
 root_doc = "index"
+source_suffix = {".rst": "restructuredtext", ".md": "markdown", ".myst": "markdown"}
+notebook_pages.write_pages()
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"

