@@ -234,7 +234,8 @@ def _by_folder(tables: Mapping[Path, Any], name: str, given: Any) -> dict[Path, 
     for path in given:
         if path not in tables:
             raise ParameterError(
-                f"write_many: {name} has {path!r}, which is not a key of tables. Use the same folders in both"
+                f"write_many: {name}= has the key {path!r}, which is not a folder of tables. Use its folders: "
+                f"{', '.join(repr(os.fspath(one)) for one in tables)}"
             )
     return dict(given)
 
