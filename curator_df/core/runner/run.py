@@ -19,7 +19,6 @@ import numpy.typing as npt
 from curator_df.arguments import choose
 from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
 from curator_df.core.planning.device_steps import for_sink
-from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork
@@ -46,7 +45,7 @@ from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
-from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import OutputExistsError, ResumeError, RowCountError, outside_level
 from curator_df.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.memory.gpus import measured_use
@@ -135,7 +134,6 @@ def run(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
-    reuse: Reuse = "auto",
 ) -> Receipt:
     """Run a lazy table into a sink under the budget of the current session.
 
@@ -155,8 +153,6 @@ def run(
         Policy for rows on which a step fails.
     on_oom : {"retry", "raise"}
         Policy for exhausted memory: process fewer rows, down to one, or stop.
-    reuse : {"auto", "always", "never"}
-        Policy for the first steps of a chain whose later drops need several passes: `core.runner.prefix`.
 
     Returns
     -------
@@ -169,12 +165,7 @@ def run(
         If the plan does not fit. Nothing has been started.
     """
     (receipt,) = run_branches(
-        [(df, sink, rejects)],
-        workdir=workdir,
-        on_existing=on_existing,
-        on_error=on_error,
-        on_oom=on_oom,
-        reuse=reuse,
+        [(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom
     )
     return receipt
 
@@ -195,7 +186,6 @@ def run_branches(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
-    reuse: Reuse = "auto",
 ) -> list[Receipt]:
     """Run several lazy tables into a sink each, in one pass over their common input.
 
@@ -206,7 +196,7 @@ def run_branches(
     ----------
     outputs : sequence of (dask.dataframe.DataFrame, Sink, Sink or None)
         Tables, the sinks of their rows, and the sinks of their removed rows.
-    workdir, on_existing, on_error, on_oom, reuse
+    workdir, on_existing, on_error, on_oom
         Same arguments as for `run`, for every output.
 
     Returns
@@ -223,7 +213,6 @@ def run_branches(
     ParameterError
         If two of the folders are the same or one is inside another, or if one of them contains the input.
     """
-    choose("write", "reuse", reuse, Reuse)
     branches = checked_branches(outputs, workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
     session = current_session()
     plan = plan_fork(fork(branches), session.weigh_client())
@@ -263,7 +252,7 @@ def run_branches(
             plan = plan_fork(joined, session.layout)
             first = branches[waiting[0]].sink.folder
             temporary = workdir or first.below(STAGES_FOLDER)
-            stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom, reuse)
+            stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             with stages.running(folders, plan, steps):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
@@ -385,7 +374,6 @@ class _Run:
         self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: PassRunner
     ) -> None:
         self.session, self.plan, self.fork, self.ranges = session, plan, joined, stages.ranges
-        self._stages = stages
         policies = (len(stages.ranges), stages.on_error, stages.on_oom)
         self.targets = [
             _Target(branch, journal, new_receipt(plan, joined, branch, *policies))
@@ -414,10 +402,10 @@ class _Run:
         self.session.watchers.append(watch)
         try:
             with passes_bar() as show:
-                stages.store_prefix(self.fork, self.finished, show)
                 branches = self._resolve(stages, show)
+            joined = dataclasses.replace(self.fork, branches=branches)
             stage = self.plan.stages[-1]
-            job = stages.last_job(dataclasses.replace(self.fork, branches=branches), stage)
+            job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)
             dispatcher = Dispatcher(self.session, job, stage, self._on_done, start_bytes=stages.start_bytes)
             self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
             with progress_bar("curating", len(self.ranges)) as self.show:
@@ -476,11 +464,8 @@ class _Run:
         return (self.ranges[int(number)] for number in np.flatnonzero(~self.finished))
 
     def _on_done(self, manifest: Manifest) -> None:
-        prefix = self._stages.prefix
         for part in (manifest, *manifest.others):
-            self.targets[part.branch].take(part if prefix is None else prefix.joined(part))
-        if prefix is not None:
-            prefix.give_back(manifest.number)
+            self.targets[part.branch].take(part)
         self._on_progress()
 
     def _on_progress(self) -> None:

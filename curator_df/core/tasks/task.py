@@ -50,7 +50,6 @@ from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range, RowChoice, has_stamps
 from curator_df.core.tasks.step_runner import OnError, StepRunner
-from curator_df.core.tasks.stored_prefix import StoredPrefix
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
 from curator_df.files.retry import TASK_TRIES, retry_transient
@@ -160,8 +159,6 @@ class Job:
     """Policy for exhausted memory."""
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
     """Function that returns the ascending addresses of the required rows of a range, or None for all; by default all."""
-    stored: StoredPrefix | None = None
-    """Rows to read instead of the source: of steps that are no longer among those of ``fork``."""
     capacity: Capacity | None = None
     """Resources that the tasks of a worker share; None for no limits."""
     run_id: str = ""
@@ -452,9 +449,6 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     stem = _stretch(job, attempt, fork.stem, outputs, log)
     stretches = [_stretch(job, attempt, fork.own_steps(output.branch), [output], log) for output in outputs]
     started = time.perf_counter()
-    if job.stored is not None:
-        for output in outputs:
-            job.stored.copy_removed(attempt.piece, attempt.block_bytes, output.quarantine, output.rejects)
     for block in _read(outputs, job, attempt, _row_choice(outputs, job, attempt, stem)):
         manifest.read_seconds += time.perf_counter() - started
         _end_if_stopped(attempt)
@@ -497,8 +491,7 @@ def _row_choice(outputs: Sequence[_Output], job: Job, attempt: Attempt, stem: St
     """
     if job.wanted is not None:
         return stem.row_choice(job.wanted(attempt.piece.number))
-    is_checked = job.stored is not None or has_stamps(job.fork.source)
-    if any(output.rejects is not None for output in outputs) or not is_checked:
+    if any(output.rejects is not None for output in outputs) or not has_stamps(job.fork.source):
         return None
     return stem.row_choice(None)
 
@@ -512,10 +505,6 @@ def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt, wanted: RowCho
 
     # A row that is too long for a concurrent task is read when its range runs exclusively.
     skips = job.on_oom == "retry" and attempt.exclusive_bytes is not None
-    if job.stored is not None:
-        # A row that is too long for an exclusive task has been quarantined before.
-        largest = None if attempt.exclusive_bytes is not None else attempt.largest_row_bytes
-        return job.stored.blocks(attempt.piece, attempt.block_bytes, largest, wanted)
     return job.fork.source.blocks(
         attempt.piece,
         block_bytes=attempt.block_bytes,
@@ -548,15 +537,11 @@ def left_by_steps(job_bytes: bytes, attempt: Attempt) -> dict[str, int]:
     """Call each step of a job several times on one small block; return, by name, the bytes that a call leaves behind."""
     job = load_job(job_bytes, attempt.stage_id)
     program = job.fork.branches[0].program
-    blocks = (
-        program.source.blocks(
-            attempt.piece,
-            block_bytes=PROBE_BLOCK_BYTES,
-            on_bad_row=(lambda _: None) if program.source.quarantines else None,
-            on_long_row=lambda _: None,
-        )
-        if job.stored is None
-        else job.stored.blocks(attempt.piece, PROBE_BLOCK_BYTES, None, None)
+    blocks = program.source.blocks(
+        attempt.piece,
+        block_bytes=PROBE_BLOCK_BYTES,
+        on_bad_row=(lambda _: None) if program.source.quarantines else None,
+        on_long_row=lambda _: None,
     )
     block, calls = next(iter(blocks)), list[tuple[str, Callable[[], Any]]]()
     for step in program.steps:

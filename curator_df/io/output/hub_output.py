@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from curator_df.core.planning.branches import fork, identity_of
-from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.ranges.journal import Journal, OnExisting
 from curator_df.core.receipts.receipt import Receipt
@@ -132,7 +131,6 @@ def write_dataset(
     on_existing: OnExisting,
     on_error: OnError,
     on_oom: OnOom,
-    reuse: Reuse,
     storage_options: Mapping[str, Any] | None,
 ) -> Receipt:
     """Run a chain into the folder of a dataset, and publish it.
@@ -145,7 +143,7 @@ def write_dataset(
         Dataset and its folder.
     sink, rejects : FileSink
         Sink of the rows in this folder, and of the dropped rows if they are written.
-    workdir, on_error, on_oom, reuse
+    workdir, on_error, on_oom
         Same arguments as for `run`.
     card : bool
         Whether the dataset card is written.
@@ -173,7 +171,7 @@ def write_dataset(
         "on_oom": on_oom,
     }
     if is_explaining():
-        _explain(dataset, lambda: run(df, sink, rejects=rejects, reuse=reuse, **policies))
+        _explain(dataset, lambda: run(df, sink, rejects=rejects, **policies))
     options = dict(storage_options or {})
     (branch,) = checked_branches([(df, sink, rejects)], **policies)
     plan_fork(fork([branch]), current_session().weigh_client())  # the dataset is created once nothing refuses the run
@@ -190,7 +188,7 @@ def write_dataset(
     if note is not None and on_existing == "resume":  # the files have left the dataset since, and are written again
         dataset.folder.delete(PUBLISHED)
     dataset.note_replaced(replaced)
-    run(df, sink, rejects=rejects, reuse=reuse, **policies)
+    run(df, sink, rejects=rejects, **policies)
     url = push_to_hub(
         dataset.folder.root,
         dataset.repo,
