@@ -128,6 +128,8 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
         If no cluster is running, or one without a working folder.
     BudgetError
         If the chain cannot fit, even with small blocks.
+    ParameterError
+        If ``rows`` is not a positive integer, or the table is a part that `split_rows` made with ``groups=``.
 
     See Also
     --------
