@@ -100,6 +100,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.preview import Preview, preview
     from curator_df.ops.rows.document_parts import join_documents, split_documents
     from curator_df.ops.rows.ids import add_ids
+    from curator_df.ops.rows.importance_sample import sample_by_importance
     from curator_df.ops.rows.repeating import repeat_rows
     from curator_df.ops.rows.sample import sample_rows, split_rows
     from curator_df.ops.urls.domain_counts import describe_domains
@@ -222,6 +223,7 @@ __all__ = [
     "remove_urls",
     "repeat_rows",
     "resources",
+    "sample_by_importance",
     "sample_rows",
     "serve_metrics",
     "shuffle_rows",
@@ -348,6 +350,7 @@ _PLACES = {
     "remove_urls": "ops.cleaning.normalization:remove_urls",
     "repeat_rows": "ops.rows.repeating:repeat_rows",
     "resources": "memory.resources:resources",
+    "sample_by_importance": "ops.rows.importance_sample:sample_by_importance",
     "sample_rows": "ops.rows.sample:sample_rows",
     "serve_metrics": "monitor.metrics_server:serve_metrics",
     "shuffle_rows": "io.shuffle.operators:shuffle_rows",
@@ -435,6 +438,7 @@ _OPERATORS = (
     "remove_repeated_parts",
     "remove_urls",
     "repeat_rows",
+    "sample_by_importance",
     "sample_rows",
     "shuffle_rows",
     "split_documents",

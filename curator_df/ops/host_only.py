@@ -63,6 +63,7 @@ HOST_ONLY: Mapping[str, str] = {
     "remove_repeated_parts": WRITES,
     "remove_urls": WRITES,
     "repeat_rows": WRITES,
+    "sample_by_importance": "weights are compared with NumPy, in host memory",
     "split_documents": WRITES,
     "write_tokens": "tokenizers take Python strings",
 }

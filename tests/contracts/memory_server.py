@@ -37,6 +37,7 @@ from curator_df.memory.limits import peak_of_call
 from curator_df.ops.rows.document_joiner import Joining
 from curator_df.ops.rows.document_parts import DocumentJoin, JoinDocuments
 from curator_df.ops.rows.ids import NumberRows, RowNumbering
+from curator_df.ops.rows.importance_sample import ImportanceSample, Limit
 from tests.contracts.operator_cases import BOUNDED, CASES, Case, kernels_of, table
 
 BLOCK_BYTES = 8_000_000
@@ -150,6 +151,10 @@ def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
         return outcome
     if isinstance(kernel.pending, RowNumbering):
         return NumberRows(kernel.pending, np.array([len(block)])).of_range(0).run(block)
+    if isinstance(kernel.pending, ImportanceSample):
+        keys, _ = kernel.pending.keys(block.iloc[:1])
+        limit = Limit(int(keys[0]), *(np.zeros(1, dtype) for dtype in (np.int64, np.int64, np.uint64)))
+        return kernel.pending.resolved(limit).of_range(0).run(block)
     if isinstance(kernel.pending, DocumentJoin):
         return join_rows(kernel.pending.joining, block)
     groups = RangeGroups(np.zeros(1, np.int64), 1)

@@ -503,6 +503,12 @@ ALL_CASES = (
     Case("remove_outside", {"left": 1, "right": "e", "strip": False}, rewrites=("text",), costly={"right": -1}),
     Case("remove_quotation_marks", rewrites=("text",)),
     Case("remove_urls", rewrites=("text",)),
+    Case(
+        "sample_by_importance",
+        {"rows": 6, "by": "score", "noise": False},
+        waits=True,
+        costly={"by": "id", "noise": True},
+    ),
     # Of a small block too some rows go, so that what copies the others is loaded before anything is measured.
     Case("sample_rows", {"fraction": 0.5}, costly={"fraction": 0.9}, backends=BOTH),
     Case(

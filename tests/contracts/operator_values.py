@@ -181,6 +181,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "text": "title",
     },
     "remove_urls": {"text": "title"},
+    "sample_by_importance": {"rows": 5, "by": "id", "noise": True, "seed": 7},
     "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "subset": "title"},
     "split_rows": {"parts": {"a": 0.25}, "seed": 7, "by": "address", "subset": "title", "group_column": "score"},
     "join": {
@@ -240,6 +241,7 @@ TESTED_ELSEWHERE = {
     *(("add_perplexity", parameter) for parameter in ("by", "tokenizer")),
     ("add_token_count", "tokenizer"),
     ("add_token_count", "revision"),
+    ("sample_by_importance", "fraction"),
     ("split_rows", "groups"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),

@@ -156,6 +156,7 @@ VOCABULARY = {
     "normalize": Word("how texts are made alike before they are compared", "", "Normalize"),
     "normalize_vectors": Word("whether vectors are scaled to length 1", "", "bool"),
     "ngram_weights": Word("weights of n-grams of `describe_importance`", "", f"pd.DataFrame | {PATH}"),
+    "noise": Word("whether random numbers are added to weights", "", "bool"),
     "num_buckets": Word("number of buckets of n-grams", "buckets", "int"),
     "num_clusters": Word("number of clusters of vectors", "clusters", "int"),
     "on": Word("key columns of two tables", "", "str | Sequence[str] | Mapping[str, str]"),

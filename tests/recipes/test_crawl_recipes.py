@@ -60,6 +60,22 @@ def test_redpajama_v2_without_its_model(shared_data, tmp_path):
     assert dropped["keep_profile"] == {"word_count_min": 2, "lines_start_with_bulletpoint": 2}
 
 
+def test_redpajama_v2_samples_by_importance(shared_data, tmp_path):
+    target = pd.DataFrame({"text": ["An encyclopedia says when a town was founded, and which river runs through it."]})
+    raw = pd.DataFrame({"text": ["Click here to install the package, then run the command below."]})
+    cdf.describe_importance(raw, target).to_parquet(tmp_path / "weights.parquet")
+    steps = {
+        "add_perplexity": None,
+        "keep_where": None,
+        "add_importance": {"ngram_weights": str(tmp_path / "weights.parquet")},
+        "sample_by_importance": {"fraction": 0.5, "noise": False},
+    }
+    counted, _ = run_recipe("redpajama_v2", shared_data, tmp_path, steps=steps)
+    assert counted[-3:] == [("add_importance", 54, 54), ("sample_by_importance", 54, 27), ("write", 27, 27)]
+    kept = pd.read_parquet(tmp_path / "out")
+    assert kept.importance.notna().all()
+
+
 def test_redpajama_v2_keeps_the_head_and_the_middle(shared_data, tmp_path):
     pytest.importorskip("kenlm", reason="needs the perplexity extra (kenlm is not installed)")
     perplexity = {"model": str(DATA / "pets.arpa.bin"), "tokenizer": None, "buckets": [240, 260]}
