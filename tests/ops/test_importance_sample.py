@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ import curator_df as cdf
 from curator_df.core.runner import run as run_module
 from curator_df.errors import ColumnError, ExpressionError, ParameterError, RowCountError, SchemaError
 from curator_df.kernels.rows.row_sample import random_numbers
+from curator_df.ops.rows import importance_sample
 from curator_df.ops.rows.importance_sample import largest, sortable
 from tests.core.runner.fake_client import inline_cluster
 
@@ -81,6 +84,21 @@ def test_rows_are_drawn_in_proportion_to_their_weight(tmp_path):
     found, _ = sampled(docs, tmp_path / "out", 400)
     # Without replacement of a tenth: the share of the heavy rows is a little less than e / (e + 1) = 0.731.
     assert np.mean([n % 2 == 0 for n in found]) == pytest.approx(0.72, abs=0.06)
+
+
+def test_a_resumed_sample_uses_the_weights_of_the_first_pass(tmp_path, monkeypatch):
+    docs = cdf.read_parquet(write_weights(tmp_path / "in", np.random.default_rng(5).normal(size=500)))
+    expected, _ = sampled(docs, tmp_path / "whole", 60)
+    with monkeypatch.context() as broken:
+        broken.setattr(importance_sample, "largest", mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sampled(docs, tmp_path / "out", 60)
+    monkeypatch.setattr(
+        importance_sample, "NewFile", mock.Mock(side_effect=AssertionError("the weights are written again"))
+    )
+    cdf.write_parquet(docs.pipe(cdf.sample_by_importance, rows=60), tmp_path / "out", on_existing="resume")
+    parts = [pd.read_parquet(path) for path in sorted((tmp_path / "out").glob("*.parquet"))]
+    assert pd.concat(parts)["id"].tolist() == expected
 
 
 def test_weights_that_change_between_the_passes_are_an_error(tmp_path):
