@@ -18,6 +18,7 @@ WRITES = "its kernel, which writes new texts, is compiled for CPUs alone"
 VECTORS = "vectors are written to files, and compared on CPUs"
 URLS = "URLs are split by pyarrow and Python, in host memory"
 BUCKETS = "n-grams are hashed by a kernel that is compiled for CPUs alone"
+COUNTED = "shingles are counted by a kernel that is compiled for CPUs alone"
 FIXED_WIDTH = "cuDF has no type for the fixed-width bytes of signatures"
 
 HOST_ONLY: Mapping[str, str] = {

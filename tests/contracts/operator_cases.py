@@ -334,6 +334,7 @@ ALL_CASES = (
     ),
     Case("drop_near_duplicates", {"count_into": "copies"}, "counts", adds=("copies",), waits=True, backends=BOTH),
     Case("drop_near_duplicates", {"keep": "none"}, "none kept", waits=True, backends=BOTH),
+    Case("drop_near_duplicates", {"ignore_common": 0.01}, "without common shingles", waits=True),
     Case("drop_semantic_duplicates", {"embedding": VECTORS[0]}, adds=VECTORS, before=with_vectors, waits=True),
     Case(
         "drop_semantic_duplicates",

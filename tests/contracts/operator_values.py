@@ -92,6 +92,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "jaccard_threshold": None,
         "keep": "last",
         "linkage": "transitive",
+        "ignore_common": 0.1,
         "count_into": "n",
     },
     "drop_semantic_duplicates": {

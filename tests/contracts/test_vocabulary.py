@@ -100,6 +100,7 @@ VOCABULARY = {
     "how": Word("way of combining scores or tables", "", "How"),
     "id": Word("column that identifies a document", "", "str"),
     "identity": Word("what an ID is made of", "", "IdentityKind"),
+    "ignore_common": Word("share of documents above which a shingle is ignored", "0 to 1", "float"),
     "include_left": Word("whether the left bound is kept", "", "bool"),
     "include_right": Word("whether the right bound is kept", "", "bool"),
     "inside_words": Word("whether markup inside words is removed", "", "bool"),

@@ -62,7 +62,7 @@ def test_near_duplicates_need_kernels_of_their_bits_and_their_kind_of_shingles_o
     assert not any(kernel.startswith("minhash.jaccard.") for kernel in few)
     more = near_duplicates("words", use_64_bit_hash=True, compares_texts=True)
     assert not any("32" in kernel or "characters" in kernel for kernel in more)
-    assert {f"minhash.{name}_of_words" for name in ("jaccard.similarities", "jaccard.residuals")} | {
+    assert {f"minhash.{name}_of_words" for name in ("jaccard.similarities", "residuals.residuals")} | {
         "minhash.sketch.sketch_words_64"
     } < set(more)
 
@@ -86,6 +86,15 @@ def test_a_drop_names_kernels_that_compare_texts_only_where_texts_are_compared(t
     dropped = cdf.drop_near_duplicates(cdf.read_jsonl(tmp_path / "a.jsonl"), jaccard_threshold=threshold)
     named = lower(dropped).steps[0].action.compiled
     assert any(name.startswith("minhash.jaccard.") for name in named) == compares
+    assert not any(name.startswith("minhash.frequent_shingles.") for name in named)
+
+
+def test_a_drop_names_kernels_that_count_shingles_only_where_common_ones_are_ignored(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two three"}\n')
+    dropped = cdf.drop_near_duplicates(cdf.read_jsonl(tmp_path / "a.jsonl"), scheme="fineweb", ignore_common=0.1)
+    named = lower(dropped).steps[0].action.compiled
+    assert set(kernel_sets.frequent_shingles("words")) < set(named)
+    assert not any("characters" in name for name in named)
 
 
 def test_what_the_command_compiles():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.kernels.minhash.jaccard import RESIDUALS, residual_hashes
+from curator_df.kernels.minhash.residuals import RESIDUALS, residual_hashes
 from curator_df.kernels.minhash.scheme import Scheme
 
 WORDS = st.lists(st.sampled_from(["one", "two", "three", "four", "five", "six"]), max_size=60).map(" ".join)

@@ -11,7 +11,8 @@ import pandas as pd
 
 from curator_df.dedup.near.settings import text_bands
 from curator_df.kernels.minhash.graphs import component_names, vertices
-from curator_df.kernels.minhash.jaccard import TABLE_BYTES, jaccard_similarities, residual_hashes
+from curator_df.kernels.minhash.jaccard import TABLE_BYTES, jaccard_similarities
+from curator_df.kernels.minhash.residuals import residual_hashes
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.rows.content_hash import row_hashes
 

@@ -126,6 +126,9 @@ class ExchangeReceipt:
                 f"; {show_count(self.details['bands'], 'band')}, {self.details['bands_per_iteration']} per iteration, "
                 f"{show_count(self.details['candidate_pairs'], 'pair')}{compared}, {show_count(self.details['groups'], 'group')}"
             )
+        if "ignored_shingles" in self.details:
+            said += f"; {show_count(self.details['ignored_shingles'], 'common shingle')} ignored"
+            said += "".join(f"; in {one['documents']:,} rows: {one['text']!r}" for one in self.details["most_common"])
         if "largest_cluster" in self.details:
             largest = show_count(self.details["largest_cluster"], "row")
             said += f"; {show_count(self.details['clusters'], 'cluster')}, the largest of {largest}"

@@ -24,6 +24,7 @@ from curator_df.dedup.near.tasks import (
     add_figures,
     distinct_rows,
     edge_slices,
+    ignored_table,
     load_near_job,
     reversed_edges,
     verify_group,
@@ -120,9 +121,9 @@ def run_compare_few(job_bytes: bytes, attempt: Attempt) -> Manifest:
             _locate_group(job, group, attempt.block_bytes, located)
         add_figures(manifest, located=located.summary["located"])
         if located.summary["located"]:
-            pairs = replace(job, files=tuple(located.files))
+            pairs, ignored = replace(job, files=tuple(located.files)), ignored_table(job)
             for group in range(len(job.groups)):
-                verify_group(pairs, group, attempt.block_bytes, manifest)
+                verify_group(pairs, group, attempt.block_bytes, manifest, ignored)
         job.folder.delete_all([file.name for file in located.files])
 
     return run_guarded(attempt, work)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.sink import StageSink
+from curator_df.dedup.near.frequent_files import CellsWriter
 from curator_df.dedup.near.settings import NearSettings
 from curator_df.exchange.exchange import Exchange, KeyWriter, hash_bounds, ranks
 from curator_df.exchange.keys import CHECKSUM_MASK, LEAST_KEY_BYTES, key_checksum
@@ -83,6 +84,9 @@ class _RangeKeys:
             name = f"ranks/part-{number:06d}.slices"
             least = np.zeros(1, dtype=np.uint64)
             self._ranks = RowSorter(sink.folder, name, words=RANK_WORDS, bounds=least, memory_bytes=memory_bytes // 4)
+        self._cells: CellsWriter | None = None
+        if sink.pending.ignore_common is not None:
+            self._cells = CellsWriter(sink.folder, number, sink.pending.scheme)
         self._checksum = 0
         self._without = 0
 
@@ -92,6 +96,8 @@ class _RangeKeys:
 
     def _append(self, block: Any) -> None:
         pending, addresses = self._pending, block.index.to_numpy() + self._first_address
+        if self._cells is not None:
+            self._cells.append(block[pending.text])
         keys = pending.contents(block)
         self._checksum = (self._checksum + key_checksum(keys.hashes, addresses)) & CHECKSUM_MASK
         hashes, compared = pending.bands(block)
@@ -110,7 +116,8 @@ class _RangeKeys:
 
     def commit(self) -> list[FileRecord]:
         files = [self._writer.commit()]
-        return files if self._ranks is None else [*files, self._ranks.commit()]
+        files += [] if self._ranks is None else [self._ranks.commit()]
+        return files if self._cells is None else [*files, self._cells.commit()]
 
     def discard(self) -> None:
         self._writer.discard()

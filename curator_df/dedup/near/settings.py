@@ -20,7 +20,8 @@ from curator_df.exchange.content_keys import content_keys, ranked_keys
 from curator_df.exchange.exchange import Keep, Linkage
 from curator_df.exchange.keys import Keys
 from curator_df.files.storage import Folder
-from curator_df.kernels.minhash.jaccard import jaccard_similarities, residual_hashes
+from curator_df.kernels.minhash.jaccard import NOTHING_IGNORED, jaccard_similarities
+from curator_df.kernels.minhash.residuals import residual_hashes
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.signatures import (
     SPAN_ROWS,
@@ -99,20 +100,25 @@ def text_similarities(
     *,
     text: str | None,
     scheme: Scheme,
+    ignored: npt.NDArray[np.uint64] = NOTHING_IGNORED,
 ) -> npt.NDArray[np.float64]:
-    """Return the Jaccard similarities of pairs of places in ``texts``: estimated where one has a signature only."""
+    """Return the Jaccard similarities of pairs of places in ``texts``: estimated where one has a signature only.
+
+    Each pair has two, shape (pairs, 2): that of all shingles, and that of those that are not ignored.
+    """
     estimated = are_signatures[pairs].any(axis=1) if text is not None else np.ones(len(pairs), dtype=np.bool_)
-    found = np.empty(len(pairs), dtype=np.float64)
+    found = np.empty((len(pairs), 2), dtype=np.float64)
     if not estimated.all():
         series = _series(texts)
         table_bytes = max(memory_bytes, _LEAST_TABLE_BYTES)
         exact = pairs[~estimated]
-        found[~estimated] = jaccard_similarities(series, series, exact, scheme, table_bytes=table_bytes)
+        exactly = jaccard_similarities(series, series, exact, scheme, table_bytes=table_bytes, ignored=ignored)
+        found[~estimated] = exactly.reshape(len(exact), -1)
     places = np.flatnonzero(estimated)
     step = max(memory_bytes // (4 * scheme.signature_bytes), 1)
     for start in range(0, len(places), step):
         some = places[start : start + step]
-        found[some] = _estimates(texts, are_signatures | (text is None), pairs[some], scheme)
+        found[some] = _estimates(texts, are_signatures | (text is None), pairs[some], scheme)[:, None]
     return found
 
 
@@ -182,6 +188,8 @@ class NearSettings:
     """Whether a row is dropped because of a kept row that it is similar to, or because of any row of its group."""
     reason: str
     """Drop reason of the other rows, for the receipt."""
+    ignore_common: float | None = None
+    """Share of all documents; shingles of more documents do not make two texts similar. None ignores none."""
     bands_per_iteration: int | None = field(default=None, metadata={"identity": False})
     """Number of bands compared before their pairs are merged with the known ones; None derives it from the budget."""
     home: Folder | None = field(default=None, metadata={"identity": False})
@@ -266,13 +274,23 @@ class NearSettings:
         return texts_of(block, rows, text=self.text, signatures=self.signatures)
 
     def similarities(
-        self, texts: Any, are_kept: npt.NDArray[np.bool_], pairs: npt.NDArray[np.int64], memory_bytes: int
+        self,
+        texts: Any,
+        are_kept: npt.NDArray[np.bool_],
+        pairs: npt.NDArray[np.int64],
+        memory_bytes: int,
+        ignored: npt.NDArray[np.uint64],
     ) -> npt.NDArray[np.float64]:
-        """Return the similarities of pairs of places in ``texts``, of which ``are_kept`` marks those of kept signatures."""
-        return text_similarities(texts, are_kept, pairs, memory_bytes, text=self.text, scheme=self.scheme)
+        """Return the similarities of pairs of places in ``texts``, of which ``are_kept`` marks those of kept signatures.
+
+        Shape (pairs, 2): of all shingles, and of those that are not ignored.
+        """
+        text, scheme = self.text, self.scheme
+        return text_similarities(texts, are_kept, pairs, memory_bytes, text=text, scheme=scheme, ignored=ignored)
 
     def residuals(
-        self, texts: Any, pairs: npt.NDArray[np.int64], memory_bytes: int
+        self, texts: Any, pairs: npt.NDArray[np.int64], memory_bytes: int, ignored: npt.NDArray[np.uint64]
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
         """Return hashes of shingles that the first of two texts has and the second lacks, and the pair of each hash."""
-        return residual_hashes(_series(texts), pairs, self.scheme, table_bytes=max(memory_bytes, _LEAST_TABLE_BYTES))
+        table_bytes = max(memory_bytes, _LEAST_TABLE_BYTES)
+        return residual_hashes(_series(texts), pairs, self.scheme, table_bytes=table_bytes, ignored=ignored)

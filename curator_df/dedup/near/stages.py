@@ -27,6 +27,8 @@ from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.dedup.near.crowds import FOUND_BINS, run_compare_few, run_count, run_locate, run_own_pairs
+from curator_df.dedup.near.frequent import CHOICE_FOLDER, NAMES, document_limit, run_cells, run_choice, run_counts
+from curator_df.dedup.near.frequent_files import CELLS_FOLDER, COUNTS_FOLDER
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import NearKeySink
 from curator_df.dedup.near.links import cover_rows, run_cover
@@ -77,13 +79,18 @@ class NearPasses:
             title, against.program, kept.columns, sink, against.ranges, name="against", gone=gone
         )
 
-    def fetch_texts(self, pairs: tuple[FileRecord, ...]) -> list[TaskRecord]:
-        """Write the texts of all rows that have an edge, and the kept signatures that have one."""
+    def fetch_texts(self, pairs: tuple[FileRecord, ...], passing: FileRecord | None) -> list[TaskRecord]:
+        """Write the texts of all rows that have an edge, and the kept signatures that have one.
+
+        With ``passing``, all rows are read, and those of their shingles are counted whose cells pass.
+        """
         home = self.stage.home
         wanted = np.array([rows > 0 for file in pairs for rows in rows_of_slices(home, file)], dtype=np.bool_)
         into = dataclasses.replace(home, is_durable=False)
-        sink, title = TextSink(into, self.groups, pairs, pending=self.pending), f"{self.name}: texts"
-        ranges, only = self.stage.runner.ranges, wanted[: self._ranges]
+        sink = TextSink(into, self.groups, pairs, pending=self.pending, passing=passing)
+        ranges, only, title = self.stage.runner.ranges, wanted[: self._ranges], f"{self.name}: texts"
+        if passing is not None:
+            only = np.full(self._ranges, only.any())  # without a pair, no shingle matters
         fetched = self.stage.stream(
             title, self.before, self.pending.text_columns, sink, ranges, name="fetch", only=only
         )
@@ -167,6 +174,7 @@ class NearStages:
 
     stage: Stage
     home: Folder
+    _passing: FileRecord | None = None
 
     def __init__(self, runner: PassRunner, before: Program, step: Step, pending: NearSettings) -> None:
         self.runner, self.before, self.step, self.pending = runner, before, step, pending
@@ -197,6 +205,7 @@ class NearStages:
 
         def compare_bands(taken: list[TaskRecord]) -> tuple[list[TaskRecord], StageRecord]:
             keys, first = files_below(taken, "keys"), self.pending.num_bands * per_band
+            self._passing = self._passing_cells(taken)
             job = NearJob(self.home, self.groups, self.pending, keys, exchange, first_reducer=first)
             contents = self.stage.tasks(CONTENTS, "same texts", run_buckets, job, per_band)
             return contents, self._iterate(exchange, keys, sum(record.rows_written for record in taken))
@@ -209,7 +218,7 @@ class NearStages:
         edges, known, verified = files_below(contents, "edges"), pairs.files["edges"], StageRecord()
         same = edges
         if self.pending.verify is not None:
-            verified = self._verify(exchange, known, same, files_below(taken, "ranks"))
+            verified = self._verify(exchange, known, same, taken)
             edges, known = (*edges, *verified.files["edges"]), ()
         job = NearJob(
             self.home, self.groups, self.pending, edges, exchange, known=known, ranks=files_below(taken, "ranks")
@@ -241,6 +250,8 @@ class NearStages:
                 **grouped.summary,
             },
         )
+        for name in (CELLS_FOLDER, CHOICE_FOLDER):
+            self.home.delete_tree(name)
         files = {"drops": grouped.drops, "members": grouped.members, "edges": grouped.matches or edges, "known": known}
         return StageRecord(files, exchange=receipt)
 
@@ -308,21 +319,24 @@ class NearStages:
         exchange: Exchange,
         pairs: tuple[FileRecord, ...],
         same: tuple[FileRecord, ...],
-        ranks: tuple[FileRecord, ...],
+        taken: list[TaskRecord],
     ) -> StageRecord:
         """Fetch the texts of all rows that have an edge, and compare them; return the edges that are similar enough."""
 
         def compare(texts: list[TaskRecord]) -> list[TaskRecord]:
             job = NearJob(self.home, self.groups, self.pending, files_below(texts, "locations"), exchange, into="bands")
-            job = dataclasses.replace(job, places=files_below(texts, "places"))
+            job = dataclasses.replace(job, places=files_below(texts, "places"), documents=_documents(taken))
+            job = dataclasses.replace(job, ignored=self._ignored(job, texts))
             found = self.stage.tasks("compare", "compare", run_verify, job, len(self.groups))
             found = found + self._compare_crowds(job, found)
             if self.pending.covers:
-                found = found + self._compare_with_kept(dataclasses.replace(job, ranks=ranks), same, found)
+                found = found + self._compare_with_kept(
+                    dataclasses.replace(job, ranks=files_below(taken, "ranks")), same, found
+                )
             return found
 
         def make() -> StageRecord:
-            texts, verified = mended(self.home, lambda: self.passes.fetch_texts(pairs), compare)
+            texts, verified = mended(self.home, lambda: self.passes.fetch_texts(pairs, self._passing), compare)
             counts = [sum_of(verified, f"compared_{place}") for place in range(SIMILARITY_BINS)]
             found = files_below(verified, "verified")
             fetched = files_below(texts, "texts")
@@ -334,13 +348,57 @@ class NearStages:
                 **self._found_by_similarity([file for file in found if not file.name.startswith("verified/links/")]),
                 "texts_fetched": sum(file.rows for file in fetched),
                 "text_bytes_fetched": sum(file.size_bytes for file in fetched),
+                **self._figures_of_ignored(_documents(taken)),
             }
             return StageRecord({"edges": found}, figures)
 
         done = self.stage.once("verify", make)
-        for name in ("texts", "locations", "places", "crowd-keys", "crowds", "links"):
+        for name in ("texts", "locations", "places", "crowd-keys", "crowds", "links", COUNTS_FOLDER):
             self.home.delete_tree(name)
         return done
+
+    def _passing_cells(self, taken: list[TaskRecord]) -> FileRecord | None:
+        """Return the file of the cells of shingles that may be too common; None if none are ignored."""
+        if self.pending.ignore_common is None:
+            return None
+
+        def make() -> StageRecord:
+            job = NearJob(
+                self.home, self.groups, self.pending, files_below(taken, CELLS_FOLDER), documents=_documents(taken)
+            )
+            return StageRecord({"passing": tuple(self.stage.tasks("cells", "shingles", run_cells, job, 1)[0].files)})
+
+        return self.stage.once("passing", make).files["passing"][0]
+
+    def _ignored(self, job: NearJob, texts: list[TaskRecord]) -> FileRecord | None:
+        """Return the file of the shingles to ignore; None if there are none."""
+        counts = files_below(texts, COUNTS_FOLDER)
+        if self._passing is None or not counts:
+            return None
+
+        def make() -> StageRecord:
+            counted = dataclasses.replace(job, files=counts)
+            found = self.stage.tasks("shingle-sums", "shingles", run_counts, counted, len(self.groups))
+            chosen = dataclasses.replace(job, files=tuple(file for record in found for file in record.files))
+            [done] = self.stage.tasks("ignored", "shingles", run_choice, chosen, 1)
+            return StageRecord({"ignored": tuple(done.files)}, done.summary)
+
+        chosen = self.stage.once("choice", make).files["ignored"][0]
+        return chosen if chosen.rows else None
+
+    def _figures_of_ignored(self, documents: int) -> dict[str, Any]:
+        """Return how many shingles are ignored, and the most common passages, for the receipt."""
+        share, record = self.pending.ignore_common, self.stage.record_of("choice")
+        if share is None:
+            return {}
+        figures = {"frequent": 0, "ignored": 0} if record is None else record.figures
+        names = [] if record is None else json.loads(self.home.read(NAMES))
+        return {
+            "ignored_above_documents": document_limit(share, documents),
+            "common_shingles": figures["frequent"],
+            "ignored_shingles": figures["ignored"],
+            "most_common": names,
+        }
 
     def _found_by_similarity(self, files: Sequence[FileRecord]) -> dict[str, list[int]]:
         """Return the number of distinct similar pairs by similarity, from the threshold on, of bands alone and of crowds."""
@@ -423,6 +481,11 @@ class NearStages:
         return Exchange(self.home, self.pending.keep, chosen["reducers"], starts), int(chosen["projected_bytes"])
 
 
+def _documents(taken: list[TaskRecord]) -> int:
+    """Return the number of rows of the table."""
+    return sum(record.rows_written for record in taken)
+
+
 def project_bands(
     rows: int, num_bands: int, map_files: int, layout: Layout, folder: Folder | None = None
 ) -> ExchangePlan:
@@ -477,12 +540,13 @@ class NearDrop(NearSettings, Pending):
 
     def passes(self, name: str) -> Sequence[PendingPass]:
         """Return the pass that computes signatures, the one over kept signatures, and the one that fetches texts."""
-        bands = f"compute MinHash signatures, hash and sort {self.num_bands} bands"
+        counts = "" if self.ignore_common is None else ", count shingles"
+        bands = f"compute MinHash signatures, hash and sort {self.num_bands} bands{counts}"
         found = [PendingPass(f"signatures for {name}, then buckets", bands, KEY_WRITER_FACTOR)]
         if self.against is not None and self.against.program is not None:  # stored results no longer need their chain
             found.append(PendingPass(f"kept signatures for {name}", bands, KEY_WRITER_FACTOR, self.against.program))
         if self.verify is not None:
-            fetch = "fetch texts of candidates"
+            fetch = f"fetch texts of candidates{counts and ', and count the common shingles of all texts'}"
             found.append(PendingPass(f"texts for {name}, then compare them", fetch, KEY_WRITER_FACTOR))
         return found
 

@@ -18,9 +18,11 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import numpy.typing as npt
 
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.tasks.task import Attempt, run_guarded
+from curator_df.dedup.near.frequent_files import read_checked
 from curator_df.dedup.near.keys import ROW_BIT
 from curator_df.dedup.near.pair_texts import PairBatch, pair_batches
 from curator_df.dedup.near.settings import EDGE_WORDS, IN_CROWD, UNKNOWN, NearSettings
@@ -31,6 +33,7 @@ from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.files.slice_file import Slice, SliceWriter, open_slices
 from curator_df.files.storage import FileRecord, Folder, disk_errors
+from curator_df.kernels.minhash.jaccard import NOTHING_IGNORED, hash_table
 
 
 @dataclass(frozen=True)
@@ -287,6 +290,10 @@ class NearJob:
     """Files of the edges between rows with the same text, which are among ``files``."""
     at_once: bool = False
     """Whether one task does the work of all groups of ranges, because it is little."""
+    documents: int = 0
+    """Number of rows of the input, for the share of documents that have a shingle."""
+    ignored: FileRecord | None = None
+    """File of the shingles that do not make texts similar; None if there are none."""
     round: int | None = None
     """Number of the round of questions (`links`); the third word of an edge is then that of the round that asked for it first."""
 
@@ -354,12 +361,22 @@ def run_verify(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """
 
     def work(manifest: Manifest) -> None:
-        verify_group(load_near_job(job_bytes), attempt.piece.number, attempt.block_bytes, manifest)
+        job = load_near_job(job_bytes)
+        verify_group(job, attempt.piece.number, attempt.block_bytes, manifest, ignored_table(job))
 
     return run_guarded(attempt, work)
 
 
-def verify_group(job: NearJob, group: int, memory_bytes: int, manifest: Manifest) -> None:
+def ignored_table(job: NearJob) -> npt.NDArray[np.uint64]:
+    """Return the table of the shingles that do not make texts similar."""
+    if job.ignored is None:
+        return NOTHING_IGNORED
+    return hash_table(np.frombuffer(read_checked(job.folder, job.ignored), dtype=np.uint64))
+
+
+def verify_group(
+    job: NearJob, group: int, memory_bytes: int, manifest: Manifest, ignored: npt.NDArray[np.uint64]
+) -> None:
     """Compare the pairs of a group of ranges, as `run_verify` does; add files and figures to a manifest."""
     pending, found = job.pending, np.zeros(SIMILARITY_BINS, dtype=np.int64)
     verified = _sorter(job, f"verified/{job.into}/part-{group:06d}.slices", EDGE_WORDS, job.groups.bounds, memory_bytes)
@@ -375,14 +392,15 @@ def verify_group(job: NearJob, group: int, memory_bytes: int, manifest: Manifest
         for batch in pair_batches(job.folder, job.groups, rows, memory_bytes=memory_bytes // 8):
             text_bytes = max(text_bytes, batch.texts.nbytes)
             are_kept = batch.text_addresses.view(np.uint64) >= job.groups.first_kept
-            similarities = pending.similarities(batch.texts, are_kept, batch.places, compare_bytes)
+            both = pending.similarities(batch.texts, are_kept, batch.places, compare_bytes, ignored)
+            similarities = both.min(axis=1)
             places = np.minimum((similarities * SIMILARITY_BINS).astype(np.int64), SIMILARITY_BINS - 1)
             found += np.bincount(places, minlength=SIMILARITY_BINS)
             similar = similarities >= (pending.verify or 0.0)
             joined += int(similar.sum())
             edges = batch.addresses[similar].view(np.uint64)
             verified.append(both_ways(edges, similarities[similar].view(np.uint64)))
-            _append_crowd_keys(keys, batch, similarities, pending, compare_bytes)
+            _append_crowd_keys(keys, batch, both[:, 0], pending, compare_bytes, ignored)
         manifest.files += [verified.commit(), keys.commit()]
     finally:
         verified.discard()
@@ -414,7 +432,7 @@ LEAST_LIKE_ANCHOR = 0.5
 
 
 def _append_crowd_keys(
-    keys: RowSorter, batch: PairBatch, similarities: Any, pending: NearSettings, memory_bytes: int
+    keys: RowSorter, batch: PairBatch, similarities: Any, pending: NearSettings, memory_bytes: int, ignored: Any
 ) -> None:
     if not pending.finds_crowds:
         return
@@ -422,7 +440,7 @@ def _append_crowd_keys(
     for side in (0, 1):
         chosen = np.flatnonzero(batch.in_crowd[:, side] & is_like)
         pairs = batch.places[chosen][:, [side, 1 - side]]
-        hashes, numbers = pending.residuals(batch.texts, pairs, memory_bytes)
+        hashes, numbers = pending.residuals(batch.texts, pairs, memory_bytes, ignored)
         keys.append(np.stack([hashes, batch.addresses[chosen, side].view(np.uint64)[numbers]], axis=1))
 
 

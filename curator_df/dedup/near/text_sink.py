@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
+from curator_df.dedup.near.frequent_files import CountsWriter
 from curator_df.dedup.near.settings import EDGE_WORDS, IN_CROWD, NearSettings
 from curator_df.dedup.table.row_fetch import AskedRowsSink, RangeAnswers
 from curator_df.exchange.keys import LEAST_KEY_BYTES
@@ -35,6 +36,12 @@ class TextSink(AskedRowsSink):
 
     pending: NearSettings = field(kw_only=True)
     """Deferred operation that the pairs belong to."""
+    passing: FileRecord | None = None
+    """File of the cells whose shingles are counted exactly, in all rows; None to count none."""
+
+    def wanted(self, number: int) -> npt.NDArray[np.int64] | None:
+        """Return the addresses of the requested rows of a range; None for all."""
+        return super().wanted(number) if self.passing is None else None
 
     @property
     def fingerprint(self) -> str:
@@ -68,6 +75,15 @@ class _RangeTexts(RangeAnswers):
         self._texts = 0
         self._place_file = NewFile(sink.folder, f"places/part-{number:06d}.slices")
         self._places = SliceWriter(self._place_file, PLACE_WORDS, np.zeros(1, dtype=np.uint64))
+        self._counts: CountsWriter | None = None
+        if sink.passing is not None:
+            scheme = sink.pending.scheme
+            self._counts = CountsWriter(sink.folder, number, sink.groups, scheme, sink.passing, memory_bytes)
+
+    def append(self, block: Any) -> None:
+        if self._counts is not None:
+            self._counts.append(block[self._pending.text])
+        super().append(block)
 
     def _answer(self, block: Any, places: npt.NDArray[np.int64], asked: Any) -> None:
         """Write the text of each row once, and its position for each of the row's edges."""
@@ -89,11 +105,14 @@ class _RangeTexts(RangeAnswers):
     def commit(self) -> list[FileRecord]:
         files = super().commit()
         self._places.finish()
-        return [*files, self._place_file.commit(self._texts)]
+        files.append(self._place_file.commit(self._texts))
+        return files if self._counts is None else [*files, self._counts.commit()]
 
     def discard(self) -> None:
         super().discard()
         self._place_file.discard()
+        if self._counts is not None:
+            self._counts.discard()
 
 
 def write_texts(file: NewFile, texts: Any) -> Any:

@@ -65,9 +65,19 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "minhash.jaccard.similarities_of_characters": 1.5,
     "minhash.jaccard.similarities_of_normalized": 1.6,
     "minhash.jaccard.similarities_of_words": 1.3,
-    "minhash.jaccard.residuals_of_characters": 1.5,
-    "minhash.jaccard.residuals_of_normalized": 1.6,
-    "minhash.jaccard.residuals_of_words": 1.3,
+    "minhash.jaccard.fill_table": 0.1,
+    "minhash.frequent_shingles.count_cells_of_characters": 1.3,
+    "minhash.frequent_shingles.count_cells_of_normalized": 1.4,
+    "minhash.frequent_shingles.count_cells_of_words": 1.2,
+    "minhash.frequent_shingles.count_exactly_of_characters": 1.4,
+    "minhash.frequent_shingles.count_exactly_of_normalized": 1.5,
+    "minhash.frequent_shingles.count_exactly_of_words": 1.3,
+    "minhash.frequent_shingles.list_hashes_of_characters": 1.2,
+    "minhash.frequent_shingles.list_hashes_of_normalized": 1.3,
+    "minhash.frequent_shingles.list_hashes_of_words": 1.1,
+    "minhash.residuals.residuals_of_characters": 1.5,
+    "minhash.residuals.residuals_of_normalized": 1.6,
+    "minhash.residuals.residuals_of_words": 1.3,
     "metrics.source.source_metrics.count_source_of_span": 0.3,
     "english_tokens.spans.split_span": 8.7,
     "metrics.lines.text_sentences.count_sentences_of_lines": 0.4,
@@ -133,9 +143,17 @@ def signatures(unit: Unit, *, use_64_bit_hash: bool) -> tuple[str, ...]:
     return f"minhash.sketch.sketch_{unit}_{bits}", f"minhash.signatures.hash_bands_{bits}", *CONTENT
 
 
+def frequent_shingles(unit: Unit) -> tuple[str, ...]:
+    """Return the kernels that count the documents with a shingle."""
+    counting = tuple(
+        f"minhash.frequent_shingles.{name}_of_{unit}" for name in ("count_cells", "count_exactly", "list_hashes")
+    )
+    return (*counting, "minhash.jaccard.fill_table")
+
+
 def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) -> tuple[str, ...]:
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
-    compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.jaccard.residuals_of_{unit}")
+    compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.residuals.residuals_of_{unit}")
     found = signatures(unit, use_64_bit_hash=use_64_bit_hash)
     return (*found, *(compared if compares_texts else ()), *COMPONENTS, *COVER)
 
@@ -145,7 +163,7 @@ METRICS = (
     *(TOKENS + TOKEN_SENTENCES + DCLM + C4 + C4_LINES),
 )
 _ALL_NEAR = [
-    near_duplicates(unit, use_64_bit_hash=use_64_bit_hash, compares_texts=True)
+    near_duplicates(unit, use_64_bit_hash=use_64_bit_hash, compares_texts=True) + frequent_shingles(unit)
     for unit in get_args(Unit)
     for use_64_bit_hash in (False, True)
 ]

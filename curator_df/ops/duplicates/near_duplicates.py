@@ -18,6 +18,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.runner.passes import DROP_PEAK_FACTOR
 from curator_df.core.tasks.task import OnError, OnOom
+from curator_df.dedup.near.frequent import FREQUENT_BYTES
 from curator_df.dedup.near.stages import NearDrop, NearFound
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.errors import ParameterError
@@ -46,7 +47,7 @@ from curator_df.ops.duplicates.groups import (
     require_same_table,
 )
 from curator_df.ops.duplicates.near_scheme import SIGNATURES, NearQuestion, chosen_scheme, kept_signatures
-from curator_df.ops.host_only import FIXED_WIDTH, require_host
+from curator_df.ops.host_only import COUNTED, FIXED_WIDTH, require_host
 
 ROW_BYTES = 100
 """Bytes of the rows for which the peak factor holds; a block of shorter ones is halved when it does not fit."""
@@ -88,6 +89,7 @@ def drop_near_duplicates(
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     linkage: Linkage | None = None,
+    ignore_common: float | None = None,
     signatures: str | None = None,
     against: dd.DataFrame | None = None,
     count_into: str | None = None,
@@ -121,6 +123,11 @@ def drop_near_duplicates(
         Rows are taken in the order of ``keep``. ``"transitive"``: all rows that are joined through other rows are one
         group, of which one row is kept. By default ``"direct"``, and ``"transitive"`` with ``jaccard_threshold=None``,
         where no similarity is known.
+    ignore_common : float, optional
+        Share of all documents, such as 0.01. Shingles that occur in more of them (and in more than 10 documents) are
+        those of a license, a form or a template. A pair is then joined only if it is as similar without these shingles
+        as ``jaccard_threshold`` asks, too. Needs texts, so not with ``signatures``, ``against`` or
+        ``jaccard_threshold=None``.
     signatures : str, optional
         Column made by `add_minhash` with the same scheme except the bands: these may differ, as long as they need
         no more hashes. Signatures are then not computed again.
@@ -149,7 +156,7 @@ def drop_near_duplicates(
     ParameterError
         If a parameter is out of range, or ``groups`` were found for another table or with other parameters.
     UnsupportedBackendError
-        If the blocks are cuDF blocks, with ``signatures`` or ``against``.
+        If the blocks are cuDF blocks, with ``signatures``, ``against`` or ``ignore_common``.
     PendingError
         From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
 
@@ -160,15 +167,18 @@ def drop_near_duplicates(
     Notes
     -----
     Rows: subset, order kept. Columns: same; with ``count_into`` plus the count. Backends: pandas; cudf without
-    ``signatures`` and ``against``. Peak extra memory: 1.4 x block; with ``count_into`` 2.0 x block. Computes: no; writing
-    reads the input twice more for each drop, once more with ``jaccard_threshold=None``; with ``groups=`` or ``against=``
-    tables of Dask or pandas are written to working files.
+    ``signatures``, ``against`` and ``ignore_common``. Peak extra memory: 1.4 x block; with ``count_into`` 2.0 x block; with
+    ``ignore_common`` 40 MB for each task. Computes: no; writing reads the input twice more for each drop, once more with
+    ``jaccard_threshold=None``; with ``groups=`` or ``against=`` tables of Dask or pandas are written to working files.
 
     The preceding steps run three times (twice with ``jaccard_threshold=None``): to compute signatures, to fetch the
     texts to compare, and to write. With ``linkage="transitive"``, a dropped row may be similar only to another dropped row,
     not to the one that is kept. Rows with the same text are always joined, including those without text, and with ``normalize=``
     those left empty by it (white space only). Other rows without a shingle (empty, or white space where shingles are
     words) are similar to none.
+
+    With ``ignore_common``, shingles are counted in the first two of these passes, of which the second then reads all rows.
+    At most 524,288 shingles are ignored, those of the most documents.
 
     In a bucket each text is compared with two others and, if there are more, with those that share shingles which these
     two lack; never with all, so the work grows linearly with the number of rows.
@@ -187,7 +197,7 @@ def drop_near_duplicates(
     chosen = chosen_scheme(df, DROP, scheme)
     kept = kept_signatures(df, DROP, signatures, against, chosen)
     linked = chosen_linkage(DROP, linkage, jaccard_threshold)
-    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept, linked)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept, linked, ignore_common)
     if groups is None:
         return _pending(df, DROP, question, bands_per_iteration, count_into=count_into)
     home, found = found_drops(groups, DROP)
@@ -209,6 +219,7 @@ def find_near_duplicates(
     bands_per_iteration: int | None = None,
     keep: Survivor | Best = "first",
     linkage: Linkage | None = None,
+    ignore_common: float | None = None,
     signatures: str | None = None,
     against: dd.DataFrame | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -222,7 +233,7 @@ def find_near_duplicates(
     ----------
     df : dask.dataframe.DataFrame
         A table of Dask. A chain on one of the readers is streamed; any other table is first computed into working files.
-    text, scheme, jaccard_threshold, bands_per_iteration, keep, linkage, signatures, against
+    text, scheme, jaccard_threshold, bands_per_iteration, keep, linkage, ignore_common, signatures, against
         As in `drop_near_duplicates`.
     id : str, optional
         Column of text or integers that identifies the rows, to include in the table. This needs one more pass over the
@@ -262,7 +273,7 @@ def find_near_duplicates(
     ParameterError
         If a parameter is out of range.
     UnsupportedBackendError
-        If the blocks are cuDF blocks, with ``signatures`` or ``against``.
+        If the blocks are cuDF blocks, with ``signatures``, ``against`` or ``ignore_common``.
 
     See Also
     --------
@@ -288,7 +299,7 @@ def find_near_duplicates(
     chosen = chosen_scheme(df, operator, scheme)
     kept = kept_signatures(df, operator, signatures, against, chosen)
     linked = chosen_linkage(operator, linkage, jaccard_threshold)
-    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept, linked)
+    question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept, linked, ignore_common)
     pending = _pending(df, operator, question, bands_per_iteration)
     table = named_by(GroupTable(near_matches, against=kept), df, operator, id, against)
     return find_groups(pending, operator, question.to_json(), workdir, storage_options, table, on_error, on_oom)
@@ -320,6 +331,8 @@ def _pending(
     _require_columns(df, operator, question)
     _require_backend(df, operator, question)
     require_addresses(df, operator)
+    if question.ignore_common is not None:
+        _require_counting(df, operator, question, question.ignore_common)
     if jaccard_threshold is not None:
         require_number(operator, "jaccard_threshold", jaccard_threshold)
     if bands_per_iteration is not None:
@@ -345,6 +358,7 @@ def _pending(
         keep=survivor_policy(operator, question.keep),
         linkage=question.linkage,
         reason=REASON,
+        ignore_common=question.ignore_common,
         bands_per_iteration=bands_per_iteration,
         home=home,
         columns=tuple(dict.fromkeys(name for name in of_keys if name is not None)),
@@ -355,13 +369,14 @@ def _pending(
     )
     laid_factor, signature_bytes = signatures_price(scheme)
     hash_factor, hash_bytes = hashes_price(normalized=False)
+    counting = {"counts of shingles": FREQUENT_BYTES} if question.ignore_common is not None and home is None else {}
     kernel = BlockKernel(
         DROP,
         refuse_block,
         {"operator": DROP},
         price=Price(
             DROP_PEAK_FACTOR + (0.0 if count_into is None else COUNT_FACTOR),
-            held_by_task=count_reader_bytes(count_into),
+            held_by_task={**count_reader_bytes(count_into), **counting},
             device_peak_factor=sum((1.0, hash_factor, laid_factor, COLUMN_FACTOR if ranked is not None else 0.0)),
             device_fixed_bytes=max(signature_bytes, hash_bytes),
             is_measured=True,
@@ -377,6 +392,7 @@ def _kernels(question: NearQuestion) -> tuple[str, ...]:
     bits, unit = question.scheme.use_64_bit_hash, shingle_unit(question.scheme)
     compares_texts = question.text is not None and question.jaccard_threshold is not None
     needed = kernel_sets.near_duplicates(unit, use_64_bit_hash=bits, compares_texts=compares_texts)
+    needed += () if question.ignore_common is None else kernel_sets.frequent_shingles(unit)
     program = None if question.against is None else question.against.program
     # Groups that were found need no comparison any more.
     return needed if program is None else (*needed, *program.compiled)
@@ -385,6 +401,22 @@ def _kernels(question: NearQuestion) -> tuple[str, ...]:
 def _require_backend(df: Any, operator: str, question: NearQuestion) -> None:
     if question.signatures is not None or question.against is not None:
         require_backend(df._meta, f"{operator} with signatures= or against=", "pandas", because=FIXED_WIDTH)
+
+
+def _require_counting(df: Any, operator: str, question: NearQuestion, share: float) -> None:
+    """Raise an error unless shingles of the texts can be counted and compared."""
+    require_number(operator, "ignore_common", share)
+    if not 0.0 < share < 1.0:
+        raise ParameterError(
+            f"{operator}: ignore_common={share!r} is not above 0 and below 1. Use the share of all documents above which a "
+            "shingle is common, such as 0.01"
+        )
+    if question.signatures is not None or question.against is not None or question.jaccard_threshold is None:
+        raise ParameterError(
+            f"{operator}: ignore_common= compares texts without their common shingles, which is not possible with "
+            "signatures=, against= or jaccard_threshold=None. Leave them out, or leave out ignore_common="
+        )
+    require_backend(df._meta, f"{operator} with ignore_common=", "pandas", because=COUNTED)
 
 
 def _require_columns(df: Any, operator: str, question: NearQuestion) -> None:

@@ -65,6 +65,8 @@ class NearQuestion:
     """Rows of another table."""
     linkage: Linkage
     """Kind of links between rows."""
+    ignore_common: float | None = None
+    """Share of documents above which a shingle is ignored."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings in the form that is stored with the groups."""
@@ -77,6 +79,7 @@ class NearQuestion:
             "keep": vars(self.keep) if isinstance(self.keep, Best) else self.keep,
             "signatures": self.signatures,
             "linkage": self.linkage,
+            "ignore_common": self.ignore_common,
             "against": against and {name: getattr(against, name) for name in ("column", "first_address", "identity")},
         }
 
@@ -92,6 +95,7 @@ class NearQuestion:
             stored["signatures"],
             against and KeptSignatures(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),
             stored.get("linkage", "transitive"),  # groups of earlier releases
+            stored.get("ignore_common"),
         )
 
 
