@@ -27,9 +27,11 @@ RECORDS = 300
 BEFORE = [("read", 300, 300), ("read_warc", 300, 152), ("remove_html", 152, 152)]
 
 
-def run_recipe(name: str, shared_data: Path, folder: Path, **settings: Any) -> tuple[list[tuple[str, int, int]], Any]:
+def run_recipe(
+    name: str, shared_data: Path, folder: Path, *, records: int = RECORDS, **settings: Any
+) -> tuple[list[tuple[str, int, int]], Any]:
     """Run a recipe on the first records of the crawl, and return the rows of each step, and the receipt."""
-    crawl = first_records(shared_data, folder, RECORDS)
+    crawl = first_records(shared_data, folder, records)
     recipe = cdf.load_recipe(name, input=crawl, output=str(folder / "out"), **settings)
     with inline_cluster():
         receipt = recipe.run()
@@ -166,3 +168,53 @@ def test_dolma_3_to_tokens(shared_data, tmp_path):
     for text, score in zip(pool.text.iloc[1:], pool.quality_score.iloc[1:], strict=True):
         times = repeated["times"].get(str(int(score // 0.05)), 0)
         assert copies[tuple(ids_of(made, text))] in (math.floor(times), math.ceil(times))
+
+
+WHOLE = {
+    "dolma_3": [
+        ("keep_profile", 758, 591),
+        ("normalize_newlines", 591, 591),
+        ("keep_profile", 591, 391),
+        ("keep_language", 391, 212),
+        ("drop_exact_duplicates", 212, 202),
+        ("drop_near_duplicates", 202, 199),
+        *[("add_class", 199, 199)] * 2,
+        ("write", 199, 199),
+    ],
+    "nemotron_cc": [
+        ("keep_where", 758, 574),
+        ("keep_language", 574, 574),
+        ("normalize_unicode", 574, 574),
+        ("drop_exact_duplicates", 574, 285),
+        ("drop_near_duplicates", 285, 258),
+        *[("add_class", 258, 258)] * 3,
+        ("add_quality_tier", 258, 258),
+        ("keep_profile", 258, 217),
+        ("write", 217, 217),
+    ],
+    "redpajama_v2": [
+        ("keep_profile", 758, 712),
+        ("remove_repeated_parts", 712, 653),
+        ("keep_language", 653, 299),
+        ("keep_profile", 299, 271),
+        ("drop_exact_duplicates", 271, 271),
+        ("drop_near_duplicates", 271, 271),
+        ("write", 271, 271),
+    ],
+}
+"""Rows of the steps after the extraction, of all 1,485 records."""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", WHOLE)
+def test_rows_of_each_step_of_the_whole_crawl(shared_data, tmp_path, name):
+    model = {"classifier": write_fasttext(tmp_path / "quality.bin")}
+    steps = {
+        "dolma_3": {"add_class": {"1": model, "2": {**model, "score_of": "good"}}},
+        "nemotron_cc": {"add_class": ensemble_of(model["classifier"])},
+        "redpajama_v2": {"add_perplexity": None, "keep_where": None},
+    }
+    counted, receipt = run_recipe(name, shared_data, tmp_path, records=1485, steps=steps[name])
+    assert counted[:3] == [("read", 1485, 1485), ("read_warc", 1485, 758), ("remove_html", 758, 758)]
+    assert counted[3:] == WHOLE[name]
+    assert receipt.rows_quarantined == 0
