@@ -212,6 +212,7 @@ VOCABULARY = {
     "require_punctuation": Word("whether lines without punctuation are removed", "", "bool"),
     "repo": Word("name of a dataset on the hub", "", "str"),
     "resources": Word("what a model's call takes of a worker", "", "Resources"),
+    "reuse": Word("whether first steps run once for several passes", "", "Reuse"),
     "revision": Word("commit, tag or branch on the hub", "", "str"),
     "right": Word("right bound of what is kept of a text", "", "int | str"),
     "rows": Word("rows to take", "rows", "int"),

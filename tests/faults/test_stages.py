@@ -264,6 +264,22 @@ def test_near_duplicates_with_a_worker_and_then_the_run_killed(near_script, star
     kill_a_worker_and_then_the_run(start, tmp_path, stage, NEAR_JOURNALS, expected)
 
 
+STORED_JOURNALS = {
+    "store": "_curator/stages/stored-*/_curator/done.jsonl",
+    "signatures": "_curator/stages/drop_*/_curator/done.jsonl",
+    "texts": "_curator/stages/drop_*/fetch/_curator/done.jsonl",
+    "write": "_curator/done.jsonl",
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", STORED_JOURNALS)
+def test_stored_rows_with_a_worker_and_then_the_run_killed(near_script, start, tmp_path, stage):
+    expected, _ = undisturbed(near_script, tmp_path)
+    near_script.write_text(NEAR_SCRIPT.replace("on_existing=on_existing)", "on_existing=on_existing, reuse='always')"))
+    kill_a_worker_and_then_the_run(start, tmp_path, stage, STORED_JOURNALS, expected)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stage", AGAINST_JOURNALS)
 def test_against_kept_signatures_with_a_worker_and_then_the_run_killed(near_script, start, tmp_path, stage):

@@ -16,6 +16,7 @@ from typing import Any
 from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, capacity_with_blocks, device_need
+from curator_df.core.planning.first_steps import how_to_run_once
 from curator_df.core.planning.price import (
     held_bytes_of,
     kept_bytes_of,
@@ -33,7 +34,7 @@ from curator_df.core.ranges.source import Source
 from curator_df.errors import BudgetError
 from curator_df.memory.budget import Layout, larger_memory, most_cpus
 from curator_df.memory.resources import NO_LIMITS, Capacity
-from curator_df.memory.sizes import show_count, show_size, size_to_type
+from curator_df.memory.sizes import show_count, show_size, show_sizes, size_to_type
 from curator_df.suggestions import suggests_names
 
 MIN_BLOCK_BYTES = 1_000_000
@@ -102,6 +103,8 @@ class Plan:
     """Steps whose work is done by a GPU or a server."""
     remarks: tuple[tuple[str, str], ...] = ()
     """Remarks: for example, that a step is slow with its arguments, or where its model computes."""
+    run_once: str = ""
+    """Sentence about running the steps before the first drop once for all passes; empty if their rows cannot be stored."""
     device: DeviceNeed | None = None
     """Use of the GPU of each worker; None if neither blocks nor models are on one."""
 
@@ -224,7 +227,9 @@ class Plan:
             yield f"{number}  {stage.title}{'; ' * bool(own)}{'; '.join(own)}"
         names = [name for name, _, _ in self.stages[0].steps[:-1]]
         passes = sum(stage.of_input for stage in self.stages)
-        if passes > 1:
+        if self.run_once:
+            yield self.run_once
+        elif passes > 1:
             yield (
                 f"With checkpoint(df, path) after {', '.join(names)}, that part would run once instead of {passes} times. "
                 "The passes would then read the checkpoint instead of the input"
@@ -352,7 +357,20 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     said += tuple(_assumed(steps, layout))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
-    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, device)
+    return Plan(
+        layout,
+        stages,
+        size,
+        files,
+        projected,
+        held_bytes,
+        limits,
+        kept,
+        elsewhere,
+        said,
+        how_to_run_once(joined),
+        device,
+    )
 
 
 def _assumed(steps: Sequence[Step], layout: Layout) -> Iterator[tuple[str, str]]:
@@ -443,10 +461,11 @@ def _block_bytes(joined: Fork, factor: float, layout: Layout) -> int:
         smaller += f"cpus={cpus} or " if cpus else ""
         outputs = len(joined.branches)
         fewer = f", or write fewer than {outputs} outputs in one run" if outputs > 1 else ""
+        need, has = show_sizes(needed, layout.thread_bytes)
         raise BudgetError(
             f"blocks of {show_size(asked)} do not fit: each of the {layout.workers * layout.threads} concurrent tasks needs "
-            f"{show_size(needed)} ({factor:.1f} x the block size + a fixed part), but has {show_size(layout.thread_bytes)} of "
-            f"the {show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={size_to_type(enough)}{fewer}"
+            f"{need} ({factor:.1f} x the block size + a fixed part), but has {has} of the "
+            f"{show_size(layout.allowed_bytes)} budget{held}. Use {smaller}memory={size_to_type(enough)}{fewer}"
         )
     return min(fitting, MAX_DEFAULT_BLOCK_BYTES) if explicit is None else explicit
 

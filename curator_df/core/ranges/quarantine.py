@@ -15,12 +15,17 @@ QUARANTINE_FOLDER = "_quarantine"
 """Name of the folder in the output; readers skip names that begin with an underscore."""
 
 
+def quarantine_name(number: int) -> str:
+    """Return the name of the file with the quarantined rows of a range."""
+    return f"{QUARANTINE_FOLDER}/part-{number:06d}.jsonl"
+
+
 class QuarantineFile:
     """Writer of the quarantined rows of one range. The file is created with the first of them."""
 
     def __init__(self, folder: Folder, number: int) -> None:
         self._folder = folder
-        self._name = f"{QUARANTINE_FOLDER}/part-{number:06d}.jsonl"
+        self._name = quarantine_name(number)
         self._stack = contextlib.ExitStack()
         self._file: NewFile | None = None
         self.rows = 0
@@ -29,6 +34,13 @@ class QuarantineFile:
         """Number of these that the reader could not read, which are in no block."""
         self.rows_out_of_memory = 0
         """Number of these that did not fit into memory."""
+        self._copied = 0
+
+    def copy(self, lines: bytes) -> None:
+        """Append lines, or parts of them, of a file of an earlier pass, which has counted their rows."""
+        with disk_errors(self._folder):
+            self._opened().write(lines)
+        self._copied += lines.count(b"\n")
 
     def add(self, row: BadRow) -> None:
         """Quarantine a row that cannot be read."""
@@ -43,17 +55,20 @@ class QuarantineFile:
         self.rows_out_of_memory += row.size_bytes is not None
 
     def _write(self, row: BadRow) -> None:
-        if self._file is None:
-            self._file = self._stack.enter_context(self._folder.create(self._name))
         line = json.dumps(_record(row), ensure_ascii=False)
         # A file name need not be UTF-8: Python represents such bytes by surrogates, which JSON writes escaped.
         line = line if line.isascii() or _is_whole(line) else json.dumps(_record(row))
-        self._file.write(line.encode() + b"\n")
+        self._opened().write(line.encode() + b"\n")
+
+    def _opened(self) -> NewFile:
+        if self._file is None:
+            self._file = self._stack.enter_context(self._folder.create(self._name))
+        return self._file
 
     def commit(self) -> list[FileRecord]:
         """Make the file durable and visible, if there is one."""
         with disk_errors(self._folder):
-            return [] if self._file is None else [self._file.commit(self.rows)]
+            return [] if self._file is None else [self._file.commit(self.rows + self._copied)]
 
     def discard(self) -> None:
         """Discard everything that was not committed."""

@@ -84,6 +84,8 @@ class Dispatcher:
     """Sizes of blocks and rows."""
     on_done: Callable[[Manifest], None]
     """Function that is called for each finished range, in order of completion."""
+    complete: Callable[[Manifest], None] | None = None
+    """Function that adds to the result of a finished range what an earlier pass did with it, before anybody is told."""
     task: Callable[[bytes, Attempt], Manifest] = run_range
     """Function that runs on a worker."""
     title: str = FINAL_STAGE
@@ -271,6 +273,8 @@ class Dispatcher:
         if manifest is not None and manifest.outcome == "no job":
             self._parcel.send_again()
             return attempt
+        if self.complete is not None and manifest is not None and manifest.outcome == "done":
+            self.complete(manifest)
         self.session.tell(TaskEnded(stage_name(self.title), self.job, manifest, seconds))
         if manifest is None:
             return self._after_lost_worker(future, attempt)

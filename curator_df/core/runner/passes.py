@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.branches import Branch, fork, named_steps
+from curator_df.core.planning.branches import Branch, Fork, fork, named_steps
+from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.plan import Plan, StagePlan
 from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.core.planning.program import Program, Step, with_columns
@@ -30,11 +31,13 @@ from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.parameter_digests import printed_source
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import forget_run
+from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Exchanged, Note, RunStarted, StageStarted, run_events, stage_name
 from curator_df.core.runner.live_panel import live_panel
+from curator_df.core.runner.prefix import Prefix, stored_prefix
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.task import Job, OnError, OnOom
 from curator_df.errors import CorruptFileError, InputChangedError, InputError, ParameterError, ResumeError
@@ -100,9 +103,14 @@ class PassRunner:
         ranges: Ranges,
         on_error: OnError,
         on_oom: OnOom = "retry",
+        reuse: Reuse = "never",
+        stored: str = "",
     ) -> None:
+        self.reuse, self.stored = reuse, stored
         self.session, self.stage, self.ranges, self.on_error, self.on_oom = session, stage, ranges, on_error, on_oom
         self.temporary, self.run_id = temporary, uuid.uuid4().hex
+        self.prefix: Prefix | None = None
+        """Stored rows of the first steps, which the passes read instead of the input."""
         self.exchanges: list[ExchangeReceipt] = []
         self.retries: collections.Counter[str] = collections.Counter()
         self.leaks: list[LeakReceipt] = []
@@ -127,6 +135,16 @@ class PassRunner:
                 stack.enter_context(released_after(session, steps, forget))
             stack.enter_context(run_events(session, started))
             yield
+
+    def store_prefix(self, joined: Fork, finished: npt.NDArray[np.bool_], show: SHOW) -> None:
+        """Store what the first steps of a run make, if it pays: the passes over its rows then read that."""
+        self._show = show
+        self.prefix = stored_prefix(self, joined, self.reuse, finished, name=self.stored)
+
+    def last_job(self, joined: Fork, stage: StagePlan) -> Job:
+        """Return the job of the last pass, whose steps are all resolved."""
+        stored = None if self.prefix is None else self.prefix.for_pass(is_last=True)
+        return Job(joined, self.on_error, self.on_oom, stored=stored, capacity=stage.capacity, run_id=self.run_id)
 
     def resolve(self, program: Program, show: SHOW) -> Program:
         """Return the program with every deferred step replaced by its resolved form."""
@@ -176,13 +194,14 @@ class PassRunner:
         task: Any = None,
         only: npt.NDArray[np.bool_] | None = None,
         gone: str | None = None,
+        needs_removed: bool = False,
     ) -> list[TaskRecord]:
         """Run the tasks that are not in the journal, or whose files are missing; return the records of all, in order.
 
         The number of each piece is its index in ``pieces``; ``folder`` contains the files. ``only`` selects the required pieces.
-        Files of the subfolder ``gone`` need not exist any more.
+        Files of the subfolder ``gone`` need not exist any more; with ``needs_removed``, those of removed rows must.
         """
-        done = _still_there(folder, journal.records(), gone)
+        done = _still_there(folder, journal.records(), gone, needs_removed=needs_removed)
         wanted = range(len(pieces)) if only is None else np.flatnonzero(only).tolist()
 
         def note(manifest: Manifest) -> None:
@@ -220,25 +239,41 @@ class PassRunner:
         home: Folder | None = None,
         only: npt.NDArray[np.bool_] | None = None,
         gone: str | None = None,
+        rejects: Sink | None = None,
+        needs_removed: bool = False,
     ) -> list[TaskRecord]:
         """Stream ranges through a program into a sink that needs these columns; see `run_tasks`.
 
         Quarantined rows go to the folder of the journal, which belongs to this pass; that of the sink may be shared.
         """
+        stored = None
+        if self.prefix is not None and self.prefix.leads(program) and self.prefix.covers(only):
+            stored = self.prefix.for_pass()
         program = with_columns(program, columns)
         # Kernels process each row separately; a user's step may not.
         by_row = all(step.action.is_rowwise for step in program.steps)
         wanted = sink.wanted if by_row else None
         job = Job(
-            fork([Branch(program, sink, set_aside=journal.folder)]),
+            fork([Branch(program, sink, rejects, set_aside=journal.folder)]),
             self.on_error,
             self.on_oom,
             wanted=wanted,
+            stored=stored,
             capacity=self.stage.capacity,
             run_id=self.run_id,
         )
         folder = home or journal.folder
-        return self.run_tasks(journal, title, job, ranges, stage=self.stage, folder=folder, only=only, gone=gone)
+        return self.run_tasks(
+            journal,
+            title,
+            job,
+            ranges,
+            stage=self.stage,
+            folder=folder,
+            only=only,
+            gone=gone,
+            needs_removed=needs_removed,
+        )
 
     @contextlib.contextmanager
     def open_stage(self, before: Program, step: Step, home: Folder | None = None) -> Iterator[Stage]:
@@ -248,6 +283,23 @@ class PassRunner:
             home = self._temporary_home(step, identity)
             if self.session.looks is not None and self.session.looks.hand_over(home, self.ranges):
                 self.session.tell(Note("reuse", f"passes of {step.name}: done by an earlier look, reused"))
+        with self._opened(home, identity) as stage:
+            yield stage
+
+    @contextlib.contextmanager
+    def open_temporary(self, name: str, identity: Identity) -> Iterator[Stage]:
+        """Open a stage that belongs to no step, new or already started, in a temporary folder of this name."""
+        self.note_temporary(name)
+        with self._opened(self.temporary.below(name), identity) as stage:
+            yield stage
+
+    def note_temporary(self, name: str) -> None:
+        """Delete the temporary folder of this name, if there is one, when the run is complete."""
+        if name not in self._made:
+            self._made.append(name)
+
+    @contextlib.contextmanager
+    def _opened(self, home: Folder, identity: Identity) -> Iterator[Stage]:
         with Journal(home) as journal:
             if journal.is_started:
                 self._require_same_ranges(journal.resume(identity), home)
@@ -351,13 +403,22 @@ def sum_of(records: Iterable[TaskRecord], name: str) -> int:
     return sum(record.summary.get(name, 0) for record in records)
 
 
-def _still_there(folder: Folder, noted: dict[int, TaskRecord], gone: str | None) -> dict[int, TaskRecord]:
-    """Return the records of tasks whose files all exist as they were written; files of ``gone`` are not checked."""
+def _still_there(
+    folder: Folder, noted: dict[int, TaskRecord], gone: str | None, *, needs_removed: bool = False
+) -> dict[int, TaskRecord]:
+    """Return the records of tasks whose files all exist as they were written; files of ``gone`` are not checked.
+
+    Files of removed rows are checked with ``needs_removed``; they are then in the same folder.
+    """
     skipped = () if gone is None else (f"{gone}/",)
-    needed = [file for record in noted.values() for file in record.files if not file.name.startswith(skipped)]
-    changed = {file.name for file in folder.changed(needed)}
+
+    def files_of(record: TaskRecord) -> Iterator[FileRecord]:
+        files = (*record.files, *record.other_files) if needs_removed else record.files
+        return (file for file in files if not file.name.startswith(skipped))
+
+    changed = {file.name for file in folder.changed([file for one in noted.values() for file in files_of(one)])}
     return {
-        number: record for number, record in noted.items() if changed.isdisjoint(file.name for file in record.files)
+        number: record for number, record in noted.items() if changed.isdisjoint(file.name for file in files_of(record))
     }
 
 
@@ -451,6 +512,8 @@ class Stage:
         name: str = "",
         only: npt.NDArray[np.bool_] | None = None,
         gone: str | None = None,
+        rejects: Sink | None = None,
+        needs_removed: bool = False,
     ) -> list[TaskRecord]:
         """Stream ranges through a program into a sink; see `PassRunner.run_pass`.
 
@@ -458,5 +521,15 @@ class Stage:
         """
         with self.journal.part(name) if name else contextlib.nullcontext(self.journal) as journal:
             return self.runner.run_pass(
-                journal, title, program, columns, sink, ranges, home=self.home, only=only, gone=gone
+                journal,
+                title,
+                program,
+                columns,
+                sink,
+                ranges,
+                home=self.home,
+                only=only,
+                gone=gone,
+                rejects=rejects,
+                needs_removed=needs_removed,
             )

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from curator_df.arguments import choose
 from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
 from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork
@@ -43,9 +44,10 @@ from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
 from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
+from curator_df.core.runner.prefix import require_storable
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
-from curator_df.core.tasks.task import Job, OnError, OnOom
+from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import OutputExistsError, ResumeError, RowCountError, outside_level
 from curator_df.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.memory.gpus import measured_use
@@ -134,6 +136,7 @@ def run(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
 ) -> Receipt:
     """Run a lazy table into a sink under the budget of the current session.
 
@@ -153,6 +156,8 @@ def run(
         Policy for rows on which a step fails.
     on_oom : {"retry", "raise"}
         Policy for exhausted memory: process fewer rows, down to one, or stop.
+    reuse : {"auto", "always", "never"}
+        Policy for the first steps of a chain whose later drops need several passes: `core.runner.prefix`.
 
     Returns
     -------
@@ -165,7 +170,12 @@ def run(
         If the plan does not fit. Nothing has been started.
     """
     (receipt,) = run_branches(
-        [(df, sink, rejects)], workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom
+        [(df, sink, rejects)],
+        workdir=workdir,
+        on_existing=on_existing,
+        on_error=on_error,
+        on_oom=on_oom,
+        reuse=reuse,
     )
     return receipt
 
@@ -186,6 +196,7 @@ def run_branches(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
 ) -> list[Receipt]:
     """Run several lazy tables into a sink each, in one pass over their common input.
 
@@ -196,7 +207,7 @@ def run_branches(
     ----------
     outputs : sequence of (dask.dataframe.DataFrame, Sink, Sink or None)
         Tables, the sinks of their rows, and the sinks of their removed rows.
-    workdir, on_existing, on_error, on_oom
+    workdir, on_existing, on_error, on_oom, reuse
         Same arguments as for `run`, for every output.
 
     Returns
@@ -213,9 +224,11 @@ def run_branches(
     ParameterError
         If two of the folders are the same or one is inside another, or if one of them contains the input.
     """
+    choose("write", "reuse", reuse, Reuse)
     branches = checked_branches(outputs, workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
     session = current_session()
     plan = plan_fork(fork(branches), session.weigh_client())
+    require_storable(fork(branches), reuse)
     stop_if_explaining(plan, [branch.program for branch in branches])
     overlap = overlapping_samples(branches)
     if overlap is not None:
@@ -233,6 +246,7 @@ def run_branches(
             check_output(journal, branch.sink, on_existing)
         for home in homes:
             home.check(on_existing)
+        earlier = stored_folder(pairs[0][0])
         identities = [identity_of(branch) for branch in branches]
         found = [
             open_run(journal, branch.sink, identity, on_existing)
@@ -241,6 +255,8 @@ def run_branches(
         if on_existing == "overwrite":
             for home in homes:
                 home.empty()
+            if workdir is not None and earlier:
+                workdir.delete_tree(earlier)
         receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
         if waiting:
@@ -252,13 +268,20 @@ def run_branches(
             plan = plan_fork(joined, session.layout)
             first = branches[waiting[0]].sink.folder
             temporary = workdir or first.below(STAGES_FOLDER)
-            stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom)
+            stored = stored_folder(pairs[0][0])
+            stages = PassRunner(session, plan.stages[0], temporary, ranges, on_error, on_oom, reuse, stored)
             folders = ", ".join(branches[number].sink.folder.url for number in waiting)
             with stages.running(folders, plan, steps):
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
         return [receipt for receipt in receipts if receipt is not None]
+
+
+def stored_folder(journal: Journal) -> str:
+    """Return the name of the folder for stored rows of a run; empty if it was not started."""
+    run = journal.run
+    return "" if run is None or run["id"] is None else f"stored-{run['id'][:16]}"
 
 
 def checked_branches(
@@ -374,6 +397,7 @@ class _Run:
         self, session: Session, plan: Plan, joined: Fork, journals: Sequence[Journal], stages: PassRunner
     ) -> None:
         self.session, self.plan, self.fork, self.ranges = session, plan, joined, stages.ranges
+        self._stages = stages
         policies = (len(stages.ranges), stages.on_error, stages.on_oom)
         self.targets = [
             _Target(branch, journal, new_receipt(plan, joined, branch, *policies))
@@ -402,12 +426,9 @@ class _Run:
         self.session.watchers.append(watch)
         try:
             with passes_bar() as show:
+                stages.store_prefix(self.fork, self.finished, show)
                 branches = self._resolve(stages, show)
-            joined = dataclasses.replace(self.fork, branches=branches)
-            stage = self.plan.stages[-1]
-            job = Job(joined, stages.on_error, stages.on_oom, capacity=stage.capacity, run_id=stages.run_id)
-            dispatcher = Dispatcher(self.session, job, stage, self._on_done, start_bytes=stages.start_bytes)
-            self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
+            dispatcher = self._last_pass(stages, dataclasses.replace(self.fork, branches=branches))
             with progress_bar("curating", len(self.ranges)) as self.show:
                 self._on_progress()
                 with measured_use(self.session.gpus) as gpu_use:
@@ -446,6 +467,17 @@ class _Run:
             target.branch.sink.folder.delete_tree(STAGES_FOLDER)
         return receipts[::-1]
 
+    def _last_pass(self, stages: PassRunner, joined: Fork) -> Dispatcher:
+        """Return the dispatcher of the last pass, whose steps are all resolved, and tell that it begins."""
+        stage = self.plan.stages[-1]
+        job = stages.last_job(joined, stage)
+        complete = None if stages.prefix is None else stages.prefix.complete
+        dispatcher = Dispatcher(
+            self.session, job, stage, self._on_done, complete=complete, start_bytes=stages.start_bytes
+        )
+        self.session.tell(StageStarted(dispatcher.title, job, len(self.ranges), int(self.finished.sum())))
+        return dispatcher
+
     def _resolve(self, stages: PassRunner, show: SHOW) -> tuple[Branch, ...]:
         """Run the stages of deferred steps, those of shared steps once; set the ranges that each branch has already finished."""
         program = self.fork.branches[0].program
@@ -466,6 +498,8 @@ class _Run:
     def _on_done(self, manifest: Manifest) -> None:
         for part in (manifest, *manifest.others):
             self.targets[part.branch].take(part)
+        if self._stages.prefix is not None:
+            self._stages.prefix.give_back(manifest.number)
         self._on_progress()
 
     def _on_progress(self) -> None:

@@ -49,7 +49,9 @@ from curator_df.core.ranges.quarantine import QuarantineFile
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range, RowChoice, has_stamps
+from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.tasks.step_runner import OnError, StepRunner
+from curator_df.core.tasks.stored_prefix import StoredPrefix
 from curator_df.core.user_frames import ATTRIBUTE, keep_user_frames
 from curator_df.errors import CuratorError, OperatorError, OversizeRowError, RowCountError, StepMemoryError
 from curator_df.files.retry import TASK_TRIES, retry_transient
@@ -159,6 +161,8 @@ class Job:
     """Policy for exhausted memory."""
     wanted: Callable[[int], npt.NDArray[np.int64] | None] | None = None
     """Function that returns the ascending addresses of the required rows of a range, or None for all; by default all."""
+    stored: StoredPrefix | None = None
+    """Rows to read instead of the source, which have passed the first steps of ``fork``."""
     capacity: Capacity | None = None
     """Resources that the tasks of a worker share; None for no limits."""
     run_id: str = ""
@@ -445,10 +449,14 @@ def _stretch(job: Job, attempt: Attempt, steps: Sequence[Step], outputs: Sequenc
 
 
 def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifest: Manifest, log: UnitLog) -> None:
-    fork = job.fork
-    stem = _stretch(job, attempt, fork.stem, outputs, log)
+    fork, done_before = job.fork, 0 if job.stored is None else job.stored.steps
+    for output in outputs:
+        output.manifest.steps += [StepTally() for _ in range(done_before)]  # the client knows what these steps did
+    stem = _stretch(job, attempt, fork.stem[done_before:], outputs, log)
     stretches = [_stretch(job, attempt, fork.own_steps(output.branch), [output], log) for output in outputs]
     started = time.perf_counter()
+    if job.stored is not None:
+        _copy_removed(job.stored, outputs, job, attempt)
     for block in _read(outputs, job, attempt, _row_choice(outputs, job, attempt, stem)):
         manifest.read_seconds += time.perf_counter() - started
         _end_if_stopped(attempt)
@@ -478,6 +486,20 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
     manifest.fitting_bytes = int(attempt.block_bytes * min(shares, default=0.0))
 
 
+def _copy_removed(stored: StoredPrefix, outputs: Sequence[_Output], job: Job, attempt: Attempt) -> None:
+    """Copy what the first steps removed from the range to the files of each output."""
+    for output in outputs:
+        stored.copy_removed(
+            attempt.piece,
+            job.fork.source.files,
+            block_bytes=attempt.block_bytes,
+            # A task that runs exclusively has removed such a row before: it may have it again.
+            largest_row_bytes=attempt.largest_row_bytes if attempt.exclusive_bytes is None else None,
+            quarantine=output.quarantine,
+            rejects=output.rejects,
+        )
+
+
 def _units(block: Any, job: Job, attempt: Attempt, outputs: Sequence[_Output]) -> list[Any]:
     """Return the parts in which a block is processed, without rows that must not be processed."""
     return list(cut_block(without_rows(block, attempt.aside, job.fork.source.files, _aside(outputs)), attempt.spans))
@@ -491,7 +513,8 @@ def _row_choice(outputs: Sequence[_Output], job: Job, attempt: Attempt, stem: St
     """
     if job.wanted is not None:
         return stem.row_choice(job.wanted(attempt.piece.number))
-    if any(output.rejects is not None for output in outputs) or not has_stamps(job.fork.source):
+    is_checked = job.stored is not None or has_stamps(job.fork.source)
+    if any(output.rejects is not None for output in outputs) or not is_checked:
         return None
     return stem.row_choice(None)
 
@@ -505,6 +528,15 @@ def _read(outputs: Sequence[_Output], job: Job, attempt: Attempt, wanted: RowCho
 
     # A row that is too long for a concurrent task is read when its range runs exclusively.
     skips = job.on_oom == "retry" and attempt.exclusive_bytes is not None
+    if job.stored is not None:
+        return job.stored.blocks(
+            attempt.piece,
+            job.fork.source.files,
+            block_bytes=attempt.block_bytes,
+            largest_row_bytes=attempt.largest_row_bytes,
+            on_long_row=(lambda exc: set_aside(long_row(exc))) if skips else None,
+            wanted=wanted,
+        )
     return job.fork.source.blocks(
         attempt.piece,
         block_bytes=attempt.block_bytes,

@@ -8,6 +8,7 @@ from typing import Any
 
 import dask.dataframe as dd
 
+from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.io.output.formats import folder_at
@@ -24,12 +25,14 @@ def checkpoint(
     on_existing: OnExisting = "resume",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
     storage_options: dict[str, Any] | None = None,
 ) -> dd.DataFrame:
     """Run a chain, write it to Parquet files, and return the table read back from them.
 
-    The steps before a ``drop_`` run twice, and those before two of them three times. After a checkpoint, its output is
-    read instead. A second call with the same input and chain finds the files complete and computes nothing.
+    After a checkpoint, its output is read instead of the input, by any number of runs. A second call with the same input and
+    chain finds the files complete and computes nothing. To run the steps before a ``drop_`` once within one run, a
+    checkpoint is not needed: see ``reuse=`` of `write_parquet`.
 
     Parameters
     ----------
@@ -48,6 +51,8 @@ def checkpoint(
         What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
+    reuse : {"auto", "always", "never"}
+        Whether the first steps run once for all passes of a later drop; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
 
@@ -89,6 +94,7 @@ def checkpoint(
         on_existing=on_existing,
         on_error=on_error,
         on_oom=on_oom,
+        reuse=reuse,
         storage_options=storage_options,
     )
     return read_parquet(path, storage_options=storage_options)

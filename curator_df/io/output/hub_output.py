@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from curator_df.arguments import choose
 from curator_df.core.planning.branches import fork, identity_of
+from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.ranges.journal import Journal, OnExisting
 from curator_df.core.receipts.receipt import Receipt
@@ -131,6 +133,7 @@ def write_dataset(
     on_existing: OnExisting,
     on_error: OnError,
     on_oom: OnOom,
+    reuse: Reuse,
     storage_options: Mapping[str, Any] | None,
 ) -> Receipt:
     """Run a chain into the folder of a dataset, and publish it.
@@ -143,7 +146,7 @@ def write_dataset(
         Dataset and its folder.
     sink, rejects : FileSink
         Sink of the rows in this folder, and of the dropped rows if they are written.
-    workdir, on_error, on_oom
+    workdir, on_error, on_oom, reuse
         Same arguments as for `run`.
     card : bool
         Whether the dataset card is written.
@@ -164,6 +167,7 @@ def write_dataset(
     ResumeError
         If the folder holds another run.
     """
+    choose("write_parquet", "reuse", reuse, Reuse)
     policies: dict[str, Any] = {
         "workdir": workdir,
         "on_existing": on_existing,
@@ -171,7 +175,7 @@ def write_dataset(
         "on_oom": on_oom,
     }
     if is_explaining():
-        _explain(dataset, lambda: run(df, sink, rejects=rejects, **policies))
+        _explain(dataset, lambda: run(df, sink, rejects=rejects, reuse=reuse, **policies))
     options = dict(storage_options or {})
     (branch,) = checked_branches([(df, sink, rejects)], **policies)
     plan_fork(fork([branch]), current_session().weigh_client())  # the dataset is created once nothing refuses the run
@@ -188,7 +192,7 @@ def write_dataset(
     if note is not None and on_existing == "resume":  # the files have left the dataset since, and are written again
         dataset.folder.delete(PUBLISHED)
     dataset.note_replaced(replaced)
-    run(df, sink, rejects=rejects, **policies)
+    run(df, sink, rejects=rejects, reuse=reuse, **policies)
     url = push_to_hub(
         dataset.folder.root,
         dataset.repo,

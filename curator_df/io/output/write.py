@@ -17,6 +17,7 @@ import pyarrow as pa
 from curator_df.arguments import choose
 from curator_df.core.columns import require_columns
 from curator_df.core.host_blocks import block_dtype, host_block
+from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.ranges.price import Price
@@ -59,6 +60,7 @@ def write_parquet(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
     storage_options: dict[str, Any] | None = None,
 ) -> Receipt:
     """Run a chain and write its rows to Parquet files.
@@ -99,6 +101,10 @@ def write_parquet(
         What to do when memory runs out or a worker dies: retry with blocks of half the size, down to one row, and
         quarantine in ``_quarantine/`` the rows that do not fit even alone (with a warning and a note in the receipt);
         or stop with the error.
+    reuse : {"auto", "always", "never"}
+        Whether the rows after the first steps of a chain are stored in temporary files for the passes of a later drop, so
+        that these steps run once instead of in each pass: if the first parts of a large input show that it saves time and
+        the disk has room; always; or never. The rows are the same.
     storage_options : dict, optional
         fsspec options; for a dataset of the hub its ``token`` and ``endpoint``.
 
@@ -152,6 +158,7 @@ def write_parquet(
         "on_existing": on_existing,
         "on_error": on_error,
         "on_oom": on_oom,
+        "reuse": reuse,
     }
     if place is None:
         return run(df, sink, **arguments)
@@ -171,6 +178,7 @@ def write_jsonl(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
     storage_options: dict[str, Any] | None = None,
 ) -> Receipt:
     """Run a chain and write its rows to JSON Lines files.
@@ -199,6 +207,8 @@ def write_jsonl(
         What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
+    reuse : {"auto", "always", "never"}
+        Whether the first steps run once for all passes of a later drop; see `write_parquet`.
     storage_options : dict, optional
         fsspec options; for a dataset of the hub its ``token`` and ``endpoint``.
 
@@ -252,6 +262,7 @@ def write_jsonl(
         "on_existing": on_existing,
         "on_error": on_error,
         "on_oom": on_oom,
+        "reuse": reuse,
     }
     if place is None:
         return run(df, sink, **arguments)
@@ -309,6 +320,7 @@ def write_by(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
     storage_options: dict[str, Any] | None = None,
 ) -> TablesByValue:
     """Write a table to one folder for each value of a column, in one pass, and return the table of each value.
@@ -339,6 +351,8 @@ def write_by(
         What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
+    reuse : {"auto", "always", "never"}
+        Whether the first steps run once for all passes of a later drop; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
 
@@ -400,6 +414,7 @@ def write_by(
         on_existing=on_existing,
         on_error=on_error,
         on_oom=on_oom,
+        reuse=reuse,
         storage_options=storage_options,
     )
     most_first = sorted(receipt.rows_by_folder.items(), key=lambda item: (-item[1], item[0]))

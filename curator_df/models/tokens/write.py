@@ -16,6 +16,7 @@ import pyarrow as pa
 from curator_df.arguments import choose
 from curator_df.core.backend import require_backend
 from curator_df.core.columns import require_text
+from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import OnExisting
@@ -69,6 +70,7 @@ def write_tokens(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
     storage_options: dict[str, Any] | None = None,
 ) -> Receipt:
     """Run a chain and write the tokens of its texts in a format that training frameworks read.
@@ -119,6 +121,8 @@ def write_tokens(
         What to do when a step fails on a row; see `write_parquet`.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
+    reuse : {"auto", "always", "never"}
+        Whether the first steps run once for all passes of a later drop; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
 
@@ -168,6 +172,7 @@ def write_tokens(
     choose(OPERATOR, "on_existing", on_existing, OnExisting)
     choose(OPERATOR, "on_error", on_error, OnError)
     choose(OPERATOR, "on_oom", on_oom, OnOom)
+    choose(OPERATOR, "reuse", reuse, Reuse)
     options = TokenOptions(
         tokenizer, text, add_eos, eos_token, special_tokens, pack, split_documents, pad_id, merge, provenance, revision
     )
@@ -180,6 +185,7 @@ def write_tokens(
         on_existing=on_existing,
         on_error=on_error,
         on_oom=on_oom,
+        reuse=reuse,
     )
     finish_tokens(sink, merge=merge)
     return receipt

@@ -11,6 +11,7 @@ import dask.dataframe as dd
 from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.arguments import choose
+from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.receipts.receipt import Receipt
@@ -61,6 +62,7 @@ def write_many(
     on_existing: OnExisting = "raise",
     on_error: OnError = "raise",
     on_oom: OnOom = "retry",
+    reuse: Reuse = "auto",
     storage_options: dict[str, Any] | None = None,
 ) -> dict[Path, Receipt]:
     """Run several chains over one input in one pass, each into its own folder.
@@ -103,6 +105,8 @@ def write_many(
         way to.
     on_oom : {"retry", "raise"}
         What to do when memory runs out; see `write_parquet`.
+    reuse : {"auto", "always", "never"}
+        Whether the first steps run once for all passes of a later drop; see `write_parquet`.
     storage_options : dict, optional
         fsspec options.
 
@@ -188,7 +192,9 @@ def write_many(
         )
         outputs.append((*token_output(OPERATOR, df, path, of_tokens[path], options, storage_options), removed))
     temporary = None if workdir is None else folder_at(workdir, storage_options)
-    receipts = run_branches(outputs, workdir=temporary, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
+    receipts = run_branches(
+        outputs, workdir=temporary, on_existing=on_existing, on_error=on_error, on_oom=on_oom, reuse=reuse
+    )
     for _, written, _ in outputs:
         if isinstance(written, TokenSink):
             finish_tokens(written, merge=merge)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First steps of a run that several passes need: which they are, whether their rows can be stored, and what a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from curator_df.core.planning.branches import Fork
+from curator_df.core.planning.program import Step
+from curator_df.memory.sizes import show_size
+
+Reuse = Literal["auto", "always", "never"]
+"""Policy for rows that several passes need: store what the first steps made if it pays, always, or never."""
+LEAST_BYTES = 256_000_000
+"""Size of the input's text in bytes below which ``"auto"`` stores nothing: there are seconds to save at most."""
+STORED_SHARE = 0.5
+"""Bytes of the stored rows as a share of those of the text, for a plan. Measured: 0.3 to 0.45 for documents."""
+
+
+def first_steps(joined: Fork) -> tuple[Step, ...]:
+    """Return the steps before the first pending one, if all outputs share them and it; else none."""
+    for place, step in enumerate(joined.stem):
+        if step.is_pending:
+            return joined.stem[:place]
+    return ()
+
+
+def passes_over_rows(joined: Fork) -> int:
+    """Return how many passes over the rows of the run its first steps are part of, including the last pass."""
+    passes = 1
+    for step in joined.stem:
+        if step.pending is not None and step.is_pending and not step.pending.is_stored:
+            passes += sum(one.of_other is None for one in step.pending.passes(step.name))
+    return passes
+
+
+def unstorable(steps: Sequence[Step]) -> str | None:
+    """Return the name of the first step after which rows cannot be stored; None if there is none."""
+    for step in steps:
+        if not step.action.is_rowwise or step.action.makes_rows or step.on_device:
+            return step.name
+    return None
+
+
+def may_store(joined: Fork) -> bool:
+    """Return whether there are first steps whose rows can be stored for several passes."""
+    steps = first_steps(joined)
+    return bool(steps) and unstorable(steps) is None and passes_over_rows(joined) > 1
+
+
+def how_to_run_once(joined: Fork) -> str:
+    """Return what a plan says about first steps that several passes run; empty if there are none that can be stored."""
+    if not may_store(joined):
+        return ""
+    names, passes = ", ".join(step.name for step in first_steps(joined)), passes_over_rows(joined)
+    if joined.source.text_bytes < LEAST_BYTES:
+        return (
+            f"With reuse='always', {names} would run once instead of {passes} times, and their rows be stored on disk"
+        )
+    size = show_size(int(joined.source.text_bytes * STORED_SHARE))
+    return (
+        f"If the first input splits show that it saves time, {names} run once instead of {passes} times: their rows are then "
+        f"stored in temporary files, about {size}. reuse='always' or 'never' decides it"
+    )
