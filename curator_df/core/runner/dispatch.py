@@ -85,7 +85,7 @@ class Dispatcher:
     on_done: Callable[[Manifest], None]
     """Function that is called for each finished range, in order of completion."""
     complete: Callable[[Manifest], None] | None = None
-    """Function that adds to the result of a finished range what an earlier pass did with it, before anybody is told."""
+    """Function that adds to the result of a finished range what an earlier pass did with it, before watchers see it."""
     task: Callable[[bytes, Attempt], Manifest] = run_range
     """Function that runs on a worker."""
     title: str = FINAL_STAGE
