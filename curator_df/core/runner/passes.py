@@ -293,6 +293,10 @@ class PassRunner:
         with self._opened(self.temporary.below(name), identity) as stage:
             yield stage
 
+    def has_temporary(self, name: str) -> bool:
+        """Return whether the temporary folder of this name was started."""
+        return Journal(self.temporary.below(name)).is_started
+
     def note_temporary(self, name: str) -> None:
         """Delete the temporary folder of this name, if there is one, when the run is complete."""
         if name not in self._made:

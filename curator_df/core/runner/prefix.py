@@ -164,15 +164,17 @@ def stored_prefix(
     steps, passes = first_steps(joined), passes_over_rows(joined)
     if not name or passes < 2 or not steps or unstorable(steps) is not None:
         return None
-    runner.note_temporary(name)  # an earlier attempt at this run may have stored rows
+    for each in stored_folders(name):  # an earlier attempt at this run may have stored rows
+        runner.note_temporary(each)
     is_small = joined.source.text_bytes < LEAST_BYTES
     if reuse == "never" or finished.all() or (reuse == "auto" and is_small):
         return None
     before = dataclasses.replace(joined.branches[0].program, steps=steps)
-    has_rejects = any(branch.rejects is not None for branch in joined.branches)
-    identity = _identity(before, has_rejects=has_rejects)
+    plain, with_rejects = stored_folders(name)
+    # Of several outputs, the one that needs rejects may be finished.
+    has_rejects = any(branch.rejects is not None for branch in joined.branches) or runner.has_temporary(with_rejects)
     try:
-        with runner.open_temporary(name, identity) as stage:
+        with runner.open_temporary(with_rejects if has_rejects else plain, _identity(before)) as stage:
             return _store(runner, stage, before, reuse, passes, has_rejects=has_rejects, waiting=~finished)
     except UnstorableError as exc:
         if reuse == "auto":
@@ -181,11 +183,15 @@ def stored_prefix(
         raise ParameterError(f"reuse='always': {exc}, so the rows cannot be stored. Use reuse='auto'") from exc
 
 
-def _identity(before: Program, *, has_rejects: bool) -> Identity:
+def stored_folders(name: str) -> tuple[str, str]:
+    """Return the names of the folders for stored rows of a run, without and with rejects."""
+    return name, f"{name}-rejects"
+
+
+def _identity(before: Program) -> Identity:
     """Return the identity of the stored rows."""
     named, read = named_steps(before.steps), printed_source(before.source)
-    stored = "rows and rejects" if has_rejects else "rows"
-    return Identity(before.source.fingerprint, before.fingerprint, stored, *named, {}, read)
+    return Identity(before.source.fingerprint, before.fingerprint, "stored rows", *named, {}, read)
 
 
 def _store(

@@ -44,7 +44,7 @@ from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
 from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
-from curator_df.core.runner.prefix import require_storable
+from curator_df.core.runner.prefix import require_storable, stored_folders
 from curator_df.core.runner.progress import passes_bar, progress_bar
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
@@ -255,8 +255,7 @@ def run_branches(
         if on_existing == "overwrite":
             for home in homes:
                 home.empty()
-            if workdir is not None and earlier:
-                workdir.delete_tree(earlier)
+            _delete_stored(workdir, earlier)
         receipts = [None if receipt is None else Receipt.from_json(receipt) for _, receipt in found]
         waiting = [number for number, receipt in enumerate(receipts) if receipt is None]
         if waiting:
@@ -282,6 +281,13 @@ def stored_folder(journal: Journal) -> str:
     """Return the name of the folder for stored rows of a run; empty if it was not started."""
     run = journal.run
     return "" if run is None or run["id"] is None else f"stored-{run['id'][:16]}"
+
+
+def _delete_stored(workdir: Folder | None, name: str) -> None:
+    """Delete the stored rows that an earlier run left in the user's folder for temporary files."""
+    if workdir is not None and name:
+        for each in stored_folders(name):
+            workdir.delete_tree(each)
 
 
 def checked_branches(

@@ -208,6 +208,38 @@ def test_runs_in_one_workdir_keep_their_stored_rows_apart(corpus, tmp_path, monk
     assert sorted((tmp_path / "work").rglob("*.arrows")) == stored
 
 
+def test_rejects_of_an_output_that_is_finished_are_not_needed_again(corpus, tmp_path, monkeypatch):
+    docs = chain(corpus)
+    tables = {
+        tmp_path / "low": docs.pipe(cdf.keep_where, "id < 150"),
+        tmp_path / "high": docs.pipe(cdf.keep_where, "id >= 150"),
+    }
+    write = functools.partial(
+        cdf.write_many,
+        tables,
+        rejects={tmp_path / "low": tmp_path / "rejects"},
+        workdir=tmp_path / "work",
+        on_error="quarantine",
+        reuse="always",
+    )
+    finish = run._Target.finish
+
+    def finish_one(target):
+        if "high" in target.receipt.output:
+            raise KeyboardInterrupt
+        return finish(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "reversed", list, raising=False)  # the first output is finished first
+        patch.setattr(run._Target, "finish", finish_one)
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    assert list((tmp_path / "work").glob("stored-*"))
+    receipts = write(on_existing="resume")
+    assert {receipt.rows_quarantined for receipt in receipts.values()} == {1}
+    assert not list((tmp_path / "work").glob("stored-*"))
+
+
 def test_whoever_watches_a_run_counts_all_its_rows(corpus, tmp_path, cluster):
     """Metrics and the live panel add up what the tasks of the last pass did, also in the steps that ran before."""
     told = {}
