@@ -342,7 +342,7 @@ class ShingleCells:
     >>> cells = ShingleCells(Scheme("words", 2, 1, 1))
     >>> cells.add(pd.Series(["one two three", "one two two two", "four"]))
     >>> sorted(cells.counts[cells.counts > 0].tolist()), cells.documents
-    ([1, 1, 1, 1, 1, 1, 1, 1, 2, 2], 3)
+    ([1, 1, 1, 1, 1, 1, 2, 2], 3)
     """
 
     def __init__(self, scheme: Scheme) -> None:

@@ -134,8 +134,8 @@ def repeat_rows(
     0  a      2           1
     2  c      1           0
     >>> tiers = dd.from_pandas(pd.DataFrame({"tier": ["high", "low", "high"]}), npartitions=1)
-    >>> tiers.pipe(repeat_rows, by="tier", times={"high": 1.5, "low": 0}).compute()["repetition"].tolist()
-    [0, 0, 1]
+    >>> tiers.pipe(repeat_rows, by="tier", times={"high": 2, "low": 0}).compute()["repetition"].tolist()
+    [0, 1, 0, 1]
     """
     require_columns(df, OPERATOR, by)
     require_host(df._meta, OPERATOR)
