@@ -42,10 +42,13 @@ class ExchangePlan:
     passes: int
     """Number of times that a reducer's rows are merged: 1 unless there are too many map files for the memory."""
 
+    count_bytes: int = 0
+    """Bytes of other files, which count what rows have in common."""
+
     @property
     def disk_bytes(self) -> int:
         """Number of bytes in the exchange's folder."""
-        return self.key_bytes + self.drop_bytes + self.member_bytes
+        return self.key_bytes + self.drop_bytes + self.member_bytes + self.count_bytes
 
 
 def choose_reducers(total_rows: int, row_bytes: int, work_bytes: int) -> int:
@@ -80,6 +83,7 @@ def project_exchange(
     reducers: int | None = None,
     of_parts: bool = False,
     member_slices: int = 0,
+    count_bytes: int = 0,
 ) -> ExchangePlan:
     """Estimate an exchange, and raise an error if it cannot fit.
 
@@ -103,6 +107,8 @@ def project_exchange(
         Whether keys are those of parts of rows: 32 bytes each.
     member_slices : int
         Number of slices of the files of members, if these are needed for a table of groups.
+    count_bytes : int
+        Bytes of other files, which count what rows have in common.
 
     Raises
     ------
@@ -135,6 +141,7 @@ def project_exchange(
         member_bytes=member_bytes * (1 if per_file == 1 else 2),
         scratch_bytes=tasks_at_a_time * row_share * 8 * sorted_words,
         passes=passes,
+        count_bytes=count_bytes,
     )
     _require_space(plan, folder)
     return plan
@@ -163,9 +170,10 @@ def _require_space(plan: ExchangePlan, folder: Folder | None) -> None:
     needed = plan.disk_bytes + plan.scratch_bytes
     if free is not None and free < needed:
         need, has = show_sizes(needed, free)
+        counts = f"{show_size(plan.count_bytes)} for counting common shingles, " if plan.count_bytes else ""
         raise DiskFullError(
             f"comparing the keys of all rows needs {need} for temporary files: {show_size(plan.key_bytes)} of "
-            f"keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, and "
+            f"keys, up to {show_size(plan.drop_bytes + plan.member_bytes)} of rows to drop, {counts}and "
             f"{show_size(plan.scratch_bytes)} while sorting; only {has} are free in "
             f"{folder.url if folder else ''}. Nothing was started. Free some space, set another workdir=, or "
             f"{smaller_part(free / needed)}"

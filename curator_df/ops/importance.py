@@ -42,8 +42,8 @@ COUNTED = "counted with another row"
 COUNT_FACTOR = 0.5
 SCORE_FACTOR = 0.3
 """Peak extra bytes as a multiple of the block's: a number and its mask of 9 bytes, for rows of 100 bytes."""
-BATCH_ROWS = 64
-"""Blocks whose counts are added up together."""
+MOST_BATCH_ROWS, BATCH_BYTES = 64, 10_000_000
+"""Number of blocks whose counts are added up together, and their bytes at most: 16 for each bucket of a block."""
 COLUMNS = ("bucket", "target_count", "raw_count", "log_weight")
 _COUNTS: Any = {name: pd.ArrowDtype(pa.list_(pa.int64())) for name in ("buckets", "counts")}
 
@@ -182,7 +182,7 @@ def describe_importance_block(block: Any, *, text: str, num_buckets: int) -> Out
 def _added_up(batches: Batches, num_buckets: int) -> npt.NDArray[np.int64]:
     """Return the counts of all blocks by bucket."""
     total = np.zeros(num_buckets, dtype=np.int64)
-    for batch in batches(BATCH_ROWS):
+    for batch in batches(max(1, min(MOST_BATCH_ROWS, BATCH_BYTES // (16 * num_buckets)))):
         for buckets, counts in zip(batch["buckets"].chunks, batch["counts"].chunks, strict=True):
             np.add.at(total, buckets.flatten().to_numpy(), counts.flatten().to_numpy())
     return total
@@ -236,7 +236,8 @@ def add_importance(
     each worker. Computes: no; it reads the file once.
 
     The weight of a text is the sum of the weights of its words and pairs of words, as in DSIR [1]_, so it grows with the length
-    of the text. To compare texts of different lengths, split them first (`split_documents`), as DSIR does.
+    of the text, and a sample of whole texts by weight prefers short ones if most weights are negative. DSIR samples parts of
+    about one length: split the texts (`split_documents`), and write the parts with `checkpoint` before they are sampled.
 
     References
     ----------

@@ -14,6 +14,7 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.runner import run
 from curator_df.dedup.near import frequent, stages
+from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.frequent_shingles import listed_hashes
 from curator_df.profiles.minhash import FINEWEB
 from tests.core.runner.fake_client import inline_cluster
@@ -229,3 +230,12 @@ def test_a_plan_says_that_shingles_are_counted_and_what_memory_that_takes(tmp_pa
     assert "count the common shingles of all texts" in str(counting)
     assert "shingles" not in str(plain)
     assert counting.projected_bytes > plain.projected_bytes
+
+
+def test_exact_counts_that_the_disk_cannot_hold_are_refused_before_they_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(Folder, "free_bytes", lambda _: 15_999)
+    with pytest.raises(
+        errors.DiskFullError, match=r"needs up to 16.* for temporary files.*Use a larger ignore_common="
+    ):
+        frequent.require_room_for_counts(1_000, Folder(str(tmp_path)))
+    frequent.require_room_for_counts(999, Folder(str(tmp_path)))

@@ -40,6 +40,7 @@ IN_PART = (
     r"can hash only one column of text of a table on a GPU \(cudf blocks\), but was given [^;]+",
     REFUSED.format("with identity='content' the digits of hashes are written in host memory"),
     REFUSED.format(r"(lines|paragraphs) are cut out by a kernel that is compiled for CPUs alone"),
+    "with ignore_common= " + REFUSED.format(r"shingles are counted by a kernel that is compiled for CPUs alone"),
     REFUSED.format(r"with by= rows are judged by kernels compiled for CPUs alone"),
 )
 """What is said of some arguments by operators that take cuDF blocks with others."""
@@ -48,6 +49,7 @@ BESIDE_OPERATORS = {
     "describe",
     "describe_domains",
     "describe_drops",
+    "describe_importance",
     "explore_thresholds",
     "find_semantic_duplicates",
     "write_tokens",

@@ -237,7 +237,7 @@ def test_all_tables_are_checked_before_the_first_is_written_to_working_files(clu
     numbers = dd.from_pandas(rows.assign(id=1), npartitions=1)
     strings = dd.from_pandas(rows.astype("string"), npartitions=1)
     with pytest.raises(
-        errors.SchemaError, match=r"^concat: the column 'id' is int64 in table 2, but large_string before"
+        errors.SchemaError, match=r"^concat: the column 'id' is int64 in table 2, but large_string in an earlier table"
     ):
         cdf.concat([strings, numbers])
     with pytest.raises(
@@ -250,6 +250,17 @@ def test_all_tables_are_checked_before_the_first_is_written_to_working_files(clu
         errors.ExpressionError, match=r"^concat: table 2 has the pending operation drop_exact_duplicates"
     ):
         cdf.concat([first, pending])
+
+
+def test_whole_numbers_that_a_merge_turns_into_fractions_go_with_fractions(cluster, tmp_path):
+    """Dask announces int64 for a column that has nulls where a row has no match."""
+    pd.DataFrame({"n": [0.5, 1.5]}).to_parquet(tmp_path / "n.parquet")
+    left, right = (dd.from_pandas(pd.DataFrame(one), npartitions=1) for one in ({"id": [1, 2]}, {"id": [1], "n": [7]}))
+    merged = left.merge(right, on="id", how="left")[["n"]]
+    assert merged.dtypes["n"].kind == "i"
+    found, _ = written(cdf.concat([cdf.read_parquet(tmp_path / "n.parquet"), merged]), tmp_path / "out")
+    assert found["n"].tolist()[:3] == [0.5, 1.5, 7.0]
+    assert found["n"].isna().tolist() == [False, False, False, True]
 
 
 def test_columns_of_objects_have_the_type_of_their_rows(cluster):

@@ -60,7 +60,7 @@ def test_the_largest_weights_are_kept_in_order(tmp_path):
 
 def gumbel(index, seed):
     identities = np.asarray(index).astype(np.int64).view(np.uint64)
-    return -np.log(-np.log(random_numbers(identities.copy(), seed)))
+    return -np.log(-np.log(random_numbers(identities.copy(), seed, "sample_by_importance")))
 
 
 @pytest.mark.parametrize("seed", [0, 7])

@@ -97,7 +97,8 @@ class ConcurrencyTuner:
         if level.seen <= at_a_time:
             return False
         level.taken += 1
-        level.text_bytes += manifest.steps[0].bytes_in
+        # The first steps may have run in an earlier pass, whose records lack bytes in a resumed run.
+        level.text_bytes += next((step.bytes_in for step in manifest.steps if step.bytes_in), 0)
         level.seconds += manifest.seconds
         level.elsewhere_seconds += manifest.elsewhere_seconds
         if level.taken < max(at_a_time, FEWEST_TASKS):

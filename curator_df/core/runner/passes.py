@@ -297,6 +297,16 @@ class PassRunner:
         """Return whether the temporary folder of this name was started."""
         return Journal(self.temporary.below(name)).is_started
 
+    def forget_other(self, name: str, identity: Identity) -> None:
+        """Delete the temporary folder of this name if it holds something else, such as rows for other outputs of a run."""
+        folder = self.temporary.below(name)
+        journal = Journal(folder)
+        if journal.is_started:
+            try:
+                journal.resume(identity)
+            except ResumeError:
+                folder.delete_tree("")
+
     def note_temporary(self, name: str) -> None:
         """Delete the temporary folder of this name, if there is one, when the run is complete."""
         if name not in self._made:

@@ -85,8 +85,9 @@ class Prefix:
 
     def __init__(self, folder: Folder, steps: Sequence[Step], records: Sequence[TaskRecord], ranges: int) -> None:
         self.folder, self.steps, self._ranges = folder, tuple(steps), ranges
-        # A few hundred bytes for each range, of which there may be 50,000.
-        self._records = {one.number: zlib.compress(json.dumps(one.to_json()).encode()) for one in records}
+        # A few hundred bytes for each range, of which there may be 50,000; with the whole tallies, which journals lack.
+        whole = ((one.number, {**one.to_json(), "steps": [vars(step) for step in one.steps]}) for one in records)
+        self._records = {number: zlib.compress(json.dumps(record).encode()) for number, record in whole}
 
         def stored(kind: type[Stored], name: Callable[[int], str]) -> Stored:
             files = ((one.number, file) for one in records for file in (*one.files, *one.other_files))
@@ -173,6 +174,7 @@ def stored_prefix(
     plain, with_rejects = stored_folders(name)
     # Of several outputs, the one that needs rejects may be finished.
     has_rejects = any(branch.rejects is not None for branch in joined.branches) or runner.has_temporary(with_rejects)
+    runner.forget_other(with_rejects if has_rejects else plain, _identity(before))
     try:
         with runner.open_temporary(with_rejects if has_rejects else plain, _identity(before)) as stage:
             return _store(runner, stage, before, reuse, passes, has_rejects=has_rejects, waiting=~finished)
@@ -180,7 +182,9 @@ def stored_prefix(
         if reuse == "auto":
             runner.session.tell(Note("reuse", f"the first steps run in each pass: {exc}"))
             return None
-        raise ParameterError(f"reuse='always': {exc}, so the rows cannot be stored. Use reuse='auto'") from exc
+        raise ParameterError(
+            f"reuse='always': {exc}, so the rows cannot be stored. Use reuse='auto' and on_existing='resume'"
+        ) from exc
 
 
 def stored_folders(name: str) -> tuple[str, str]:

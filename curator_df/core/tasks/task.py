@@ -170,8 +170,9 @@ class Job:
 
     @property
     def steps(self) -> list[Step]:
-        """Steps of all outputs; those that outputs share are listed once."""
-        return [*self.fork.stem, *(step for branch in self.fork.branches for step in self.fork.own_steps(branch))]
+        """Steps that tasks run, of all outputs; those that outputs share are listed once."""
+        stem = self.fork.stem[0 if self.stored is None else self.stored.steps :]
+        return [*stem, *(step for branch in self.fork.branches for step in self.fork.own_steps(branch))]
 
     def is_on_device(self, name: str) -> bool:
         """Return whether a step of this name works in GPU memory."""

@@ -21,10 +21,11 @@ from curator_df.dedup.near.frequent_files import CELL_BITS, COUNT_WORDS
 from curator_df.dedup.near.pair_texts import read_texts
 from curator_df.dedup.near.tasks import NearJob, load_near_job
 from curator_df.dedup.near.text_sink import texts_name
+from curator_df.errors import DiskFullError
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import merge_slices
 from curator_df.files.slice_file import SliceWriter, open_slices
-from curator_df.files.storage import disk_errors
+from curator_df.files.storage import Folder, disk_errors
 from curator_df.kernels.minhash.frequent_shingles import (
     CELL_BYTES,
     CELLS,
@@ -32,6 +33,7 @@ from curator_df.kernels.minhash.frequent_shingles import (
     passing_cells,
 )
 from curator_df.kernels.minhash.scheme import Scheme
+from curator_df.memory.sizes import show_sizes
 
 MOST_IGNORED = 1 << 19
 """Maximum number of shingles to ignore: those of the most documents."""
@@ -57,20 +59,46 @@ def document_limit(share: float, documents: int) -> float:
     return max(share * documents, LEAST_DOCUMENTS)
 
 
+def cells_bytes(ranges: int, text_bytes: int) -> int:
+    """Return the most bytes of the files of cells: a number for each cell, or for the two cells of each character.
+
+    Examples
+    --------
+    >>> cells_bytes(100, 6_400_000_000), cells_bytes(2, 1_000)
+    (3355443200, 16000)
+    """
+    return min(ranges * 2 * CELLS * 8, 16 * text_bytes)
+
+
+def require_room_for_counts(pairs: int, folder: Folder) -> None:
+    """Raise `DiskFullError` if there is no room for exact counts: at most one for each document of a shingle whose cells pass."""
+    needed, free = pairs * COUNT_WORDS * 8, folder.free_bytes()
+    if free is not None and free < needed:
+        need, has = show_sizes(needed, free)
+        raise DiskFullError(
+            f"drop_near_duplicates: counting the shingles that may be common needs up to {need} for temporary files, but only "
+            f"{has} are free in {folder.url}. Use a larger ignore_common=, so that fewer shingles have to be counted, free some "
+            "space, or set another workdir=, and repeat the call with on_existing='resume'"
+        )
+
+
 def run_cells(job_bytes: bytes, attempt: Attempt) -> Manifest:
     """Add the cells of all ranges, and write which of them exceed the limit, a bit each."""
 
     def work(manifest: Manifest) -> None:
         job = load_near_job(job_bytes)
-        counts = np.zeros(2 * CELLS, dtype=np.uint32)
+        counts = np.zeros(2 * CELLS, dtype=np.uint64)
         for file in job.files:
             slices = open_slices(job.folder, (file,), 0)
             for rows in merge_slices(slices, memory_bytes=attempt.block_bytes // 4):
-                counts[(rows[:, 0] >> CELL_BITS).view(np.int64)] += (rows[:, 0] & _LOW).astype(np.uint32)
+                counts[(rows[:, 0] >> CELL_BITS).view(np.int64)] += rows[:, 0] & _LOW
         passing = passing_cells(counts, _limit(job))
         with disk_errors(job.folder), job.folder.create(PASSING) as written:
             written.write(np.packbits(passing).tobytes())
             manifest.files = [written.commit(int(passing.sum()))]
+        # A shingle is counted exactly if both of its cells pass: at most as often as either half has passed.
+        halves = (counts[half][passing[half]].sum() for half in (slice(0, CELLS), slice(CELLS, None)))
+        manifest.summary = {"pairs": int(min(halves))}
 
     return run_guarded(attempt, work)
 

@@ -27,7 +27,16 @@ from curator_df.core.ranges.source import Ranges, range_starts
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.dedup.near.crowds import FOUND_BINS, run_compare_few, run_count, run_locate, run_own_pairs
-from curator_df.dedup.near.frequent import CHOICE_FOLDER, NAMES, document_limit, run_cells, run_choice, run_counts
+from curator_df.dedup.near.frequent import (
+    CHOICE_FOLDER,
+    NAMES,
+    cells_bytes,
+    document_limit,
+    require_room_for_counts,
+    run_cells,
+    run_choice,
+    run_counts,
+)
 from curator_df.dedup.near.frequent_files import CELLS_FOLDER, COUNTS_FOLDER
 from curator_df.dedup.near.grouping import group_rows
 from curator_df.dedup.near.keys import NearKeySink
@@ -366,7 +375,9 @@ class NearStages:
             job = NearJob(
                 self.home, self.groups, self.pending, files_below(taken, CELLS_FOLDER), documents=_documents(taken)
             )
-            return StageRecord({"passing": tuple(self.stage.tasks("cells", "shingles", run_cells, job, 1)[0].files)})
+            [done] = self.stage.tasks("cells", "shingles", run_cells, job, 1)
+            require_room_for_counts(done.summary["pairs"], self.home)
+            return StageRecord({"passing": tuple(done.files)})
 
         return self.stage.once("passing", make).files["passing"][0]
 
@@ -474,7 +485,9 @@ class NearStages:
             if (against := self.pending.against) is not None:
                 rows += estimate_kept(against.program, against.ranges)
             layout = self.runner.session.layout
-            plan = project_bands(rows, self.pending.num_bands, len(self.groups.starts), layout, self.home)
+            ranges, text_bytes = len(self.runner.ranges), self.before.source.text_bytes
+            count_bytes = 0 if self.pending.ignore_common is None else cells_bytes(ranges, text_bytes)
+            plan = project_bands(rows, self.pending.num_bands, len(self.groups.starts), layout, self.home, count_bytes)
             chosen = {"reducers": plan.reducers, "projected_bytes": plan.disk_bytes + plan.scratch_bytes}
             self.home.write(PLAN, json.dumps(chosen).encode())
         starts: npt.NDArray[np.int64] = range_starts(self.runner.ranges)
@@ -487,9 +500,9 @@ def _documents(taken: list[TaskRecord]) -> int:
 
 
 def project_bands(
-    rows: int, num_bands: int, map_files: int, layout: Layout, folder: Folder | None = None
+    rows: int, num_bands: int, map_files: int, layout: Layout, folder: Folder | None = None, count_bytes: int = 0
 ) -> ExchangePlan:
-    """Project the exchange of the keys of all bands and of the whole texts.
+    """Project the exchange of the keys of all bands and of the whole texts; ``count_bytes`` are those of counts of shingles.
 
     Raises
     ------
@@ -506,6 +519,7 @@ def project_bands(
         tasks_at_a_time=layout.workers * layout.threads,
         folder=folder,
         reducers=min(-(-fitting // kinds), max(MOST_REDUCERS // kinds, 1)) * kinds,
+        count_bytes=count_bytes,
     )
 
 

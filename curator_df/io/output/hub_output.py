@@ -22,6 +22,7 @@ from curator_df.core.planning.plan import plan_fork
 from curator_df.core.ranges.journal import Journal, OnExisting
 from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.explaining import PlanKnown, is_explaining
+from curator_df.core.runner.prefix import require_storable
 from curator_df.core.runner.run import check_folders, checked_branches, run
 from curator_df.core.runner.session import current_session
 from curator_df.core.tasks.task import OnError, OnOom
@@ -178,6 +179,7 @@ def write_dataset(
         _explain(dataset, lambda: run(df, sink, rejects=rejects, reuse=reuse, **policies))
     options = dict(storage_options or {})
     (branch,) = checked_branches([(df, sink, rejects)], **policies)
+    require_storable(fork([branch]), reuse)
     plan_fork(fork([branch]), current_session().weigh_client())  # the dataset is created once nothing refuses the run
     there = published_files(dataset.repo, dataset.revision, [SPLIT], options)
     note = _note(dataset.folder)

@@ -223,20 +223,28 @@ def known_meta(df: Any) -> Any:
     """
     if foreign_part(df.expr) is None:
         return lower(df).meta
-    meta = _with_objects(df.expr)._meta
+    expression = _with_objects(df.expr)
+    meta = expression._meta
     if any(name not in (None, ADDRESS) for name in meta.index.names):
         meta = meta.reset_index()
+    # Dask's merges, for example, announce whole numbers and return fractions where a row has no match.
+    keeps = all(type(node).__name__ in KEEP_ROWS or not node.dependencies() for node in expression.walk())
     kinds = zip(meta.columns, meta.dtypes, strict=True)
-    return pd.DataFrame({name: pd.Series([], dtype=dtype if _is_certain(dtype) else _UNKNOWN) for name, dtype in kinds})
+    return pd.DataFrame(
+        {name: pd.Series([], dtype=dtype if _is_certain(dtype, keeps) else _UNKNOWN) for name, dtype in kinds}
+    )
 
 
 _UNKNOWN = pd.ArrowDtype(pa.null())
 
 
-def _is_certain(dtype: Any) -> bool:
-    """Return whether the rows of a working file have this type: those of objects, categories and times may have another."""
+def _is_certain(dtype: Any, keeps: bool) -> bool:
+    """Return whether the rows of a working file have this type: those of objects, categories and times may have another.
+
+    So may plain whole numbers and truth values, unless the operations of Dask keep the rows that they read.
+    """
     if isinstance(dtype, np.dtype):
-        return dtype.kind in "biu" or dtype in (np.float32, np.float64)
+        return (keeps and dtype.kind in "biu") or dtype in (np.float32, np.float64)
     if isinstance(dtype, pd.CategoricalDtype | pd.SparseDtype):
         return False
     return is_text(dtype) or getattr(dtype, "kind", "O") in "biuf"

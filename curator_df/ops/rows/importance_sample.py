@@ -118,7 +118,7 @@ class ImportanceSample(Pending):
         values = block[self.by].to_numpy(dtype=np.float64, na_value=np.nan)
         if self.noise:
             identities = block.index.to_numpy().astype(np.int64).view(np.uint64)
-            chance = np.clip(random_numbers(identities, self.seed), 2.0**-54, 1 - 2.0**-53)
+            chance = np.clip(random_numbers(identities, self.seed, OPERATOR), 2.0**-54, 1 - 2.0**-53)
             values = values + np.rint(-np.log(-np.log(chance)) * UNIT) / UNIT
         return sortable(values), values
 

@@ -32,6 +32,8 @@ from curator_df.kernels.text.buffers import is_arrow_text, text_chunks
 from curator_df.ops.host_only import require_host
 
 OPERATOR = "repeat_rows"
+MOST_TIMES = 1_000_000
+"""Maximum number of times of a class."""
 REASON = "repeated_0_times"
 PEAK_FACTOR = 2.6
 """Peak extra bytes as a multiple of the block's: a part, which is as large, the size of each row, and the numbers."""
@@ -186,8 +188,8 @@ def _times_of(df: Any, by: str, times: Mapping[str | None, float] | None, seed: 
         if not isinstance(name, str) and name is not None:
             raise ParameterError(f"{OPERATOR}: times= has the key {name!r}, which is neither text nor None")
         require_number(OPERATOR, f"times[{name!r}]", number)
-        if not math.isfinite(number) or number < 0:
-            raise ParameterError(f"{OPERATOR}: times[{name!r}]={number} must be 0 or more")
+        if not 0 <= number <= MOST_TIMES:
+            raise ParameterError(f"{OPERATOR}: times[{name!r}]={number} must be a number from 0 to {MOST_TIMES:,}")
     classes = tuple(sorted(name for name in times if name is not None))
     found = Times(classes, (*(float(times[name]) for name in classes), float(times.get(None, math.nan))), seed)
     if found.is_drawn:
@@ -208,7 +210,7 @@ def _numbers(block: Any, by: str, times: Times | None) -> tuple[Integers, npt.ND
     counts: Integers = numbers.astype(np.int64)
     if times.is_drawn:
         identities = block.index.to_numpy().astype(np.int64).view(np.uint64)
-        counts += random_numbers(identities, times.seed) < numbers - counts
+        counts += random_numbers(identities, times.seed, OPERATOR) < numbers - counts
     return counts, missing
 
 

@@ -240,6 +240,23 @@ def test_rejects_of_an_output_that_is_finished_are_not_needed_again(corpus, tmp_
     assert not list((tmp_path / "work").glob("stored-*"))
 
 
+def test_one_of_several_outputs_is_resumed_by_itself(corpus, tmp_path, monkeypatch):
+    """Its stored rows may be those for all outputs, with other columns and with rejects."""
+    docs = chain(corpus)
+    low, high = docs.pipe(cdf.keep_where, "id < 150")[["id"]], docs.pipe(cdf.keep_where, "id >= 150")
+    with monkeypatch.context() as patch:
+        patch.setattr(run._Run, "_resolve", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cdf.write_many(
+                {tmp_path / "low": low, tmp_path / "high": high},
+                rejects={tmp_path / "high": tmp_path / "rejects"},
+                on_error="quarantine",
+                reuse="always",
+            )
+    receipt = cdf.write_parquet(low, tmp_path / "low", on_existing="resume", on_error="quarantine", reuse="always")
+    assert (receipt.rows_read, receipt.rows_quarantined) == (ROWS, 1)
+
+
 def test_whoever_watches_a_run_counts_all_its_rows(corpus, tmp_path, cluster):
     """Metrics and the live panel add up what the tasks of the last pass did, also in the steps that ran before."""
     told = {}
@@ -252,11 +269,14 @@ def test_whoever_watches_a_run_counts_all_its_rows(corpus, tmp_path, cluster):
             cluster.watchers.remove(seen.append)
         ended = [event for event in seen if isinstance(event, TaskEnded) and event.stage == FINAL_STAGE]
         rows = [(event.manifest.rows_read, event.manifest.rows_quarantined) for event in ended]
-        by_step = collections.Counter()
+        by_step = collections.defaultdict(lambda: np.zeros(3, dtype=np.int64))
         for event in ended:
             for place, name, tally in tallies(event.job, event.manifest):
-                by_step[place, name] += tally.rows_out
-        told[reuse] = (np.sum(rows, axis=0).tolist(), by_step)
+                blocks = (
+                    [tally.bytes_in, sum(tally.blocks_by_seconds)] if place < 4 else [0, 0]
+                )  # later ones are cut otherwise
+                by_step[place, name] += np.array([tally.rows_out, *blocks])
+        told[reuse] = (np.sum(rows, axis=0).tolist(), {step: counts.tolist() for step, counts in by_step.items()})
     assert told["always"] == told["never"]
     assert told["never"][0] == [ROWS, 1]
 
@@ -342,5 +362,5 @@ def test_a_leak_is_looked_for_in_all_steps_also_after_stored_rows_are_gone(corpu
     piece = corpus.expr.operand("func").source.cut(20_000)[0]
     attempt = Attempt(piece, 1_000_000, 1_000_000, stage_id="probe")
     left = left_by_steps(cloudpickle.dumps(jobs[0]), attempt)
-    assert [step.name for step in jobs[0].steps] == ["normalize_unicode", "drop_exact_duplicates"]
+    assert [step.name for step in jobs[0].fork.stem] == ["normalize_unicode", "drop_exact_duplicates"]
     assert list(left) == ["normalize_unicode"]
