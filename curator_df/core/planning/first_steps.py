@@ -26,11 +26,15 @@ def first_steps(joined: Fork) -> tuple[Step, ...]:
     return ()
 
 
-def passes_over_rows(joined: Fork) -> int:
-    """Return how many passes over the rows of the run its first steps are part of, including the last pass."""
+def passes_over_rows(joined: Fork, finished: Sequence[str] = ()) -> int:
+    """Return how many passes over the rows of the run its first steps are part of, including the last pass.
+
+    ``finished`` has the names of pending steps whose passes were done by an earlier look.
+    """
     passes = 1
     for step in joined.stem:
-        if step.pending is not None and step.is_pending and not step.pending.is_stored:
+        is_done = step.name in finished or (step.pending is not None and step.pending.is_stored)
+        if step.pending is not None and step.is_pending and not is_done:
             passes += sum(one.of_other is None for one in step.pending.passes(step.name))
     return passes
 

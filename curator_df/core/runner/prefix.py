@@ -162,13 +162,17 @@ def stored_prefix(
     ParameterError
         If ``reuse="always"`` and the rows cannot be stored.
     """
-    steps, passes = first_steps(joined), passes_over_rows(joined)
-    if not name or passes < 2 or not steps or unstorable(steps) is not None:
+    steps = first_steps(joined)
+    if not name or not steps or unstorable(steps) is not None or passes_over_rows(joined) < 2:
         return None
     for each in stored_folders(name):  # an earlier attempt at this run may have stored rows
         runner.note_temporary(each)
     is_small = joined.source.text_bytes < LEAST_BYTES
     if reuse == "never" or finished.all() or (reuse == "auto" and is_small):
+        return None
+    looks = runner.session.looks
+    passes = passes_over_rows(joined, [] if looks is None else looks.finished(joined.branches[0].program))
+    if passes < 2:
         return None
     before = dataclasses.replace(joined.branches[0].program, steps=steps)
     plain, with_rejects = stored_folders(name)

@@ -140,6 +140,15 @@ def test_files_are_copied_to_another_file_system(docs, cluster, tmp_path, monkey
     assert list(ran) == ["write"]
 
 
+@pytest.mark.parametrize("reuse", ["always", "never"])
+def test_rows_of_first_steps_are_not_stored_for_the_last_pass_alone(docs, cluster, tmp_path, reuse):
+    kept = docs.pipe(cdf.normalize_whitespace).pipe(cdf.drop_exact_duplicates)
+    kept.head(2)
+    with Passes(cluster) as ran:
+        assert written(kept, tmp_path / "out", reuse=reuse) == KEPT
+    assert list(ran) == ["write"]
+
+
 def test_a_writer_to_a_store_takes_the_passes_of_a_look(docs, cluster):
     kept = docs.pipe(cdf.drop_exact_duplicates)
     kept.head(2)
