@@ -357,20 +357,8 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
     said += tuple(_assumed(steps, layout))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
-    return Plan(
-        layout,
-        stages,
-        size,
-        files,
-        projected,
-        held_bytes,
-        limits,
-        kept,
-        elsewhere,
-        said,
-        how_to_run_once(joined),
-        device,
-    )
+    once = how_to_run_once(joined)
+    return Plan(layout, stages, size, files, projected, held_bytes, limits, kept, elsewhere, said, once, device)
 
 
 def _assumed(steps: Sequence[Step], layout: Layout) -> Iterator[tuple[str, str]]:
