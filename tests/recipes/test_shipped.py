@@ -94,7 +94,7 @@ INPUTS = {
     "dclm_baseline": (write_crawl, pages(GOOD), 5),
     "dedup": (write_jsonl, [*pages(GOOD, 3), pages(GOOD)[0], pages(GOOD)[1] + " And so on."], 3),
     "dolma_3": (write_crawl, pages(GOOD), 5),
-    "dolma_3_mix": (write_pool, [GOOD.format("some", number, "her") for number in range(40)], 22),
+    "dolma_3_mix": (write_pool, [GOOD.format("some", number, "her") for number in range(40)], 20),
     "fineweb": (write_crawl, pages(GOOD), 5),
     "fineweb_2": (write_crawl, pages(GERMAN), 5),
     "nemo_english": (write_jsonl, [*pages(GOOD), "short"], 5),
