@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,11 @@ LAYERS = (
     "demo",
     "cli",
 )
+TOP_LEVEL = {
+    *("CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"),
+    *("benchmarks", "curator_df", "docs", "notebooks", "tests", "Makefile", "hatch_build.py", "pyproject.toml"),
+}
+"""Files and folders of the repository, beside those whose names begin with a dot."""
 CORE_GROUPS = ("", "ranges", "planning", "tasks", "receipts", "runner")
 """Folders of ``core/``: a module imports, when it is imported itself, only from its own folder and those before it."""
 KEPT_OUT = {
@@ -165,3 +171,12 @@ def test_an_import_from_a_later_folder_of_core_is_found() -> None:
     assert broken_within_core("runner", ast.parse(late)) == []
     assert broken_within_core("planning", ast.parse(f"def call():\n    {late}")) == []
     assert broken_within_core("planning", ast.parse(f"if TYPE_CHECKING:\n    {late}")) == []
+
+
+def test_the_top_level_holds_what_a_newcomer_expects() -> None:
+    """Runs from this folder leave others there, such as those of jobs, which must not be committed."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("by nature: this copy is no repository of git")
+    found = {name.partition("/")[0] for name in tracked.stdout.splitlines()}
+    assert {name for name in found if not name.startswith(".")} <= TOP_LEVEL
