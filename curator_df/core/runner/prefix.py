@@ -42,8 +42,8 @@ from curator_df.memory.sizes import show_size
 
 Stored = TypeVar("Stored", bound=StoredFiles)
 READ_SHARE = 0.5
-"""Time to read a stored block, as a share of that to write it, with some room. Measured: 0.26 (``benchmarks/stored_prefix.py``):
-zstd decompresses faster than it compresses, and nothing is synced.
+"""Time to read a stored block, as a share of that to write it, with little room. Measured: 0.26 to 0.48
+(``benchmarks/stored_prefix.py``): zstd decompresses faster than it compresses, and nothing is synced.
 """
 DECIDED = f"{JOURNAL_FOLDER}/decided.json"
 """File with the decision, which a resumed run follows."""
