@@ -261,6 +261,17 @@ def test_a_disk_that_fills_is_named_and_nothing_stays(docs, tmp_path, monkeypatc
     assert spooled() == before
 
 
+def test_an_error_of_cleaning_up_does_not_hide_that_of_the_table(tmp_path, monkeypatch):
+    def refuse(self, name):
+        raise PermissionError("not allowed to delete")
+
+    monkeypatch.setattr(Folder, "delete_tree", refuse)
+    table = dd.from_pandas(pd.DataFrame({0: [1]}), npartitions=1)
+    with pytest.raises(errors.SchemaError, match="column names must be text") as found:
+        spool.Spool(current_session()).spooled(table.expr)
+    assert any("not allowed to delete" in note for note in found.value.__notes__)
+
+
 def test_damaged_working_files_are_noticed(docs, tmp_path):
     before = spooled()
     ordered = docs.sort_values("n", ascending=False)

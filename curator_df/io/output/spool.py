@@ -27,6 +27,7 @@ from dask.dataframe.dask_expr.io import FromMap, FromPandas
 from dask.sizeof import sizeof
 
 from curator_df.core.backend import is_on_device
+from curator_df.core.cleaning_up import clean_up
 from curator_df.core.columns import is_text
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.lowering import (
@@ -163,9 +164,8 @@ class Spool:
         tasks = [dask.delayed(_write_part)(part, number, folder) for number, part in enumerate(parts)]
         try:
             written = dask.compute(*tasks)
-        except BaseException:
-            self._settle()
-            folder.delete_tree("")
+        except BaseException as exc:
+            clean_up(exc, self._settle, lambda: folder.delete_tree(""))
             raise
         table = _read_back(folder, [rows for rows, _ in written])
         return Spooled(table, PartitionIndex(folder), folder, tuple(file for _, files in written for file in files))

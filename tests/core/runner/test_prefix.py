@@ -241,7 +241,7 @@ def test_rejects_of_an_output_that_is_finished_are_not_needed_again(corpus, tmp_
 
 
 def test_one_of_several_outputs_is_resumed_by_itself(corpus, tmp_path, monkeypatch):
-    """Its stored rows may be those for all outputs, with other columns and with rejects."""
+    """The rows that the interrupted call stored have other columns, and rejects, for the other output."""
     docs = chain(corpus)
     low, high = docs.pipe(cdf.keep_where, "id < 150")[["id"]], docs.pipe(cdf.keep_where, "id >= 150")
     with monkeypatch.context() as patch:
