@@ -134,8 +134,8 @@ def require_storable(joined: Fork, reuse: Reuse) -> None:
     obstacle = unstorable(first_steps(joined))
     if reuse == "always" and obstacle is not None and passes_over_rows(joined) > 1:
         raise ParameterError(
-            f"reuse='always': the rows after {obstacle!r} cannot be stored, because that step is not one of curator_df's "
-            "operators on rows in host memory that make no rows. Use reuse='auto'"
+            f"reuse='always': the rows after {obstacle!r} cannot be stored, because that step is a function of yours, "
+            "splits rows, or works on a GPU. Use reuse='auto', or checkpoint(df, path) after it"
         )
 
 
