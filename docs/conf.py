@@ -35,7 +35,8 @@ templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
 html_title = "curator_df"
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
-html_sidebars = {"operators": []}  # it has no pages below it, and its tables are wide
+html_sidebars: dict[str, list[str]] = {"*": [], "notebooks/*": [], "api": ["sidebar-nav-bs"]}
+"""Pages with none below them have no list of pages at their side, and more room for code and tables."""
 html_copy_source = False
 myst_heading_anchors = 3
 autosummary_generate = True
