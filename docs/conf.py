@@ -38,6 +38,8 @@ html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "secon
 html_sidebars: dict[str, list[str]] = {"*": [], "notebooks/*": [], "api": ["sidebar-nav-bs"]}
 """Pages with none below them have no list of pages at their side, and more room for code and tables."""
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["outputs.css"]
 myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's parameters say it in words

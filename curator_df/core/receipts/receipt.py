@@ -121,10 +121,11 @@ class ExchangeReceipt:
             f"{show_count(self.hash_ranges, 'hash range')}, the largest {self.skew:.1f} x the mean; {self.seconds:,.1f} s"
         )
         if "candidate_pairs" in self.details:
-            compared = f", {self.details['compared']:,} compared" if "compared" in self.details else ""
+            paired = "compared" if "compared" in self.details else "found"  # rows of one text are neither, but in groups
+            pairs = show_count(self.details.get("compared", self.details["candidate_pairs"]), "pair")
             said += (
                 f"; {show_count(self.details['bands'], 'band')}, {self.details['bands_per_iteration']} per iteration, "
-                f"{show_count(self.details['candidate_pairs'], 'pair')}{compared}, {show_count(self.details['groups'], 'group')}"
+                f"{pairs} {paired}, {show_count(self.details['groups'], 'group')}"
             )
         if "ignored_shingles" in self.details:
             said += f"; {show_count(self.details['ignored_shingles'], 'common shingle')} ignored"
