@@ -7,9 +7,13 @@ import contextlib
 import doctest
 import inspect
 import json
+import os
 import random
 import re
 import runpy
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -17,6 +21,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
+from distributed import Client
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import curator_df as cdf
@@ -163,3 +169,39 @@ def test_every_page_is_in_the_index_and_asks_a_question():
     assert sorted(listed) == sorted(page.stem for page in PAGES if page.stem != "index")
     titles = [page.read_text().splitlines()[0] for page in PAGES if page.stem != "index"]
     assert [title for title in titles if not title.endswith("?") and " come from " not in title] == []
+
+
+def commands_of(manifest: str) -> list[tuple[list[str], dict[str, str]]]:
+    """Return the command and the variables of each container."""
+    found = []
+    for resource in yaml.safe_load_all(manifest):
+        for container in resource["spec"].get("template", {}).get("spec", {}).get("containers", ()):
+            variables = {variable["name"]: variable["value"] for variable in container.get("env", ())}
+            found.append((container["args"], variables))
+    return found
+
+
+def test_the_containers_of_the_kubernetes_page_make_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_rows("corpus")
+    [manifest] = re.findall(
+        r"^```yaml\n(.*?)^```$", (DOCS / "how_to/kubernetes.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    with contextlib.ExitStack() as running:
+        for arguments, variables in commands_of(manifest):
+            here = [part.replace("curator-scheduler", "127.0.0.1").replace("8786", port) for part in arguments]
+            options = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+            assert here[0] == "dask"
+            process = running.enter_context(
+                subprocess.Popen([sys.executable, "-m", *here, *options], env=os.environ | variables)
+            )
+            running.callback(process.terminate)
+        client = running.enter_context(Client(f"tcp://127.0.0.1:{port}"))
+        client.wait_for_workers(1, timeout=60)
+        with cdf.connect(client) as connection:
+            receipt = cdf.write_parquet(cdf.read_jsonl("corpus").pipe(cdf.normalize_unicode), "clean")
+            assert "1 worker x 2 threads" in repr(connection)
+    assert receipt.rows_written == len(made_rows("corpus"))
