@@ -20,7 +20,7 @@ from curator_df.errors import BadRowError, ColumnError, InputChangedError, Input
 from curator_df.files.storage import shown_path
 from curator_df.io.formats import COMPRESSED_SUFFIXES
 from curator_df.io.listing import list_files
-from curator_df.io.parquet.footers import damage_of
+from curator_df.io.parquet.footers import damage_of, require_one_file
 from curator_df.io.streams.file_stream import ByteStream, open_bytes, open_file
 from curator_df.kernels.edits.ngram_table import NgramTable, count_ngrams, make_table, table_bytes
 from curator_df.memory.sizes import show_count
@@ -226,6 +226,7 @@ def _parquet_rows(path: str, storage_options: Mapping[str, Any] | None) -> Itera
     number = 0
     with open_file(path, storage_options) as file, damage_of(path):
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        require_one_file(file, path, parquet.metadata)
         for batch in parquet.iter_batches(batch_size=1_000):
             for row in batch.to_pylist():
                 yield number, row

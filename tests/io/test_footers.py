@@ -141,6 +141,35 @@ def test_a_footer_whose_numbers_contradict_each_other_is_an_error(tmp_path):
         read_parquet(path)
 
 
+@pytest.mark.parametrize("columns", [None, ["id"]])
+@pytest.mark.parametrize(("first", "last"), [(100, 100), (10, 100), (100, 10), (100, 0), (0, 100)])
+@pytest.mark.parametrize("index", [False, True])
+def test_joined_files_are_an_error_that_says_so(tmp_path, columns, first, last, index):
+    parts, schema = [], pa.schema({"id": pa.int64(), "text": pa.string()})
+    for rows in (first, last):
+        table = pa.table({"id": range(rows), "text": [f"row {row}" for row in range(rows)]}, schema)
+        pq.write_table(table, tmp_path / "part.parquet", write_page_index=index, row_group_size=40)
+        parts.append((tmp_path / "part.parquet").read_bytes())
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"".join(parts))
+    said = (
+        rf"a.parquet' has several Parquet files, joined byte by byte: the first one ends after {len(parts[0]):,} bytes"
+    )
+    with pytest.raises(CorruptFileError, match=said):
+        read_parquet(path, columns=columns).compute()
+    with pytest.raises(CorruptFileError, match=said):
+        cdf.add_contamination(read_parquet(tmp_path / "part.parquet"), path)
+
+
+@pytest.mark.parametrize("options", [{}, {"write_page_index": True}, {"row_group_size": 1, "write_page_index": True}])
+def test_texts_with_the_bytes_between_joined_files_are_read(tmp_path, options):
+    texts = ["PAR1PAR1" * 99, "\0\0\0\0PAR1PAR1", "PAR1"]
+    pq.write_table(
+        pa.table({"text": texts}), tmp_path / "a.parquet", compression="none", use_dictionary=False, **options
+    )
+    assert read_parquet(tmp_path).compute()["text"].tolist() == texts
+
+
 def test_checksums_of_pages_are_verified(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(

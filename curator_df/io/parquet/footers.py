@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,10 @@ BUFFERS_BYTES = 64_000_000
 LEAST_READ_BYTES = 4096
 READ_ROWS = 128
 """Rows of a column read at once to check whether it is damaged."""
+MAGIC = b"PAR1"
+"""First and last bytes of a Parquet file."""
+PIECE_BYTES = 1 << 20
+"""Bytes of a file searched at once for the end of another one."""
 
 
 class Chunk(NamedTuple):
@@ -75,6 +80,7 @@ def open_parquet(
         if metadata is None:
             metadata = _opened(file, path, None, READ_BYTES).metadata
             _check_footer(metadata)
+            require_one_file(file, path, metadata)
         chunks = len(leaves(metadata.schema, names)) if names else 1
         buffer_bytes = max(min(READ_BYTES, BUFFERS_BYTES // max(chunks, 1)), LEAST_READ_BYTES)
         yield _opened(file, path, metadata, buffer_bytes, dictionaries)
@@ -210,6 +216,65 @@ def _check_footer(metadata: pq.FileMetaData) -> None:
         )
 
 
+def require_one_file(file: Any, path: str, metadata: pq.FileMetaData) -> None:
+    """Raise `CorruptFileError` for Parquet files that were joined byte by byte.
+
+    The footer at the end describes the last of them alone, with positions that count from its own beginning: the pages of
+    another file would be read in their place. As many bytes as the other files have are then missing before the footer.
+
+    Parameters
+    ----------
+    file : file object
+        The file, opened for random access.
+    path : str
+        Its path, for the error.
+    metadata : pyarrow.parquet.FileMetaData
+        Its footer.
+    """
+    unexplained = file.seek(0, os.SEEK_END) - 8 - metadata.serialized_size - max(_end_of_pages(metadata), len(MAGIC))
+    for place in range(
+        0, unexplained, PIECE_BYTES
+    ):  # of a file that is right: indexes of pages and Bloom filters, some kB
+        file.seek(place)
+        for found in re.finditer(
+            MAGIC + MAGIC, file.read(min(PIECE_BYTES + len(MAGIC), unexplained - place) + len(MAGIC))
+        ):
+            end = place + found.start() + len(MAGIC)
+            if _ends_with_footer(file, end):
+                raise CorruptFileError(
+                    f"{path!r} has several Parquet files, joined byte by byte: the first one ends after {end:,} bytes. Only the "
+                    "footer of the last one counts, so rows of the others would be lost. Pass the files one by one, or write "
+                    f"them to one file with pyarrow. To get the first one back: head -c {end} joined.parquet > first.parquet"
+                )
+
+
+def _end_of_pages(metadata: pq.FileMetaData) -> int:
+    """Return where the last pages end, which are those of the last column, or the end of the file if that is unknown."""
+    if not (metadata.num_row_groups and metadata.num_columns):
+        return len(MAGIC)
+    group, column = metadata.num_row_groups - 1, metadata.num_columns - 1
+    with suppress(pa.ArrowException, OSError):  # encrypted or damaged, which matters only if the column is read
+        _check_chunks(metadata, group, [metadata.schema.column(column).path])
+        chunk = metadata.row_group(group).column(column)
+        first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+        return int(min(first, chunk.data_page_offset) + chunk.total_compressed_size)
+    return 1 << 62
+
+
+def _ends_with_footer(file: Any, end: int) -> bool:
+    """Return whether the part of a file before some position ends with the footer of a Parquet file."""
+    file.seek(max(end - 8, 0))
+    footer_bytes = int.from_bytes(file.read(4), "little")
+    if footer_bytes > end - 12:
+        return False
+    file.seek(end - 8 - footer_bytes)
+    try:
+        pq.read_metadata(pa.BufferReader(MAGIC + file.read(footer_bytes + 8)))
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
 class _PageWantedError(Exception):
     """Signal that the reader of a row group accepts the footer, and requests the first page."""
 
@@ -247,13 +312,16 @@ def column_chunks(file: pq.ParquetFile, group: int, names: Sequence[str]) -> lis
     """
     if not names:
         return []
-    reader = pq.ParquetFile(
-        pa.PythonFile(_NoPages(), mode="r"), metadata=file.metadata, pre_buffer=False, buffer_size=1
-    )
-    with suppress(_PageWantedError):
-        next(reader.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
+    _check_chunks(file.metadata, group, names)
     metadata = file.metadata.row_group(group)
     return [Chunk(name, place, metadata.column(place)) for place, name in leaves(file.schema, names)]
+
+
+def _check_chunks(metadata: pq.FileMetaData, group: int, names: Sequence[str]) -> None:
+    """Raise the error of pyarrow's reader for a damaged or encrypted column chunk, without reading a page."""
+    reader = pq.ParquetFile(pa.PythonFile(_NoPages(), mode="r"), metadata=metadata, pre_buffer=False, buffer_size=1)
+    with suppress(_PageWantedError):
+        next(reader.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
 
 
 def leaves(schema: pq.ParquetSchema, names: Sequence[str]) -> list[tuple[int, str]]:
