@@ -12,7 +12,6 @@ import bisect
 import errno
 import fnmatch
 import functools
-import glob
 import hashlib
 import os
 import re
@@ -185,8 +184,9 @@ def list_files(
 
     Notes
     -----
-    Names that begin with ``.`` or ``_`` are skipped while walking, never when named. A link that leads nowhere is an error if
-    its name ends in one of the suffixes, or in none, as that of a directory does: it may be a part of the input.
+    Names that begin with ``.`` or ``_`` are skipped while walking, never when named. A pipe, a socket, a device and a link that
+    leads nowhere are errors if their name ends in one of the suffixes, and such a link also if its name has no suffix, like
+    that of a directory: they may be a part of the input.
     """
     options, commits = dict(storage_options or {}), Commits()
     found: dict[str, _Found] = {}
@@ -257,8 +257,6 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
     if os.path.isdir(path):
         found = sorted(set(_walk(path, suffixes, set())))
         if not found:
-            for name in filter(lambda name: name.lower().endswith(suffixes), os.listdir(path)):
-                _refuse_what_is_there(os.path.join(path, name), name)
             wanted = f" that ends in {shown_suffixes(suffixes)}" if suffixes else ""
             others = [name for name, _, _ in _walk(path, OTHER_SUFFIXES, set())] if suffixes else []
             hints = _readers(others) + (ways_out(os.listdir(path)) if suffixes else "")
@@ -269,8 +267,6 @@ def _local(entry: str, suffixes: tuple[str, ...]) -> list[_Found]:
         raise InputError(f"the file {path!r} does not exist; {_nearest(path)}{did_you_mean_path(path)}")
     found = sorted(set(_glob("/", path.strip("/").split("/"), suffixes, "**" in path.split("/"))))
     if not found:
-        for there in glob.iglob(path):
-            _refuse_what_is_there(there, entry)
         raise InputError(f"nothing matches {path!r}; {_nearest(path)}{did_you_mean_path(path)}")
     return found
 
@@ -377,8 +373,11 @@ def _walk(directory: str, suffixes: tuple[str, ...], visited: set[tuple[int, int
                 pending.append(entry.path)
                 continue
             _require_target(entry, suffixes)
-            if (not suffixes or entry.name.lower().endswith(suffixes)) and _tell(entry, entry.is_file):
-                yield _stamped(entry.path)
+            if not suffixes or entry.name.lower().endswith(suffixes):
+                if _tell(entry, entry.is_file):
+                    yield _stamped(entry.path)
+                else:
+                    _refuse_what_is_there(entry.path, entry.name)
 
 
 def _glob(directory: str, parts: list[str], suffixes: tuple[str, ...], recursive: bool) -> Iterator[_Found]:
@@ -414,6 +413,7 @@ def _matched(path: str, suffixes: tuple[str, ...], recursive: bool) -> Iterator[
         yield _stamped(path)
     elif not recursive and stat.S_ISDIR(mode):
         yield from _walk(path, suffixes, set())
+    _refuse_what_is_there(path, path)
 
 
 def _directories(root: str) -> Iterator[str]:

@@ -198,7 +198,30 @@ def test_what_is_no_file_is_named_for_what_it_is(tmp_path, monkeypatch):
     write(tmp_path, "a.jsonl")
     (tmp_path / "loop").unlink()
     (tmp_path / "nowhere").unlink()
+    (tmp_path / "pipe.jsonl").unlink()
     assert found(tmp_path, tmp_path, suffixes=(".jsonl",)) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("entry", ["", "*", "*.jsonl", "**/*.jsonl", "../in*"])
+def test_a_pipe_a_socket_or_a_device_among_files_is_an_error(tmp_path, monkeypatch, entry):
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path / "in")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("b.jsonl")
+    os.mkfifo("pipe")
+    for make, said in (
+        (lambda: None, "b.jsonl' is a socket"),
+        (lambda: os.mkfifo("b.jsonl"), "b.jsonl' is a pipe"),
+        (lambda: os.symlink("pipe", "b.jsonl"), "b.jsonl' is a pipe"),
+        (lambda: os.symlink("/dev/null", "b.jsonl"), "b.jsonl' is a device"),
+    ):
+        make()
+        write(tmp_path / "in", "a.jsonl")
+        with pytest.raises(InputError, match=said):
+            list_files(f"{tmp_path}/in/{entry}", suffixes=(".jsonl",))
+        Path("b.jsonl").unlink()
+    if entry != "*":
+        assert found(tmp_path, f"{tmp_path}/in/{entry}", suffixes=(".jsonl",)) == ["in/a.jsonl"]
 
 
 def test_a_directory_that_may_be_listed_but_not_entered_is_an_error_that_says_so():
