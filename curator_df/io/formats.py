@@ -32,6 +32,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING_OR_CONTROL = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+(["\x00-\x1f])')
 """String, or the part of one before its first control character."""
 _OBJECTS_APART_BY_CR = re.compile(rb"\}[ \t]*\r[ \t\r]*\{")
+_OBJECTS_IN_ONE_LINE = re.compile(rb'\}[ \t]*\{[ \t]*"')
 _OBJECTS_APART_BY_SEPARATOR = re.compile(rb"\}[ \t]*(?:\xe2\x80[\xa8\xa9]|\xc2\x85|[\x0b\x0c\x1c-\x1e])[ \t]*\{")
 _JSON = re.compile(rb'\s*+[\[{]\s*+(?:["\[{]|\Z)')
 """Beginning of JSON, which is not that of a header."""
@@ -383,6 +384,10 @@ def _shape(raw: bytes, is_first: bool) -> str:
         (
             _OBJECTS_APART_BY_SEPARATOR.search(text) is not None,
             ": only LF ends a line, but another separator (such as U+2028) is between objects",
+        ),
+        (
+            begins and ends and _OBJECTS_IN_ONE_LINE.search(text) is not None,
+            ": it has several objects, as after joining files without a line end; write each on its own line (jq -c . old.jsonl)",
         ),
         (
             text.startswith(b"["),

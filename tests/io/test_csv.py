@@ -240,6 +240,29 @@ def test_bad_rows_are_quarantined_with_their_places(tmp_path, block_bytes):
     assert found["id"].tolist() == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("block_bytes", [3, 7, 10_000])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("names", [None, ["id", "text"]])
+def test_a_header_inside_a_file_that_was_joined_is_a_bad_row(tmp_path, block_bytes, line_end, names):
+    path, mark = tmp_path / "a.csv", "\ufeff"
+    lines = ["id,text", "1,a", "id,text", "2,id", mark + "id,text", "3,text", "id,texts", "id,test", "id,text"]
+    path.write_text(line_end.join(lines[names is not None :]), encoding="utf-8", newline="")
+    found, bad, _ = read(path, block_bytes=block_bytes, on_bad_rows="quarantine", names=names, dtype={"id": "string"})
+    assert found.to_numpy().tolist() == [["1", "a"], ["2", "id"], ["3", "text"], ["id", "texts"], ["id", "test"]]
+    assert [row.raw.decode() for row in bad] == ["id,text", mark + "id,text", "id,text"]
+    assert {row.reason for row in bad} == {"it has the names of the fields, like a header, as after joining files"}
+    path.write_text("id,text\n1,a\nid,text\n2,b\n")
+    found, _, _ = read(path, on_bad_rows="quarantine")
+    assert found["id"].tolist() == [1, 2]
+    with pytest.raises(errors.BadRowError, match=r"a\.csv', line 3 \(byte 12\): it has the names of the fields"):
+        read(path)
+
+
+def test_the_name_of_a_single_column_may_be_a_value_of_it(tmp_path):
+    (tmp_path / "a.csv").write_text("word\na\nword\nb\n")
+    assert read(tmp_path / "a.csv")[0]["word"].tolist() == ["a", "word", "b"]
+
+
 def refused(tmp_path, content, error, match, **arguments):
     path = tmp_path / "a.csv"
     path.write_bytes(content)

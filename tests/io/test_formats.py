@@ -129,6 +129,7 @@ SHAPES = {
     "pretty": (b'{\n  "id": 1,\n  "text": "x"\n}\n', "a JSON object that spans several lines; .*jq -c"),
     "pretty objects": (b'{"id": 1,\n "text": "x"}\n{"id": 2,\n "text": "y"}\n', "spans several lines; .*jq -c"),
     "dict": (b"{'id': 1, 'text': 'x'}\n", "the repr of a Python dict"),
+    "joined": (PLAIN.replace(b"\n", b" "), "it has several objects, .*jq -c"),
     "NULs": (bytes(4096), "only NUL bytes"),
 }
 

@@ -199,7 +199,15 @@ def test_a_zstd_window_that_is_too_large_is_refused_with_the_way_out(tmp_path):
     parameters = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     path.write_bytes(compressor.compress(b"x" * 100) + compressor.flush())
-    with pytest.raises(CorruptFileError, match="window of more than 128 MiB"):
+    with pytest.raises(CorruptFileError, match=r"a\.zst' cannot be read: a frame needs a window of more than 128 MiB"):
+        read(path)
+
+
+def test_an_xz_dictionary_that_is_too_large_is_refused_with_the_way_out(tmp_path):
+    path = tmp_path / "a.xz"
+    path.write_bytes(lzma.compress(TEXT, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 28}]))
+    said = r"a\.xz' cannot be read: it needs a dictionary of more than 128 MiB; write it again \(xz -dc old\.xz \| xz > new\.xz\)"
+    with pytest.raises(CorruptFileError, match=said):
         read(path)
 
 

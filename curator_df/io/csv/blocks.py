@@ -34,6 +34,7 @@ REASONS = {
     OPEN: "the quotation mark of a field never closes",
     TEXT_AFTER_QUOTE: "text follows the closing quotation mark of a field",
 }
+REPEATED = "it has the names of the fields, like a header, as after joining files"
 Integers = npt.NDArray[np.int64]
 
 
@@ -75,7 +76,7 @@ class CsvBlocks:
 
     def of_file(self, file: int, trailing: list[BadRow]) -> Iterator[pd.DataFrame]:
         """Yield the blocks that a file fills; its last rows wait for those of the next file, or for `rest`."""
-        source, names, first = self._source, None, 0
+        source, names, first, header = self._source, None, 0, b""
 
         def open_file() -> Any:
             trailing.clear()  # a file that is read again reports it again
@@ -100,9 +101,10 @@ class CsvBlocks:
                         names = None
                         continue
                     self._require_known(file, names)
+                    header = header_of(source, piece, first)
                 if self._held and self._held_bytes + len(piece.data) > self._block_bytes:
                     yield self._block()
-                self._add(file, names, piece, first)
+                self._add(file, names, piece, first, repeats_of(header, piece))
                 first = 0
                 del piece
                 if self._held_bytes > self._block_bytes // 2 or self._held_rows >= self._most_records:
@@ -134,8 +136,8 @@ class CsvBlocks:
             table = with_source(table, source.source_columns, files, lines, source.listing)
         return to_block(table, addresses)
 
-    def _add(self, file: int, names: tuple[str, ...], piece: Records, first: int) -> None:
-        """Convert the records of a piece, from the number ``first`` on, and hold their rows."""
+    def _add(self, file: int, names: tuple[str, ...], piece: Records, first: int, repeats: list[int]) -> None:
+        """Convert the records of a piece, from the number ``first`` on but for repeated headers, and hold their rows."""
         source, places = self._source, _Places(self._source.files[file], piece)
         offsets = piece.offset + piece.starts[:-1]
         if len(offsets) and offsets[-1] >= LARGEST_OFFSET:
@@ -151,6 +153,7 @@ class CsvBlocks:
             asked[number] = False
             self._refuse(file, places.too_long(number), is_header=False)
         faults = _faults(piece, len(names), asked)
+        faults |= {number: Fault(number, REPEATED, "") for number in repeats if asked[number]}
         keep = asked & is_whole(piece, len(names))
         keep[list(faults)] = False
         rows = np.flatnonzero(keep)
@@ -305,6 +308,26 @@ def _header_text(path: str, where: str, raw: bytes, fault: str) -> str:
             f"{where}: this is the header, and {fault}. It begins {raw[:SHOWN_BYTES]!r}. Repair the header"
         )
     return text
+
+
+def header_of(source: Any, piece: Records, first: int) -> bytes:
+    """Return the header before the first row of a file, or the given names; empty for a single one, which can be a value."""
+    if source.names is not None:
+        return str(source.dialect.delimiter).join(source.names).encode() if len(source.names) > 1 else b""
+    return record_bytes(piece, first - 1) if first and piece.fields[first - 1] > 1 else b""
+
+
+def repeats_of(header: bytes, piece: Records) -> list[int]:
+    """Return the records that repeat a header, as in files that were joined; none for an empty header."""
+    lengths, found = np.diff(piece.starts), list[int]()
+    for text in (header, UTF8_BOM + header) if header else ():
+        alike = np.flatnonzero((lengths >= len(text)) & (lengths <= len(text) + len(b"\r\n")))
+        for place, byte in enumerate(text):
+            if not len(alike):
+                break
+            alike = alike[piece.data[piece.starts[alike] + place] == byte]
+        found += [number for number in alike.tolist() if record_bytes(piece, number) == text]
+    return found
 
 
 def is_whole(piece: Records, count: int) -> npt.NDArray[np.bool_]:

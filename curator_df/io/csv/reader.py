@@ -21,7 +21,7 @@ from curator_df.core.ranges.source import BadRow, Range, Ranges, RowChoice
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError, outside_level
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
-from curator_df.io.csv.blocks import CsvBlocks, fields_of, is_whole, record_bytes
+from curator_df.io.csv.blocks import CsvBlocks, fields_of, header_of, is_whole, record_bytes, repeats_of
 from curator_df.io.csv.columns import infer_types, parse, require_possible
 from curator_df.io.csv.records import Dialect, RecordReader, TooLong
 from curator_df.io.device_transfer import require_gpu
@@ -244,7 +244,8 @@ def read_csv(
         What to do with a record that cannot be read as a row, or with other data that follows the compressed data of a
         file: raise an error that names file, line and byte, or skip and report it. Bad rows have another number of
         fields than the header, a value that does not fit its column, text after a closing quotation mark, text that is
-        not UTF-8, or a quotation mark that never closes.
+        not UTF-8, or a quotation mark that never closes; or they repeat the names of all fields (if there are several),
+        as in joined files.
     backend : {"pandas", "cudf"}
         Where to put the blocks that are read: ``"cudf"`` adds a `to_backend` step and needs a GPU.
     storage_options : mapping, optional
@@ -400,7 +401,7 @@ def _head(source: CsvSource, file: int) -> pa.Table | None:
         most_records=HEAD_ROWS + 1,
         largest_row_bytes=LONGEST_HEAD_BYTES,
     )
-    names, rows = source.names, list[bytes]()
+    names, rows, header = source.names, list[bytes](), b""
     for piece in reader.pieces():
         first = 0
         if isinstance(piece, TooLong):
@@ -412,7 +413,8 @@ def _head(source: CsvSource, file: int) -> pa.Table | None:
             )
         if names is None or not piece.offset:
             names, first = fields_of(source, file, piece)
-        numbers = np.flatnonzero(is_whole(piece, len(names)))
+        header = header or header_of(source, piece, first)
+        numbers = np.setdiff1d(np.flatnonzero(is_whole(piece, len(names))), repeats_of(header, piece))
         rows += [record_bytes(piece, number) for number in numbers[numbers >= first].tolist()]
         if piece.offset + len(piece.data) >= HEAD_BLOCK_BYTES or len(rows) >= HEAD_ROWS:
             break

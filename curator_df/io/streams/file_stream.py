@@ -452,10 +452,10 @@ class Decompressed:
             head = bytes(self._file.read(HEAD_BYTES))
             if other := other_content(self._path, head):
                 return f"{self._path!r} {other}"
-        return (
-            f"{self._path!r} is damaged or truncated: {exc}; {self._offset:,} decompressed bytes could be read. "
-            f"Download the file again, or leave it out"
-        )
+        read = f"{self._offset:,} decompressed bytes could be read"
+        if isinstance(exc, UnsupportedData):
+            return f"{self._path!r} cannot be read: {exc}; {read}"
+        return f"{self._path!r} is damaged or truncated: {exc}; {read}. Download the file again, or leave it out"
 
 
 def other_content(path: str, head: bytes, *, if_known: bool = False) -> str:
@@ -540,7 +540,15 @@ def _member_pieces(file: Any, new: Callable[[], Any], remedy: str, *, padding: b
         while not member.eof:
             if member.needs_input and not data:
                 raise EOFError("the compressed data ends too early, so the file is truncated")
-            piece = member.decompress(data, OUTPUT_BYTES)
+            try:
+                piece = member.decompress(data, OUTPUT_BYTES)
+            except lzma.LZMAError as exc:
+                if "Memory usage limit" not in str(exc):
+                    raise
+                raise UnsupportedData(
+                    f"it needs a dictionary of more than {LARGEST_WINDOW_BYTES >> 20} MiB; write it again "
+                    "(xz -dc old.xz | xz > new.xz)"
+                ) from exc
             data = file.read(READ_BYTES) if member.needs_input and not member.eof else b""
             if piece:
                 yield piece
