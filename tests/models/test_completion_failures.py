@@ -61,6 +61,7 @@ def block_of(texts):
         (402, "the credit"),
         (403, "the permissions of the API key"),
         (404, r"base_url=.*models \(model=\)"),
+        (307, "base_url=: the server redirects to another address"),
     ],
 )
 def test_what_is_never_about_a_row_ends_the_run(server, tmp_path, refuse_with, status, what):

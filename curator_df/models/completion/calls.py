@@ -79,12 +79,13 @@ MOST_REMEMBERED = 10_000
 RESUME = "run again with on_existing='resume', which keeps the answers so far"
 """Advice for the time when the cause is fixed."""
 CHECKED = {
+    300: "base_url=: the server redirects to another address, which is not followed",
     401: "the API key in the workers' environment (api_key_env=)",
     402: "the credit of the account",
     403: "the permissions of the API key in the workers' environment (api_key_env=)",
     404: "base_url=, which ends before /chat/completions, and the names of the server's models (model=)",
 }
-"""Statuses that never concern a single row, with what to check."""
+"""Statuses that never concern a single row, with what to check; 300 stands for all redirects."""
 
 
 class NoAnswerError(RuntimeError):
@@ -363,7 +364,8 @@ class Caller:
                 status, headers, content = self._sent(body)
                 if status == 200:
                     return _read(content, attempt)
-                problem = f"status {status}: {self._without_key(content.decode('utf-8', 'replace'))[:SHOWN_CHARACTERS]}"
+                shown = self._without_key(content.decode("utf-8", "replace"))[:SHOWN_CHARACTERS].strip()
+                problem = f"status {status}: {shown}" if shown else f"status {status}"
                 if status < 500 and status not in TRIED_AGAIN:
                     raise self._refusal(status, problem)
                 wait = asked_wait(headers.get("retry-after"))
@@ -389,11 +391,10 @@ class Caller:
 
     def _refusal(self, status: int, problem: str) -> NoAnswerError | OperatorError:
         said = f"{self.server.base_url} refused a request with {problem}"
-        if status not in CHECKED:
+        checked = CHECKED.get(300 if 300 <= status < 400 else status)
+        if checked is None:
             return NoAnswerError(said)
-        return OperatorError(
-            f"add_completion: {said}. This does not concern the row. Check {CHECKED[status]}; then {RESUME}"
-        )
+        return OperatorError(f"add_completion: {said}. This does not concern the row. Check {checked}; then {RESUME}")
 
     def _sent(self, body: bytes) -> tuple[int, Any, bytes]:
         headers = {"content-type": "application/json"}

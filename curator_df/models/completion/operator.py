@@ -122,8 +122,8 @@ def add_completion(
     SchemaError
         If a column of the prompt has lists or structs.
     OperatorError
-        When running, regardless of ``on_error``, if it does not concern rows: the statuses 401, 402, 403 and 404, and 20
-        consecutive failed requests in a process. Resume when the cause is fixed.
+        When running, regardless of ``on_error``, if it does not concern rows: the statuses 401, 402, 403 and 404, redirects, and
+        20 consecutive failed requests in a process. Resume when the cause is fixed.
     UnsupportedBackendError
         If the blocks are cuDF blocks.
 
