@@ -239,6 +239,16 @@ def _names(folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({path.name for pattern in patterns for path in Path(folder).glob(pattern) if path.is_file()}))
 
 
+def _require_targets(operator: str, folder: str, patterns: Sequence[str]) -> None:
+    """Raise `InputError` for a link to a file that is gone, as in a cache of the hub whose blobs were deleted."""
+    for path in (path for pattern in patterns for path in Path(folder).glob(pattern)):
+        if path.is_symlink() and not path.exists():
+            raise InputError(
+                f"{operator}: {str(path)!r} is a link to {os.readlink(path)!r}, which does not exist, so a file of the model is "
+                "missing. Copy or download it again"
+            )
+
+
 def find_model(
     operator: str,
     name: str | os.PathLike[str],
@@ -311,7 +321,9 @@ def download(name: str, revision: str | None, patterns: Sequence[str], **options
 def _described(
     operator: str, name: str, folder: str, revision: str | None, runs_code: bool, base_revision: str | None
 ) -> ModelFiles:
-    names = _names(folder, _read_files(runs_code))
+    patterns = _read_files(runs_code)
+    _require_targets(operator, folder, patterns)
+    names = _names(folder, patterns)
     files = [Path(folder, name) for name in names]
     if "config.json" not in names:
         is_empty = not os.listdir(folder)

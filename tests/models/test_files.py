@@ -261,6 +261,17 @@ def test_a_folder_in_place_of_the_weights_is_as_if_they_were_missing(tmp_path):
         find_model("add_x", path.parent)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_to_a_file_that_is_gone_is_named(tmp_path, name):
+    path = write_model(tmp_path / "m") / name
+    path.unlink(missing_ok=True)
+    path.symlink_to("../../blobs/1f2e")
+    with pytest.raises(
+        errors.InputError, match=rf"add_x: .*{name}' is a link to '../../blobs/1f2e', which does not exist"
+    ):
+        find_model("add_x", path.parent)
+
+
 @pytest.mark.parametrize("most", [-1, 0, "many", [3], True])
 def test_a_tokenizer_with_a_wrong_length_is_named(tmp_path, most):
     folder = write_model(tmp_path / "m")
