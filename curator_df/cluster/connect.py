@@ -8,10 +8,12 @@ import contextlib
 import dataclasses
 import functools
 import os
+from collections.abc import Iterator
 from typing import Any, Self
 
 import psutil
 from distributed import Client
+from distributed.comm.core import CommClosedError
 from distributed.security import Security
 
 from curator_df.arguments import path_of
@@ -22,6 +24,7 @@ from curator_df.cluster.spill_folder import WorkingFolder
 from curator_df.cluster.worker_devices import verified_devices
 from curator_df.cluster.worker_processes import ClosingClient, close_client, leave_nannies
 from curator_df.core.cleaning_up import clean_up
+from curator_df.core.runner.lost_scheduler import scheduler_lost
 from curator_df.core.runner.recycling import RecycleAfter, Recycling, read_recycle_after
 from curator_df.core.runner.session import Session, close_session, open_session
 from curator_df.core.runner.shared_plugins import remove_left_behind, share_plugin
@@ -169,6 +172,8 @@ def connect(
         If the scheduler file does not exist, nothing answers, or the cluster has no worker.
     ParameterError
         If an argument has a wrong type, or workers are to be restarted, but one has no nanny.
+    SchedulerLostError
+        If the scheduler ends while the connection is made.
 
     See Also
     --------
@@ -199,6 +204,28 @@ def connect(
     client: Client = client_or_address
     if isinstance(client_or_address, str | os.PathLike):
         client = _client(client_or_address, security)
+    with _naming_a_lost_scheduler(client):
+        return _checked(client, owns_client, memory, device_bytes, found, recycle)
+
+
+@contextlib.contextmanager
+def _naming_a_lost_scheduler(client: Client) -> Iterator[None]:
+    """Convert Dask's error for a scheduler that ends while a connection is made."""
+    try:
+        yield
+    except CommClosedError as exc:
+        raise scheduler_lost(client, "Check that the scheduler is running, and connect again") from exc
+
+
+def _checked(
+    client: Client,
+    owns_client: bool,
+    memory: str | int | None,
+    device_bytes: int | None,
+    workdir: str | None,
+    recycle: RecycleAfter | None,
+) -> Connection:
+    """Return a connection to workers that keep the budget."""
     try:
         workers = client.scheduler_info(n_workers=-1)["workers"]
         allowed_bytes = None if memory is None else read_size("memory", memory)
@@ -215,7 +242,7 @@ def connect(
         client,
         layout,
         owns_client=owns_client,
-        workdir=found,
+        workdir=workdir,
         recycle_after=recycle,
         limits=WorkerLimits(min(worker["memory_limit"] for worker in workers.values()), layout.threads),
         allowed_bytes=allowed_bytes,

@@ -14,6 +14,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Worker, get_worker, wait
+from distributed.comm.core import CommClosedError
 from distributed.security import Security
 
 import curator_df as cdf
@@ -417,6 +418,19 @@ def test_a_connection_that_fails_half_way_undoes_everything(in_this_process, mon
     assert len(running.scheduler.clients) == clients
     with pytest.raises(errors.NoClusterError):
         current_session()
+
+
+@pytest.mark.parametrize("where", ["distributed.Client.scheduler_info", "curator_df.cluster.connect.share_plugin"])
+def test_a_scheduler_that_is_lost_while_a_connection_is_made_is_named(in_this_process, monkeypatch, where):
+    running, client = in_this_process
+
+    def lost(*_, **__):
+        raise CommClosedError("in <TCP (closed)>: Stream is closed")
+
+    monkeypatch.setattr(where, lost)
+    said = f"the connection to the scheduler at {running.scheduler_address} was lost, .* connect again"
+    with pytest.raises(errors.SchedulerLostError, match=said):
+        cdf.connect(client)
 
 
 def test_plugins_of_a_client_that_is_gone_are_removed_by_a_later_connection(in_this_process, monkeypatch):
