@@ -526,8 +526,9 @@ def output_errors(folder: Folder) -> Iterator[None]:
         while folder.is_local and not os.path.lexists(above):
             above = above.parent
         if folder.is_local and not above.is_dir():
+            kind = "a file" if os.path.exists(above) else f"a link to {os.readlink(above)!r}"
             raise OutputExistsError(
-                f"{folder.url} cannot be written to: {above} is a file, not a folder. Use another output folder"
+                f"{folder.url} cannot be written to: {above} is {kind}, not a folder. Use another output folder"
             ) from exc
         raise ParameterError(
             f"{folder.url} cannot be written to: {exc.strerror or exc}. Use a folder that this process may write to"

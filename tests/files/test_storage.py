@@ -82,12 +82,14 @@ def test_a_relative_path_stays_where_it_was_named(tmp_path, monkeypatch):
     [
         ("file", "file is a file, not a folder"),
         ("file/out", "file is a file, not a folder"),
+        ("nowhere", "nowhere is a link to 'gone', not a folder"),
         ("/proc/out", "No such file"),
         ("a" * 300, "too long"),
     ],
 )
 def test_a_folder_that_cannot_be_made_is_an_error_that_says_why(tmp_path, path, message):
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "nowhere").symlink_to("gone")
     with pytest.raises(CuratorError, match=f"cannot be written to: .*{message}"), Journal(Folder(str(tmp_path / path))):
         pass
 

@@ -136,6 +136,17 @@ class Writes:
         return type("Decoder", (decoder,), {"decode": decode})
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b'{"id": 1}\n') if name.endswith(".gz") else b'{"id": 1}\n')
+    df = cdf.read_jsonl(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputChangedError, match=f"{name}' changed after it was listed: it is a pipe or a device now"):
+        df.compute()
+
+
 @pytest.mark.parametrize("on_bad_rows", ["raise", "quarantine"])
 def test_a_row_torn_by_a_writer_is_not_a_bad_row(tmp_path, on_bad_rows):
     path = tmp_path / "a.jsonl"

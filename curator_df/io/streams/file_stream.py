@@ -11,6 +11,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -210,7 +211,7 @@ class _Opened:
         path, listed = self._path, self._listed
         try:
             self._file = file = _open(path, self._options or {}, self._in_order)
-        except RemoteFileError:
+        except (RemoteFileError, InputChangedError):
             raise
         except OSError as exc:
             if isinstance(exc, FileNotFoundError) and (said := gone_file(path)):
@@ -262,7 +263,11 @@ def _changed(path: str, how: str) -> InputChangedError:
 
 def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
     if path.startswith("/"):
-        return open(path, "rb", buffering=0)
+        file = open(path, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise _changed(path, "it is a pipe or a device now, but was a file when it was listed")
+        return file
     import fsspec
 
     anywhere = {"block_size": BLOCK_BYTES, "cache_type": "blockcache", "cache_options": {"maxblocks": BLOCKS}}
@@ -276,6 +281,11 @@ def _open(path: str, options: Mapping[str, Any], in_order: bool) -> Any:
 
     with hub_errors(path) if path.startswith(PROTOCOL) else nullcontext():
         return _Remote(path, *retry_transient(f"open {path!r}", opened))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; unlike by default, a pipe in its place does not wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class _Remote:
