@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -30,6 +31,10 @@ LIMITED_START_SECONDS = 35
 """Maximum seconds of a start while a limit of the shell is low: then it often does not fail, but waits for ever."""
 LIMITED_CLOSE_SECONDS = 3
 """Seconds that the parts of a start that did not end in time may take to end, while a limit of the shell is low."""
+LOOK_SECONDS = 0.01
+"""Interval at which a start looks for the workers that it waits for."""
+COUNT_SECONDS = 0.25
+"""Interval at which a start counts its worker processes, for which the system reads an entry of each process of the machine."""
 CLOSE_SECONDS = 15
 """Seconds that workers may take to end before they are killed."""
 SYSTEM_REFUSES = (
@@ -315,17 +320,20 @@ def suppressed_end_of_loop() -> Iterator[None]:
 
 def wait_for_workers(cluster: LocalCluster, count: int, deadline: StartDeadline | None = None) -> None:
     """Wait until workers are there; raise `NoClusterError` as soon as one cannot start, or after a minute without any."""
-    started, most_alive = time.monotonic(), 0
+    started, most_alive, next_count = time.monotonic(), 0, -math.inf
     left_seconds = START_SECONDS if deadline is None or deadline.left_seconds is None else deadline.left_seconds
     while len(cluster.scheduler.workers) < count:
-        alive = worker_processes()
+        time.sleep(LOOK_SECONDS)
+        now = time.monotonic()
+        alive = most_alive
+        if now >= next_count:
+            alive, next_count = worker_processes(), now + COUNT_SECONDS
         most_alive = max(most_alive, alive)
         allowed = min(left_seconds, START_SECONDS if most_alive else SILENT_SECONDS)
         ended = [nanny for nanny in cluster.workers.values() if nanny.status in _ENDED]
-        if ended or alive < most_alive or time.monotonic() - started > allowed:
+        if ended or alive < most_alive or now - started > allowed:
             close_or_kill(cluster, CLOSE_SECONDS if deadline is None else deadline.close_seconds)
             raise NoClusterError(_why_none_started(next((_start_error(nanny) for nanny in ended), None)))
-        time.sleep(0.05)
 
 
 _ENDED = (Status.closing, Status.closed, Status.failed)
