@@ -51,11 +51,11 @@ def used(**environment: str) -> str:
     return subprocess.check_output([sys.executable, "-c", USE], env={**os.environ, **environment}, text=True)
 
 
-def test_of_eight_processes_that_start_together_one_compiles_and_a_later_one_loads(folder):
+def test_of_processes_that_start_together_one_compiles_and_a_later_one_loads(folder):
     command = [sys.executable, "-c", USE]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     said = [process.communicate()[0].split()[-1] for process in processes]
-    assert sorted(said) == ["False", *["True"] * 7]
+    assert sorted(said) == ["False", *["True"] * 3]
     assert used() == used() == "[5, 5, 5] True\n"
     assert [path.suffix for path in folder.glob("*/*")] == [".nbc"]
 

@@ -15,12 +15,16 @@ from curator_df.kernels.compiling import compile_cache as reached_sources
 from curator_df.kernels.compiling.compile_cache import kernel_digest, reached
 from curator_df.kernels.compiling.kernel_sets import COMPILE_SECONDS
 
-Digests = Callable[[], dict[str, str]]
-
 
 def forget() -> None:
     reached_sources.kernel_digest.cache_clear()
     reached_sources._module.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def unchanged() -> dict[str, str]:
+    """The digests of the package as it is, which do not depend on where it is."""
+    return digests()
 
 
 @pytest.fixture
@@ -39,11 +43,16 @@ def digests() -> dict[str, str]:
     return {kernel: kernel_digest(kernel) for kernel in COMPILE_SECONDS}
 
 
-def changed_by(edit: Callable[[], object]) -> set[str]:
-    before = digests()
-    edit()
-    after = digests()
-    return {kernel for kernel in before if before[kernel] != after[kernel]}
+@pytest.fixture
+def changed_by(unchanged: dict[str, str]) -> Callable[[Callable[[], object]], set[str]]:
+    """Return a function that edits the copy and returns the kernels of other digests."""
+
+    def changed_by(edit: Callable[[], object]) -> set[str]:
+        edit()
+        after = digests()
+        return {kernel for kernel in unchanged if unchanged[kernel] != after[kernel]}
+
+    return changed_by
 
 
 def replace(path: Path, old: str, new: str) -> None:
@@ -52,7 +61,7 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_time_comments_docstrings_and_layout_change_nothing(copied):
+def test_time_comments_docstrings_and_layout_change_nothing(copied, changed_by):
     def edit() -> None:
         for path in copied.rglob("*.py"):
             os.utime(path, (1, 1))
@@ -63,12 +72,12 @@ def test_time_comments_docstrings_and_layout_change_nothing(copied):
     assert changed_by(edit) == set()
 
 
-def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied):
+def test_a_changed_helper_changes_the_kernels_that_reach_it_and_no_others(copied, changed_by):
     edit = lambda: replace(copied / "minhash/graphs.py", "while parents[place] !=", "while 0 + parents[place] !=")  # noqa: E731
     assert changed_by(edit) == {"minhash.graphs.join_edges"}
 
 
-def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
+def test_a_helper_of_several_modules_changes_all_that_reach_it(copied, changed_by):
     counts = copied / "metrics/words/word_counts.py"
     changed = changed_by(lambda: replace(counts, "return 0xFFFD, 1\n    second", "return 0xFFFC, 1\n    second"))
     assert {
@@ -81,26 +90,26 @@ def test_a_helper_of_several_modules_changes_all_that_reach_it(copied):
     )
 
 
-def test_a_constant_that_a_loop_fills_belongs_to_its_kernel(copied):
+def test_a_constant_that_a_loop_fills_belongs_to_its_kernel(copied, changed_by):
     edit = lambda: replace(copied / "metrics/words/word_counts.py", "_STOP_KEYS[_key *", "_STOP_KEYS[0 * _key *")  # noqa: E731
     changed = changed_by(edit)
     assert "metrics.words.word_counts.count_words_of_span" in changed
     assert "metrics.lines.line_counts.count_lines_of_span" not in changed
 
 
-def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied):
+def test_what_numba_compiles_in_place_of_a_function_belongs_to_its_kernel(copied, changed_by):
     edit = lambda: replace(copied / "text/swar.py", "return _store(data, at, word)", "return _store(data, at, ~word)")  # noqa: E731
     changed = changed_by(edit)
     assert "minhash.sketch.sketch_words_32" in changed
     assert "metrics.words.word_counts.count_words_of_span" not in changed
 
 
-def test_how_kernels_are_compiled_belongs_to_every_kernel(copied):
+def test_how_kernels_are_compiled_belongs_to_every_kernel(copied, changed_by):
     edit = lambda: replace(copied / "compiling/dispatchers.py", '"boundscheck": None', '"boundscheck": False')  # noqa: E731
     assert changed_by(edit) == set(COMPILE_SECONDS)
 
 
-def test_how_kernels_are_kept_belongs_to_none(copied):
+def test_how_kernels_are_kept_belongs_to_none(copied, changed_by):
     edit = lambda: replace(copied / "compiling/compile_cache.py", "MOST_BYTES = 300_000_000", "MOST_BYTES = 1")  # noqa: E731
     assert changed_by(edit) == set()
 
@@ -143,7 +152,7 @@ def test_all_that_compiled_functions_call_is_found():
     assert max(len(line.split(" ")) for line in lines) > 20
 
 
-def test_what_stands_for_others_by_type_reaches_each_of_them(copied):
+def test_what_stands_for_others_by_type_reaches_each_of_them(copied, changed_by):
     edit = lambda: replace(copied / "text/murmur_windows.py", "return max(high, _1)", "return max(high, _2)")  # noqa: E731
     assert {
         "minhash.sketch.sketch_words_32",
