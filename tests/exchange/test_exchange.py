@@ -257,13 +257,14 @@ def test_drops_whose_rows_do_not_come_are_counted(tmp_path):
     assert (reader.missed, reader.finish()) == (2, 3)
 
 
-def test_rows_that_moved_are_an_error(tmp_path):
+@pytest.mark.parametrize(("before", "rows"), [([40], [30]), ([40], [40]), ([30], [50, 40]), ([30], [40, 40])], ids=str)
+def test_rows_that_moved_or_are_repeated_are_an_error_within_a_block_too(tmp_path, before, rows):
     reader = drop_reader(tmp_path)
-    reader.drops(np.array([40]))
+    reader.drops(np.array(before))
     with pytest.raises(
         RowCountError, match=r"reordered or repeated rows, .* is not followed by a larger one\)\. Move that step behind"
     ):
-        reader.drops(np.array([30]))
+        reader.drops(np.array(rows))
 
 
 SKEWED = """
