@@ -200,6 +200,17 @@ def test_each_concurrent_task_has_the_fixed_memory_of_a_step_beyond_its_room(pla
     assert beyond - within == 3 * 5_000_000
 
 
+@pytest.mark.parametrize(("cpus", "calls"), [(1, 4), (2, 2), (4, 1)])
+def test_each_call_that_may_run_at_once_has_its_own_memory(plan, cpus, calls):
+    layout = dataclasses.replace(LAYOUT, threads=4)
+    limited = Price(0.5, resources=cdf.resources(cpus=cpus))
+    without, with_memory = (
+        plan(priced(dataclasses.replace(limited, resource_bytes=call_bytes)), layout=layout).held_bytes
+        for call_bytes in (0, 5_000_000)
+    )
+    assert with_memory - without == calls * 5_000_000
+
+
 def test_a_model_that_steps_share_is_held_once_and_their_own_memory_in_addition(plan):
     shared = Price(0.5, held_bytes=90_000_000, shared={"model": 80_000_000})
     none, one, two = (plan(priced(*[shared] * steps)).held_bytes for steps in range(3))
