@@ -55,7 +55,7 @@ def no_such_name(module: str, names: list[str]) -> Callable[[str], Any]:
     """Return a function ``__getattr__`` for a module, which suggests the most similar public name."""
 
     def refuse(name: str) -> Any:
-        hint = "" if name.startswith("__") else did_you_mean(name, names)
+        hint = "" if name.startswith("_") else did_you_mean(name, names)  # what programs ask every object for
         raise AttributeError(f"module {module!r} has no attribute {name!r}.{hint}", name=name)
 
     return refuse

@@ -88,3 +88,9 @@ def test_a_misspelled_value_suggests_the_right_one(call, meant):
 
 def test_nothing_is_suggested_for_what_is_not_similar():
     assert did_you_mean("zebra", ["first", "last"]) == ""
+
+
+def test_private_names_that_programs_look_for_are_compared_with_no_other(monkeypatch):
+    """Notebooks and test runners ask every object for some, and comparing one with all public names takes milliseconds."""
+    monkeypatch.setattr("curator_df.suggestions.did_you_mean", lambda name, names: pytest.fail(f"{name} was compared"))
+    assert not any(hasattr(module, "_mock_name") for module in (cdf, cdf.profiles, cdf.minhash))
