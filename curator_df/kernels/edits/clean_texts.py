@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Remove URLs from a text column, limit line ends to two in a row, or collapse white space; and make such copies."""
+"""Remove URLs from a text column, limit line ends to two in a row, or collapse white space; copy texts that become shorter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # numba has no types.
 # mypy: disable-error-code="untyped-decorator,no-any-return"
-"""Pairs of texts as sets of shingles: some of the shingles that only one of them has."""
+"""Hashes of shingles that only one text of a pair has, by which near duplicates among many similar texts are found."""
 
 from __future__ import annotations
 
