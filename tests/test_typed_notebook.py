@@ -40,6 +40,9 @@ clean.head(2)[["n"]]
 ---
 len(clean), len(clean.pipe(cdf.keep_where, "n < 100"))
 ---
+looked = cdf.preview(clean, rows=500)
+looked.dropped[["reject_step", "reject_reason", "n"]].tail(2)
+---
 big = docs.map_partitions(lambda block: block if bytearray(3_000_000_000) else block, meta=docs._meta)
 big.compute()
 ---
@@ -79,6 +82,9 @@ with cdf.start_cluster(memory="700MB", cpus=1):
     print(len(cdf.read_parquet("out")))
 """.strip().split("\n---\n")
 ROWS = 2_000
+WORDS = [number // 2 % 50 for number in range(ROWS)]
+TEXTS = [f"{number // 2} " + "word " * words for number, words in enumerate(WORDS)]
+"""Each text twice, one after the other."""
 FAILING = (
     *("big = ", "def divided", "cdf.write_parquet(wrong", "docs.assign(more=", 'docs["text"].apply', "unlucky"),
     "import os, signal",
@@ -90,9 +96,7 @@ def cells(tmp_path_factory):
     """The cells with their outputs."""
     folder = tmp_path_factory.mktemp("typed")
     with (folder / "in.jsonl").open("w") as file:
-        for number in range(ROWS):
-            words = number % 50
-            text = f"{number // 2} " + "word " * words
+        for number, (text, words) in enumerate(zip(TEXTS, WORDS, strict=True)):
             file.write(json.dumps({"n": number, "n_words": words, "text": text}) + "\n")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     where = {"metadata": {"path": str(folder)}}
@@ -109,13 +113,10 @@ def value_of(cells, beginning: str) -> str:
 
 
 def test_values_are_right(cells):
-    texts = [f"{number // 2} " + "word " * (number % 50) for number in range(ROWS)]
     assert value_of(cells, "len(docs)") == str(ROWS)
-    assert f"max       {max(map(len, texts))}.0" in value_of(cells, "lengths =")
-    assert value_of(cells, 'long = docs.pipe(cdf.keep_where, "n_words > 20")') == str(
-        sum(n % 50 > 20 for n in range(ROWS))
-    )
-    kept = {text: n for n, text in reversed(list(enumerate(texts))) if n % 50 > 30}
+    assert f"max       {max(map(len, TEXTS))}.0" in value_of(cells, "lengths =")
+    assert value_of(cells, 'long = docs.pipe(cdf.keep_where, "n_words > 20")') == str(sum(n > 20 for n in WORDS))
+    kept = {text: n for n, text in reversed(list(enumerate(TEXTS))) if WORDS[n] > 30}
     assert value_of(cells, "len(clean)") == str((len(kept), sum(n < 100 for n in kept.values())))
     assert value_of(cells, "with cdf.monitor_memory") == str(len(kept))
     assert outputs_of(cells, "cluster.close()")[-1].text == f"{len(kept)}\n"
@@ -123,6 +124,12 @@ def test_values_are_right(cells):
 
 def test_a_table_says_that_a_drop_is_deferred(cells):
     assert "drop_exact_duplicates (deferred" in value_of(cells, "clean = ")
+
+
+def test_a_preview_shows_what_was_dropped_and_why(cells):
+    panel, rows = outputs_of(cells, "looked = ")
+    assert panel.data["text/plain"].startswith("preview\n")
+    assert "drop_exact_duplicates  exact_duplicate" in rows.data["text/plain"]
 
 
 def test_a_plot_is_a_picture(cells):
@@ -145,7 +152,8 @@ def test_a_lack_of_memory_is_a_few_lines_with_the_line_of_the_user(cells):
     lines = "\n".join(error.traceback).split("\n")
     assert len(lines) <= 10
     assert lines[0] == "----> 2 big.compute()"
-    assert lines[1].startswith("BudgetError: The Dask operation 'lambda' ran out of memory twice")
+    assert lines[1].startswith("in <lambda>, line 1: big = docs.map_partitions(")
+    assert lines[2].startswith("BudgetError: The Dask operation 'lambda' ran out of memory twice")
     assert not re.search(r"site-packages|curator_df/", error.traceback[0])
 
 

@@ -33,14 +33,15 @@ HELD_OUTSIDE: tuple[Any, ...] = (UnicodeDecodeError, UnicodeEncodeError, Unicode
 Frame = tuple[str, int, str]
 
 
-def keep_user_frames(exc: BaseException, key: str = "") -> None:
+def keep_user_frames(exc: BaseException, key: str = "", cause: BaseException | None = None) -> None:
     """Note in an error which lines of the user raised it, and let go of its frames, which hold whole blocks.
 
-    The innermost frame is kept even if it is of a library, where that was called by none of the user's.
+    The innermost frame is kept even if it is of a library, where that was called by none of the user's. With ``cause``, an error
+    that ``exc`` describes in its own words, the frames are those of the cause, and a library's are left out.
     """
     frames: list[Frame] = []
     every: list[Frame] = []
-    one: BaseException | None = exc
+    one: BaseException | None = cause or exc
     while one is not None:
         found = [(each.filename, each.lineno or 0, each.name) for each in traceback.extract_tb(one.__traceback__)]
         frames = [frame for frame in found if not is_library(frame[0])] + frames
@@ -48,7 +49,7 @@ def keep_user_frames(exc: BaseException, key: str = "") -> None:
         traceback.clear_frames(one.__traceback__)
         one.__traceback__ = None
         one = one.__cause__ or one.__context__
-    kept = frames[-MOST_FRAMES:] or every[-1:]
+    kept = frames[-MOST_FRAMES:] or ([] if cause else every[-1:])
     if not getattr(exc, ATTRIBUTE, None):
         setattr(exc, ATTRIBUTE, kept)
         setattr(exc, KEY, key)

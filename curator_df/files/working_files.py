@@ -10,6 +10,8 @@ CLOSED = "lay in the working files of a cluster that is closed"
 """End of a sentence about rows of a table of Dask or pandas, or about the result of a search."""
 FOUND_FOLDER = "found"
 """Folder below the temporary folder of a cluster, in which its working files are."""
+PREVIEW_FOLDER = "previews"
+"""Folder among the working files, in which a preview writes its rows."""
 FIND_AGAIN = (
     "a result without workdir= is among the working files of its cluster, and is deleted when the cluster is closed. Find groups "
     "again, with workdir= to keep them"
@@ -21,6 +23,7 @@ COMPARE_PARQUET = (
 )
 """End of an error about groups of rows that are gone."""
 _FILE = re.compile(rf"/{SPOOL_FOLDER}/[^/]+-[0-9a-f]{{8}}/[^/]+\.parquet$")
+_TITLE = re.compile(rf"/{FOUND_FOLDER}/(find_[a-z_]+)-[0-9a-f]{{16}}$|/{PREVIEW_FOLDER}/[0-9a-f]{{12}}/kept$")
 _RESULT = re.compile(rf"/{FOUND_FOLDER}/(find_[a-z_]+)-[0-9a-f]{{16}}/part-[^/]+\.parquet$")
 
 
@@ -63,3 +66,19 @@ def gone_file(path: str) -> str:
             "its result"
         )
     return ""
+
+
+def title_of(output: str) -> str:
+    """Return what a run is called where its progress is shown: its output, or what it does if it writes working files.
+
+    Examples
+    --------
+    >>> title_of("/tmp/a/found/find_exact_duplicates-3b32d2ba12a34d5b")
+    'find_exact_duplicates'
+    >>> title_of("/tmp/a/found/previews/835c2d167b57/kept")
+    'preview'
+    >>> title_of("/data/found/kept")
+    '/data/found/kept'
+    """
+    found = _TITLE.search(output)
+    return output if found is None else found[1] or "preview"

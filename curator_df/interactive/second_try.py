@@ -194,6 +194,7 @@ class SecondTry(WorkerPlugin):  # type: ignore[misc]
             if _ran_out_of_memory(message):
                 cause = message["actual_exception"]
                 error = cause if isinstance(cause, StepMemoryError) else self._error(operation, cause)
+                keep_user_frames(error, key, cause)
                 message.update(error_message(error), actual_exception=error, op="task-erred")
                 del cause  # it refers to the frames of the failure, and they to what the task held
                 release_free_memory()

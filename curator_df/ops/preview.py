@@ -27,13 +27,12 @@ from curator_df.core.receipts.receipt import Receipt, html_table
 from curator_df.core.runner.session import current_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.files.storage import Folder
+from curator_df.files.working_files import PREVIEW_FOLDER
 from curator_df.io.output.write import write_parquet
 from curator_df.memory.sizes import show_count
 from curator_df.ops.rows.sample import GroupLookup
 from curator_df.suggestions import suggests_names
 
-PREVIEW_FOLDER = "previews"
-"""Folder below the working folder of the cluster."""
 PLACE_ROWS = 50
 """Minimum number of rows read at one place of the input."""
 SAMPLE_BYTES = 32_000_000

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from distributed.core import Status
 from distributed.utils import DequeHandler
@@ -113,6 +114,26 @@ def test_a_task_that_fails_twice_is_a_budget_error_that_names_it(plugin):
     assert "500 MB" in str(error)
     assert str(error).endswith("Cause: MemoryError: malloc of 9 bytes failed")
     assert message["status"] == "error"
+
+
+def test_a_task_that_fails_twice_keeps_the_line_of_the_user(plugin):
+    names: dict = {}
+    exec(compile("def takes(block):\n    raise MemoryError\n", "/tmp/cells/3.py", "exec"), names)
+    with pytest.raises(MemoryError) as found:
+        names["takes"](None)
+    cause = found.value
+    cause.__traceback__ = cause.__traceback__.tb_next  # without the frame of this test
+    error = pickle.loads(pickle.dumps(plugin.run(failing(2, cause), "takes")["actual_exception"]))
+    assert error.user_frames == [("/tmp/cells/3.py", 2, "takes")]
+    assert cause.__traceback__ is None
+
+
+def test_a_library_that_lacks_memory_twice_is_not_shown(plugin):
+    with pytest.raises(MemoryError) as found:
+        np.ones(1 << 50)
+    cause = found.value
+    cause.__traceback__ = cause.__traceback__.tb_next  # without the frame of this test
+    assert plugin.run(failing(2, cause), "split")["actual_exception"].user_frames == []
 
 
 def test_a_cause_deep_in_the_chain_counts(plugin):

@@ -21,6 +21,7 @@ from curator_df.core.runner.progress import in_notebook
 from curator_df.core.runner.session import Session
 from curator_df.core.tasks.tallies import tallies
 from curator_df.core.tasks.task import Job
+from curator_df.files.working_files import title_of
 from curator_df.memory.sizes import show_size
 
 BAR_CHARACTERS = 20
@@ -71,7 +72,7 @@ class RunView:
         """Process an event of the runner."""
         match event:
             case RunStarted():
-                self.title, self._forecast_bytes = event.output, event.projected_bytes
+                self.title, self._forecast_bytes = title_of(event.output), event.projected_bytes
             case StageStarted():
                 self.stage, self.tasks, self.done = event.stage, event.tasks, event.done
                 self._resumed, self._stage_began = event.done, time.monotonic()

@@ -83,6 +83,16 @@ def test_the_text_has_memory_forecast_and_the_funnel(clock):
     assert view.progress() == "finished, 0 s"
 
 
+def test_a_run_into_working_files_is_named_for_what_it_does(clock):
+    view = RunView(session())
+    view(RunStarted("/tmp/curator-df-1/found/previews/835c2d167b57/kept", 1, 600_000_000))
+    assert str(view).splitlines()[0] == "preview"
+    view(RunStarted("/tmp/curator-df-1/found/find_near_duplicates-3b32d2ba12a34d5b", 1, 600_000_000))
+    assert str(view).splitlines()[0] == "find_near_duplicates"
+    view(RunStarted("/data/found/kept", 1, 600_000_000))
+    assert str(view).splitlines()[0] == "/data/found/kept"
+
+
 def test_what_models_are_given_a_second_is_said(clock):
     view = RunView(session())
     view(RunStarted("out", 1, 600_000_000))
