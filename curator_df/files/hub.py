@@ -7,15 +7,20 @@ A branch can move while a run reads it, or between a run and its resume. The con
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from curator_df.arguments import did_you_mean_path
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
+from curator_df.extras import missing_extra
 from curator_df.files.retry import TRANSIENT_STATUS, retry_transient, without_queries
 from curator_df.files.storage import file_system
 
 PROTOCOL = "hf://"
+_MODEL_FILE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/\0]+))?/([^\0]+)")
+"""Address of a file of a model on the hub: its repository, revision and path."""
 _PINNED = re.compile(r"(hf://(?:datasets/|spaces/)?[^/@\0]+/[^/@\0]+)@([0-9a-f]{40})(?=[/\0]|$)")
 Commits = dict[tuple[str, str, str], str]
 """Commit of each kind of repository, its name and the requested revision."""
@@ -184,3 +189,52 @@ def refuse_hub_output(url: str) -> None:
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the address of the hub and the token among fsspec options, for the hub's own client."""
     return {"endpoint": options.get("endpoint"), "token": options.get("token")}
+
+
+def download(name: str, revision: str | None, patterns: Sequence[str], extra: str = "models", **options: Any) -> str:
+    """Return the folder in the cache of the Hugging Face hub with such files of a model, downloaded if they are missing."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as exc:
+        needed_by = f"the model {name!r} is not a folder on this machine, and downloading it from the Hugging Face hub"
+        raise missing_extra(needed_by, "huggingface_hub", extra) from exc
+    try:
+        return str(snapshot_download(name, revision=revision, allow_patterns=list(patterns), **options))
+    except (OSError, ValueError) as exc:
+        at = f" at {revision!r}" if revision else ""
+        raise InputError(
+            f"the model {name!r}{at} is neither a local folder nor in the cache of the Hugging Face hub, and could not be "
+            f"downloaded: {str(exc).rstrip('. ')}{did_you_mean_path(name)}"
+        ) from exc
+
+
+def download_file(url: str, extra: str) -> tuple[str, str]:
+    """Return the path of a file of a model on the hub in the cache of this machine, and its address at a commit.
+
+    Parameters
+    ----------
+    url : str
+        Address such as ``hf://organization/name/model.bin``, or with a revision ``hf://organization/name@revision/model.bin``.
+    extra : str
+        Extra that installs the hub's client.
+
+    Raises
+    ------
+    InputError
+        If it is not such an address, or the file is not in the cache and cannot be downloaded.
+    MissingExtraError
+        If the package huggingface_hub is not installed.
+    """
+    place = _MODEL_FILE.fullmatch(url)
+    if place is None:
+        raise InputError(
+            f"{url!r} is not the address of a file of a model on the hub. Use hf://organization/name/path, or with a branch, tag "
+            "or commit hf://organization/name@revision/path"
+        )
+    name, revision, file = place.groups()
+    folder = Path(download(name, revision, [file], extra))
+    if not (folder / file).is_file():
+        raise InputError(
+            f"the repository {name!r} on the Hugging Face hub has no file {file!r}. Correct the address {url!r}"
+        )
+    return str(folder / file), f"{PROTOCOL}{name}@{folder.name}/{file}"

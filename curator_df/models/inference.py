@@ -32,7 +32,16 @@ from curator_df.models.classifiers.answering import answered, prompt_tokens
 from curator_df.models.classifiers.custom_head import OwnLayers, load_own_layers
 from curator_df.models.classifiers.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, add_adapter, load_layers
 from curator_df.models.devices import computing_in, open_device, peaks
-from curator_df.models.files import AGAIN, WEIGHTS, ModelFiles, local_folder, require_tokenizer, require_whole
+from curator_df.models.files import (
+    AGAIN,
+    WEIGHTS,
+    ModelFiles,
+    local_folder,
+    read_object,
+    require_tokenizer,
+    require_whole,
+)
+from curator_df.models.gte_models import KIND, PUBLISHED_AS, gte_config
 from curator_df.models.text_model import TextModel
 
 
@@ -80,6 +89,7 @@ class Weights:
                 f"the model {files.name!r} is of the kind {files.kind!r}, which transformers {transformers.__version__} does not "
                 "have. If it comes with code that you trust, use cdf.model(..., trust_remote_code=True), and every worker runs it"
             )
+        given |= _config_of(transformers, files, folder)
         classifies = self._model.head == "classes"
         kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
         made, report = kind.from_pretrained(folder, **_LOADING, dtype=torch.float32, **given)
@@ -129,6 +139,14 @@ class Weights:
             )
 
 
+def _config_of(transformers: Any, files: ModelFiles, folder: str) -> dict[str, Any]:
+    """Return the configuration of a model that transformers has under another name, as an argument; empty for other models."""
+    config = read_object(Path(folder, "config.json"))
+    if files.kind != KIND or config.get("model_type") != PUBLISHED_AS:
+        return {}
+    return {"config": transformers.AutoConfig.for_model(**gte_config(files.name, config))}
+
+
 @contextlib.contextmanager
 def loading(what: str, folder: str, files: str = "config.json and the weights") -> Iterator[None]:
     """Raise an error with the file, or the folder, if transformers or safetensors cannot read a file of it."""
@@ -155,8 +173,9 @@ def loading(what: str, folder: str, files: str = "config.json and the weights") 
 def _tokenizer_of(transformers: Any, files: ModelFiles, folder: str) -> Any:
     with loading(f"the tokenizer of the model {files.name!r}", folder, "tokenizer.json and tokenizer_config.json"):
         try:
+            given = _config_of(transformers, files, folder)
             return transformers.AutoTokenizer.from_pretrained(
-                folder, use_fast=True, local_files_only=True, trust_remote_code=files.runs_code
+                folder, use_fast=True, local_files_only=True, trust_remote_code=files.runs_code, **given
             )
         except Exception as exc:  # transformers raises errors of many types
             path = Path(folder, "tokenizer.json")

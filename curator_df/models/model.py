@@ -11,7 +11,7 @@ from typing import Any, Literal
 from curator_df.arguments import choose, require_string
 from curator_df.errors import ParameterError
 from curator_df.memory.resources import Resources
-from curator_df.models.classifiers.catalogue import Classifier
+from curator_df.models.classifiers.catalogue import Classifier, named
 from curator_df.models.devices import Dtype
 from curator_df.suggestions import did_you_mean, suggests_names
 
@@ -83,8 +83,12 @@ class Model:
 
     @classmethod
     def of(cls, value: Any) -> Model:
-        """Return a model with its settings: the default ones for a name, path, function, pipeline or entry of the catalog."""
-        return value if isinstance(value, cls) else cls(value)
+        """Return a model with its settings: the default ones for a name, path, function, pipeline or entry of the catalog.
+
+        The name of an entry of the catalog becomes the entry.
+        """
+        made = value if isinstance(value, cls) else cls(value)
+        return replace(made, model=named(made.model))
 
 
 def model(
@@ -105,8 +109,8 @@ def model(
     ----------
     model : str, path, callable or Classifier
         A folder with a model and its tokenizer, or the ID of a model on the Hugging Face hub; and whatever else the
-        operator takes: a function of a list of strings, an entry of `curator_df.classifiers`, a fastText file, or a
-        scikit-learn pipeline.
+        operator takes: a function of a list of strings, an entry of `curator_df.classifiers` or its name, a fastText
+        file, or a scikit-learn pipeline.
     max_tokens : int, optional
         Tokens of a text to read, after which it is truncated; by default the model's limit, but at most 512.
     max_chars : int, optional

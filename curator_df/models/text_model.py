@@ -211,7 +211,12 @@ class TextModel:
     def _token_bytes(self) -> int:
         files = self.files
         scores = score_numbers(files.kind, files.heads, self.max_tokens, files.distances)
-        return 4 * (4 * self.files.hidden + 2 * self.files.inner + scores + KEPT_COPIES * self.files.kept_numbers)
+        return 4 * (
+            4 * self.files.hidden
+            + self.files.inner_copies * self.files.inner
+            + scores
+            + KEPT_COPIES * self.files.kept_numbers
+        )
 
     def fitting_tokens(self, call_bytes: int) -> int:
         """Return the maximum padded tokens of a batch for which a call needs at most ``call_bytes``; 0 if none fits."""

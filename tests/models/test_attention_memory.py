@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 from pathlib import Path
@@ -72,6 +73,22 @@ def test_a_batch_takes_no_more_than_is_planned(kind, tmp_path):
         assert extra_bytes <= model.call_bytes + BESIDE_BYTES, (length, extra_bytes)
     assert rows * length == 2_048
     assert extra_bytes > model.batch_bytes / 4
+
+
+@pytest.mark.parametrize("kind", ["modernbert", "gte", "llama"])
+def test_a_layer_with_a_gate_takes_no_more_than_is_planned(kind, tmp_path, monkeypatch):
+    gated = {"intermediate_size": 3072, "cls_token_id": 2, "sep_token_id": 3}
+    monkeypatch.setitem(MORE, kind, gated)
+    model = model_in(write_model(kind, tmp_path))
+    assert model.files.inner_copies == {"modernbert": 6}.get(kind, 5)
+    loaded = LoadedModel(model)
+    rows = loaded.size.rows(LENGTH)
+    tokens, offsets = np.full(rows * LENGTH, 5, dtype=np.int32), np.arange(rows + 1) * LENGTH
+    loaded._forward(tokens, offsets, np.arange(1))
+    extra_bytes, _ = peak_of_call(lambda: loaded._forward(tokens, offsets, np.arange(rows)))
+    assert extra_bytes <= model.call_bytes
+    of_two = dataclasses.replace(model, files=dataclasses.replace(model.files, inner_copies=2))
+    assert extra_bytes > of_two.batch_bytes
 
 
 @pytest.mark.slow

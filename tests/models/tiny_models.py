@@ -82,6 +82,22 @@ def write_bert(folder: Path, *, labels: tuple[str, ...] = (), seed: int = 0, **m
     return folder
 
 
+def write_head(folder: Path, kind: str, *, labels: tuple[str, ...], seed: int = 0) -> Path:
+    """Write a small model of a kind that classifies, as transformers makes it, such as ``modernbert`` or ``deberta-v2``."""
+    torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+    write_tokenizer(folder)
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    torch.manual_seed(seed)
+    special = {
+        f"{name}_token_id": place for place, name in ((0, "pad"), (2, "bos"), (3, "eos"), (2, "cls"), (3, "sep"))
+    }
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: place for place, name in enumerate(labels)}}
+    config = AutoConfig.for_model(kind, **SIZES | special | names)
+    AutoModelForSequenceClassification.from_config(config).eval().save_pretrained(folder)
+    return folder
+
+
 def write_deberta(folder: Path, *, seed: int = 0) -> Path:
     """Write a DeBERTa of two layers that knows distances between tokens and no positions, as DeBERTa v3 does."""
     torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")

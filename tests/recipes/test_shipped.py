@@ -65,8 +65,7 @@ def write_crawl(folder, texts):
 
 def ensemble_of(path):
     """Return settings with one fastText model in the place of the three classifiers of nemotron_cc."""
-    one = {"classifier": path, "score_of": "good"}
-    return {"1": one, "2": {**one, "thresholds": None}, "3": {**one, "thresholds": None}}
+    return {step: {"classifier": path, "score_of": "good"} for step in "123"}
 
 
 def write_jsonl(folder, texts):
@@ -89,6 +88,8 @@ def greet(name):
     # The name comes last.
     print("Hello", name)
 """
+LID_176 = {"keep_language": {"model": None, "languages": ["de"]}}
+"""Settings of fineweb_2 with the language model of a package in the place of GlotLID."""
 INPUTS = {
     "code": (write_jsonl, [CODE, "x = 1\n", CODE.replace("world", "moon")], 2),
     "dclm_baseline": (write_crawl, pages(GOOD), 5),
@@ -111,6 +112,8 @@ def test_a_shipped_recipe_runs(name, tmp_path):
     settings = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     if name == "nemotron_cc":
         settings["steps"] = {"add_class": ensemble_of(write_fasttext(tmp_path / "quality.bin"))}
+    if name == "fineweb_2":
+        settings["steps"] = LID_176
     if name == "dolma_3":
         one = {"classifier": write_fasttext(tmp_path / "quality.bin")}
         settings["steps"] = {"add_class": {"1": one, "2": {**one, "score_of": "good"}}}
@@ -243,7 +246,8 @@ def test_the_values_are_those_of_the_sources():
     order = ["datatrove_gopher_repetition", "datatrove_gopher_quality", "fineweb_c4", "datatrove_fineweb"]
     assert profiles == order
     # fineweb-2, configs/deu_Latn.yml: language_score: 0.821.
-    assert ("keep_language", {"languages": ["de"], "min_score": 0.821}) in parameters_of("fineweb_2")
+    language = {"model": "GLOTLID", "languages": ["deu_Latn"], "min_score": 0.821}
+    assert ("keep_language", language) in parameters_of("fineweb_2")
     assert fineweb_2("deu_Latn").name == "fineweb_2 deu_Latn"
     # dclm, dclm_baseline_refinedweb.yaml: threshold: 0.65; arXiv 2406.11794: the fastText scores of the highest tenth.
     dclm = parameters_of("dclm_baseline")

@@ -7,25 +7,38 @@ is refused until the user gives one. The documentation lists the source of each 
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from curator_df.errors import ParameterError
 from curator_df.models.classifiers.generative_classifier import Answers, aegis
-from curator_df.suggestions import no_such_name, suggests_names
+from curator_df.suggestions import did_you_mean, no_such_name, suggests_names
 
 __all__ = [
     "AEGIS_DEFENSIVE",
     "AEGIS_PERMISSIVE",
     "CONTENT_TYPE",
+    "DCLM",
+    "DOLMA_3_QUALITY",
+    "DOLMA_3_TOPIC",
     "DOMAIN",
     "FINEMATH",
+    "FINEPDFS_DCLM",
+    "FINEPDFS_EDU",
+    "FINEPDFS_OCR_QUALITY",
     "FINEWEB_EDU",
     "FINEWEB_MIXTRAL_EDU",
     "FINEWEB_NEMOTRON_EDU",
+    "GLOTLID",
     "INSTRUCTION_DATA_GUARD",
     "MULTILINGUAL_DOMAIN",
+    "OPENLID",
     "QUALITY",
+    "WEBORGANIZER_FORMAT",
+    "WEBORGANIZER_TOPIC",
     "Classifier",
 ]
 
@@ -78,6 +91,63 @@ _MDEBERTA_REVISION = "a0484667b22365f84929a935b5e50a51f71f159d"
 """Commit of microsoft/mdeberta-v3-base."""
 _LLAMA_GUARD_REVISION = "dfcfa3409b9994a4722d44e05f82e81ea73c5106"
 """Commit of meta-llama/LlamaGuard-7b."""
+_TOPICS = (
+    "Adult",
+    "Art & Design",
+    "Software Dev.",
+    "Crime & Law",
+    "Education & Jobs",
+    "Hardware",
+    "Entertainment",
+    "Social Life",
+    "Fashion & Beauty",
+    "Finance & Business",
+    "Food & Dining",
+    "Games",
+    "Health",
+    "History",
+    "Home & Hobbies",
+    "Industrial",
+    "Literature",
+    "Politics",
+    "Religion",
+    "Science & Tech.",
+    "Software",
+    "Sports & Fitness",
+    "Transportation",
+    "Travel",
+)
+_FORMATS = (
+    "Academic Writing",
+    "Content Listing",
+    "Creative Writing",
+    "Customer Support",
+    "Comment Section",
+    "FAQ",
+    "Truncated",
+    "Knowledge Article",
+    "Legal Notices",
+    "Listicle",
+    "News Article",
+    "Nonfiction Writing",
+    "About (Org.)",
+    "News (Org.)",
+    "About (Pers.)",
+    "Personal Blog",
+    "Product Page",
+    "Q&A Forum",
+    "Spam / Ads",
+    "Structured Data",
+    "Documentation",
+    "Audio Transcript",
+    "Tutorial",
+    "User Review",
+)
+_WEBORGANIZER = "Wettig et al. 2025, https://arxiv.org/abs/2502.10341; the model card"
+_FINEPDFS = "the model card; https://github.com/huggingface/finepdfs"
+_NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+_OF_SIX = {"5": 4.5, "4": 3.5, "3": 2.5, "2": 1.5, "1": 0.5, "0": 0.0}
+"""Lowest scores of the rounded scores from 0 to 5."""
 _DEFENSIVE_REVISION = "f54cb2302ee876705dc0f7df2288f442c034b2f3"
 
 
@@ -97,6 +167,8 @@ class Classifier:
     """Folder, or ID of a model on the Hugging Face hub."""
     source: str
     """Publication that describes its use."""
+    file: str | None = None
+    """For a fastText model: the path of its file in the repository, or in the folder."""
     max_tokens: int | None = None
     """Tokens of a text to read; None for the model's limit, but at most 512."""
     max_chars: int | None = None
@@ -268,6 +340,133 @@ AEGIS_PERMISSIVE = Classifier(
     licence=LLAMA_2,
 )
 """Safety of a text, like AEGIS_DEFENSIVE, but trained so that texts in doubt are safe."""
+
+DCLM = Classifier(
+    "DCLM",
+    "mlfoundations/fasttext-oh-eli5",
+    "Li et al. 2024, https://arxiv.org/abs/2406.11794; the model card; mlfoundations/dclm, baselines/README.md",
+    file="openhermes_reddit_eli5_vs_rw_v2_bigram_200k_train.bin",
+    max_chars=1_000_000,
+    labels=("hq", "cc"),
+    revision="cd8b714a90f2dbcd3b02cf5fc972e5d7c7f4f107",
+    licence="MIT",
+)
+"""Quality of a text: hq (like instructions and answers to questions) or cc (Common Crawl). DCLM-Baseline keeps texts whose
+score of hq is 0.018112 or more. A fastText model of 2.4 GB."""
+DOLMA_3_QUALITY = Classifier(
+    "DOLMA_3_QUALITY",
+    "allenai/dolma3-fasttext-quality-classifier",
+    "Olmo 3 2025, https://arxiv.org/abs/2512.13961; allenai/datamap-rs, mixing_classifiers.yaml",
+    file="model.bin",
+    max_chars=1_000_000,
+    labels=("1", "0"),
+    revision="bb89085994fef638ca8dc2ca25169db328e314bb",
+)
+"""Quality of a text: 1 (high) or 0. A fastText model of 4.3 GB."""
+DOLMA_3_TOPIC = Classifier(
+    "DOLMA_3_TOPIC",
+    "allenai/dolma3-fasttext-weborganizer-topic-classifier",
+    "Olmo 3 2025, https://arxiv.org/abs/2512.13961; allenai/datamap-rs, mixing_classifiers.yaml",
+    file="model.bin",
+    max_chars=1_000_000,
+    revision="005a0da7d35651eb6f54553171f146bd62c5cdd2",
+    licence="Apache-2.0",
+)
+"""Topic of a web page, one of WebOrganizer's 24, whose names are in the model. A fastText model of 4.2 GB."""
+WEBORGANIZER_TOPIC = Classifier(
+    "WEBORGANIZER_TOPIC",
+    "WebOrganizer/TopicClassifier-NoURL",
+    _WEBORGANIZER,
+    max_tokens=8192,
+    labels=_TOPICS,
+    revision="8f60a8f97177f5664a81ad1c2789412fbb38351d",
+)
+"""Topic of a web page by its text, one of 24."""
+WEBORGANIZER_FORMAT = Classifier(
+    "WEBORGANIZER_FORMAT",
+    "WebOrganizer/FormatClassifier-NoURL",
+    _WEBORGANIZER,
+    max_tokens=8192,
+    labels=_FORMATS,
+    revision="74d5efb924e1843e84b28b59c26f6ceaa873dc16",
+)
+"""Format of a web page by its text, one of 24, such as a tutorial or a product page."""
+FINEPDFS_EDU = Classifier(
+    "FINEPDFS_EDU",
+    "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn",
+    _FINEPDFS,
+    max_tokens=2048,
+    max_chars=10_000,
+    thresholds=_OF_SIX,
+    clip=(0.0, 5.0),
+    revision="90ddef285f67230389057c14b2f6bbfeb70d40ea",
+    licence="Apache-2.0",
+)
+"""Educational value of an English document, from 0 to 5, including texts for undergraduates and papers (ModernBERT)."""
+FINEPDFS_DCLM = Classifier(
+    "FINEPDFS_DCLM",
+    "HuggingFaceFW/finepdfs_dclm_classifier_eng_Latn",
+    _FINEPDFS,
+    max_tokens=2048,
+    max_chars=10_000,
+    thresholds=_OF_SIX,
+    clip=(0.0, 5.0),
+)
+"""Value of an English document as an instruction, or as an answer to questions, from 0 to 5 (ModernBERT)."""
+FINEPDFS_OCR_QUALITY = Classifier(
+    "FINEPDFS_OCR_QUALITY",
+    "HuggingFaceFW/finepdfs_ocr_quality_classifier_eng_Latn",
+    _FINEPDFS,
+    max_tokens=2048,
+    max_chars=10_000,
+    thresholds={"3": 2.5, "2": 1.5, "1": 0.5, "0": 0.0},
+    clip=(0.0, 3.0),
+    revision="810bdb81de083e05d0abdb466f4498b3a34224e3",
+    licence="Apache-2.0",
+)
+"""Quality of the extracted text of an English document, from 0 (unreadable) to 3 (clean) (ModernBERT)."""
+GLOTLID = Classifier(
+    "GLOTLID",
+    "cis-lmu/glotlid",
+    "Kargaran et al. 2023, https://arxiv.org/abs/2310.16248; the model card",
+    file="model_v3.bin",
+    revision="85cd6716494360367b75f642b5bc78667605d0b4",
+    licence="Apache-2.0",
+)
+"""Language and script of a text, one of 2,102 such as eng_Latn. A fastText model of 1.7 GB, for `add_language` and
+`keep_language`."""
+OPENLID = Classifier(
+    "OPENLID",
+    "laurievb/OpenLID",
+    "Burchell et al. 2023, https://arxiv.org/abs/2305.13820; the model card",
+    file="model.bin",
+    licence="GPL-3.0",
+)
+"""Language and script of a text, one of 201 such as eng_Latn. A fastText model, for `add_language` and `keep_language`."""
+
+
+def named(value: Any) -> Any:
+    """Return the entry of a name in the catalog; any other value unchanged, and also the name of an existing file or folder.
+
+    Raises
+    ------
+    ParameterError
+        If it is a name like those of the catalog, which has no such entry.
+
+    Examples
+    --------
+    >>> named("FINEWEB_EDU") is FINEWEB_EDU, named("organization/model")
+    (True, 'organization/model')
+    """
+    if not isinstance(value, str) or _NAME.fullmatch(value) is None or os.path.exists(value):
+        return value
+    entry = globals().get(value) if value in __all__ else None
+    if entry is None:
+        names = [name for name in __all__ if name != "Classifier"]
+        hint = did_you_mean(value, names) or f" The classifiers are: {', '.join(names)}"
+        raise ParameterError(f"{value!r} is not a classifier of cdf.classifiers, or a file or folder.{hint}")
+    return entry
+
 
 if not TYPE_CHECKING:  # with it, a type checker would take any name for a public one
     __getattr__ = no_such_name("curator_df.classifiers", __all__)

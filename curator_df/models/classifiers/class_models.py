@@ -25,6 +25,7 @@ from curator_df.core.columns import require_text
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, OperatorError, ParameterError, outside_level, type_and_text
 from curator_df.extras import require_package
+from curator_df.files.hub import PROTOCOL
 from curator_df.kernels.compiling.kernel_sets import FASTTEXT
 from curator_df.kernels.fasttext.rank_labels import call_bytes, rank_labels
 from curator_df.memory.process_cache import held
@@ -277,6 +278,8 @@ def _of_catalog(
     """Return a model of the catalog, with the published settings where none are given."""
     entry: Classifier = model.model
     revision, of_entry = _where(operator, entry, model.revision)
+    if entry.file is not None:
+        return _of_file(operator, model, entry, entry.file, revision, labels, thresholds)
     model = model.replace(
         model=entry.model,
         revision=revision,
@@ -285,6 +288,24 @@ def _of_catalog(
     )
     thresholds = entry.thresholds if thresholds is None else thresholds
     return _of_files(operator, model, labels, thresholds, entry, **of_entry)
+
+
+def _of_file(
+    operator: str,
+    model: Model,
+    entry: Classifier,
+    file: str,
+    revision: str | None,
+    labels: tuple[str, ...] | None,
+    thresholds: Mapping[str, float] | None,
+) -> tuple[Found, ClassScores]:
+    """Return a fastText model of the catalog, from a folder or the hub."""
+    refuse_settings(operator, model.replace(revision=None))
+    is_local = os.path.isdir(entry.model)
+    path = os.path.join(entry.model, file) if is_local else f"{PROTOCOL}{entry.model}@{revision}/{file}"
+    found = fasttext_classifier(operator, path, entry.max_chars if model.max_chars is None else model.max_chars)
+    _compare(operator, entry, found.labels)
+    return found, ClassScores.of(operator, labels, found.labels, len(found.labels), thresholds, None, "largest")
 
 
 def _of_files(

@@ -60,8 +60,9 @@ def add_class(
     df : dask.dataframe.DataFrame
         The table.
     classifier : Classifier, str, path, pipeline, callable or Model
-        One of `curator_df.classifiers`; a folder with a text classification model and its tokenizer, or the ID of one
-        on the Hugging Face hub; a fastText file (``.bin``, ``.ftz``); a fitted scikit-learn pipeline that takes texts,
+        One of `curator_df.classifiers`, or its name such as ``"FINEWEB_EDU"``; a folder with a text classification model
+        and its tokenizer, or the ID of one on the Hugging Face hub; a fastText file (``.bin``, ``.ftz``), or its address
+        on the hub (``hf://organization/name/model.bin``); a fitted scikit-learn pipeline that takes texts,
         as an object or a skops file (``.skops``); or a function of a list of strings that returns an array of shape
         (texts, classes), where the largest number in each row gives the class. To say how it runs (batches, number
         format, GPU, revision), wrap it in `model`: ``cdf.model(cdf.classifiers.DOMAIN, resources=...)``.

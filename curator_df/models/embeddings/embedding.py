@@ -20,10 +20,11 @@ from curator_df.core.columns import refuse_columns, require_text
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import CorruptFileError, OperatorError, ParameterError
+from curator_df.files.hub import download
 from curator_df.kernels.text.buffers import text_chunks
 from curator_df.memory.resources import NO_LIMITS, Resources
 from curator_df.models.callables import UserModel
-from curator_df.models.files import AGAIN, ModelFiles, download, read_json, read_object
+from curator_df.models.files import AGAIN, ModelFiles, read_json, read_object
 from curator_df.models.inference import run_model
 from curator_df.models.model import Model, require_count
 from curator_df.models.text_model import (

@@ -24,10 +24,11 @@ from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
 from curator_df.errors import CorruptFileError, InputError, ParameterError, type_and_text
 from curator_df.extras import missing_extra, require_package
+from curator_df.files.hub import download
 from curator_df.files.storage import reading_errors
 from curator_df.kernels.text.buffers import TextSpan, text_spans
 from curator_df.memory.process_cache import held
-from curator_df.models.files import AGAIN, HUB_NAME, digest_of, download, is_read, require_both_ends, require_tokenizer
+from curator_df.models.files import AGAIN, HUB_NAME, digest_of, is_read, require_both_ends, require_tokenizer
 
 FILE = "tokenizer.json"
 OTHER_FILES = ("*.json", "*.txt", "*.model")

