@@ -43,7 +43,7 @@ SIZES = {
 """Of a model of two layers, as configurations of transformers name them."""
 
 
-def write_tokenizer(folder: Path, special: tuple[str, ...] = SPECIAL) -> None:
+def write_tokenizer(folder: Path, special: tuple[str, ...] = SPECIAL, *, length: int = 64) -> None:
     """Write a WordPiece tokenizer that knows some words and all letters."""
     transformers = pytest.importorskip("transformers", reason="needs the models extra (transformers is not installed)")
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -63,7 +63,7 @@ def write_tokenizer(folder: Path, special: tuple[str, ...] = SPECIAL) -> None:
         unk_token=special[1],
         cls_token=special[2],
         sep_token=special[3],
-        model_max_length=64,
+        model_max_length=length,
     )
     fast.save_pretrained(folder)
 
@@ -82,10 +82,10 @@ def write_bert(folder: Path, *, labels: tuple[str, ...] = (), seed: int = 0, **m
     return folder
 
 
-def write_head(folder: Path, kind: str, *, labels: tuple[str, ...], seed: int = 0) -> Path:
+def write_head(folder: Path, kind: str, *, labels: tuple[str, ...], seed: int = 0, length: int = 64) -> Path:
     """Write a small model of a kind that classifies, as transformers makes it, such as ``modernbert`` or ``deberta-v2``."""
     torch = pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
-    write_tokenizer(folder)
+    write_tokenizer(folder, length=length)
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     torch.manual_seed(seed)
@@ -93,7 +93,7 @@ def write_head(folder: Path, kind: str, *, labels: tuple[str, ...], seed: int = 
         f"{name}_token_id": place for place, name in ((0, "pad"), (2, "bos"), (3, "eos"), (2, "cls"), (3, "sep"))
     }
     names = {"id2label": dict(enumerate(labels)), "label2id": {name: place for place, name in enumerate(labels)}}
-    config = AutoConfig.for_model(kind, **SIZES | special | names)
+    config = AutoConfig.for_model(kind, **SIZES | special | names | {"max_position_embeddings": length})
     AutoModelForSequenceClassification.from_config(config).eval().save_pretrained(folder)
     return folder
 

@@ -17,7 +17,9 @@ import pytest
 
 import curator_df as cdf
 from tests.core.runner.fake_client import inline_cluster
+from tests.kernels.fasttext_files import write_word_model
 from tests.models.test_local_models import write_fasttext
+from tests.models.tiny_models import write_head
 from tests.models.tokens.tiny_tokenizers import ids_of, tiny
 from tests.recipes.crawl_part import first_records
 from tests.recipes.test_shipped import ensemble_of, parameters_of
@@ -128,6 +130,35 @@ def test_nemotron_cc_writes_buckets(shared_data, tmp_path):
         assert (rows["bucket_score"] // 0.05).astype(int).eq(bucket).all()
         scores = rows[["fasttext_score", "nemotron_edu_score", "mixtral_edu_score"]].to_numpy() / [1, 5, 5]
         assert scores.max(axis=1) == pytest.approx(rows["bucket_score"].to_numpy(), abs=1e-6)
+
+
+def test_nemotron_cc_with_the_models_that_it_names(shared_data, tmp_path, monkeypatch):
+    """The recipe runs unchanged: the hub has a fastText model, and two models of transformers with one output."""
+    pytest.importorskip("torch", reason="needs the models extra (torch is not installed)")
+    entries = {name: getattr(cdf.classifiers, name) for name in ("DCLM", "FINEWEB_NEMOTRON_EDU", "FINEWEB_MIXTRAL_EDU")}
+    places = {entry.model: tmp_path / name for name, entry in entries.items()}
+    places[entries["DCLM"].model].mkdir()
+    write_word_model(tmp_path / "DCLM" / entries["DCLM"].file, ["the", "click"], ["hq", "cc"])
+    for seed, name in enumerate(("FINEWEB_NEMOTRON_EDU", "FINEWEB_MIXTRAL_EDU")):
+        write_head(tmp_path / name, "bert", labels=("score",), seed=seed, length=512)
+    asked = []
+
+    def downloaded(model, **how):
+        asked.append((model, how["revision"]))
+        return str(places[model])
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
+    counted, _ = run_recipe("nemotron_cc", shared_data, tmp_path)
+    assert [step for step in counted if step[0] == "add_class"] == [("add_class", 50, 50)] * 3
+    assert set(asked) == {(entries["DCLM"].model, entries["DCLM"].revision), *((name, "main") for name in [*places][1:])}
+    rows = pd.concat(pd.read_parquet(path) for path in tmp_path.glob("out/bucket=*"))
+    assert len(rows) == counted[-1][2] > 0
+    assert set(rows["fasttext"]) <= {"hq", "cc"}
+    for name in ("nemotron_edu", "mixtral_edu"):
+        assert rows[f"{name}_score"].between(0, 5).all()
+        assert (rows[name] == "high_quality").equals(rows[f"{name}_score"] >= 2.5)
+    scores = rows[["fasttext_score", "nemotron_edu_score", "mixtral_edu_score"]].to_numpy(float) / [1, 5, 5]
+    assert scores.max(axis=1) == pytest.approx(rows["bucket_score"].to_numpy(float), abs=1e-6)
 
 
 def test_dolma_3_to_tokens(shared_data, tmp_path):
