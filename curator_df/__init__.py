@@ -32,6 +32,7 @@ if _TYPE_CHECKING:
     from curator_df.io.output.receipts import read_receipt
     from curator_df.io.output.write import TablesByValue, write_by, write_jsonl, write_parquet
     from curator_df.io.parquet.reader import read_parquet
+    from curator_df.io.parquet.table_formats import read_delta, read_iceberg
     from curator_df.io.shuffle.operators import shuffle_rows
     from curator_df.io.text_files import read_text_files
     from curator_df.io.warc.reader import read_warc
@@ -204,6 +205,8 @@ __all__ = [
     "profiles",
     "push_to_hub",
     "read_csv",
+    "read_delta",
+    "read_iceberg",
     "read_jsonl",
     "read_parquet",
     "read_receipt",
@@ -331,6 +334,8 @@ _PLACES = {
     "profiles": "profiles",
     "push_to_hub": "io.output.push_to_hub:push_to_hub",
     "read_csv": "io.csv.reader:read_csv",
+    "read_delta": "io.parquet.table_formats:read_delta",
+    "read_iceberg": "io.parquet.table_formats:read_iceberg",
     "read_jsonl": "io.jsonl.reader:read_jsonl",
     "read_parquet": "io.parquet.reader:read_parquet",
     "read_receipt": "io.output.receipts:read_receipt",

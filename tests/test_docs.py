@@ -219,7 +219,7 @@ def test_the_peaks_of_operators_are_those_of_their_kernels():
 def test_the_peaks_of_readers_and_writers_are_theirs():
     peaks = documented_peaks()
     assert peaks["read_jsonl"] == {jsonl.READER_FACTOR}
-    assert peaks["read_parquet"] == {parquet.READER_FACTOR}
+    assert peaks["read_parquet"] == peaks["read_delta"] == peaks["read_iceberg"] == {parquet.READER_FACTOR}
     assert peaks["read_csv"] == {csv.READER_FACTOR}
     assert peaks["read_text_files"] == {text_files.READER_FACTOR}
     assert peaks["read_warc"] == {warc.READER_FACTOR}

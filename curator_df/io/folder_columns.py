@@ -29,7 +29,7 @@ def folder_columns(listing: Listing, in_files: Collection[str]) -> tuple[str, ..
     found: dict[str, None] | None = None
     for path in listing.paths:
         root = next((root for root in roots if path.startswith(root)), None)
-        names = {} if root is None else dict.fromkeys(_values(path[len(root) :]))
+        names = {} if root is None else dict.fromkeys(values_in(path[len(root) :]))
         found = names if found is None else {name: None for name in found if name in names}
         if not found:
             return ()
@@ -43,9 +43,11 @@ def folder_columns(listing: Listing, in_files: Collection[str]) -> tuple[str, ..
     return in_folders
 
 
-def split_folder_columns(listing: Listing, in_files: Collection[str], columns: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the user's ``columns`` without those in folder names, and the latter; all of them for None."""
-    found = folder_columns(listing, in_files)
+def split_folder_columns(
+    listing: Listing, in_files: Collection[str], columns: Any, known: tuple[str, ...] | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    """Return the user's ``columns`` without those in folder names (``known``, or found), and the latter; all of them for None."""
+    found = folder_columns(listing, in_files) if known is None else known
     if columns is None or not found:
         return columns, found
     asked = [columns] if isinstance(columns, str) else list(columns)
@@ -60,10 +62,11 @@ def folder_values(paths: Sequence[str], name: str) -> pa.Array:
     >>> folder_values(["out/lang=de/a.parquet", "out/lang=pt%2Fbr/a.parquet", f"out/lang={HIVE_NULL}/a"], "lang").to_pylist()
     ['de', 'pt/br', None]
     """
-    return pa.array([_values(path)[name] for path in paths], pa.large_string())
+    return pa.array([values_in(path)[name] for path in paths], pa.large_string())
 
 
-def _values(path: str) -> dict[str, str | None]:
+def values_in(path: str) -> dict[str, str | None]:
+    """Return the columns in the names of the folders of a path, with their values."""
     pairs = [folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder]
     return {
         urllib.parse.unquote(name): None if value == HIVE_NULL else urllib.parse.unquote(value)

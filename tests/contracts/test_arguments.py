@@ -139,7 +139,15 @@ OTHER_CALLS = {
     "blend": lambda **given: cdf.blend({"a": table()}, path="out", epochs={"a": 1}, **given),
     **{
         name: lambda name=name, **given: getattr(cdf, name)("no-such-folder/", **given)
-        for name in ("read_csv", "read_jsonl", "read_parquet", "read_text_files", "read_warc")
+        for name in (
+            "read_csv",
+            "read_delta",
+            "read_iceberg",
+            "read_jsonl",
+            "read_parquet",
+            "read_text_files",
+            "read_warc",
+        )
     },
 }
 """Calls of functions of which the first argument is not a table."""

@@ -231,6 +231,7 @@ VOCABULARY = {
     "separator": Word("text between segments", "", "str"),
     "settings": Word("values that replace those of a recipe", "", "Any"),
     "signatures": Word("column of MinHash signatures", "", "str"),
+    "snapshot": Word("snapshot of an Iceberg table", "", "int"),
     "soft_words": Word("words of which several drop a row", "", "WordList"),
     "source": Word("output of a run", "", f"{PATH} | {TABLE} | Mapping[str, Path]"),
     "special_tokens": Word("whether a tokenizer's own tokens are included", "", "bool"),
@@ -247,6 +248,8 @@ VOCABULARY = {
     "suffixes": Word("endings of the names of files", "", "Sequence[str]"),
     "system": Word("batch system", "", "BatchSystem"),
     "system_prompt": Word("instruction before a request", "", "str"),
+    "table": Word("metadata file of an Iceberg table, or the table", "", f"{PATH} | Any"),
+    "table_options": Word("options of the package that reads the metadata of a table", "", "Mapping[str, str]"),
     "tables": Word(
         "tables by name or path", "", f"{TABLE} | Sequence[{TABLE}] | Mapping[str, {TABLE}] | Mapping[Path, {TABLE}]"
     ),
@@ -266,6 +269,7 @@ VOCABULARY = {
         "part of a text that is looked at by itself, or what shares are shares of", "", "Unit | PartKind | BlendUnit"
     ),
     "url": Word("column of URLs", "", "str"),
+    "version": Word("version of a Delta table", "", "int"),
     "walltime": Word("time limit of a job", "hours:minutes:seconds", "str"),
     "weights": Word("shares of tables in a blend", "", "Mapping[Any, float]"),
     "which": Word("whether the largest or the smallest wins", "", "Literal['max', 'min']"),

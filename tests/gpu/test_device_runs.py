@@ -159,7 +159,8 @@ def test_what_does_not_fit_or_has_no_way_is_refused(folder):
 
 
 def test_without_a_gpu_or_its_packages_a_reader_says_so_at_once(monkeypatch, tmp_path):
-    readers = (cdf.read_csv, cdf.read_jsonl, cdf.read_parquet, cdf.read_text_files, cdf.read_warc)
+    names = ("csv", "delta", "iceberg", "jsonl", "parquet", "text_files", "warc")
+    readers = [getattr(cdf, f"read_{name}") for name in names]
     nowhere = tmp_path / "nothing"  # the reader does not come to look
     monkeypatch.setattr(device_transfer, "REQUIRED", ("cudf_that_nobody_has",))
     for reader in readers:

@@ -150,7 +150,10 @@ def test_nemotron_cc_with_the_models_that_it_names(shared_data, tmp_path, monkey
     monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
     counted, _ = run_recipe("nemotron_cc", shared_data, tmp_path)
     assert [step for step in counted if step[0] == "add_class"] == [("add_class", 50, 50)] * 3
-    assert set(asked) == {(entries["DCLM"].model, entries["DCLM"].revision), *((name, "main") for name in [*places][1:])}
+    assert set(asked) == {
+        (entries["DCLM"].model, entries["DCLM"].revision),
+        *((name, "main") for name in [*places][1:]),
+    }
     rows = pd.concat(pd.read_parquet(path) for path in tmp_path.glob("out/bucket=*"))
     assert len(rows) == counted[-1][2] > 0
     assert set(rows["fasttext"]) <= {"hq", "cc"}

@@ -26,7 +26,7 @@ MOVES = ("ToBackend", "ToCudfBackend", "ToPandasBackend")
 """Class names of the expressions of Dask and dask-cudf that move blocks to a GPU or back."""
 EXPLODES = ("ExplodeFrame", "ExplodeSeries")
 """Class names of the expressions that make several rows with one row ID from one row."""
-_READERS = "read_csv, read_jsonl, read_parquet, read_text_files, read_warc"
+_READERS = "read_csv, read_delta, read_iceberg, read_jsonl, read_parquet, read_text_files, read_warc"
 _INDEX = (
     "is not allowed in a run, because it changes the index, by which curator_df identifies rows. Remove the call "
     "(writers do not write the index). To get an ID column, use add_ids"

@@ -498,21 +498,48 @@ def read_parquet(
     require_gpu("read_parquet", backend)
     choose("read_parquet", "on_bad_rows", on_bad_rows, OnBadRows)
     listing = list_files(paths, suffixes=SUFFIXES, storage_options=storage_options)
-    block_bytes = block_bytes_of("read_parquet", blocksize, files_per_partition, listing.total_bytes)
-    check_address_space(listing, "read_parquet")
+    return table_of(
+        "read_parquet",
+        listing,
+        columns=columns,
+        dtype=dtype,
+        blocksize=blocksize,
+        files_per_partition=files_per_partition,
+        add_source=add_source,
+        on_bad_rows=on_bad_rows,
+        backend=backend,
+    )
+
+
+def table_of(
+    operator: str,
+    listing: Listing,
+    *,
+    columns: Sequence[str] | str | None,
+    dtype: Dtypes | None,
+    blocksize: int | str | None,
+    files_per_partition: int | None,
+    add_source: bool,
+    on_bad_rows: OnBadRows,
+    backend: Backend,
+    in_folders: tuple[str, ...] | None = None,
+) -> dd.DataFrame:
+    """Return the table of listed files; ``in_folders`` are its columns in folder names, by default those that all files have."""
+    block_bytes = block_bytes_of(operator, blocksize, files_per_partition, listing.total_bytes)
+    check_address_space(listing, operator)
     given = requested_types(dtype)
     wanted = None if columns is None else frozenset([columns] if isinstance(columns, str) else columns)
     schema, origins = find_schema(listing, given, wanted)
     selects = columns is not None
-    columns, in_folders = split_folder_columns(listing, schema.names, columns)
-    chosen = chosen_columns(schema, columns, "read_parquet")
+    columns, in_folders = split_folder_columns(listing, schema.names, columns, in_folders)
+    chosen = chosen_columns(schema, columns, operator)
     schema = pa.schema([schema.field(name) for name in chosen])
     quarantines = on_bad_rows == "quarantine"
     source = ParquetSource(
         listing=listing,
         schema=schema,
         selects=selects,
-        source_columns=(*in_folders, *schema_with_source(schema, add_source, "read_parquet").names[len(schema) :]),
+        source_columns=(*in_folders, *schema_with_source(schema, add_source, operator).names[len(schema) :]),
         quarantines=quarantines,
         given=tuple(given),
         origins=origins,
