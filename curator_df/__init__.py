@@ -85,6 +85,7 @@ if _TYPE_CHECKING:
     from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
     from curator_df.ops.duplicates.near_duplicates import add_minhash, drop_near_duplicates, find_near_duplicates
     from curator_df.ops.duplicates.repeated_parts import remove_repeated_parts
+    from curator_df.ops.duplicates.repeated_substrings import remove_repeated_substrings
     from curator_df.ops.explain import explain, forget
     from curator_df.ops.filters.drops import describe_drops
     from curator_df.ops.filters.metrics import add_metrics
@@ -223,6 +224,7 @@ __all__ = [
     "remove_outside",
     "remove_quotation_marks",
     "remove_repeated_parts",
+    "remove_repeated_substrings",
     "remove_urls",
     "repeat_rows",
     "resources",
@@ -352,6 +354,7 @@ _PLACES = {
     "remove_outside": "ops.cleaning.removals:remove_outside",
     "remove_quotation_marks": "ops.cleaning.removals:remove_quotation_marks",
     "remove_repeated_parts": "ops.duplicates.repeated_parts:remove_repeated_parts",
+    "remove_repeated_substrings": "ops.duplicates.repeated_substrings:remove_repeated_substrings",
     "remove_urls": "ops.cleaning.normalization:remove_urls",
     "repeat_rows": "ops.rows.repeating:repeat_rows",
     "resources": "memory.resources:resources",
@@ -441,6 +444,7 @@ _OPERATORS = (
     "remove_outside",
     "remove_quotation_marks",
     "remove_repeated_parts",
+    "remove_repeated_substrings",
     "remove_urls",
     "repeat_rows",
     "sample_by_importance",

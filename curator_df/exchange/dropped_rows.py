@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -46,6 +46,8 @@ class Found:
     """Array of shape (ranges,): `key_checksum` of each range."""
     groups: RangeGroups = field(kw_only=True)
     """Groups of the ranges, by which a table of groups is split."""
+    figures: Mapping[str, int] = field(kw_only=True, default_factory=dict)
+    """Figures of the reducers, by name."""
     members: tuple[FileRecord, ...] = field(kw_only=True, default=())
     """Files of (address, kept row, rows of the group) for all rows in groups of two or more, if needed for a table."""
 

@@ -34,6 +34,10 @@ Keep = Literal["first", "last", "largest", "smallest", "none"]
 """Row of a group to keep: the first or last in input order, or the one with the largest or smallest value; of equal values the
 first in input order. A missing value (null, NaN) loses to every other. With "none", no row of a group of two or more is kept.
 """
+Finds = Literal["drops", "repeats", "stretches"]
+"""Result of a reducer: parts to drop; all places of hashes that occur twice; or stretches of text to drop, and those whose
+windows must be compared (`key_stages.stretches_in`).
+"""
 Linkage = Literal["direct", "transitive"]
 """Kind of links between similar rows: each dropped row directly to a kept one, or through other rows."""
 
@@ -65,6 +69,8 @@ class Exchange:
     """Smallest address of each slice of the files of members; None writes only the drops."""
     max_documents: int | None = None
     """Number of rows up to which a part of a text may occur without being dropped; None: a part that occurs twice is dropped."""
+    finds: Finds = "drops"
+    """Kind of result that a reducer writes."""
 
     @property
     def keeps_none(self) -> bool:
@@ -74,7 +80,7 @@ class Exchange:
     @property
     def words(self) -> int:
         """Number of 64-bit words of a key row."""
-        return key_words(self.keep, of_parts=self.of_parts)
+        return key_words(self.keep, of_parts=self.of_parts, finds=self.finds)
 
     @property
     def drop_files(self) -> int:
@@ -82,8 +88,13 @@ class Exchange:
         return -(-len(self.range_starts) // self.ranges_per_drop_file)
 
 
-def key_words(keep: Keep, *, of_parts: bool = False) -> int:
-    """Return the 64-bit words of a key row: hash (two), address and, by policy, a rank or the number of a part."""
+def key_words(keep: Keep, *, of_parts: bool = False, finds: Finds = "drops") -> int:
+    """Return the 64-bit words of a key row: hash (two), address and, by policy, a rank or the number of a part.
+
+    Key rows of which only those are wanted that repeat have two words: hash and place.
+    """
+    if finds == "repeats":
+        return 2
     return 4 if of_parts or keep in ("largest", "smallest") else 3
 
 
@@ -204,6 +215,10 @@ class KeyWriter:
                     )
                 rows[:, 2] = ranks(values[part], self._keep, None if missing is None else missing[part])
             self._sorter.append(rows)
+
+    def append_rows(self, rows: Rows) -> None:
+        """Append key rows of an exchange whose rows have neither an address nor a rank."""
+        self._sorter.append(rows)
 
     def commit(self) -> FileRecord:
         """Make the file visible, and return its record, which is all that a reducer needs."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from curator_df.core.planning.price import TASK_SLACK_BYTES
 from curator_df.errors import BudgetError, DiskFullError
-from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Keep, key_words
+from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Finds, Keep, key_words
 from curator_df.files.row_sort import merge_row_bytes
 from curator_df.files.slice_file import ENTRY, rows_in_page
 from curator_df.files.storage import Folder
@@ -82,6 +82,7 @@ def project_exchange(
     folder: Folder | None = None,
     reducers: int | None = None,
     of_parts: bool = False,
+    finds: Finds = "drops",
     member_slices: int = 0,
     count_bytes: int = 0,
 ) -> ExchangePlan:
@@ -105,6 +106,8 @@ def project_exchange(
         Number of reducers of an exchange that is resumed; by default `choose_reducers`.
     of_parts : bool
         Whether keys are those of parts of rows: 32 bytes each.
+    finds : {"drops", "repeats", "stretches"}
+        Result of a reducer, as in `Exchange`.
     member_slices : int
         Number of slices of the files of members, if these are needed for a table of groups.
     count_bytes : int
@@ -123,7 +126,7 @@ def project_exchange(
             f"comparing the keys of all rows needs {need} for each task, but a task has only {has}. Use a larger "
             "memory=, or fewer cpus="
         )
-    words = key_words(keep, of_parts=of_parts)
+    words = key_words(keep, of_parts=of_parts, finds=finds)
     memory_bytes = work_bytes - TASK_SLACK_BYTES
     reducers = reducers or choose_reducers(total_rows, 8 * words, memory_bytes)
     per_file = 1 if reducers * map_files <= MOST_DIRECT_READS else max(int(map_files**0.5), 2)

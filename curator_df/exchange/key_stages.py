@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.planning.program import Program, Step
-from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
-from curator_df.core.ranges.source import range_starts
 from curator_df.core.ranges.step_tally import StepTally
 from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
@@ -28,12 +28,19 @@ from curator_df.exchange.keys import Keyed, KeySink
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
-from curator_df.files.slice_file import open_slices
+from curator_df.files.slice_file import Slice, open_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 
 Survivor = tuple[int, int, int]
 """Key (two halves) and address, as stored, of the kept row of the last group, which may continue."""
 _NO_SURVIVOR: Survivor = (-1, -1, -1)
+CORE_BITS, LOW_BITS = 40, 24
+"""Bits of the first word of the key of a stretch: hash of its anchor, and a part of the hash of its bytes."""
+TO_COMPARE = 1 << 62
+"""Flag of a stretch that must be compared window by window."""
+WINDOW_BITS = 29
+"""Bits of a stretch, as the second word of a drop, that have the number of its windows; the others have its first byte."""
+MOST_WINDOWS = (1 << WINDOW_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ class Reduced:
     """Bytes of drops and members that were sorted in the scratch directory."""
     seconds: float
     """Wall time in seconds."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """Further figures, by name."""
 
 
 def reduce_keys(
@@ -84,22 +93,14 @@ def reduce_keys(
     started = time.perf_counter()
     slices = open_slices(exchange.folder, files, number)
 
-    def pieces() -> Iterator[Rows]:
-        for merged in merge_slices(slices, memory_bytes=memory_bytes // 2, scratch=scratch):
-            for start in range(0, len(merged), PIECE_ROWS):
-                yield merged[start : start + PIECE_ROWS]
-
-    bounds = drop_bounds(exchange.range_starts[:: exchange.ranges_per_drop_file])
+    pieces = functools.partial(_pieces, slices, memory_bytes // 2, scratch)
     to_sort = memory_bytes // (2 if exchange.member_bounds is None else 4)
-    name = f"reduced-{number:06d}.slices"
-    drops = RowSorter(
-        exchange.folder, f"drops/{name}", words=DROP_WORDS, bounds=bounds, memory_bytes=to_sort, scratch=scratch
-    )
+    drops = _sorter_of_drops(exchange, number, to_sort, scratch)
     members = None
     if exchange.member_bounds is not None:
         members = RowSorter(
             exchange.folder,
-            f"members/{name}",
+            f"members/reduced-{number:06d}.slices",
             words=MEMBER_WORDS,
             bounds=exchange.member_bounds,
             memory_bytes=to_sort,
@@ -135,6 +136,116 @@ def reduce_keys(
     read_bytes = sum(piece.size_bytes for piece in slices) * (2 if reads_twice else 1)
     spilled_bytes = drops.spilled_bytes + (0 if members is None else members.spilled_bytes)
     return Reduced(number, file, member_file, rows, groups, read_bytes, spilled_bytes, time.perf_counter() - started)
+
+
+class Piece(NamedTuple):
+    """Result of the next sorted key rows."""
+
+    drops: Rows
+    """Rows to write, shape (drops, 2)."""
+    rows: int
+    """Number of key rows."""
+    groups: int
+    """Number of distinct keys that begin in them."""
+    windows: int = 0
+    """Number of windows of text that must be compared."""
+
+
+def _pieces(slices: Sequence[Slice], memory_bytes: int, scratch: str | None) -> Iterator[Rows]:
+    for merged in merge_slices(slices, memory_bytes=memory_bytes, scratch=scratch):
+        for start in range(0, len(merged), PIECE_ROWS):
+            yield merged[start : start + PIECE_ROWS]
+
+
+def _sorter_of_drops(exchange: Exchange, number: int, memory_bytes: int, scratch: str | None) -> RowSorter:
+    bounds = drop_bounds(exchange.range_starts[:: exchange.ranges_per_drop_file])
+    name = f"drops/reduced-{number:06d}.slices"
+    return RowSorter(exchange.folder, name, words=DROP_WORDS, bounds=bounds, memory_bytes=memory_bytes, scratch=scratch)
+
+
+def reduce_substrings(
+    exchange: Exchange, number: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
+) -> Reduced:
+    """Merge one reducer's slices like `reduce_keys`, for an exchange that finds anchors or stretches of texts."""
+    started = time.perf_counter()
+    slices = open_slices(exchange.folder, files, number)
+    pieces = functools.partial(_pieces, slices, memory_bytes // 2, scratch)
+    drops = _sorter_of_drops(exchange, number, memory_bytes // 2, scratch)
+    is_simple = exchange.finds == "repeats"
+    found = repeats_in(pieces()) if is_simple else stretches_in(pieces, exchange)
+    rows = groups = windows = 0
+    try:
+        for piece in found:
+            drops.append(piece.drops)
+            rows, groups, windows = rows + piece.rows, groups + piece.groups, windows + piece.windows
+        file = drops.commit()
+    finally:
+        drops.discard()
+    read_bytes = sum(piece.size_bytes for piece in slices) * (1 if is_simple else 3)
+    seconds = time.perf_counter() - started
+    return Reduced(number, file, None, rows, groups, read_bytes, drops.spilled_bytes, seconds, {"windows": windows})
+
+
+def repeats_in(pieces: Iterator[Rows]) -> Iterator[Piece]:
+    """Yield (place, 0) of the sorted rows (hash, place) whose hash another row has, too."""
+    held, is_repeated = np.empty((0, 2), dtype=np.uint64), False
+    for piece in pieces:
+        rows = np.concatenate([held, piece])
+        same = rows[1:, 0] == rows[:-1, 0]
+        going = np.empty(len(rows) - 1, dtype=np.bool_)  # the last row waits for the one that follows
+        going[:] = same
+        going[1:] |= same[:-1]
+        going[:1] |= is_repeated
+        if len(same):
+            is_repeated = bool(same[-1])
+        held = rows[-1:].copy()
+        yield Piece(_places(rows[:-1][going]), len(piece), int((~same).sum()))
+    yield Piece(_places(held[: int(is_repeated)]), 0, len(held))
+
+
+def _places(rows: Rows) -> Rows:
+    drops = np.zeros((len(rows), DROP_WORDS), dtype=np.uint64)
+    drops[:, 0] = rows[:, 1]
+    return drops
+
+
+def stretches_in(pieces: Callable[[], Iterator[Rows]], exchange: Exchange) -> Iterator[Piece]:
+    """Yield (address, stretch) of stretches of text to drop, and of those to compare, which have the flag `TO_COMPARE`.
+
+    Keys have `CORE_BITS` bits of the hash of the anchor of a stretch, then those of all its bytes. Stretches with equal bytes are
+    copies. Where an anchor has stretches of different bytes, some of their windows may be equal: then copies that stay are
+    compared, and of those to drop as many that the count of each window exceeds the limit.
+    """
+    by_document = exchange.max_documents is not None
+    across = sizes_across(pieces(), of_documents=by_document)
+    across_cores = sizes_across((_cores(rows) for rows in pieces()), of_documents=True)
+    before = _NO_SURVIVOR
+    for rows in pieces():
+        begins, survivors = _groups(rows, before)
+        counted = _begins_document(rows, begins) if by_document else np.ones(len(rows), dtype=np.bool_)
+        is_over = _sizes(rows, begins, len(survivors), across, counted) > (exchange.max_documents or 1)
+        cores = _cores(rows)
+        core_begins, core_survivors = _groups(cores, (before[0] >> LOW_BITS, 0, 0))
+        kinds = _begins_document(cores, core_begins)
+        has_others = _sizes(cores, core_begins, len(core_survivors), across_cores, kinds) > 1
+        going = is_over if exchange.keeps_none else is_over & ~begins
+        order = np.cumsum(counted)
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+        is_witness = counted & (order - order[first] <= (exchange.max_documents or 0))
+        compared = rows[has_others & (~is_over | is_witness), 2:]
+        windows = int((compared[:, 1] & np.uint64(MOST_WINDOWS)).sum())
+        compared[:, 1] |= np.uint64(TO_COMPARE)
+        yield Piece(np.concatenate([rows[going, 2:], compared]), len(rows), int(begins.sum()), windows)
+        high, low = _key(rows, -1)
+        before = (high, low, int(survivors[-1]))
+
+
+def _cores(rows: Rows) -> Rows:
+    """Return rows (hash of the anchor, 0, rest of the key) for sorted key rows of stretches."""
+    cores = np.zeros((len(rows), 3), dtype=np.uint64)
+    cores[:, 0] = rows[:, 0] >> np.uint64(LOW_BITS)
+    cores[:, 2] = rows[:, 1] ^ (rows[:, 0] << np.uint64(64 - LOW_BITS))
+    return cores
 
 
 def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False) -> tuple[Rows, int, Survivor]:
@@ -318,10 +429,11 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
         if job.collects:
             manifest.files = [collect_drops(job.exchange, number, job.files, memory_bytes=memory_bytes)]
             return
-        reduced = reduce_keys(job.exchange, number, job.files, memory_bytes=memory_bytes)
+        reduce = reduce_keys if job.exchange.finds == "drops" else reduce_substrings
+        reduced = reduce(job.exchange, number, job.files, memory_bytes=memory_bytes)
         manifest.files = [reduced.file] if reduced.members is None else [reduced.file, reduced.members]
         manifest.rows_read = reduced.rows
-        manifest.summary = {"unique": reduced.groups, "spilled_bytes": reduced.spilled_bytes}
+        manifest.summary = {"unique": reduced.groups, "spilled_bytes": reduced.spilled_bytes, **reduced.figures}
         manifest.steps = [StepTally(seconds=reduced.seconds)]
 
     return run_guarded(attempt, merge)
@@ -346,7 +458,9 @@ class KeyStages:
             self.home.delete_tree("keys")
             first = first_pass(stage.journal.done(), len(runner.ranges))
         groups = RangeGroups(exchange.range_starts, ranges_per_group(len(runner.ranges)))
-        return Found(exchange, found.files["drops"], *first, groups=groups, members=found.files["members"])
+        return Found(
+            exchange, found.files["drops"], *first, groups=groups, members=found.files["members"], figures=found.figures
+        )
 
     def _exchange_keys(self, exchange: Exchange, projected_bytes: int) -> StageRecord:
         """Write keys, compare them and collect the drops."""
@@ -374,11 +488,12 @@ class KeyStages:
             spilled_bytes=sum_of([*keys, *merged], "spilled_bytes"),
             seconds=time.monotonic() - started,
         )
-        return StageRecord({"drops": drops, "members": members}, exchange=receipt)
+        figures = {"windows": sum_of(merged, "windows")} if self.pending.finds == "stretches" else {}
+        return StageRecord({"drops": drops, "members": members}, figures, receipt)
 
     def _map_and_merge(self, exchange: Exchange) -> tuple[list[TaskRecord], list[TaskRecord]]:
         def take() -> list[TaskRecord]:
-            sink, title = KeySink(exchange, self.pending), f"{self.step.name}: keys"
+            sink, title = KeySink(exchange, self.pending), f"{self.step.name}: {self.pending.pass_title}"
             return self.stage.stream(title, self.before, self.pending.columns, sink, self.runner.ranges)
 
         def merge(keys: list[TaskRecord]) -> list[TaskRecord]:
@@ -392,7 +507,7 @@ class KeyStages:
     def _exchange(self) -> tuple[Exchange, int]:
         """Return the exchange and its estimated disk space in bytes; a resumed one keeps its hash ranges, whatever its memory."""
         name, home, pending = f"{JOURNAL_FOLDER}/exchange.json", self.home, self.pending
-        starts = range_starts(self.runner.ranges)
+        starts = pending.drop_starts(self.runner.ranges)
         groups = RangeGroups(starts, ranges_per_group(len(starts)))
         keeps_members = pending.keeps_members
         if home.exists(name):
@@ -400,13 +515,14 @@ class KeyStages:
         else:
             layout = self.runner.session.layout
             plan = project_exchange(
-                estimate_kept(self.before, self.runner.ranges, of_parts=pending.of_parts),
+                pending.about_keys(self.before, self.runner.ranges),
                 keep=pending.keep,
                 map_files=len(self.runner.ranges),
                 work_bytes=layout.thread_bytes,
                 tasks_at_a_time=layout.workers * layout.threads,
                 folder=home,
                 of_parts=pending.of_parts,
+                finds=pending.finds,
                 member_slices=len(groups) if keeps_members else 0,
             )
             chosen = {
@@ -424,5 +540,6 @@ class KeyStages:
             of_parts=pending.of_parts,
             member_bounds=groups.bounds if keeps_members else None,
             max_documents=pending.max_documents,
+            finds=pending.finds,
         )
         return exchange, int(chosen["projected_bytes"])

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.program import Pending, PendingPass
+from curator_df.core.planning.program import Pending, PendingPass, Program
+from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.sink import RangeWriter, StageSink
-from curator_df.exchange.exchange import Exchange, KeyWriter
+from curator_df.core.ranges.source import Ranges, range_starts
+from curator_df.exchange.exchange import Exchange, Finds, KeyWriter
 from curator_df.files.storage import FileRecord, Folder
 
 LEAST_KEY_BYTES = 2_000_000
@@ -46,6 +48,21 @@ class Keyed(Pending):
     """Whether the keys are those of parts of rows."""
     max_documents: int | None = None
     """Number of rows up to which a part may occur without being dropped; None: a part that occurs twice is dropped."""
+    finds: Finds = "drops"
+    """Kind of result that the reducers of its exchange write."""
+
+    @property
+    def pass_title(self) -> str:
+        """Title of its pass over rows."""
+        return "keys"
+
+    def about_keys(self, before: Program, ranges: Ranges) -> int:
+        """Return the approximate number of its keys."""
+        return estimate_kept(before, ranges, of_parts=self.of_parts)
+
+    def drop_starts(self, ranges: Ranges) -> npt.NDArray[np.int64]:
+        """Return the smallest first word of the drops of each range: by default, an address."""
+        return range_starts(ranges)
 
     @property
     def keeps_members(self) -> bool:

@@ -62,6 +62,7 @@ HOST_ONLY: Mapping[str, str] = {
     "remove_outside": WRITES,
     "remove_quotation_marks": WRITES,
     "remove_repeated_parts": WRITES,
+    "remove_repeated_substrings": WRITES,
     "remove_urls": WRITES,
     "repeat_rows": WRITES,
     "sample_by_importance": "weights are compared with NumPy, in host memory",

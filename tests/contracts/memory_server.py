@@ -28,11 +28,14 @@ import pyarrow as pa
 
 from curator_df.cluster.preload import prepare_process
 from curator_df.core.ranges.blocks import BlockKernel, Outcome
+from curator_df.dedup import repeated_substrings
+from curator_df.dedup.repeated_substrings import SubstringDrop
 from curator_df.exchange import dropped_rows, key_drop
 from curator_df.exchange.key_drop import PartDrop
 from curator_df.exchange.range_groups import RangeGroups
 from curator_df.io.frames import to_block
 from curator_df.kernels.compiling.compiled import compile_named
+from curator_df.kernels.text.buffers import text_lengths, text_spans
 from curator_df.memory.limits import peak_of_call
 from curator_df.ops.rows.document_joiner import Joining
 from curator_df.ops.rows.document_parts import DocumentJoin, JoinDocuments
@@ -157,6 +160,8 @@ def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
         return kernel.pending.resolved(limit).of_range(0).run(block)
     if isinstance(kernel.pending, DocumentJoin):
         return join_rows(kernel.pending.joining, block)
+    if isinstance(kernel.pending, SubstringDrop):
+        return remove_substrings(kernel.pending, block)
     groups = RangeGroups(np.zeros(1, np.int64), 1)
     found = dropped_rows.Found(mock.Mock(), (), np.zeros(1, np.int64), np.zeros(1, np.uint64), groups=groups)
     of_parts = isinstance(kernel.pending, PartDrop)
@@ -165,6 +170,15 @@ def run_kernel(kernel: BlockKernel, block: Any) -> Outcome:
         # The first part of the second row: the first has no text.
         pieces.return_value = iter([np.array([[block.index[min(1, len(block) - 1)], 0]])] if of_parts else [])
         return kernel.pending.resolved(found).of_range(0).run(block)
+
+
+def remove_substrings(pending: SubstringDrop, block: Any) -> Outcome:
+    """Remove the first window of each row that has one, as the last pass does."""
+    lengths = np.concatenate([text_lengths(span) for span in text_spans(block[pending.text])])
+    drops = np.stack([block.index.to_numpy()[lengths >= pending.min_bytes].view(np.uint64)] * 2, axis=1)
+    drops[:, 1] = 1
+    with mock.patch.object(repeated_substrings, "read_drops", side_effect=[iter([drops.view(np.int64)]), iter([])]):
+        return pending.resolved((mock.Mock(), mock.Mock())).of_range(0).run(block)
 
 
 def join_rows(joining: Joining, block: Any) -> Outcome:

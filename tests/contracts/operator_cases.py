@@ -47,7 +47,7 @@ from tests.contracts.operator_rows import ROWS
 from tests.contracts.tiny_prompts import prompts_model
 
 LETTER_COUNTS = cdf.model(letter_counts, max_chars=1_000)
-SHORTENED = ("remove_repeated_parts",)
+SHORTENED = ("remove_repeated_parts", "remove_repeated_substrings")
 """Operators that shorten texts, and drop the rows of which nothing is left."""
 _REMOVE = tuple(name for name in cdf.__all__ if name.startswith("remove_") and name not in SHORTENED)
 SAME_ROWS = ("add_", "normalize_", "redact_", *_REMOVE)
@@ -324,6 +324,7 @@ ALL_CASES = (
     Case("drop_exact_duplicates", {"keep": "none"}, "none kept", waits=True, backends=BOTH),
     Case("remove_repeated_parts", {"unit": "lines"}, "lines", rewrites=("text",), waits=True),
     Case("remove_repeated_parts", {"unit": "paragraphs"}, "paragraphs", rewrites=("text",), waits=True),
+    Case("remove_repeated_substrings", {"min_bytes": 16}, rewrites=("text",), waits=True),
     Case("drop_near_duplicates", waits=True, costly={"keep": "longest", "jaccard_threshold": None}, backends=BOTH),
     Case(
         "drop_near_duplicates",

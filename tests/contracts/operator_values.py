@@ -181,6 +181,7 @@ ALL_OTHER_VALUES: Mapping[str, Mapping[str, Any]] = {
         "max_documents": 2,
         "text": "title",
     },
+    "remove_repeated_substrings": {"min_bytes": 30, "keep": "none", "max_documents": 2, "text": "title"},
     "remove_urls": {"text": "title"},
     "sample_by_importance": {"rows": 5, "by": "id", "noise": True, "seed": 7},
     "sample_rows": {"fraction": 0.25, "seed": 7, "by": "content", "subset": "title"},

@@ -112,7 +112,9 @@ VOCABULARY = {
     "jobs": Word("number of jobs", "jobs", "int | tuple[int, int]"),
     "k_means": Word("library that clusters vectors", "", "KMeansBy"),
     "keep": Word(
-        "which of several alike is kept", "", "Survivor | SemanticKeep | Best | Literal['first', 'last', 'none']"
+        "which of several alike is kept",
+        "",
+        "Survivor | SemanticKeep | Best | Literal['first', 'last', 'none'] | Literal['first', 'none']",
     ),
     "keep_segment_id": Word("whether the segment number stays", "", "bool"),
     "key": Word("secret of hashes", "", "str | bytes"),
@@ -141,6 +143,7 @@ VOCABULARY = {
     "memory": Word("memory budget", "bytes", "str | int"),
     "merge": Word("whether all parts are also written as one", "", "bool"),
     "metrics": Word("metrics of a text", "", "Profile | Sequence[str | UserMetric] | Sequence[str]"),
+    "min_bytes": Word("size of a repeated substring at least", "bytes", "int | str"),
     "min_chars": Word("characters of a text at least", "characters", "int"),
     "min_ngram_size": Word("words of a short benchmark text at least", "words", "int"),
     "min_piece_chars": Word("characters of a remaining piece at least", "characters", "int"),

@@ -82,6 +82,11 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "english_tokens.spans.split_span": 8.7,
     "metrics.lines.text_sentences.count_sentences_of_lines": 0.4,
     "edits.unicode_repair.next_suspect": 1.2,
+    "edits.repeated_windows.find_stretches": 0.4,
+    "edits.repeated_windows.hash_spans": 0.2,
+    "edits.repeated_windows.hash_windows": 0.3,
+    "edits.repeated_windows.mark_spans": 0.1,
+    "edits.repeated_windows.next_spans": 0.3,
     "minhash.graphs.join_edges": 0.2,
     "minhash.graphs.name_roots": 0.1,
     "minhash.graphs.drop_neighbors": 0.2,
@@ -100,6 +105,10 @@ UNICODE = ("edits.unicode_repair.next_suspect",)
 CONTENT = ("text.murmur_hash.hash_texts",)
 NORMALIZED_CONTENT = ("text.murmur_hash.hash_normalized",)
 PARTS = ("edits.text_parts.find_parts", "edits.text_parts.copy_without_parts")
+REPEATED_SUBSTRINGS = tuple(
+    f"edits.repeated_windows.{name}"
+    for name in ("find_stretches", "hash_spans", "hash_windows", "mark_spans", "next_spans")
+)
 CLEANING = ("edits.clean_texts.copy_cleaned",)
 COMMENTS = ("metrics.source.comments.count_comments_of_span",)
 CONTAMINATION = tuple(
@@ -208,6 +217,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "remove_outside": SLICES,
     "remove_quotation_marks": QUOTATION_MARKS,
     "remove_repeated_parts": CONTENT + NORMALIZED_CONTENT + PARTS,
+    "remove_repeated_substrings": CONTENT + REPEATED_SUBSTRINGS,
     "remove_urls": CLEANING,
     "repeat_rows": SPLITTING,
     "sample_rows": CONTENT,

@@ -75,6 +75,17 @@ def text_spans(texts: pd.Series, rows: int = SPAN_ROWS) -> Iterator[TextSpan]:
         first_row += len(chunk)
 
 
+def text_lengths(span: TextSpan) -> npt.NDArray[np.int64]:
+    """Return the bytes of each text of a span, 0 for null."""
+    lengths: npt.NDArray[np.int64] = np.diff(span.offsets)
+    return lengths if span.valid is None else np.where(span.valid, lengths, 0)
+
+
+def text_bytes(texts: pd.Series) -> int:
+    """Return the bytes of all texts of a column."""
+    return sum(int(text_lengths(span).sum()) for span in text_spans(texts))
+
+
 def array_spans(chunk: pa.Array, first_row: int = 0, rows: int = SPAN_ROWS) -> Iterator[TextSpan]:
     """Walk one Arrow string array in spans of at most ``rows`` rows. Slices are respected."""
     data, offsets = string_buffers(chunk)

@@ -81,7 +81,7 @@ def remove_repeated_parts(
 
     See Also
     --------
-    drop_exact_duplicates, remove_lines
+    drop_exact_duplicates, remove_repeated_substrings, remove_lines
 
     Notes
     -----

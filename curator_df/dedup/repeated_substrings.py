@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pending removal of substrings that occur in several places: three exchanges of keys, and the action of the last pass.
+
+1. anchors: a hash of each stretch's anchor (`kernels.edits.repeated_windows`) and its place. One that occurs once has no copy.
+2. stretches: a hash of all bytes of each stretch whose anchor repeats. Copies of a stretch are known, whatever their number.
+3. windows: a hash of each window of those stretches whose anchor also has other stretches: they begin or end with a repeated
+   substring, or have only a short substring in common.
+
+The result is exact: see docs/decisions/0049-repeated-substrings.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from curator_df.core.planning.program import PendingPass, Program, Step
+from curator_df.core.ranges.blocks import BlockKernel, Outcome
+from curator_df.core.ranges.range_action import OfRange, RangeAction, changed_rows
+from curator_df.core.ranges.source import Ranges
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES, Found
+from curator_df.exchange.drops import read_drops
+from curator_df.exchange.exchange import DROP_WORDS, Exchange, Finds, KeyWriter
+from curator_df.exchange.key_stages import LOW_BITS, MOST_WINDOWS, TO_COMPARE, WINDOW_BITS, KeyStages
+from curator_df.exchange.keys import CHECKSUM_MASK, KEY_WRITER_FACTOR, Keyed, RangeKeys, key_checksum
+from curator_df.files.row_order import Rows
+from curator_df.files.sorted_rows import RowsUpTo
+from curator_df.files.storage import Folder
+from curator_df.kernels.edits.repeated_spans import (
+    Integers,
+    joined_stretches,
+    require_long_enough,
+    stretch_hashes,
+    text_stretches,
+    window_hashes,
+    without_spans,
+)
+from curator_df.kernels.rows.content_hash import column_hashes
+from curator_df.kernels.rows.keep_rows import keep_rows
+from curator_df.kernels.text.buffers import TextSpan, text_bytes, text_spans, with_plain_text
+
+Level = Literal["anchors", "stretches", "windows"]
+FINDS: dict[Level, Finds] = {"anchors": "repeats", "stretches": "stretches", "windows": "drops"}
+REASON = "only_repeated_substrings"
+"""Reason for which a whole row goes."""
+RANGE_BITS = 40
+"""Bits of a place among all texts that have the byte in its range, up to 1 TB; the others have the number of the range."""
+
+
+@dataclass(frozen=True)
+class SubstringDrop(Keyed):
+    """Pending removal of substrings that occur in several places."""
+
+    text: str
+    """Text column."""
+    min_bytes: int
+    """Bytes of a window."""
+    keep: Literal["first", "none"]
+    """Occurrence to keep."""
+    max_documents: int | None = None
+    """Number of rows up to which a substring may occur without being removed; None: one that occurs twice is removed."""
+    level: Level = "windows"
+    """Exchange of which it has the keys."""
+    home: Folder | None = field(default=None, metadata={"identity": False})
+    """Folder that stores the completed stage; None stores it with the run's temporary files."""
+    earlier: tuple[Found, ...] = field(default=(), metadata={"identity": False}, repr=False)
+    """Results of the exchanges before."""
+    of_parts: ClassVar[bool] = True
+    """True, because the keys are those of parts of rows."""
+
+    @property
+    def finds(self) -> Finds:  # type: ignore[override]
+        """Kind of result that the reducers of its exchange write."""
+        return FINDS[self.level]
+
+    @property
+    def pass_title(self) -> str:
+        """Title of its pass over rows."""
+        return self.level
+
+    @property
+    def core_bytes(self) -> int:
+        """Bytes of an anchor: half a window, so that there is one for each 26 bytes of windows of 100 bytes."""
+        return self.min_bytes // 2
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the keys are made of."""
+        return (self.text,)
+
+    def about_keys(self, before: Program, ranges: Ranges) -> int:  # noqa: ARG002 - the size of the text tells
+        """Return the approximate number of its keys."""
+        if self.level == "anchors":
+            share = 2 / (self.min_bytes - self.core_bytes + 2)
+            return int(before.source.text_bytes * before.row_share * share) + 1
+        last = self.earlier[-1]
+        return 1 + (last.figures["windows"] if self.level == "windows" else sum(file.rows for file in last.files))
+
+    def drop_starts(self, ranges: Ranges) -> npt.NDArray[np.int64]:
+        """Return the smallest first word of the drops of each range: for anchors, a place among all texts."""
+        if self.level == "anchors":
+            return np.arange(len(ranges), dtype=np.int64) << RANGE_BITS
+        return super().drop_starts(ranges)
+
+    def passes(self, name: str) -> Sequence[PendingPass]:
+        """Return the passes that hash anchors, stretches and windows."""
+        return [
+            PendingPass(f"{level} for {name}, then merge them", f"hash and sort {level}", KEY_WRITER_FACTOR)
+            for level in FINDS
+        ]
+
+    def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> RangeKeys:
+        """Create the key file of a range."""
+        return RangeKeys(_FEEDS[self.level](self, number), exchange, number, memory_bytes)
+
+    def prepare(self, runner: Any, before: Program, step: Step) -> Any:
+        """Exchange anchors, stretches and windows, one after the other; return the results of the last two."""
+        found: tuple[Found, ...] = ()
+        for level in FINDS:
+            pending = replace(self, level=level, earlier=found)
+            action = replace(cast("BlockKernel", step.action), pending=pending)
+            result = KeyStages(runner, before, replace(step, action=action), pending).run()
+            for other in found[-1:]:
+                _require_same(step.name, other, result)
+            found = (*found, result)
+        return found[1:]
+
+    def resolved(self, prepared: tuple[Found, Found]) -> RangeAction:
+        """Return the action that removes the substrings in the last pass."""
+        return RemoveSpans(self, *prepared)
+
+
+def _require_same(step: str, one: Found, other: Found) -> None:
+    """Raise an error unless all ranges had the same rows in two passes."""
+    different = np.flatnonzero((one.rows != other.rows) | (one.checksums != other.checksums))
+    if len(different):
+        number = int(different[0])
+        raise changed_rows(step, number, int(one.rows[number]), int(other.rows[number]), ", or rows with other texts")
+
+
+def _checksum(block: Any, text: str) -> int:
+    """Return a checksum of the texts of a block with their row IDs."""
+    return key_checksum(column_hashes(block[text]), block.index.to_numpy())
+
+
+class _Anchors:
+    """Keys of the anchors of one range; a place has the number of the range."""
+
+    def __init__(self, pending: SubstringDrop, number: int) -> None:
+        self.pending, self.base = pending, number << RANGE_BITS
+
+    def feed(self, block: Any, writer: KeyWriter) -> int:
+        pending, texts = self.pending, block[self.pending.text]
+        for _, found in text_stretches(texts, pending.min_bytes, pending.core_bytes):
+            alone = ~found.follows
+            rows = np.empty((int(alone.sum()), 2), dtype=np.uint64)
+            rows[:, 0] = found.cores[alone]
+            rows[:, 1] = found.places[alone] + self.base
+            writer.append_rows(rows)
+        self.base += text_bytes(texts)
+        return _checksum(block, pending.text)
+
+
+class _Stretches(_Anchors):
+    """Keys of the stretches of one range whose anchors repeat."""
+
+    def __init__(self, pending: SubstringDrop, number: int) -> None:
+        super().__init__(pending, number)
+        self._repeated = _drops(pending.earlier[0], number)
+
+    def feed(self, block: Any, writer: KeyWriter) -> int:
+        pending, texts, addresses = self.pending, block[self.pending.text], block.index.to_numpy()
+        for span, every in text_stretches(texts, pending.min_bytes, pending.core_bytes):
+            found = every.at(every.follows | self._are_repeated(every.places + self.base))
+            if not len(found.rows):
+                continue
+            found, hashes = joined_stretches(found, stretch_hashes(span, found, pending.min_bytes))
+            keys = np.empty((len(hashes), 2), dtype=np.uint64)
+            low = np.uint64(LOW_BITS)
+            keys[:, 0] = found.cores >> low << low | hashes[:, 0] >> np.uint64(64 - LOW_BITS)
+            keys[:, 1] = hashes[:, 1]
+            writer.append(keys, addresses[found.rows], parts=found.firsts << WINDOW_BITS | found.counts)
+        self.base += text_bytes(texts)
+        return _checksum(block, pending.text)
+
+    def _are_repeated(self, places: Integers) -> npt.NDArray[np.bool_]:
+        flags = np.zeros(len(places), dtype=np.bool_)
+        for piece in self._repeated.take(int(places[-1])):
+            known = piece[:, 0].astype(np.int64)
+            at = np.minimum(np.searchsorted(places, known), len(places) - 1)
+            flags[at[places[at] == known]] = True
+        return flags
+
+
+class _Windows:
+    """Keys of the windows of one range that must be compared."""
+
+    def __init__(self, pending: SubstringDrop, number: int) -> None:
+        self._pending, self._stretches = pending, _drops(pending.earlier[1], number)
+
+    def feed(self, block: Any, writer: KeyWriter) -> int:
+        pending, addresses = self._pending, block.index.to_numpy()
+        for span in text_spans(block[pending.text]):
+            for piece in self._stretches.take(int(addresses[span.first_row + len(span) - 1])):
+                rows, came = _rows_of(piece[piece[:, 1] >= TO_COMPARE], addresses)
+                found = Covered.of(rows[came], piece[piece[:, 1] >= TO_COMPARE][came], pending.min_bytes)
+                self._write(span, found, addresses, writer)
+        return _checksum(block, pending.text)
+
+    def _write(self, span: TextSpan, found: Covered, addresses: Integers, writer: KeyWriter) -> None:
+        size = self._pending.min_bytes
+        require_long_enough(span, found.rows, found.firsts, found.lengths)
+        counts = found.lengths - (size - 1)
+        for rows, firsts, hashes in window_hashes(span, found.rows, found.firsts, counts, size):
+            writer.append(hashes, addresses[rows], parts=firsts << WINDOW_BITS | 1)
+
+
+_FEEDS: dict[Level, Any] = {"anchors": _Anchors, "stretches": _Stretches, "windows": _Windows}
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Bytes that stretches cover."""
+
+    rows: Integers
+    """Position of the text in the block, shape (stretches,)."""
+    firsts: Integers
+    """First byte in the text, shape (stretches,)."""
+    lengths: Integers
+    """Number of bytes, shape (stretches,)."""
+
+    @classmethod
+    def of(cls, rows: Integers, drops: Rows, window_bytes: int) -> Covered:
+        """Return what the stretches of some drops cover."""
+        words = (drops[:, 1] & np.uint64(TO_COMPARE - 1)).astype(np.int64)
+        return cls(rows, words >> WINDOW_BITS, (words & MOST_WINDOWS) + (window_bytes - 1))
+
+
+def _drops(found: Found, number: int) -> RowsUpTo:
+    drops = read_drops(found.exchange, number, found.files, memory_bytes=DROP_READER_BYTES)
+    return RowsUpTo((piece.view(np.uint64) for piece in drops), DROP_WORDS)
+
+
+def _rows_of(drops: Rows, addresses: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Return the positions in a block of the rows of some drops, and whether the block has each of them."""
+    wanted = drops[:, 0].astype(np.int64)
+    rows = np.minimum(np.searchsorted(addresses, wanted), len(addresses) - 1)
+    return rows, addresses[rows] == wanted
+
+
+@dataclass(frozen=True)
+class RemoveSpans(RangeAction):
+    """Resolved form of a pending removal of repeated substrings in the last pass."""
+
+    follows_addresses: ClassVar[bool] = True
+    pending: SubstringDrop
+    """Pending operation."""
+    stretches: Found
+    """Result with the stretches to remove."""
+    windows: Found
+    """Result with the windows to remove."""
+
+    def of_range(self, number: int) -> OfRange:
+        """Return the object that removes the substrings of one range, once."""
+        return _RangeSpans(self, number)
+
+
+class _RangeSpans:
+    def __init__(self, action: RemoveSpans, number: int) -> None:
+        self._action, self._number = action, number
+        self._drops = [_drops(found, number) for found in (action.stretches, action.windows)]
+        self._rows = self._checksum = self._missed = 0
+
+    def run(self, block: Any) -> Outcome:
+        pending, addresses = self._action.pending, block.index.to_numpy()
+        self._rows += len(block)
+        self._checksum = (self._checksum + _checksum(block, pending.text)) & CHECKSUM_MASK
+        block = with_plain_text(block, pending.text)
+        removed = without_spans(block[pending.text], lambda span: self._covered(span, addresses))
+        if not removed.spans:
+            return Outcome(block)
+        rows, emptied = block.assign(**{pending.text: removed.texts}), removed.emptied
+        count = int(emptied.sum())
+        return Outcome(
+            keep_rows(rows, ~emptied) if count else rows,
+            {REASON: count} if count else {},
+            {
+                "spans_removed": removed.spans,
+                "characters_removed": removed.removed_characters,
+                "bytes_removed": removed.removed_bytes,
+            },
+            rejects=lambda: (keep_rows(block, emptied), {"reason": [REASON] * count}),
+        )
+
+    def _covered(self, span: TextSpan, addresses: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """Yield what to remove of some rows of a block. A row that is missing in this pass is counted and skipped."""
+        last = int(addresses[span.first_row + len(span) - 1])
+        for drops in self._drops:
+            for every in drops.take(last):
+                piece = every[every[:, 1] < TO_COMPARE]
+                rows, came = _rows_of(piece, addresses)
+                self._missed += int((~came).sum())
+                found = Covered.of(rows[came], piece[came], self._action.pending.min_bytes)
+                yield found.rows, found.firsts, found.lengths
+
+    def finish(self, step: str) -> None:
+        self._missed += sum(drops.rest() for drops in self._drops)
+        self._action.windows.require_same(step, self._number, self._rows, self._checksum, self._missed)
