@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending removal of substrings that occur in several places: three exchanges of keys, and the action of the last pass.
+"""Pending removal of substrings that occur in several places: exchanges of keys, and the action of the last pass.
 
 1. anchors: a hash of each stretch's anchor (`kernels.edits.repeated_windows`) and its place. One that occurs once has no copy.
 2. stretches: a hash of all bytes of each stretch whose anchor repeats. Copies of a stretch are known, whatever their number.
-3. windows: a hash of each window of those stretches whose anchor also has other stretches: they begin or end with a repeated
-   substring, or have only a short substring in common.
+3. pieces: those stretches whose anchor also has other stretches are divided into pieces of a few windows, which are compared in
+   the same way: a repeated substring begins or ends in such a stretch, or it has only a short substring in common with another.
+4. windows: a hash of each window of those pieces that have only the bytes common to their windows in common with another.
 
 The result is exact: see docs/decisions/0049-repeated-substrings.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, cast
@@ -31,10 +33,12 @@ from curator_df.files.row_order import Rows
 from curator_df.files.sorted_rows import RowsUpTo
 from curator_df.files.storage import Folder
 from curator_df.kernels.edits.repeated_spans import (
+    STRETCHES_AT_A_TIME,
     Integers,
+    byte_hashes,
     joined_stretches,
     require_long_enough,
-    stretch_hashes,
+    stretch_pieces,
     text_stretches,
     window_hashes,
     without_spans,
@@ -43,8 +47,12 @@ from curator_df.kernels.rows.content_hash import column_hashes
 from curator_df.kernels.rows.keep_rows import keep_rows
 from curator_df.kernels.text.buffers import TextSpan, text_bytes, text_spans, with_plain_text
 
-Level = Literal["anchors", "stretches", "windows"]
-FINDS: dict[Level, Finds] = {"anchors": "repeats", "stretches": "stretches", "windows": "drops"}
+Level = Literal["anchors", "stretches", "pieces", "windows"]
+FINDS: dict[Level, Finds] = {"anchors": "repeats", "stretches": "stretches", "pieces": "stretches", "windows": "drops"}
+ANCHOR_BITS = 13
+"""Bits of a stretch, as the second word of a drop, that have the distance of its anchor from its first byte."""
+FIRST_SHIFT = ANCHOR_BITS + WINDOW_BITS
+"""Bits below those of its first byte."""
 REASON = "only_repeated_substrings"
 """Reason for which a whole row goes."""
 RANGE_BITS = 40
@@ -88,6 +96,11 @@ class SubstringDrop(Keyed):
         return self.min_bytes // 2
 
     @property
+    def piece_windows(self) -> int:
+        """Number of windows of a piece: the fewest keys where a stretch has one end of a repeated substring."""
+        return math.isqrt(self.min_bytes - self.core_bytes)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Columns that the keys are made of."""
         return (self.text,)
@@ -98,7 +111,9 @@ class SubstringDrop(Keyed):
             share = 2 / (self.min_bytes - self.core_bytes + 2)
             return int(before.source.text_bytes * before.row_share * share) + 1
         last = self.earlier[-1]
-        return 1 + (last.figures["windows"] if self.level == "windows" else sum(file.rows for file in last.files))
+        if self.level == "stretches":
+            return 1 + sum(file.rows for file in last.files)
+        return 1 + last.figures["windows"] // (1 if self.level == "windows" else max(self.piece_windows // 2, 1))
 
     def drop_starts(self, ranges: Ranges) -> npt.NDArray[np.int64]:
         """Return the smallest first word of the drops of each range: for anchors, a place among all texts."""
@@ -107,7 +122,7 @@ class SubstringDrop(Keyed):
         return super().drop_starts(ranges)
 
     def passes(self, name: str) -> Sequence[PendingPass]:
-        """Return the passes that hash anchors, stretches and windows."""
+        """Return the passes that hash anchors, stretches, pieces and windows."""
         return [
             PendingPass(f"{level} for {name}, then merge them", f"hash and sort {level}", KEY_WRITER_FACTOR)
             for level in FINDS
@@ -118,7 +133,7 @@ class SubstringDrop(Keyed):
         return RangeKeys(_FEEDS[self.level](self, number), exchange, number, memory_bytes)
 
     def prepare(self, runner: Any, before: Program, step: Step) -> Any:
-        """Exchange anchors, stretches and windows, one after the other; return the results of the last two."""
+        """Exchange anchors, stretches, pieces and windows, one after the other; return the results of the last three."""
         found: tuple[Found, ...] = ()
         for level in FINDS:
             pending = replace(self, level=level, earlier=found)
@@ -129,9 +144,9 @@ class SubstringDrop(Keyed):
             found = (*found, result)
         return found[1:]
 
-    def resolved(self, prepared: tuple[Found, Found]) -> RangeAction:
+    def resolved(self, prepared: tuple[Found, ...]) -> RangeAction:
         """Return the action that removes the substrings in the last pass."""
-        return RemoveSpans(self, *prepared)
+        return RemoveSpans(self, prepared)
 
 
 def _require_same(step: str, one: Found, other: Found) -> None:
@@ -178,12 +193,11 @@ class _Stretches(_Anchors):
             found = every.at(every.follows | self._are_repeated(every.places + self.base))
             if not len(found.rows):
                 continue
-            found, hashes = joined_stretches(found, stretch_hashes(span, found, pending.min_bytes))
-            keys = np.empty((len(hashes), 2), dtype=np.uint64)
-            low = np.uint64(LOW_BITS)
-            keys[:, 0] = found.cores >> low << low | hashes[:, 0] >> np.uint64(64 - LOW_BITS)
-            keys[:, 1] = hashes[:, 1]
-            writer.append(keys, addresses[found.rows], parts=found.firsts << WINDOW_BITS | found.counts)
+            hashes = byte_hashes(span, found.rows, found.firsts, found.counts + (pending.min_bytes - 1))
+            if pending.max_documents is None:  # otherwise, a joined one is not known to go
+                found, hashes = joined_stretches(found, hashes)
+            words = _words(found.firsts, found.anchors - found.firsts, found.counts)
+            writer.append(_keys(found.cores, hashes), addresses[found.rows], parts=words)
         self.base += text_bytes(texts)
         return _checksum(block, pending.text)
 
@@ -196,30 +210,60 @@ class _Stretches(_Anchors):
         return flags
 
 
-class _Windows:
-    """Keys of the windows of one range that must be compared."""
+def _words(firsts: Integers, distances: Integers, counts: Integers) -> Integers:
+    """Return stretches as the second words of drops."""
+    return firsts << FIRST_SHIFT | distances << WINDOW_BITS | counts
+
+
+def _keys(cores: Rows, hashes: Rows) -> Rows:
+    """Return the keys of stretches or pieces from hashes of the bytes that similar ones share, and of all their bytes."""
+    keys, low = np.empty((len(hashes), 2), dtype=np.uint64), np.uint64(LOW_BITS)
+    keys[:, 0] = cores >> low << low | hashes[:, 0] >> np.uint64(64 - LOW_BITS)
+    keys[:, 1] = hashes[:, 1]
+    return keys
+
+
+class _Pieces:
+    """Keys of the pieces of those stretches of one range that must be compared."""
 
     def __init__(self, pending: SubstringDrop, number: int) -> None:
-        self._pending, self._stretches = pending, _drops(pending.earlier[1], number)
+        self.pending, self._stretches = pending, _drops(pending.earlier[-1], number)
 
     def feed(self, block: Any, writer: KeyWriter) -> int:
-        pending, addresses = self._pending, block.index.to_numpy()
-        for span in text_spans(block[pending.text]):
-            for piece in self._stretches.take(int(addresses[span.first_row + len(span) - 1])):
-                rows, came = _rows_of(piece[piece[:, 1] >= TO_COMPARE], addresses)
-                found = Covered.of(rows[came], piece[piece[:, 1] >= TO_COMPARE][came], pending.min_bytes)
-                self._write(span, found, addresses, writer)
-        return _checksum(block, pending.text)
+        addresses = block.index.to_numpy()
+        for span in text_spans(block[self.pending.text]):
+            for every in self._stretches.take(int(addresses[span.first_row + len(span) - 1])):
+                piece = every[every[:, 1] >= TO_COMPARE]
+                rows, came = _rows_of(piece, addresses)
+                found = Covered.of(rows[came], piece[came], self.pending.min_bytes)
+                require_long_enough(span, found.rows, found.firsts, found.lengths)
+                self.write(span, found, addresses, writer)
+        return _checksum(block, self.pending.text)
 
-    def _write(self, span: TextSpan, found: Covered, addresses: Integers, writer: KeyWriter) -> None:
-        size = self._pending.min_bytes
-        require_long_enough(span, found.rows, found.firsts, found.lengths)
+    def write(self, span: TextSpan, found: Covered, addresses: Integers, writer: KeyWriter) -> None:
+        size, each = self.pending.min_bytes, self.pending.piece_windows
+        for start in range(0, len(found.rows), STRETCHES_AT_A_TIME):
+            part = slice(start, start + STRETCHES_AT_A_TIME)
+            counts = found.lengths[part] - (size - 1)
+            anchors = found.firsts[part] + found.distances[part]
+            pieces = stretch_pieces(found.rows[part], found.firsts[part], anchors, counts, each)
+            cores = byte_hashes(span, pieces.rows, pieces.cores, size - each + 1)[:, 0]
+            hashes = byte_hashes(span, pieces.rows, pieces.firsts, pieces.counts + (size - 1))
+            words = _words(pieces.firsts, np.zeros_like(pieces.firsts), pieces.counts)
+            writer.append(_keys(cores, hashes), addresses[pieces.rows], parts=words)
+
+
+class _Windows(_Pieces):
+    """Keys of the windows of those pieces of one range that must be compared."""
+
+    def write(self, span: TextSpan, found: Covered, addresses: Integers, writer: KeyWriter) -> None:
+        size = self.pending.min_bytes
         counts = found.lengths - (size - 1)
         for rows, firsts, hashes in window_hashes(span, found.rows, found.firsts, counts, size):
-            writer.append(hashes, addresses[rows], parts=firsts << WINDOW_BITS | 1)
+            writer.append(hashes, addresses[rows], parts=_words(firsts, np.zeros_like(firsts), np.ones_like(firsts)))
 
 
-_FEEDS: dict[Level, Any] = {"anchors": _Anchors, "stretches": _Stretches, "windows": _Windows}
+_FEEDS: dict[Level, Any] = {"anchors": _Anchors, "stretches": _Stretches, "pieces": _Pieces, "windows": _Windows}
 
 
 @dataclass(frozen=True)
@@ -232,12 +276,15 @@ class Covered:
     """First byte in the text, shape (stretches,)."""
     lengths: Integers
     """Number of bytes, shape (stretches,)."""
+    distances: Integers
+    """Distance of the anchor from the first byte, shape (stretches,)."""
 
     @classmethod
     def of(cls, rows: Integers, drops: Rows, window_bytes: int) -> Covered:
         """Return what the stretches of some drops cover."""
         words = (drops[:, 1] & np.uint64(TO_COMPARE - 1)).astype(np.int64)
-        return cls(rows, words >> WINDOW_BITS, (words & MOST_WINDOWS) + (window_bytes - 1))
+        lengths = (words & MOST_WINDOWS) + (window_bytes - 1)
+        return cls(rows, words >> FIRST_SHIFT, lengths, words >> WINDOW_BITS & ((1 << ANCHOR_BITS) - 1))
 
 
 def _drops(found: Found, number: int) -> RowsUpTo:
@@ -259,10 +306,8 @@ class RemoveSpans(RangeAction):
     follows_addresses: ClassVar[bool] = True
     pending: SubstringDrop
     """Pending operation."""
-    stretches: Found
-    """Result with the stretches to remove."""
-    windows: Found
-    """Result with the windows to remove."""
+    found: tuple[Found, ...]
+    """Results with the stretches, pieces and windows to remove."""
 
     def of_range(self, number: int) -> OfRange:
         """Return the object that removes the substrings of one range, once."""
@@ -272,7 +317,7 @@ class RemoveSpans(RangeAction):
 class _RangeSpans:
     def __init__(self, action: RemoveSpans, number: int) -> None:
         self._action, self._number = action, number
-        self._drops = [_drops(found, number) for found in (action.stretches, action.windows)]
+        self._drops = [_drops(found, number) for found in action.found]
         self._rows = self._checksum = self._missed = 0
 
     def run(self, block: Any) -> Outcome:
@@ -309,4 +354,4 @@ class _RangeSpans:
 
     def finish(self, step: str) -> None:
         self._missed += sum(drops.rest() for drops in self._drops)
-        self._action.windows.require_same(step, self._number, self._rows, self._checksum, self._missed)
+        self._action.found[-1].require_same(step, self._number, self._rows, self._checksum, self._missed)

@@ -38,8 +38,8 @@ CORE_BITS, LOW_BITS = 40, 24
 """Bits of the first word of the key of a stretch: hash of its anchor, and a part of the hash of its bytes."""
 TO_COMPARE = 1 << 62
 """Flag of a stretch that must be compared window by window."""
-WINDOW_BITS = 29
-"""Bits of a stretch, as the second word of a drop, that have the number of its windows; the others have its first byte."""
+WINDOW_BITS = 16
+"""Bits of a stretch, as the second word of a drop, that have the number of its windows."""
 MOST_WINDOWS = (1 << WINDOW_BITS) - 1
 
 

@@ -177,8 +177,8 @@ def remove_substrings(pending: SubstringDrop, block: Any) -> Outcome:
     lengths = np.concatenate([text_lengths(span) for span in text_spans(block[pending.text])])
     drops = np.stack([block.index.to_numpy()[lengths >= pending.min_bytes].view(np.uint64)] * 2, axis=1)
     drops[:, 1] = 1
-    with mock.patch.object(repeated_substrings, "read_drops", side_effect=[iter([drops.view(np.int64)]), iter([])]):
-        return pending.resolved((mock.Mock(), mock.Mock())).of_range(0).run(block)
+    with mock.patch.object(repeated_substrings, "read_drops", side_effect=[iter([drops.view(np.int64)])]):
+        return pending.resolved((mock.Mock(),)).of_range(0).run(block)
 
 
 def join_rows(joining: Joining, block: Any) -> Outcome:

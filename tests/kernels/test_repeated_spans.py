@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from curator_df.kernels.edits import repeated_spans
 from curator_df.kernels.edits.repeated_spans import (
+    byte_hashes,
     joined_stretches,
-    stretch_hashes,
+    stretch_pieces,
     text_stretches,
     window_hashes,
     without_spans,
 )
 
 TEXTS = st.lists(st.none() | st.text(alphabet="ab \né", max_size=60), max_size=8)
+NAMES = ("rows", "firsts", "counts", "places", "cores")
 SIZES = st.sampled_from([(3, 2), (8, 4), (7, 7), (12, 1)])
 
 
@@ -31,7 +33,7 @@ def found_in(texts, window_bytes, core_bytes):
     return [
         stretch
         for _, found in text_stretches(column(texts), window_bytes, core_bytes)
-        for stretch in zip(*(values.tolist() for values in found[:-1]), strict=True)
+        for stretch in zip(*(getattr(found, name).tolist() for name in NAMES), strict=True)
     ]
 
 
@@ -75,7 +77,7 @@ def test_stretches_and_windows_with_equal_bytes_have_equal_hashes(texts, sizes, 
     window_bytes, _ = sizes
     bytes_of, pairs = {}, []
     for span, found in text_stretches(column(texts), *sizes):
-        hashes = stretch_hashes(span, found, window_bytes).tolist()
+        hashes = byte_hashes(span, found.rows, found.firsts, found.counts + window_bytes - 1).tolist()
         for row, first, count, key in zip(found.rows, found.firsts, found.counts, hashes, strict=True):
             pairs.append((texts[row].encode()[first : first + count - 1 + window_bytes], tuple(key)))
         with mock.patch.object(repeated_spans, "WINDOWS_AT_A_TIME", at_a_time):
@@ -89,12 +91,30 @@ def test_stretches_and_windows_with_equal_bytes_have_equal_hashes(texts, sizes, 
     assert len(set(bytes_of.values())) == len(bytes_of)
 
 
+@given(TEXTS, st.sampled_from([(8, 4), (12, 1), (30, 10)]), st.sampled_from([1, 3, 5]))
+def test_every_window_is_in_one_piece_and_equal_windows_share_what_they_are_compared_by(texts, sizes, each):
+    window_bytes, seen, windows, stretches = sizes[0], {}, [], []
+    for _, found in text_stretches(column(texts), *sizes):
+        pieces = stretch_pieces(found.rows, found.firsts, found.anchors, found.counts, each)
+        stretches += [(row, first + n) for row, first, count in zip(*found[:2], found.counts) for n in range(count)]  # noqa: B905
+        for row, first, count, core in zip(*(values.tolist() for values in pieces), strict=True):
+            encoded = texts[row].encode()
+            assert 1 <= count <= each
+            for window in range(first, first + count):
+                windows.append((row, window))
+                shared = (core - window, encoded[core : core + window_bytes - each + 1])
+                assert window <= core <= window + each - 1
+                assert len(shared[1]) == window_bytes - each + 1
+                assert seen.setdefault(encoded[window : window + window_bytes], shared) == shared
+    assert windows == stretches
+
+
 @pytest.mark.parametrize("period", ["a", "ab", "abcde"])
 def test_a_text_of_a_short_period_has_few_stretches(period):
     [(span, found)] = text_stretches(column([period * 2_000, period]), 100, 50)
     alone = ~found.follows
     assert alone.sum() < 110
-    joined, hashes = joined_stretches(found, stretch_hashes(span, found, 100))
+    joined, hashes = joined_stretches(found, byte_hashes(span, found.rows, found.firsts, found.counts + 99))
     assert len(joined.rows) == len(hashes) < 110
     assert joined.counts.sum() == found.counts.sum() == len(period) * 2_000 - 99
     assert (joined.firsts[1:] == joined.firsts[:-1] + joined.counts[:-1]).all()

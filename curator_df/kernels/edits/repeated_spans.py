@@ -32,6 +32,8 @@ from curator_df.kernels.text.buffers import TextSpan, text_lengths, text_spans
 STRETCHES_AT_A_TIME = 16_384
 """Number of stretches that are found in each step: at 80 bytes, 1.3 MB independent of the block."""
 WINDOWS_AT_A_TIME = 16_384
+MOST_JOINED = 60_000
+"""Number of windows of a joined stretch at most."""
 SPANS_AT_A_TIME = 1_024
 
 Integers = npt.NDArray[np.int64]
@@ -46,6 +48,8 @@ class Stretches(NamedTuple):
     """Position of the text in the block, shape (stretches,)."""
     firsts: Integers
     """Byte in the text at which the first window begins, shape (stretches,)."""
+    anchors: Integers
+    """Byte in the text at which the anchor begins, shape (stretches,)."""
     counts: Integers
     """Number of windows, shape (stretches,)."""
     places: Integers
@@ -79,25 +83,60 @@ def text_stretches(texts: pd.Series, window_bytes: int, core_bytes: int) -> Iter
         before, count = (-1, -1), STRETCHES_AT_A_TIME
         before_cores = np.zeros(2, dtype=np.uint64)
         while count == STRETCHES_AT_A_TIME:
-            rows, firsts, counts = np.empty((3, STRETCHES_AT_A_TIME), dtype=np.int64)
-            cores = np.empty(STRETCHES_AT_A_TIME, dtype=np.uint64)
-            count = find_stretches(
-                span.data, span.offsets, valid, window_bytes, core_bytes, state, hashes, rows, firsts, counts, cores
+            integers, cores = (
+                np.empty((4, STRETCHES_AT_A_TIME), dtype=np.int64),
+                np.empty_like(hashes, shape=STRETCHES_AT_A_TIME),
             )
-            rows, firsts, counts, cores = rows[:count], firsts[:count], counts[:count], cores[:count]
+            count = find_stretches(
+                span.data, span.offsets, valid, window_bytes, core_bytes, state, hashes, *integers, cores
+            )
+            rows, firsts, anchors, counts = integers[:, :count]
+            cores = cores[:count]
             all_rows, all_cores = np.concatenate([before, rows]), np.concatenate([before_cores, cores])
             follows = (all_rows[:-2] == all_rows[2:]) & (all_cores[:-2] == cores) & (all_cores[1:-1] == cores)
             before, before_cores = (int(all_rows[-2]), int(all_rows[-1])), all_cores[-2:]
             if count:
                 places = begins[rows] + firsts
-                yield span, Stretches(rows + span.first_row, firsts, counts, places, cores, follows)
+                yield span, Stretches(rows + span.first_row, firsts, anchors, counts, places, cores, follows)
 
 
-def stretch_hashes(span: TextSpan, found: Stretches, window_bytes: int) -> Hashes:
-    """Hash the bytes of each stretch, from the beginning of its first window to the end of its last one."""
-    starts = span.offsets[found.rows - span.first_row] + found.firsts
+class Pieces(NamedTuple):
+    """Pieces of stretches: some consecutive windows, divided by their distance from the anchor."""
+
+    rows: Integers
+    """Position of the text in the block, shape (pieces,)."""
+    firsts: Integers
+    """Byte in the text at which the first window begins, shape (pieces,)."""
+    counts: Integers
+    """Number of windows, shape (pieces,)."""
+    cores: Integers
+    """First byte in the text of the bytes that all windows at these distances share, shape (pieces,)."""
+
+
+def stretch_pieces(rows: Integers, firsts: Integers, anchors: Integers, counts: Integers, each: int) -> Pieces:
+    """Divide stretches, so that equal windows are in pieces at the same distances from equal anchors.
+
+    Examples
+    --------
+    >>> found = stretch_pieces(*(np.array([number]) for number in (0, 10, 16, 6)), each=4)
+    >>> found.firsts.tolist(), found.counts.tolist(), found.cores.tolist()
+    ([10, 13], [3, 3], [12, 16])
+    """
+    farthest, nearest = anchors - firsts, anchors - firsts - counts + 1
+    numbers = farthest // each - nearest // each + 1
+    owner = np.repeat(np.arange(len(rows)), numbers)
+    step = np.arange(len(owner)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+    bucket = farthest[owner] // each - step
+    begin = np.maximum(farthest[owner] - bucket * each - (each - 1), 0)
+    end = np.minimum(farthest[owner] - bucket * each, counts[owner] - 1)
+    return Pieces(rows[owner], firsts[owner] + begin, end - begin + 1, anchors[owner] - bucket * each)
+
+
+def byte_hashes(span: TextSpan, rows: Integers, firsts: Integers, lengths: Integers | int) -> Hashes:
+    """Hash some bytes of each of these texts of a span."""
+    starts = span.offsets[rows - span.first_row] + firsts
     hashes = np.empty((len(starts), 2), dtype=np.uint64)
-    hash_spans(span.data, starts, starts + found.counts + (window_bytes - 1), hashes)
+    hash_spans(span.data, starts, starts + lengths, hashes)
     return hashes
 
 
@@ -105,7 +144,7 @@ def joined_stretches(found: Stretches, hashes: Hashes) -> tuple[Stretches, Hashe
     """Join stretches that follow two others with the same bytes, each without a gap, into one.
 
     A long text of a short period has as many stretches as periods; after two of them, the others are copies of the first for
-    certain.
+    certain. No more are joined than have together at most `MOST_JOINED` windows.
     """
     alike = np.zeros(len(found.rows), dtype=np.bool_)
     alike[1:] = (found.rows[1:] == found.rows[:-1]) & (hashes[1:] == hashes[:-1]).all(axis=1)
@@ -115,6 +154,9 @@ def joined_stretches(found: Stretches, hashes: Hashes) -> tuple[Stretches, Hashe
     third[:1] = False
     begins = ~third
     begins[1:] |= third[1:] & ~third[:-1]
+    each = max(MOST_JOINED // max(int(found.counts.max(initial=1)), 1), 1)
+    numbers = np.arange(len(begins))
+    begins |= (numbers - np.maximum.accumulate(np.where(begins, numbers, 0))) % each == 0
     starts = np.flatnonzero(begins)
     if len(starts) == len(begins):
         return found, hashes

@@ -73,6 +73,7 @@ def _fill_text(
     count: int,
     hashes: Any,
     firsts: Any,
+    anchors: Any,
     counts: Any,
     cores: Any,
 ) -> tuple[int, int]:
@@ -106,16 +107,29 @@ def _fill_text(
             best_at += window
         if best_at != before_at:
             firsts[count], counts[count], cores[count] = first, window - first, finished(before ^ _SALT)
+            anchors[count] = before_at
             count, first = count + 1, window
             if count == len(firsts):
                 return count, first
     firsts[count], counts[count], cores[count] = first, last + 1 - first, finished(best ^ _SALT)
+    anchors[count] = best_at
     return count + 1, -1
 
 
 @kernel(
     types.int64(
-        _BYTES, _OFFSETS, _FLAGS, types.int64, types.int64, _NUMBERS, _WORDS, _NUMBERS, _NUMBERS, _NUMBERS, _WORDS
+        _BYTES,
+        _OFFSETS,
+        _FLAGS,
+        types.int64,
+        types.int64,
+        _NUMBERS,
+        _WORDS,
+        _NUMBERS,
+        _NUMBERS,
+        _NUMBERS,
+        _NUMBERS,
+        _WORDS,
     ),
     allocates=False,
 )
@@ -129,20 +143,21 @@ def find_stretches(
     hashes: Any,
     rows: Any,
     firsts: Any,
+    anchors: Any,
     counts: Any,
     cores: Any,
 ) -> int:
-    """Fill ``rows``, ``firsts``, ``counts`` and ``cores`` with the next stretches; return their number.
+    """Fill the arrays from ``rows`` on with the next stretches; return their number.
 
-    If the arrays are not full, the texts have ended. ``firsts`` are bytes in the text of the row, ``cores`` hashes of the
-    anchors, uniform in all bits. ``hashes`` has room for those of a window.
+    If the arrays are not full, the texts have ended. ``firsts`` and ``anchors`` are bytes in the text of the row, ``cores``
+    hashes of the anchors, uniform in all bits. ``hashes`` has room for those of a window.
     """
     row, position, count = state[ROW], state[POSITION], 0
     while row < len(offsets) - 1 and count < len(rows):
         before, begin, stop = count, offsets[row], offsets[row + 1]
         if valid[row] and stop - begin >= window_bytes:
             count, position = _fill_text(
-                data, begin, stop, window_bytes, core_bytes, position, count, hashes, firsts, counts, cores
+                data, begin, stop, window_bytes, core_bytes, position, count, hashes, firsts, anchors, counts, cores
             )
             rows[before:count] = row
         else:

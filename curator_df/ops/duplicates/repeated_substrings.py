@@ -77,14 +77,14 @@ def remove_repeated_substrings(
     Notes
     -----
     Rows: subset, order kept. Columns: same; the text is shorter. Backends: pandas. Peak extra memory: 2.5 x block.
-    Computes: no; writing reads the input three times more.
+    Computes: no; writing reads the input four times more.
 
     A byte is removed if it lies in a substring of ``min_bytes`` bytes that also begins earlier in the input
     (``keep="none"``: that also begins elsewhere). A substring lies in one text, and begins earlier if it begins in an earlier
     row, or further to the left in the same one. A code point is removed only with all of its bytes. Compared are 128-bit
     hashes (MurmurHash3) of substrings, as for all exact duplicates of the package.
 
-    Temporary files take about 0.7 bytes for each byte of text, and more where many substrings repeat. The receipt counts
+    Temporary files take about 0.6 bytes for each byte of text, and more where many substrings repeat. The receipt counts
     ``spans_removed``, ``characters_removed`` and ``bytes_removed``.
 
     References
