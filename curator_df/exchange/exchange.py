@@ -46,6 +46,8 @@ DROP_WORDS = 2
 MEMBER_WORDS = 3
 """Words of a member: address of the row, of the kept row of its group (the first row, if none is kept), rows of the group."""
 _SIGN = np.uint64(1 << 63)
+ROW_BIT = np.uint64(1 << 63)
+"""Bit of a stored address that is set for rows of the table where those of another table are merged too: these come first."""
 _WORST = np.uint64((1 << 64) - 1)
 
 
@@ -71,6 +73,8 @@ class Exchange:
     """Number of rows up to which a part of a text may occur without being dropped; None: a part that occurs twice is dropped."""
     finds: Finds = "drops"
     """Kind of result that a reducer writes."""
+    first_kept: int | None = None
+    """Smallest address of the rows of another table, which are merged too and never dropped; None without such a table."""
 
     @property
     def keeps_none(self) -> bool:
@@ -86,6 +90,14 @@ class Exchange:
     def drop_files(self) -> int:
         """Number of `collect_drops` tasks, if they are needed."""
         return -(-len(self.range_starts) // self.ranges_per_drop_file)
+
+    def of_table(self, rows: Rows) -> Rows:
+        """Return those rows, each of which begins with its address, that do not belong to another table."""
+        return rows if self.first_kept is None else rows[rows[:, 0] < np.uint64(self.first_kept)]
+
+    def of_kept(self, drops: Rows) -> int:
+        """Return how many drops matched a row of another table."""
+        return 0 if self.first_kept is None else int((drops[:, 1] >= np.uint64(self.first_kept)).sum())
 
 
 def key_words(keep: Keep, *, of_parts: bool = False, finds: Finds = "drops") -> int:
@@ -151,10 +163,22 @@ class KeyWriter:
         Maximum working memory; beyond it, sorted runs are written to the scratch directory.
     scratch : str, optional
         Local directory. Default: the system's directory for temporary files.
+    are_kept : bool
+        Whether the rows belong to another table: each comes first in its group, whichever row of the table is kept.
     """
 
-    def __init__(self, exchange: Exchange, number: int, *, memory_bytes: int, scratch: str | None = None) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        number: int,
+        *,
+        memory_bytes: int,
+        scratch: str | None = None,
+        are_kept: bool = False,
+    ) -> None:
         self._keep: Keep = exchange.keep
+        self._row_bit = np.uint64(0) if exchange.first_kept is None else ROW_BIT
+        self._are_kept = are_kept
         self._words, self._of_parts = exchange.words, exchange.of_parts
         bounds = hash_bounds(exchange.reducers)
         self._sorter = RowSorter(
@@ -198,8 +222,11 @@ class KeyWriter:
             part = slice(start, start + PIECE_ROWS)
             rows = np.empty((len(addresses[part]), self._words), dtype=np.uint64)
             rows[:, :2] = keys[part]
-            rows[:, -1] = swap_if_last(addresses[part], self._keep)
-            if self._of_parts:
+            rows[:, -1] = swap_if_last(addresses[part], self._keep) | self._row_bit
+            if self._are_kept:
+                rows[:, 2:] = 0
+                rows[:, -1] = addresses[part]
+            elif self._of_parts:
                 if parts is None:
                     raise ParameterError(
                         "KeyWriter.append needs parts= where keys are those of parts of a text. This is a defect in "
@@ -234,6 +261,18 @@ def drop_bounds(starts: npt.NDArray[np.int64]) -> Bounds:
     bounds = starts.astype(np.uint64)
     bounds[:1] = 0
     return bounds
+
+
+def row_addresses(words: Rows, keep: Keep) -> Rows:
+    """Return the addresses of rows from their stored form.
+
+    Examples
+    --------
+    >>> [int(row_addresses(np.array([word], dtype=np.uint64), keep)[0]) for word, keep in [(7, "last"), (7 + 2**63, "first")]]
+    [7, 7]
+    """
+    addresses: Rows = np.where(words >= ROW_BIT, ~words, words) if keep == "last" else words & ~ROW_BIT
+    return addresses
 
 
 def swap_if_last(addresses: npt.NDArray[Any], keep: Keep) -> Rows:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -10,14 +11,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.planning.program import Program, Step
+from curator_df.core.planning.program import Program, SideOutput, Step
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES, DropRows, Found
 from curator_df.exchange.drops import read_drops
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, Keep, KeyWriter
 from curator_df.exchange.key_stages import KeyStages
-from curator_df.exchange.keys import CHECKSUM_MASK, Keyed, Keys, RangeKeys, key_checksum
+from curator_df.exchange.keys import CHECKSUM_MASK, KeptRows, Keyed, Keys, RangeKeys, key_checksum
 from curator_df.files.sorted_rows import RowsUpTo
 from curator_df.files.storage import Folder
 
@@ -154,8 +155,25 @@ class KeyDrop(Keyed):
     """Condition for two rows to match, as rejects name it; empty if they are equal."""
     threshold: ClassVar[float | None] = None
     """Minimum similarity of two rows."""
-    other_files: ClassVar[Sequence[str]] = ()
-    """Files of another table that rows are compared with; they are numbered after those of the input."""
+    against: KeptRows | None = None
+    """Rows of another table; rows with the same keys are dropped."""
+    kept_keys: Callable[..., Keys] | None = None
+    """Module-level function: ``kept_keys(block, **kept_parameters)`` returns the keys of the rows of ``against``."""
+    kept_parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of ``kept_keys``."""
+    side_output: SideOutput | None = field(default=None, metadata={"identity": False})
+    """Folder for the keys of the kept rows; None for no folder."""
+
+    @property
+    def other_files(self) -> Sequence[str]:
+        """Files of the other table, which are numbered after those of the input."""
+        return () if self.against is None else tuple(self.against.program.source.files)
+
+    @property
+    def for_kept(self) -> KeyDrop:
+        """A copy that takes the keys of the rows of ``against``."""
+        keys, parameters = self.kept_keys or self.keys, self.kept_parameters
+        return dataclasses.replace(self, keys=keys, parameters=parameters, columns=(), against=None)
 
     @property
     def last_pass(self) -> Mapping[str, Any]:

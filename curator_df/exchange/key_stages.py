@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -22,7 +22,15 @@ from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.exchange.dropped_rows import Found
 from curator_df.exchange.drops import collect_drops, collect_members
-from curator_df.exchange.exchange import DROP_WORDS, MEMBER_WORDS, Exchange, Keep, drop_bounds, swap_if_last
+from curator_df.exchange.exchange import (
+    DROP_WORDS,
+    MEMBER_WORDS,
+    Exchange,
+    Keep,
+    drop_bounds,
+    row_addresses,
+    swap_if_last,
+)
 from curator_df.exchange.exchange_plan import project_exchange
 from curator_df.exchange.keys import Keyed, KeySink
 from curator_df.exchange.range_groups import RangeGroups, ranges_per_group
@@ -41,6 +49,8 @@ TO_COMPARE = 1 << 62
 WINDOW_BITS = 16
 """Bits of a stretch, as the second word of a drop, that have the number of its windows."""
 MOST_WINDOWS = (1 << WINDOW_BITS) - 1
+MOST_FOLDERS = 10
+"""Maximum number of folders of another table that a receipt names."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,8 @@ class Reduced:
     """Number of key rows merged."""
     groups: int
     """Number of distinct keys, which equals the number of kept rows."""
+    matched: int
+    """Number of rows to drop because of a row of another table."""
     read_bytes: int
     """Bytes read from the files of the map tasks."""
     spilled_bytes: int
@@ -109,7 +121,7 @@ def reduce_keys(
     counts_parts = exchange.of_parts and (exchange.keeps_none or exchange.max_documents is not None)
     reads_twice = counts_parts or members is not None
     across = sizes_across(pieces(), of_documents=exchange.max_documents is not None) if reads_twice else {}
-    rows = groups = 0
+    rows = groups = matched = 0
     try:
         survivor, last = _NO_SURVIVOR, -1
         for piece in pieces():
@@ -120,11 +132,13 @@ def reduce_keys(
                 groups += new_groups
                 continue
             if members is not None:
-                members.append(members_of(piece, survivor, exchange.keep, across))
+                members.append(exchange.of_table(members_of(piece, survivor, exchange.keep, across)))
             if exchange.keeps_none:
-                drops.append(first_drops_of(piece, survivor, last))
+                drops.append(exchange.of_table(first_drops_of(piece, survivor, last)))
                 last = int(piece[-1, -1])
             going, new_groups, survivor = drops_of(piece, survivor, exchange.keep, of_parts=exchange.of_parts)
+            going = exchange.of_table(going)
+            matched += exchange.of_kept(going)
             drops.append(going)
             rows += len(piece)
             groups += new_groups
@@ -135,7 +149,8 @@ def reduce_keys(
             members.discard()
     read_bytes = sum(piece.size_bytes for piece in slices) * (2 if reads_twice else 1)
     spilled_bytes = drops.spilled_bytes + (0 if members is None else members.spilled_bytes)
-    return Reduced(number, file, member_file, rows, groups, read_bytes, spilled_bytes, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return Reduced(number, file, member_file, rows, groups, matched, read_bytes, spilled_bytes, seconds)
 
 
 class Piece(NamedTuple):
@@ -183,7 +198,7 @@ def reduce_substrings(
         drops.discard()
     read_bytes = sum(piece.size_bytes for piece in slices) * (1 if is_simple else 3)
     seconds = time.perf_counter() - started
-    return Reduced(number, file, None, rows, groups, read_bytes, drops.spilled_bytes, seconds, {"windows": windows})
+    return Reduced(number, file, None, rows, groups, 0, read_bytes, drops.spilled_bytes, seconds, {"windows": windows})
 
 
 def repeats_in(pieces: Iterator[Rows]) -> Iterator[Piece]:
@@ -268,8 +283,8 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False
     if of_parts:
         drops[:] = swap_if_last(rows[going, 2:], keep)
     else:
-        drops[:, 0] = swap_if_last(rows[going, -1], keep)
-        drops[:, 1] = swap_if_last(survivors[np.searchsorted(firsts, going)], keep)
+        drops[:, 0] = row_addresses(rows[going, -1], keep)
+        drops[:, 1] = row_addresses(survivors[np.searchsorted(firsts, going)], keep)
     high, low = rows[-1, :2].tolist()
     return drops, len(firsts), (high, low, int(survivors[-1]))
 
@@ -290,7 +305,7 @@ def first_drops_of(rows: Rows, before: Survivor, last: int) -> Rows:
     after_first[1:] = begins[:-1]
     seconds = np.flatnonzero(after_first & ~begins)
     firsts = survivors[np.searchsorted(np.flatnonzero(begins), seconds)]
-    return np.stack([firsts, rows[seconds, -1]], axis=1)
+    return row_addresses(np.stack([firsts, rows[seconds, -1]], axis=1), "none")
 
 
 def part_drops_of(
@@ -330,8 +345,8 @@ def members_of(rows: Rows, before: Survivor, keep: Keep, across: Mapping[tuple[i
     sizes = _sizes(rows, begins, len(survivors), across)
     inside = sizes > 1
     members = np.empty((int(inside.sum()), MEMBER_WORDS), dtype=np.uint64)
-    members[:, 0] = swap_if_last(rows[inside, -1], keep)
-    members[:, 1] = swap_if_last(survivors[np.cumsum(begins)[inside]], keep)
+    members[:, 0] = row_addresses(rows[inside, -1], keep)
+    members[:, 1] = row_addresses(survivors[np.cumsum(begins)[inside]], keep)
     members[:, 2] = sizes[inside]
     return members
 
@@ -433,7 +448,8 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
         reduced = reduce(job.exchange, number, job.files, memory_bytes=memory_bytes)
         manifest.files = [reduced.file] if reduced.members is None else [reduced.file, reduced.members]
         manifest.rows_read = reduced.rows
-        manifest.summary = {"unique": reduced.groups, "spilled_bytes": reduced.spilled_bytes, **reduced.figures}
+        found = {"unique": reduced.groups, "matched": reduced.matched, "spilled_bytes": reduced.spilled_bytes}
+        manifest.summary = {**found, **reduced.figures}
         manifest.steps = [StepTally(seconds=reduced.seconds)]
 
     return run_guarded(attempt, merge)
@@ -476,10 +492,17 @@ class KeyStages:
                 collected = self.stage.tasks("collect-members", "collect", run_merge, job, len(exchange.member_bounds))
                 members = files_below(collected, "members")
                 found += members
+        rows, unique = sum(record.rows_read for record in merged), sum_of(merged, "unique")
+        details: dict[str, Any] = {}
+        if (against := self.pending.against) is not None:
+            kept = sum(record.rows_written for record in keys[len(self.runner.ranges) :])
+            folders = sorted({file.rpartition("/")[0] for file in against.program.source.files})[:MOST_FOLDERS]
+            rows, details = rows - kept, {"against": kept, "matched": sum_of(merged, "matched"), "folders": folders}
+            unique = rows - sum(record.files[0].rows for record in merged)
         receipt = ExchangeReceipt(
             step=self.step.name,
-            keys=sum(record.rows_read for record in merged),
-            unique=sum_of(merged, "unique"),
+            keys=rows,
+            unique=unique,
             hash_ranges=exchange.reducers,
             skew=skew([record.rows_read for record in merged]),
             projected_bytes=projected_bytes,
@@ -487,6 +510,7 @@ class KeyStages:
             drop_bytes=sum(file.size_bytes for file in found),
             spilled_bytes=sum_of([*keys, *merged], "spilled_bytes"),
             seconds=time.monotonic() - started,
+            details=details,
         )
         figures = {"windows": sum_of(merged, "windows")} if self.pending.finds == "stretches" else {}
         return StageRecord({"drops": drops, "members": members}, figures, receipt)
@@ -494,7 +518,12 @@ class KeyStages:
     def _map_and_merge(self, exchange: Exchange) -> tuple[list[TaskRecord], list[TaskRecord]]:
         def take() -> list[TaskRecord]:
             sink, title = KeySink(exchange, self.pending), f"{self.step.name}: {self.pending.pass_title}"
-            return self.stage.stream(title, self.before, self.pending.columns, sink, self.runner.ranges)
+            taken = self.stage.stream(title, self.before, self.pending.columns, sink, self.runner.ranges)
+            if (against := self.pending.against) is None:
+                return taken
+            kept, title = self.pending.for_kept, f"{self.step.name}: kept keys"
+            sink = KeySink(exchange, kept, len(self.runner.ranges))
+            return taken + self.stage.stream(title, against.program, kept.columns, sink, against.ranges, name="against")
 
         def merge(keys: list[TaskRecord]) -> list[TaskRecord]:
             return self._merge("merge", exchange, files_below(keys, "keys"), exchange.reducers)
@@ -514,10 +543,14 @@ class KeyStages:
             chosen = json.loads(home.read(name))
         else:
             layout = self.runner.session.layout
+            rows, map_files = pending.about_keys(self.before, self.runner.ranges), len(self.runner.ranges)
+            if (against := pending.against) is not None:
+                rows += pending.for_kept.about_keys(against.program, against.ranges)
+                map_files += len(against.ranges)
             plan = project_exchange(
-                pending.about_keys(self.before, self.runner.ranges),
+                rows,
                 keep=pending.keep,
-                map_files=len(self.runner.ranges),
+                map_files=map_files,
                 work_bytes=layout.thread_bytes,
                 tasks_at_a_time=layout.workers * layout.threads,
                 folder=home,
@@ -541,5 +574,6 @@ class KeyStages:
             member_bounds=groups.bounds if keeps_members else None,
             max_documents=pending.max_documents,
             finds=pending.finds,
+            first_kept=None if pending.against is None else pending.against.first_address,
         )
         return exchange, int(chosen["projected_bytes"])

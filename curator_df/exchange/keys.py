@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.program import Pending, PendingPass, Program
 from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.sink import RangeWriter, StageSink
-from curator_df.core.ranges.source import Ranges, range_starts
+from curator_df.core.ranges.source import OFFSET_BITS, Ranges, range_starts
+from curator_df.core.runner.run import range_bytes
 from curator_df.exchange.exchange import Exchange, Finds, KeyWriter
 from curator_df.files.storage import FileRecord, Folder
 
@@ -37,6 +39,34 @@ class Keys(NamedTuple):
     """Array of shape (rows,) with the values by which the kept rows are chosen."""
     missing: npt.NDArray[np.bool_] | None = None
     """Array of shape (rows,), True where that value is null."""
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows of another table, with which the rows of a table are compared; none of them is dropped."""
+
+    program: Any = field(metadata={"identity": False})
+    """Program (`core.planning.program.Program`) that ends with what they are compared by."""
+    ranges: Ranges = field(metadata={"identity": False})
+    """Ranges of its input."""
+    column: str
+    """Column of stored signatures or keys; empty if the rows are compared by other columns."""
+    first_address: int
+    """Offset that is added to the address of each row, beyond all addresses of the table."""
+    identity: str
+    """Digest of the program and its input."""
+
+    @classmethod
+    def of(cls, table: Any, column: str, first_address: int) -> KeptRows:
+        """Return all rows of a table of Dask, compared by its columns."""
+        program = lower(table, spools=True)
+        ranges = program.source.cut(range_bytes(program.source))
+        return cls(program, ranges, column, first_address, fingerprint(program.source.fingerprint, program.fingerprint))
+
+
+def address_after(df: Any) -> int:
+    """Return an address beyond those of the rows of a table, for those of another table."""
+    return len(lower(df, spools=True).source.files) << OFFSET_BITS
 
 
 class Keyed(Pending):
@@ -64,6 +94,14 @@ class Keyed(Pending):
         """Return the smallest first word of the drops of each range: by default, an address."""
         return range_starts(ranges)
 
+    against: KeptRows | None = None
+    """Rows of another table; rows with the same keys are dropped."""
+
+    @property
+    def for_kept(self) -> Any:
+        """A copy that takes the keys of the rows of ``against``."""
+        return self
+
     @property
     def keeps_members(self) -> bool:
         """Whether the members of groups of two or more are written, in addition to the rows to drop."""
@@ -78,9 +116,17 @@ class Keyed(Pending):
     def open_keys(self, exchange: Exchange, number: int, memory_bytes: int) -> Any:
         """Create the writer of the keys of a range, a `RangeWriter` whose summary has their ``key_checksum``."""
 
+    def open_kept(self, exchange: Exchange, number: int, memory_bytes: int) -> Any:
+        """Create that writer for a range of the rows of another table."""
+        return RangeKeys(self, exchange, number, memory_bytes, exchange.first_kept or 0)
+
     def passes(self, name: str) -> Sequence[PendingPass]:
-        """Return the pass that hashes keys."""
-        return [PendingPass(f"keys for {name}, then merge them", "hash and sort keys", KEY_WRITER_FACTOR)]
+        """Return the pass that hashes keys, and the one over the rows of another table."""
+        found = [PendingPass(f"keys for {name}, then merge them", "hash and sort keys", KEY_WRITER_FACTOR)]
+        if self.against is not None and self.against.program is not None:
+            of_other = self.against.program
+            found.append(PendingPass(f"kept keys for {name}", "hash and sort keys", KEY_WRITER_FACTOR, of_other))
+        return found
 
 
 def key_checksum(hashes: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> int:
@@ -98,6 +144,8 @@ class KeySink(StageSink):
     """Exchange of the keys: its folder and the number of hash ranges."""
     pending: Any
     """Deferred operation: a `KeyDrop`, a `PartDrop`, or another object with the same interface."""
+    first_range: int = 0
+    """Offset that is added to the number of a range; more than 0 for rows of another table."""
     writer_factor: float = KEY_WRITER_FACTOR
     """Peak extra memory as a multiple of the block's bytes."""
 
@@ -113,20 +161,25 @@ class KeySink(StageSink):
 
     def open(self, number: int, meta: Any, buffer_bytes: int) -> RangeWriter:  # noqa: ARG002 - the face of a sink
         """Create the key file of a range."""
-        writer: RangeWriter = self.pending.open_keys(self.exchange, number, max(buffer_bytes, LEAST_KEY_BYTES))
+        opened = self.pending.open_kept if self.first_range else self.pending.open_keys
+        writer: RangeWriter = opened(self.exchange, self.first_range + number, max(buffer_bytes, LEAST_KEY_BYTES))
         return writer
 
 
 class RangeKeys:
-    """Writer of the keys of one range."""
+    """Writer of the keys of one range; ``first_address`` is added to the addresses of rows of another table."""
 
-    def __init__(self, pending: Any, exchange: Exchange, number: int, memory_bytes: int) -> None:
-        self._pending = pending
-        self._writer = KeyWriter(exchange, number, memory_bytes=memory_bytes)
+    def __init__(
+        self, pending: Any, exchange: Exchange, number: int, memory_bytes: int, first_address: int = 0
+    ) -> None:
+        self._pending, self._first_address = pending, first_address
+        self._writer = KeyWriter(exchange, number, memory_bytes=memory_bytes, are_kept=first_address > 0)
         self._checksum = 0
 
     def append(self, block: Any) -> None:
         """Write the keys of the next block."""
+        if self._first_address:
+            block = block.set_axis(block.index + self._first_address)
         self._checksum = (self._checksum + self._pending.feed(block, self._writer)) & CHECKSUM_MASK
 
     def commit(self) -> list[FileRecord]:

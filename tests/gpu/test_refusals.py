@@ -104,6 +104,10 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
             ),
         ),
         (
+            lambda docs: cdf.drop_exact_duplicates(docs, keep_keys="keys"),
+            f"drop_exact_duplicates with against= or keep_keys= {REFUSED.format(HOST_ONLY['add_minhash'])}",
+        ),
+        (
             lambda docs: cdf.drop_near_duplicates(docs.assign(minhash=0), signatures="minhash"),
             f"drop_near_duplicates with signatures= or against= {REFUSED.format(HOST_ONLY['add_minhash'])}",
         ),
@@ -115,6 +119,7 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
         "explore_thresholds",
         "find_semantic_duplicates",
         "from_metrics",
+        "keep_keys",
         "signatures",
     ],
 )

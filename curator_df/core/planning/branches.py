@@ -38,6 +38,21 @@ class Branch:
     """Folder for quarantined rows; None for the folder of the sink."""
 
 
+def side_branches(branches: Sequence[Branch]) -> list[Branch]:
+    """Return the branches of the folders that the operations of a run write in addition to its outputs."""
+    found: dict[tuple[str, str], Branch] = {}
+    for branch in branches:
+        for place, step in enumerate(branch.program.steps):
+            side = None if step.pending is None else step.pending.side_output
+            if side is None:
+                continue
+            before = replace(branch.program, steps=branch.program.steps[: place + 1])
+            kernel, meta = side.kernel(before)
+            program = replace(before, steps=(*before.steps, Step(kernel.name, kernel, kernel.price)), meta=meta)
+            found.setdefault((before.fingerprint, side.sink.folder.url), Branch(program, side.sink))
+    return list(found.values())
+
+
 @dataclass(frozen=True)
 class Fork:
     """Branches of one source, and the number of steps that they share."""

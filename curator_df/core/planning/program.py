@@ -9,14 +9,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.ranges.blocks import Action, Outcome
+from curator_df.core.ranges.blocks import Action, BlockKernel, Outcome
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.core.ranges.parameter_digests import Printed, printed
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.range_action import OfRange, RangeAction
+from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Source
 from curator_df.errors import ExpressionError
 from curator_df.files.storage import JOURNAL_FOLDER, Folder
@@ -38,6 +39,17 @@ class PendingPass:
     """Program of another table whose rows it reads; None for the rows of the run."""
 
 
+class SideOutput(Protocol):
+    """Folder of its own to which a run writes something of each row that passes a pending operation."""
+
+    @property
+    def sink(self) -> Sink:
+        """Sink of the folder."""
+
+    def kernel(self, program: Program) -> tuple[BlockKernel, Any]:
+        """Return the kernel that makes its rows from those of a program, and their empty block."""
+
+
 class Pending(abc.ABC):
     """Operation that needs all rows before it can process the first one, as the kernel of its step carries it.
 
@@ -49,6 +61,8 @@ class Pending(abc.ABC):
     """Folder that stores the completed stage; None stores it with the run's temporary files, which are deleted."""
     uses_addresses: ClassVar[bool] = True
     """Whether it identifies rows by their row ID."""
+    side_output: SideOutput | None = None
+    """Folder that a run writes in addition to its output; None for none."""
 
     @property
     def last_pass(self) -> Mapping[str, Any]:

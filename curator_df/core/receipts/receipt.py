@@ -112,7 +112,8 @@ class ExchangeReceipt:
     seconds: float
     """Wall time: collecting keys, comparing them and collecting the rows to drop (for a resumed run: its last part)."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Further figures: bands, iterations, pairs, comparisons, groups of near-duplicates; clusters of vectors, groups by eps."""
+    """Further figures: bands, iterations, pairs, comparisons, groups of near-duplicates; clusters of vectors, groups by
+    eps; rows of another table, and rows that equal one of these."""
 
     def __str__(self) -> str:
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
@@ -120,8 +121,13 @@ class ExchangeReceipt:
             f"{show_count(self.keys, 'key')} ({show_size(self.key_bytes)}{spilled}), {self.unique:,} of them unique, in "
             f"{show_count(self.hash_ranges, 'hash range')}, the largest {self.skew:.1f} x the mean; {self.seconds:,.1f} s"
         )
+        if "matched" in self.details:
+            of_kept, folders = show_count(self.details["against"], "kept row"), ", ".join(self.details["folders"])
+            said += f"; {show_count(self.details['matched'], 'row')} matching one of {of_kept} in {folders}"
         if "candidate_pairs" in self.details:
-            paired = "compared" if "compared" in self.details else "found"  # rows of one text are neither, but in groups
+            paired = (
+                "compared" if "compared" in self.details else "found"
+            )  # rows of one text are neither, but in groups
             pairs = show_count(self.details.get("compared", self.details["candidate_pairs"]), "pair")
             said += (
                 f"; {show_count(self.details['bands'], 'band')}, {self.details['bands_per_iteration']} per iteration, "

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.arguments import choose
-from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples
+from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples, side_branches
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
@@ -226,6 +226,7 @@ def run_branches(
     """
     choose("write", "reuse", reuse, Reuse)
     branches = checked_branches(outputs, workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
+    branches += checked_side_branches(branches, workdir)
     session = current_session()
     plan = plan_fork(fork(branches), session.weigh_client())
     require_storable(fork(branches), reuse)
@@ -274,7 +275,7 @@ def run_branches(
                 now = _Run(session, plan, joined, [pairs[number][0] for number in waiting], stages).execute(stages)
             for number, receipt in zip(waiting, now, strict=True):
                 receipts[number] = receipt
-        return [receipt for receipt in receipts if receipt is not None]
+        return [receipt for receipt in receipts[: len(outputs)] if receipt is not None]
 
 
 def stored_folder(journal: Journal) -> str:
@@ -313,6 +314,16 @@ def checked_branches(
         if on_existing != "resume":  # a finished run needs its groups no more
             require_found_groups(branch.program)
     return branches
+
+
+def checked_side_branches(branches: Sequence[Branch], workdir: Folder | None) -> list[Branch]:
+    """Return the branches of the folders that operations write in addition to the outputs, after checks of their names."""
+    others = side_branches(branches)
+    if others:
+        require_disjoint_outputs([(branch.sink, branch.rejects) for branch in (*branches, *others)])
+        for branch in others:
+            require_not_input(branch.program, branch.sink, None, workdir)
+    return others
 
 
 def check_folders(branch: Branch, on_existing: OnExisting) -> None:

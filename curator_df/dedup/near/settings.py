@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from curator_df.core.backend import is_on_device
 from curator_df.core.host_blocks import host_block
-from curator_df.core.ranges.source import Ranges
 from curator_df.exchange.content_keys import content_keys, ranked_keys
 from curator_df.exchange.exchange import Keep, Linkage
-from curator_df.exchange.keys import Keys
+from curator_df.exchange.keys import KeptRows, Keys
 from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.jaccard import NOTHING_IGNORED, jaccard_similarities
 from curator_df.kernels.minhash.residuals import residual_hashes
@@ -151,22 +150,6 @@ IN_CROWD = np.uint64(0x7FF4_0000_0000_0000)
 
 
 @dataclass(frozen=True)
-class KeptSignatures:
-    """Signatures of rows in another table, with which the rows of a table are compared; none of these rows is dropped."""
-
-    program: Any = field(metadata={"identity": False})
-    """Program (`core.planning.program.Program`) that ends with the signatures."""
-    ranges: Ranges = field(metadata={"identity": False})
-    """Ranges of its input."""
-    column: str
-    """Column of the signatures."""
-    first_address: int
-    """Offset that is added to the address of each row, beyond all addresses of the table."""
-    identity: str
-    """Digest of the program and its input."""
-
-
-@dataclass(frozen=True)
 class NearSettings:
     """Settings of a drop of near duplicates: what it takes from a block, and what it compares."""
 
@@ -198,7 +181,7 @@ class NearSettings:
     """Columns that ``bands`` and ``contents`` read."""
     text_columns: tuple[str, ...] = field(default=(), metadata={"identity": False})
     """Columns that ``texts`` reads."""
-    against: KeptSignatures | None = None
+    against: KeptRows | None = None
     """Kept signatures that the rows are compared with, in addition to each other."""
     measure: str = field(default="", metadata={"identity": False})
     """Name of the similarity, for rejects."""

@@ -17,10 +17,9 @@ from curator_df.core.planning.program import Program
 from curator_df.core.ranges.manifest import Manifest, files_below
 from curator_df.core.runner.passes import Stage
 from curator_df.core.tasks.task import Attempt, run_guarded
-from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.dedup.table.id_sink import QUESTION_WORDS, IdSink, questions
 from curator_df.exchange.dropped_rows import Found
-from curator_df.exchange.keys import LEAST_KEY_BYTES
+from curator_df.exchange.keys import LEAST_KEY_BYTES, KeptRows
 from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import RowSorter, merge_slices
 from curator_df.files.slice_file import SliceWriter, open_slices, rows_of_slices
@@ -95,7 +94,7 @@ def take_ids(
     column: str,
     found: Found,
     matches: Callable[[Any, int], Matches],
-    against: KeptSignatures | None = None,
+    against: KeptRows | None = None,
 ) -> tuple[FileRecord, ...]:
     """Look up the IDs of all rows that a table of groups names, and of the rows that they matched.
 
@@ -111,7 +110,7 @@ def take_ids(
         Result of the comparison, from which the table is built.
     matches : callable
         Function whose call ``matches(found, group)`` yields the rows of the table.
-    against : KeptSignatures, optional
+    against : KeptRows, optional
         Other table that the rows were compared with.
 
     Returns

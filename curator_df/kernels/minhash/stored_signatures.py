@@ -91,16 +91,28 @@ def unpack_signatures(column: pd.Series, scheme: Scheme) -> Stored:
         If a value is null, was made with another scheme, or has fewer hashes than the bands need.
     """
     require_stored(column.dtype, column.name, scheme)
+    values = fixed_width_values(column, "add_minhash never writes. Compute the column again with add_minhash")
+    return read_values(values, scheme, f"the column {column.name!r}")
+
+
+def fixed_width_values(column: pd.Series, never: str) -> npt.NDArray[np.uint8]:
+    """Return the bytes of a column of fixed-width values, shape (rows, width), without a copy if they are contiguous.
+
+    Raises
+    ------
+    SchemaError
+        If a value is null; ``never`` ends the message.
+    """
     held: Any = column.array.__arrow_array__()
     array = held.combine_chunks() if isinstance(held, pa.ChunkedArray) else held
     if isinstance(array, pa.ChunkedArray):  # there is no chunk without rows
         array = pa.array([], type=column.dtype.pyarrow_dtype)  # type: ignore[union-attr]
     if array.null_count:
-        raise SchemaError(
-            f"the column {column.name!r} of signatures has nulls, which add_minhash never writes. Compute the column again "
-            "with add_minhash"
-        )
-    return read_values(_bytes_of(array), scheme, f"the column {column.name!r}")
+        raise SchemaError(f"the column {column.name!r} has nulls, which {never}")
+    width = array.type.byte_width
+    data = array.buffers()[1]
+    flat = np.frombuffer(data, dtype=np.uint8, count=len(array) * width, offset=array.offset * width)
+    return flat.reshape(len(array), width)
 
 
 def read_values(values: npt.NDArray[np.uint8], scheme: Scheme, where: str) -> Stored:
@@ -159,10 +171,3 @@ def similarity_estimates(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> n
     """
     estimates: npt.NDArray[np.float64] = (first == second).mean(axis=1)
     return estimates
-
-
-def _bytes_of(array: Any) -> npt.NDArray[np.uint8]:
-    width = array.type.byte_width
-    data = array.buffers()[1]
-    flat = np.frombuffer(data, dtype=np.uint8, count=len(array) * width, offset=array.offset * width)
-    return flat.reshape(len(array), width)

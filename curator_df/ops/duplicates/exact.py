@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import dask.dataframe as dd
 import numpy as np
 
 from curator_df.arguments import choose, strings_of
-from curator_df.core.backend import backend_of, integer_column
-from curator_df.core.columns import refuse_columns, require_columns
+from curator_df.core.backend import backend_of, integer_column, require_backend
+from curator_df.core.columns import refuse_columns, require_columns, require_table
 from curator_df.core.planning.lowering import require_addresses
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
@@ -24,13 +25,15 @@ from curator_df.exchange.content_keys import content_keys
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES
 from curator_df.exchange.exchange import Keep
 from curator_df.exchange.key_drop import KeyDrop
+from curator_df.exchange.keys import KeptRows, Keys, address_after
+from curator_df.exchange.stored_keys import KEY_COLUMN, KeyFolder, require_keys, stored_keys
 from curator_df.files.storage import Folder
+from curator_df.io.output.files import FileSink
+from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat, folder_at
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.device.support import COLUMN_FACTOR, hashes_price
 from curator_df.kernels.rows.content_hash import Normalize
-from curator_df.kernels.rows.either_backend import (
-    require_device_text,
-)
+from curator_df.kernels.rows.either_backend import require_device_text
 from curator_df.ops.duplicates.group_table import GroupTable, exact_matches
 from curator_df.ops.duplicates.groups import (
     find_groups,
@@ -39,6 +42,7 @@ from curator_df.ops.duplicates.groups import (
     require_same_parameters,
     require_same_table,
 )
+from curator_df.ops.host_only import FIXED_WIDTH
 from curator_df.suggestions import suggests_names
 
 Survivor = Literal["first", "last", "longest", "none"]
@@ -107,6 +111,8 @@ def drop_exact_duplicates(
     subset: str | Sequence[str] = "text",
     normalize: Normalize | None = None,
     keep: Survivor | Best = "first",
+    against: dd.DataFrame | None = None,
+    keep_keys: str | os.PathLike[str] | None = None,
     count_into: str | None = None,
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dd.DataFrame:
@@ -125,6 +131,14 @@ def drop_exact_duplicates(
         Which row to keep, independent of blocks and workers: the first or last in input order, the one with the longest
         text (in characters), or the one with the best value of a column. ``"none"`` drops all rows of a group of two or
         more, as ``keep=False`` does in pandas.
+    against : dask.dataframe.DataFrame, optional
+        Table of other rows, for example of data sets curated earlier: one that ``keep_keys`` wrote, with the column
+        ``content_key``, or else one with the columns of ``subset``. A row that equals one of these is dropped, whatever
+        ``keep`` is; rows of this table are not compared with each other.
+    keep_keys : str or path, optional
+        Folder (or URL) for the keys of the rows that this drop keeps, written as Parquet by the same run: ``content_key`` (24
+        bytes), ``file`` and ``offset`` of each row. ``against=cdf.read_parquet(keep_keys)`` then drops equal rows of another
+        table without reading these texts again. A separate folder, outside the output; ``on_existing`` applies to it too.
     count_into : str, optional
         New column (``Int64``): the number of input rows that each kept row stands for, itself included; 1 for a row
         without duplicates. Use it with `repeat_rows`.
@@ -143,12 +157,15 @@ def drop_exact_duplicates(
     ColumnError
         If a column is missing.
     ParameterError
-        If ``groups`` were found for another table, or with other parameters than given here.
+        If ``groups`` were found for another table, or with other parameters than given here; or if they are given with
+        ``against`` or ``keep_keys``.
+    SchemaError
+        When it runs, if the keys of ``against`` were made with another ``normalize`` or another number of columns.
     InputError
         If ``groups`` were not written by a ``find_`` operator.
     UnsupportedBackendError
         If the blocks are cuDF blocks, except when whole texts of one column are compared and the first or the last is
-        kept.
+        kept; and always with ``against`` or ``keep_keys``.
     PendingError
         From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
 
@@ -160,7 +177,7 @@ def drop_exact_duplicates(
     -----
     Rows: subset, order kept. Columns: same; with ``count_into`` plus the count. Backends: pandas; cudf for texts of one
     column. Peak extra memory: 1.4 x block; with ``count_into`` 2.0 x block. Computes: no; writing reads the input once
-    more for each drop; with ``groups=`` a table of Dask or pandas is written to working files.
+    more for each drop; with ``groups=`` or ``against=`` tables of Dask or pandas are written to working files.
 
     The preceding steps run twice: once to hash the rows (MurmurHash3, 128 bits) and once to write them. Only hashes and
     addresses are exchanged, 24 to 32 bytes per row, in files below the output folder. Null is a value like any other:
@@ -177,7 +194,13 @@ def drop_exact_duplicates(
     ['text']
     """
     if groups is None:
-        return _pending(df, "drop_exact_duplicates", subset, normalize, keep, count_into=count_into)
+        more = (against, keep_keys)
+        return _pending(df, "drop_exact_duplicates", subset, normalize, keep, count_into=count_into, more=more)
+    if against is not None or keep_keys is not None:
+        raise ParameterError(
+            "drop_exact_duplicates: groups= are known already, so against= and keep_keys= cannot be used with them. Leave out "
+            "groups=, or leave out the other two"
+        )
     given = _as_json(subset, normalize, keep)
     home, found = found_drops(groups, "drop_exact_duplicates")
     if given != _as_json("text", None, "first"):
@@ -276,6 +299,7 @@ def _pending(
     keep: Survivor | Best,
     home: Folder | None = None,
     count_into: str | None = None,
+    more: tuple[Any, Any] = (None, None),
 ) -> Any:
     columns = strings_of(operator, "subset", subset)
     if not columns:
@@ -290,6 +314,8 @@ def _pending(
     parameters = {"columns": columns, "normalize": normalize, "ranked_by": rank_column}
     needed = (*columns, rank_column) if rank_column is not None and rank_column in df.columns else columns
     pending = KeyDrop(content_keys, parameters, survivor_policy(operator, keep), REASON, home, needed, count_into)
+    if any(each is not None for each in more):
+        pending = _with_kept(df, operator, pending, columns, normalize, *more)
     # One name for both, so that what is found is what is dropped.
     hash_factor, hash_bytes = hashes_price(normalized=normalize is not None)
     kernel = BlockKernel(
@@ -307,6 +333,35 @@ def _pending(
         compiled=hash_kernels(normalize),
     )
     return map_blocks(df, kernel, meta=counted_meta(df, operator, count_into, keep))
+
+
+def _with_kept(
+    df: Any,
+    operator: str,
+    pending: KeyDrop,
+    columns: tuple[str, ...],
+    normalize: Normalize | None,
+    against: Any,
+    keep_keys: Any,
+) -> KeyDrop:
+    """Return a drop that also compares with the rows of another table, and writes the keys of its own kept rows."""
+    require_backend(df._meta, f"{operator} with against= or keep_keys=", "pandas", because=FIXED_WIDTH)
+    if keep_keys is not None:
+        sink = FileSink(folder_at(keep_keys, None), ParquetFormat("zstd"), TARGET_FILE_BYTES)
+        pending = dataclasses.replace(pending, side_output=KeyFolder(sink, columns, normalize))
+    if against is None:
+        return pending
+    require_table(against, f"{operator}: against=")
+    parameters: dict[str, Any] = {"columns": columns, "normalize": normalize, "ranked_by": None}
+    if KEY_COLUMN not in against.columns:
+        require_columns(against, f"{operator}: against=", *columns)
+        table, keys, column = against[list(columns)], cast("Callable[..., Keys]", content_keys), ""
+    else:
+        require_keys(against.dtypes[KEY_COLUMN], KEY_COLUMN)
+        table, keys, column = against[[KEY_COLUMN]], stored_keys, KEY_COLUMN
+        parameters = {"column": KEY_COLUMN, "columns": len(columns), "normalize": normalize}
+    kept = KeptRows.of(table, column, address_after(df))
+    return dataclasses.replace(pending, against=kept, kept_keys=keys, kept_parameters=parameters)
 
 
 def count_reader_bytes(count_into: str | None) -> dict[str, int]:

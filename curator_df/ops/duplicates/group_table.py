@@ -15,12 +15,12 @@ import pandas as pd
 from curator_df.core.ranges.manifest import Manifest
 from curator_df.core.ranges.source import OFFSET_BITS, Range
 from curator_df.core.tasks.task import Attempt, run_guarded
-from curator_df.dedup.near.settings import KeptSignatures
 from curator_df.dedup.table.id_pass import GroupRows, Matches
 from curator_df.dedup.table.id_sink import IdReader
 from curator_df.exchange.dropped_rows import Found
 from curator_df.exchange.drops import read_drops
 from curator_df.exchange.exchange import DROP_WORDS
+from curator_df.exchange.keys import KeptRows
 from curator_df.files.sorted_rows import RowsUpTo, with_values
 from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.output.files import FileSink
@@ -51,7 +51,7 @@ class GroupTable:
     """Column of the input that names its rows."""
     id_dtype: Any = None
     """Type of its values: text or integers."""
-    against: KeptSignatures | None = None
+    against: KeptRows | None = None
     """Another table, to whose rows addresses point that come after those of the input."""
     measure: str = "jaccard"
     """Name of the column that says how similar a row and the one it matched are."""

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from curator_df.core.columns import require_columns
-from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.row_estimate import ROW_BYTES_GUESS
-from curator_df.core.ranges.source import OFFSET_BITS, Ranges
-from curator_df.core.runner.run import range_bytes
-from curator_df.dedup.near.settings import KeptSignatures
+from curator_df.core.ranges.source import Ranges
 from curator_df.errors import CuratorError
 from curator_df.exchange.exchange import Linkage
+from curator_df.exchange.keys import KeptRows, address_after
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.kernels.minhash.stored_signatures import require_stored
 from curator_df.ops.duplicates.exact import Best, Survivor
@@ -61,7 +59,7 @@ class NearQuestion:
     """Row of a group that stays."""
     signatures: str | None
     """Column of signatures."""
-    against: KeptSignatures | None
+    against: KeptRows | None
     """Rows of another table."""
     linkage: Linkage
     """Kind of links between rows."""
@@ -93,26 +91,17 @@ class NearQuestion:
             stored["jaccard_threshold"],
             Best(**keep) if isinstance(keep, dict) else keep,
             stored["signatures"],
-            against and KeptSignatures(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),
+            against and KeptRows(None, Ranges(np.empty((0, 4), dtype=np.int64)), **against),
             stored.get("linkage", "transitive"),  # groups of earlier releases
             stored.get("ignore_common"),
         )
 
 
-def kept_signatures(
-    df: Any, operator: str, signatures: str | None, against: Any, scheme: Scheme
-) -> KeptSignatures | None:
+def kept_signatures(df: Any, operator: str, signatures: str | None, against: Any, scheme: Scheme) -> KeptRows | None:
     """Return the rows of another table with which those of a table are to be compared."""
     if against is None:
         return None
     column = SIGNATURES if signatures is None else signatures
     require_columns(against, f"{operator}: against=", column)
     require_stored(against.dtypes[column], column, scheme)
-    program = lower(against[[column]], spools=True)
-    return KeptSignatures(
-        program,
-        program.source.cut(range_bytes(program.source)),
-        column,
-        first_address=len(lower(df, spools=True).source.files) << OFFSET_BITS,
-        identity=fingerprint(program.source.fingerprint, program.fingerprint),
-    )
+    return KeptRows.of(against[[column]], column, address_after(df))
