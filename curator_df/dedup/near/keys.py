@@ -18,6 +18,8 @@ from curator_df.exchange.exchange import Exchange, KeyWriter, hash_bounds, ranks
 from curator_df.exchange.keys import CHECKSUM_MASK, LEAST_KEY_BYTES, key_checksum
 from curator_df.files.row_sort import RowSorter
 from curator_df.files.storage import FileRecord, Folder
+from curator_df.kernels.rows.either_backend import rows_where
+from curator_df.kernels.rows.repeated_rows import SLOTS, RepeatedRows
 
 ROWS_AT_A_TIME = 4096
 """Number of rows of a block whose MinHash signatures are computed together, which limits the memory for band hashes and keys."""
@@ -87,6 +89,7 @@ class _RangeKeys:
         self._cells: CellsWriter | None = None
         if sink.pending.ignore_common is not None:
             self._cells = CellsWriter(sink.folder, number, sink.pending.scheme)
+        self._repeated, self._have_bands = RepeatedRows(), np.zeros(SLOTS, dtype=np.bool_)
         self._checksum = 0
         self._without = 0
 
@@ -100,19 +103,37 @@ class _RangeKeys:
             self._cells.append(block[pending.text])
         keys = pending.contents(block)
         self._checksum = (self._checksum + key_checksum(keys.hashes, addresses)) & CHECKSUM_MASK
-        hashes, compared = pending.bands(block)
+        hashes, signed, compared = self._bands(block, keys.hashes)
         rows = pending.same(keys.hashes, compared).copy()
         rows[:, 0] = band_words(rows[:, 0], pending.num_bands, self._kinds)
         self._writer.append(rows, addresses)
         self._without += len(block) - int(compared.sum())
-        rows, addresses_compared = np.empty((int(compared.sum()), 2), dtype=np.uint64), addresses[compared]
-        rows[:, 1] = keys.hashes[compared, 0] >> np.uint64(1) | self._row_bit
+        rows = np.empty((len(signed), 2), dtype=np.uint64)
+        rows[:, 1] = keys.hashes[signed, 0] >> np.uint64(1) | self._row_bit
         for band in range(pending.num_bands):
-            rows[:, 0] = band_words(hashes[compared, band], band, self._kinds)
-            self._writer.append(rows, addresses_compared)
+            rows[:, 0] = band_words(hashes[:, band], band, self._kinds)
+            self._writer.append(rows, addresses[signed])
         if self._ranks is not None and keys.values is not None:
             ranked = ranks(keys.values, pending.keep, keys.missing)
             self._ranks.append(np.stack([addresses.view(np.uint64), ranked], axis=1))
+
+    def _bands(self, block: Any, contents: npt.NDArray[np.uint64]) -> tuple[Any, Any, Any]:
+        """Return the band hashes of rows, shape (some rows, bands), the positions of these, and which rows of all have any.
+
+        A bucket counts rows with the same text once, as the first of them; so the keys of later ones are left out where they
+        are known to be repeated.
+        """
+        first, slots = self._repeated.rows, contents[:, 1] % np.uint64(SLOTS)
+        earlier = self._repeated.find(contents) - first
+        is_first = earlier == np.arange(len(earlier))
+        places = np.flatnonzero(is_first)
+        hashes, compared = self._pending.bands(rows_where(block[list(self._pending.columns)], is_first))
+        have_any = self._have_bands[slots]
+        have_any[places] = compared
+        inside = earlier >= 0
+        have_any[inside] = have_any[earlier[inside]]
+        self._have_bands[slots[places]] = compared
+        return hashes[compared], places[compared], have_any
 
     def commit(self) -> list[FileRecord]:
         files = [self._writer.commit()]

@@ -57,6 +57,7 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "pii.scan.next_suspect": 1.6,
     "metrics.ngrams.gram_repeats.count_repeats_of_span": 4.0,
     "rows.keep_rows.copy_rows": 0.4,
+    "rows.repeated_rows.find_earlier": 0.1,
     "rows.segment_copy.begin_pieces": 0.2,
     "rows.segment_copy.copy_pieces": 0.3,
     "rows.segment_copy.find_segments": 0.3,
@@ -140,6 +141,7 @@ C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
 FASTTEXT = ("fasttext.model_tables.index_entries", "fasttext.rank_labels.rank_labels_of_span")
 COMPONENTS = ("minhash.graphs.join_edges", "minhash.graphs.name_roots")
 COVER = ("minhash.graphs.drop_neighbors",)
+REPEATS_OF_ROWS = ("rows.repeated_rows.find_earlier",)
 
 
 Unit = Literal["characters", "normalized", "words"]
@@ -164,7 +166,7 @@ def near_duplicates(unit: Unit, *, use_64_bit_hash: bool, compares_texts: bool) 
     """Return the kernels that find near duplicates, and compare texts where that is wanted."""
     compared = (f"minhash.jaccard.similarities_of_{unit}", f"minhash.residuals.residuals_of_{unit}")
     found = signatures(unit, use_64_bit_hash=use_64_bit_hash)
-    return (*found, *(compared if compares_texts else ()), *COMPONENTS, *COVER)
+    return (*found, *(compared if compares_texts else ()), *COMPONENTS, *COVER, *REPEATS_OF_ROWS)
 
 
 METRICS = (
