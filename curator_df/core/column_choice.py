@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that are chosen after a step which speaks of columns by name: corrections of Dask's optimizer (2026.1 to 2026.8).
+
+Dask moves a choice of columns in front of the step before it. Of ``df.fillna({"n": 0})["n"]`` it makes
+``df["n"].fillna({"n": 0})``, which fills rows whose index is ``n``: values that were filled are missing again, in what a run
+writes, too. With ``replace``, ``round``, ``where``, ``nlargest`` and a groupby of several columns, the result is an error of
+pandas, and with ``corr`` fewer rows. Importing this module makes Dask choose fewer columns in front of such a step, and still the
+same ones after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from dask.dataframe.dask_expr import _expr, _groupby, _reductions
+from dask.dataframe.dask_expr._expr import AsType, Expr, Projection, _DelayedExpr
+from dask.dataframe.dask_expr._reductions import Cov, NLargest, Var
+from dask.delayed import Delayed
+from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype
+
+_plain_projection, _groupby_projection = _expr.plain_column_projection, _groupby.groupby_projection
+
+
+def choose_before(expr: Any, parent: Any, dependents: Any, additional_columns: Any = None) -> Any:
+    """Return a step and the choice after it with fewer columns in front of the step, or None to leave them unchanged."""
+    made = _plain_projection(expr, parent, dependents, additional_columns)
+    if made is None or not isinstance(parent, Projection) or expr.frame.ndim < 2:
+        return made
+    if isinstance(expr, Cov):  # each column is compared with all others
+        return None
+    named = _columns_named(expr)
+    if named is None:
+        return made
+    wanted = {*parent.columns, *named, *(additional_columns or ())}
+    kept = [name for name in expr.frame.columns if name in wanted]
+    if kept == list(expr.frame.columns):
+        return None
+    return type(parent)(type(expr)(expr.frame[kept], *expr.operands[1:]), parent.operand("columns"))
+
+
+def _columns_named(expr: Any) -> list[Any] | None:
+    """Return the columns by which a step orders rows, or none if other operands name columns; None if nothing names one."""
+    if isinstance(expr, NLargest):
+        named = expr.operand("_columns")
+        return list(named) if isinstance(named, list | tuple) else [named]
+    return [] if any(map(_names_columns, expr.operands[1:])) else None
+
+
+def _names_columns(operand: Any) -> bool:
+    if isinstance(operand, _DelayedExpr):
+        operand = operand.operand("obj")
+    return isinstance(operand, Mapping | pd.Series | pd.DataFrame | Delayed) or (
+        isinstance(operand, Expr) and getattr(operand, "ndim", 0) > 0
+    )
+
+
+def choose_before_groupby(expr: Any, parent: Any, dependents: Any) -> Any:
+    """Return a groupby of several columns, of which some are chosen, as a groupby of these columns."""
+    columns = expr.operand("_slice") if "_slice" in expr._parameters else None
+    if isinstance(parent, Projection) and isinstance(columns, list) and expr.ndim > 1:
+        kept = [name for name in columns if name in parent.columns]
+        if kept and kept != columns and len(kept) == len(set(parent.columns)):
+            operands = dict(zip(expr._parameters, expr.operands, strict=False)) | {"_slice": kept}
+            rest = expr.operands[len(expr._parameters) :]
+            return type(parent)(type(expr)(*operands.values(), *rest), parent.operand("columns"))
+    return _groupby_projection(expr, parent, dependents)
+
+
+def without_nullable_types(expr: Any) -> Any:
+    """Return a variance of a table whose nullable numbers are floats, which NumPy can add; None where there are none."""
+    if expr.frame.ndim < 2:
+        return None
+    types = expr.frame._meta.dtypes
+    nullable = {
+        name: "float64"
+        for name, kind in types.items()
+        if is_extension_array_dtype(kind) and is_numeric_dtype(kind) and not is_bool_dtype(kind)
+    }
+    return type(expr)(AsType(expr.frame, nullable), *expr.operands[1:]) if nullable else None
+
+
+_expr.plain_column_projection = _reductions.plain_column_projection = choose_before
+_groupby.groupby_projection = choose_before_groupby
+Var._simplify_down = without_nullable_types

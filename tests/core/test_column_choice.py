@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns chosen after a step that names columns: Dask's values are those of pandas. No cluster."""
+
+from __future__ import annotations
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+from curator_df import read_parquet  # noqa: F401 - whatever makes a table corrects Dask's optimizer
+
+TABLE = pd.DataFrame(
+    {
+        "n": pd.array(range(20), dtype="Int64"),
+        "f": pd.array([None if n % 7 == 0 else n / 4 for n in range(20)], dtype="Float64"),
+        "group": ["g1", "g2"] * 10,
+        "text": ["a word"] * 20,
+    }
+)
+STEPS = {
+    "fillna by column": lambda table: table.fillna({"f": 0})["f"],
+    "fillna by a pandas column": lambda table: table.fillna(pd.Series({"f": 0}))["f"],
+    "replace by column": lambda table: table.replace({"group": {"g1": "one"}})["group"],
+    "replace of a column": lambda table: table.replace({"n": 1}, 99)["n"],
+    "round by column": lambda table: table[["n", "f"]].round({"f": 1})["f"],
+    "isin by column": lambda table: table.isin({"n": [1, 2]})["n"],
+    "where of a table": lambda table: table[["n", "f"]].where(table[["n", "f"]] > 3)["n"],
+    "mask of a table": lambda table: table[["n", "f"]].mask(table[["n", "f"]] > 3, 0)["n"],
+    "nlargest, another column": lambda table: table.nlargest(2, "n")["group"],
+    "nlargest, other columns": lambda table: table.nlargest(2, ["n", "f"])[["group"]],
+    "nsmallest, its column": lambda table: table.nsmallest(2, "n")["n"],
+    "correlations of one column": lambda table: table[["n", "f"]].corr()["f"],
+    "covariances of one column": lambda table: table[["n", "f"]].cov()[["n"]],
+    "groupby of two columns": lambda table: table.groupby("group")[["n", "f"]].sum()["f"],
+    "groupby of two columns, agg": lambda table: table.groupby("group")[["n", "f"]].mean()[["n"]],
+    "deviations of a table": lambda table: table[["n", "f"]].std(),
+    "variances of a table": lambda table: table[["n", "f"]].var(),
+    "errors of a table": lambda table: table[["n", "f"]].sem(),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_values_are_those_of_pandas(step):
+    found = STEPS[step](dd.from_pandas(TABLE, npartitions=4)).compute(scheduler="synchronous")
+    expected = STEPS[step](TABLE)
+    compare = pd.testing.assert_series_equal if isinstance(expected, pd.Series) else pd.testing.assert_frame_equal
+    compare(found.sort_index(), expected.sort_index(), check_dtype=False, check_index_type=False)
+
+
+@pytest.mark.parametrize(
+    ("step", "columns"),
+    [
+        ("fillna by column", ["f"]),
+        ("nlargest, another column", ["n", "group"]),
+        ("groupby of two columns", ["f", "group"]),
+        ("groupby of two columns, agg", ["n", "group"]),
+    ],
+)
+def test_only_the_columns_that_are_needed_are_read(step, columns):
+    optimized = STEPS[step](dd.from_pandas(TABLE, npartitions=4)).optimize(fuse=False).expr
+    assert list(next(node for node in optimized.walk() if type(node).__name__ == "FromPandas").columns) == columns
