@@ -83,6 +83,7 @@ if _TYPE_CHECKING:
         describe_semantic_duplicates,
     )
     from curator_df.ops.duplicates.exact import Best, best, drop_exact_duplicates, find_exact_duplicates
+    from curator_df.ops.duplicates.index import Index, open_index
     from curator_df.ops.duplicates.near_duplicates import add_minhash, drop_near_duplicates, find_near_duplicates
     from curator_df.ops.duplicates.repeated_parts import remove_repeated_parts
     from curator_df.ops.duplicates.repeated_substrings import remove_repeated_substrings
@@ -123,6 +124,7 @@ __all__ = [
     "Connection",
     "DuplicateAudit",
     "DuplicateReport",
+    "Index",
     "JobCluster",
     "MemoryMonitor",
     "MemoryProfile",
@@ -200,6 +202,7 @@ __all__ = [
     "normalize_newlines",
     "normalize_unicode",
     "normalize_whitespace",
+    "open_index",
     "presidio",
     "preview",
     "profile_memory",
@@ -253,6 +256,7 @@ _PLACES = {
     "Connection": "cluster.connect:Connection",
     "DuplicateAudit": "ops.duplicates.audit:DuplicateAudit",
     "DuplicateReport": "ops.duplicates.duplicate_report:DuplicateReport",
+    "Index": "ops.duplicates.index:Index",
     "JobCluster": "cluster.jobs:JobCluster",
     "MemoryMonitor": "monitor.memory_monitor:MemoryMonitor",
     "MemoryProfile": "monitor.memory_profile:MemoryProfile",
@@ -330,6 +334,7 @@ _PLACES = {
     "normalize_newlines": "ops.cleaning.normalization:normalize_newlines",
     "normalize_unicode": "ops.cleaning.normalization:normalize_unicode",
     "normalize_whitespace": "ops.cleaning.normalization:normalize_whitespace",
+    "open_index": "ops.duplicates.index:open_index",
     "presidio": "models.entities.presidio:presidio",
     "preview": "ops.preview:preview",
     "profile_memory": "monitor.memory_profile:profile_memory",

@@ -163,6 +163,8 @@ class KeyDrop(Keyed):
     """Keyword arguments of ``kept_keys``."""
     side_output: SideOutput | None = field(default=None, metadata={"identity": False})
     """Folder for the keys of the kept rows; None for no folder."""
+    index: Any = field(default=None, metadata={"identity": False})
+    """Index whose documents the rows are compared with (`ops.duplicates.index_runs.IndexUse`); None for none."""
 
     @property
     def other_files(self) -> Sequence[str]:

@@ -8,7 +8,7 @@ columns), and the 128-bit hash. Parquet stores it as ``FIXED_LEN_BYTE_ARRAY``, s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -108,6 +108,10 @@ class KeyFolder:
     """Columns that are compared."""
     normalize: Normalize | None
     """Normalization of their texts."""
+    ends_chain: ClassVar[bool] = False
+    """Whether no step may follow the drop."""
+    guard: ClassVar[Any] = None
+    """Nothing is locked but the folder."""
 
     def kernel(self, program: Program) -> tuple[BlockKernel, Any]:
         """Return the kernel that makes the rows of the folder from those of a program, and their empty block."""

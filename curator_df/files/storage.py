@@ -253,6 +253,11 @@ class Folder:
             return False
         return state.is_untouched(file) or self._has_checksum(file)
 
+    def has_content(self, file: FileRecord) -> bool:
+        """Return whether a file has the recorded size and, if it is local, the recorded checksum, whenever it was modified."""
+        size_bytes = self.size(file.name)
+        return size_bytes == file.size_bytes and (not self.is_local or self._has_checksum(file))
+
     def _has_checksum(self, file: FileRecord) -> bool:
         checksum = 0
         try:

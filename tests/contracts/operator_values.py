@@ -246,6 +246,7 @@ TESTED_ELSEWHERE = {
     ("add_token_count", "revision"),
     ("sample_by_importance", "fraction"),
     ("split_rows", "groups"),
+    *((name, "index") for name in ("drop_exact_duplicates", "drop_near_duplicates")),
     ("drop_exact_duplicates", "against"),
     ("drop_near_duplicates", "against"),
     ("drop_near_duplicates", "signatures"),

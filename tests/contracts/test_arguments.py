@@ -134,6 +134,7 @@ OTHER_CALLS = {
         table().map_partitions(with_vectors), embedding=VECTORS[0], **given
     ),
     "concat": lambda **given: cdf.concat([table()], **given),
+    "open_index": lambda **given: cdf.open_index("no-such-folder/", **given),
     "push_to_hub": lambda **given: cdf.push_to_hub("out", "org/name", **given),
     "write_many": lambda **given: cdf.write_many({"out": table()}, **given),
     "blend": lambda **given: cdf.blend({"a": table()}, path="out", epochs={"a": 1}, **given),

@@ -47,6 +47,7 @@ VERBLESS = {
     "load_recipe",
     "model",
     "monitor_memory",
+    "open_index",
     "presidio",
     "preview",
     "profile_memory",

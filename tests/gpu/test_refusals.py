@@ -105,7 +105,7 @@ def test_cudf_blocks_are_refused_with_the_reason_and_the_way_out(case, raise_if_
         ),
         (
             lambda docs: cdf.drop_exact_duplicates(docs, keep_keys="keys"),
-            f"drop_exact_duplicates with against= or keep_keys= {REFUSED.format(HOST_ONLY['add_minhash'])}",
+            f"drop_exact_duplicates with against=, keep_keys= or index= {REFUSED.format(HOST_ONLY['add_minhash'])}",
         ),
         (
             lambda docs: cdf.drop_near_duplicates(docs.assign(minhash=0), signatures="minhash"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from curator_df.core.columns import leaf_columns
 from curator_df.core.planning.dask_steps import shared_addresses
@@ -17,7 +18,7 @@ from curator_df.core.ranges.journal import Identity
 from curator_df.core.ranges.parameter_digests import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
 from curator_df.core.ranges.source import Source
-from curator_df.errors import ExpressionError
+from curator_df.errors import ExpressionError, ParameterError
 from curator_df.files.storage import Folder
 from curator_df.memory.sizes import show_count
 
@@ -36,6 +37,8 @@ class Branch:
     """Numbers of ranges that an earlier run finished for this branch, but not for every other one."""
     set_aside: Folder | None = None
     """Folder for quarantined rows; None for the folder of the sink."""
+    guard: Any = None
+    """Context manager that the run enters before it writes, and whose ``begin`` it calls next (`SideOutput.guard`)."""
 
 
 def side_branches(branches: Sequence[Branch]) -> list[Branch]:
@@ -46,11 +49,27 @@ def side_branches(branches: Sequence[Branch]) -> list[Branch]:
             side = None if step.pending is None else step.pending.side_output
             if side is None:
                 continue
+            if side.ends_chain and place + 1 < len(branch.program.steps):
+                raise ParameterError(
+                    f"{step.name} with index= is followed by {branch.program.steps[place + 1].name!r}: rows that a later "
+                    "step drops would be in the index, but not in the output. Move the drop to the end of the chain"
+                )
             before = replace(branch.program, steps=branch.program.steps[: place + 1])
             kernel, meta = side.kernel(before)
             program = replace(before, steps=(*before.steps, Step(kernel.name, kernel, kernel.price)), meta=meta)
-            found.setdefault((before.fingerprint, side.sink.folder.url), Branch(program, side.sink))
+            found.setdefault((before.fingerprint, side.sink.folder.url), Branch(program, side.sink, guard=side.guard))
     return list(found.values())
+
+
+def bound(branch: Branch, on_existing: str) -> Branch:
+    """Return a branch whose operations know the output of the run."""
+    steps = []
+    for step in branch.program.steps:
+        if step.pending is not None and step.pending.index is not None:
+            pending = step.pending.for_output(branch.sink.folder, on_existing)
+            step = replace(step, action=replace(step.action, pending=pending))  # type: ignore[type-var] # noqa: PLW2901
+        steps.append(step)
+    return replace(branch, program=replace(branch.program, steps=tuple(steps)))
 
 
 @dataclass(frozen=True)

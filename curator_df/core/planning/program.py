@@ -46,6 +46,14 @@ class SideOutput(Protocol):
     def sink(self) -> Sink:
         """Sink of the folder."""
 
+    @property
+    def ends_chain(self) -> bool:
+        """Whether no step may follow the operation."""
+
+    @property
+    def guard(self) -> Any:
+        """Context manager that is entered before anything is written, and whose ``begin`` is called next; None for none."""
+
     def kernel(self, program: Program) -> tuple[BlockKernel, Any]:
         """Return the kernel that makes its rows from those of a program, and their empty block."""
 
@@ -63,6 +71,8 @@ class Pending(abc.ABC):
     """Whether it identifies rows by their row ID."""
     side_output: SideOutput | None = None
     """Folder that a run writes in addition to its output; None for none."""
+    index: Any = None
+    """Index (`ops.duplicates.index_runs.IndexUse`) to whose documents it compares rows, and to which a run appends; or None."""
 
     @property
     def last_pass(self) -> Mapping[str, Any]:
@@ -78,6 +88,10 @@ class Pending(abc.ABC):
     def is_stored(self) -> bool:
         """Whether its passes were run and stored before."""
         return self.home is not None and self.home.exists(f"{JOURNAL_FOLDER}/receipt.json")
+
+    def for_output(self, output: Folder, on_existing: str) -> Any:
+        """Return a copy for a run into an output, which knows the state of its index that this run is decided with."""
+        return self if self.index is None else self.index.bound(self, output, on_existing)
 
     def stored_in(self, home: Folder) -> Any:
         """Return a copy that stores its completed stage in a folder."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.arguments import choose
-from curator_df.core.planning.branches import Branch, Fork, fork, identity_of, overlapping_samples, side_branches
+from curator_df.core.planning.branches import Branch, Fork, bound, fork, identity_of, overlapping_samples, side_branches
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
@@ -237,6 +237,8 @@ def run_branches(
     steps = [step for branch in branches for step in branch.program.steps]
     prepare_kernels(session, [branch.program for branch in branches])
     with contextlib.ExitStack() as stack:
+        guards = [stack.enter_context(branch.guard) for branch in branches if branch.guard is not None]
+        branches = [dataclasses.replace(branch, guard=None) for branch in branches]  # workers do not need locks
         pairs = [(stack.enter_context(Journal(branch.sink.folder)), branch) for branch in branches]
         homes = [
             stack.enter_context(RejectsFolder(branch.rejects, journal))
@@ -263,6 +265,8 @@ def run_branches(
             joined = fork([branches[number] for number in waiting])
             pinned = [(pairs[number][0], identities[number], found[number][0]) for number in waiting]
             ranges = _pin(pinned, joined.source)
+            for guard in guards:
+                guard.begin()
             for home in homes:
                 home.claim()
             plan = plan_fork(joined, session.layout)
@@ -308,7 +312,8 @@ def checked_branches(
     choose("write", "on_oom", on_oom, OnOom)
     require_disjoint_outputs([(sink, rejects) for _, sink, rejects in outputs])
     current_session().require_ready()
-    branches = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
+    lowered = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
+    branches = [bound(branch, on_existing) for branch in lowered]
     for branch in branches:
         require_not_input(branch.program, branch.sink, branch.rejects, workdir)
         if on_existing != "resume":  # a finished run needs its groups no more

@@ -187,6 +187,10 @@ class NearSettings:
     """Name of the similarity, for rejects."""
     count_into: str | None = field(default=None, metadata={"identity": False})
     """New column with the number of rows that each kept row stands for; None for no column."""
+    side_output: Any = field(default=None, metadata={"identity": False})
+    """Folder of the index that the kept rows are appended to (`SideOutput`); None for none."""
+    index: Any = field(default=None, metadata={"identity": False})
+    """Index whose documents the rows are compared with (`ops.duplicates.index_runs.IndexUse`); None for none."""
     functions: tuple[Any, ...] = (text_bands, text_contents, same_texts, text_similarities)
     """Functions that make keys and similarities: a stage that other code made is not used."""
     of_parts: ClassVar[bool] = False

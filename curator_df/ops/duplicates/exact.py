@@ -42,6 +42,8 @@ from curator_df.ops.duplicates.groups import (
     require_same_parameters,
     require_same_table,
 )
+from curator_df.ops.duplicates.index import Index
+from curator_df.ops.duplicates.index_runs import index_use, require_alone
 from curator_df.ops.host_only import FIXED_WIDTH
 from curator_df.suggestions import suggests_names
 
@@ -113,6 +115,7 @@ def drop_exact_duplicates(
     keep: Survivor | Best = "first",
     against: dd.DataFrame | None = None,
     keep_keys: str | os.PathLike[str] | None = None,
+    index: Index | None = None,
     count_into: str | None = None,
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dd.DataFrame:
@@ -139,6 +142,10 @@ def drop_exact_duplicates(
         Folder (or URL) for the keys of the rows that this drop keeps, written as Parquet by the same run: ``content_key`` (24
         bytes), ``file`` and ``offset`` of each row. ``against=cdf.read_parquet(keep_keys)`` then drops equal rows of another
         table without reading these texts again. A separate folder, outside the output; ``on_existing`` applies to it too.
+    index : Index, optional
+        What `open_index` returned, without a scheme. A row that equals one of its documents is dropped, and when
+        the run is complete, the rows that it kept are appended. The drop must then be the last step, and ``keep`` must not be
+        ``"none"``.
     count_into : str, optional
         New column (``Int64``): the number of input rows that each kept row stands for, itself included; 1 for a row
         without duplicates. Use it with `repeat_rows`.
@@ -158,14 +165,14 @@ def drop_exact_duplicates(
         If a column is missing.
     ParameterError
         If ``groups`` were found for another table, or with other parameters than given here; or if they are given with
-        ``against`` or ``keep_keys``.
+        ``against``, ``keep_keys`` or ``index``; or if ``index`` has other settings.
     SchemaError
         When it runs, if the keys of ``against`` were made with another ``normalize`` or another number of columns.
     InputError
         If ``groups`` were not written by a ``find_`` operator.
     UnsupportedBackendError
         If the blocks are cuDF blocks, except when whole texts of one column are compared and the first or the last is
-        kept; and always with ``against`` or ``keep_keys``.
+        kept; and always with ``against``, ``keep_keys`` or ``index``.
     PendingError
         From ``head()``, ``len()`` or ``compute()`` on the result outside a cluster of curator_df.
 
@@ -194,12 +201,12 @@ def drop_exact_duplicates(
     ['text']
     """
     if groups is None:
-        more = (against, keep_keys)
+        more = (against, keep_keys, index)
         return _pending(df, "drop_exact_duplicates", subset, normalize, keep, count_into=count_into, more=more)
-    if against is not None or keep_keys is not None:
+    if any(each is not None for each in (against, keep_keys, index)):
         raise ParameterError(
-            "drop_exact_duplicates: groups= are known already, so against= and keep_keys= cannot be used with them. Leave out "
-            "groups=, or leave out the other two"
+            "drop_exact_duplicates: groups= are known already, so against=, keep_keys= and index= cannot be used with them. "
+            "Leave out groups=, or leave out the others"
         )
     given = _as_json(subset, normalize, keep)
     home, found = found_drops(groups, "drop_exact_duplicates")
@@ -299,7 +306,7 @@ def _pending(
     keep: Survivor | Best,
     home: Folder | None = None,
     count_into: str | None = None,
-    more: tuple[Any, Any] = (None, None),
+    more: tuple[Any, Any, Any] = (None, None, None),
 ) -> Any:
     columns = strings_of(operator, "subset", subset)
     if not columns:
@@ -343,9 +350,16 @@ def _with_kept(
     normalize: Normalize | None,
     against: Any,
     keep_keys: Any,
+    index: Any,
 ) -> KeyDrop:
     """Return a drop that also compares with the rows of another table, and writes the keys of its own kept rows."""
-    require_backend(df._meta, f"{operator} with against= or keep_keys=", "pandas", because=FIXED_WIDTH)
+    require_backend(df._meta, f"{operator} with against=, keep_keys= or index=", "pandas", because=FIXED_WIDTH)
+    of_keys: dict[str, Any] = {"column": KEY_COLUMN, "columns": len(columns), "normalize": normalize}
+    if index is not None:
+        require_alone(operator, pending.keep, {"against": against, "keep_keys": keep_keys})
+        use = index_use(df, operator, index, {"scheme": None, "subset": columns, "normalize": normalize})
+        pending = dataclasses.replace(pending, index=use, kept_keys=stored_keys, kept_parameters=of_keys)
+        return cast(KeyDrop, use.bound(pending, None, "raise"))
     if keep_keys is not None:
         sink = FileSink(folder_at(keep_keys, None), ParquetFormat("zstd"), TARGET_FILE_BYTES)
         pending = dataclasses.replace(pending, side_output=KeyFolder(sink, columns, normalize))
@@ -359,7 +373,7 @@ def _with_kept(
     else:
         require_keys(against.dtypes[KEY_COLUMN], KEY_COLUMN)
         table, keys, column = against[[KEY_COLUMN]], stored_keys, KEY_COLUMN
-        parameters = {"column": KEY_COLUMN, "columns": len(columns), "normalize": normalize}
+        parameters = of_keys
     kept = KeptRows.of(table, column, address_after(df))
     return dataclasses.replace(pending, against=kept, kept_keys=keys, kept_parameters=parameters)
 

@@ -46,6 +46,8 @@ from curator_df.ops.duplicates.groups import (
     require_same_parameters,
     require_same_table,
 )
+from curator_df.ops.duplicates.index import Index
+from curator_df.ops.duplicates.index_runs import IndexUse, index_use, require_alone
 from curator_df.ops.duplicates.near_scheme import SIGNATURES, NearQuestion, chosen_scheme, kept_signatures
 from curator_df.ops.host_only import COUNTED, FIXED_WIDTH, require_host
 
@@ -92,6 +94,7 @@ def drop_near_duplicates(
     ignore_common: float | None = None,
     signatures: str | None = None,
     against: dd.DataFrame | None = None,
+    index: Index | None = None,
     count_into: str | None = None,
     groups: dd.DataFrame | str | os.PathLike[str] | None = None,
 ) -> dd.DataFrame:
@@ -136,6 +139,10 @@ def drop_near_duplicates(
         example those of data sets curated earlier. A row that is similar to one of these is dropped, whatever ``keep``
         is; rows of this table are not compared with each other. Similarity is then estimated, from all hashes of both
         signatures.
+    index : Index, optional
+        What `open_index` returned with this scheme. A row that is similar to one of its documents is dropped, and when
+        the run is complete, the rows that it kept are appended. The drop must then be the last step, and ``keep`` must not be
+        ``"none"``; ``linkage`` must be ``"direct"``, and texts must be compared.
     count_into : str, optional
         New column (``Int64``): the number of input rows that each kept row stands for, itself included; 1 for a row
         without near duplicates. Use it with `repeat_rows`.
@@ -198,6 +205,8 @@ def drop_near_duplicates(
     kept = kept_signatures(df, DROP, signatures, against, chosen)
     linked = chosen_linkage(DROP, linkage, jaccard_threshold)
     question = NearQuestion(text, chosen, jaccard_threshold, keep, signatures, kept, linked, ignore_common)
+    if index is not None:
+        return _indexed(df, question, bands_per_iteration, index, {"groups": groups, "count_into": count_into})
     if groups is None:
         return _pending(df, DROP, question, bands_per_iteration, count_into=count_into)
     home, found = found_drops(groups, DROP)
@@ -207,6 +216,21 @@ def drop_near_duplicates(
     pending = _pending(df, DROP, NearQuestion.from_json(found), None, home, count_into)
     require_same_table(pending, DROP, home)
     return pending
+
+
+def _indexed(
+    df: Any, question: NearQuestion, bands_per_iteration: int | None, index: Index, others: dict[str, Any]
+) -> Any:
+    """Return a drop that compares with the documents of an index, and appends to it."""
+    others |= {name: getattr(question, name) for name in ("against", "signatures", "ignore_common")}
+    require_alone(DROP, str(question.keep), others)
+    if question.text is None or question.linkage != "direct":
+        raise ParameterError(
+            f"{DROP}: with index=, a row is dropped because of a similar row that is kept, which needs text= and "
+            f"linkage='direct'; found text={question.text!r} and linkage={question.linkage!r}. Change these, or leave out index="
+        )
+    use = index_use(df, DROP, index, {"scheme": question.scheme, "subset": (question.text,)})
+    return _pending(df, DROP, question, bands_per_iteration, index=use)
 
 
 def find_near_duplicates(
@@ -325,6 +349,7 @@ def _pending(
     bands_per_iteration: int | None,
     home: Folder | None = None,
     count_into: str | None = None,
+    index: IndexUse | None = None,
 ) -> Any:
     text, scheme, signatures = question.text, question.scheme, question.signatures
     jaccard_threshold = question.jaccard_threshold
@@ -333,19 +358,7 @@ def _pending(
     require_addresses(df, operator)
     if question.ignore_common is not None:
         _require_counting(df, operator, question, question.ignore_common)
-    if jaccard_threshold is not None:
-        require_number(operator, "jaccard_threshold", jaccard_threshold)
-    if bands_per_iteration is not None:
-        require_integer(operator, "bands_per_iteration", bands_per_iteration)
-    if jaccard_threshold is not None and not 0.0 < jaccard_threshold <= 1.0:
-        raise ParameterError(
-            f"{operator}: jaccard_threshold={jaccard_threshold!r} is not above 0 and at most 1. Use such a number, or None "
-            "to skip the comparison"
-        )
-    if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:
-        raise ParameterError(
-            f"{operator}: bands_per_iteration={bands_per_iteration} is not from 1 to num_bands={scheme.num_bands}"
-        )
+    _require_numbers(operator, jaccard_threshold, bands_per_iteration, scheme)
     ranked = ranked_by(df, operator, question.keep)
     of_keys = [text if signatures is None else signatures, text if ranked == "#length" else ranked]
     pending = NearDrop(
@@ -366,7 +379,9 @@ def _pending(
         against=question.against,
         measure="jaccard",
         count_into=count_into,
+        index=index,
     )
+    pending = pending if index is None else index.bound(pending, None, "raise")
     laid_factor, signature_bytes = signatures_price(scheme)
     hash_factor, hash_bytes = hashes_price(normalized=False)
     counting = {"counts of shingles": FREQUENT_BYTES} if question.ignore_common is not None and home is None else {}
@@ -385,6 +400,24 @@ def _pending(
         compiled=_kernels(question),
     )
     return map_blocks(df, kernel, meta=counted_meta(df, operator, count_into, question.keep))
+
+
+def _require_numbers(
+    operator: str, jaccard_threshold: float | None, bands_per_iteration: int | None, scheme: Scheme
+) -> None:
+    if jaccard_threshold is not None:
+        require_number(operator, "jaccard_threshold", jaccard_threshold)
+    if bands_per_iteration is not None:
+        require_integer(operator, "bands_per_iteration", bands_per_iteration)
+    if jaccard_threshold is not None and not 0.0 < jaccard_threshold <= 1.0:
+        raise ParameterError(
+            f"{operator}: jaccard_threshold={jaccard_threshold!r} is not above 0 and at most 1. Use such a number, or None "
+            "to skip the comparison"
+        )
+    if bands_per_iteration is not None and not 1 <= bands_per_iteration <= scheme.num_bands:
+        raise ParameterError(
+            f"{operator}: bands_per_iteration={bands_per_iteration} is not from 1 to num_bands={scheme.num_bands}"
+        )
 
 
 def _kernels(question: NearQuestion) -> tuple[str, ...]:

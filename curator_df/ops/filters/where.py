@@ -88,7 +88,7 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
     if not reason:
         raise ParameterError("keep_where: reason is empty. Set it to a name for the reason why rows are dropped")
     if isinstance(predicate, str):
-        _check_expression(df._meta, predicate)
+        require_expression("keep_where", df._meta, predicate)
     elif not callable(predicate):
         raise ParameterError(f"keep_where needs a function of a block or an expression; found {predicate!r}")
     predicate = set_up("keep_where", predicate)
@@ -158,11 +158,13 @@ def _why(predicate: Callable[[Any], Any] | str, reason: str, rows: int) -> dict[
     return {"reason": [reason] * rows, "rule": [rule] * rows}
 
 
-def _check_expression(meta: Any, expression: str) -> None:
+def require_expression(operator: str, meta: Any, expression: str) -> None:
+    """Raise an error unless an expression can be evaluated on the columns of a table."""
+    otherwise = ", or pass a function of a block" if operator == "keep_where" else ""
     if "@" in expression:
         raise ParameterError(
-            f"keep_where: the expression {expression!r} uses @, a variable of this process, which workers do not have. "
-            "Write its value into the expression, or pass a function"
+            f"{operator}: the expression {expression!r} uses @, a variable of this process, which workers do not have. "
+            f"Write its value into the expression{otherwise}"
         )
     try:
         meta.eval(expression)
@@ -176,7 +178,7 @@ def _check_expression(meta: Any, expression: str) -> None:
                 if metrics
                 else did_you_mean_column(missing, meta.columns)
             )
-            raise ColumnError(f"keep_where: {exc} in {expression!r}; the table has: {columns}{hint}") from exc
+            raise ColumnError(f"{operator}: {exc} in {expression!r}; the table has: {columns}{hint}") from exc
         raise ParameterError(
-            f"keep_where cannot evaluate {expression!r}: {exc}. Correct the expression, or pass a function of a block"
+            f"{operator} cannot evaluate {expression!r}: {exc}. Correct the expression{otherwise}"
         ) from exc
