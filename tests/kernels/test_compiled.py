@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels are compiled when they are called, and helpers are compiled into them."""
 
+import gc
+import operator
 import os
 import subprocess
 import sys
+from collections import Counter
 
+import llvmlite.ir
+import numba.core.event as events
 import numpy as np
 import pytest
 from numba import types
+from numba.core.typing.context import BaseContext
 
 from curator_df.kernels.compiling.compiled import chosen, helper, inlined, kernel
 from curator_df.kernels.compiling.compiled import types as types_of_kernels
+from curator_df.kernels.compiling.dispatchers import KernelCache
 
 IMPORT_ALL = """
 import importlib, pkgutil
@@ -94,9 +101,8 @@ def doubled_total(numbers, factor):
 @pytest.fixture(autouse=True)
 def no_file(monkeypatch):
     """These kernels are no part of the package, which has no source of them."""
-    cache = doubled_total._cache
-    monkeypatch.setattr(cache, "load_overload", lambda sig, target_context: None)
-    monkeypatch.setattr(cache, "save_overload", lambda sig, data: None)
+    monkeypatch.setattr(KernelCache, "load_overload", lambda self, sig, target_context: None)
+    monkeypatch.setattr(KernelCache, "save_overload", lambda self, sig, data: None)
     monkeypatch.setattr("curator_df.kernels.compiling.compile_cache.is_compiled", lambda name: True)
 
 
@@ -124,6 +130,69 @@ def test_helpers_have_no_machine_code_of_their_own_and_can_be_called_from_python
     assert total(np.arange(5), 3) == total.py_func(np.arange(5), 3) == 60
     assert total(np.arange(5.0), 0.5) == 10.0
     assert doubled(21) == 42
+
+
+def polynomial():
+    """Return a kernel that nothing has compiled, with a helper, a loop, and operators that occur several times."""
+
+    @helper
+    def power(number, exponent):
+        found = 1
+        for _ in range(exponent):
+            found = found * number
+        return found
+
+    @kernel(types.int64(types.int64, types.int64))
+    def value(number, terms):
+        found = 0
+        for term in range(terms):
+            found = found + power(number, term) * (term + 1)
+        return found
+
+    return value
+
+
+def test_compiling_takes_only_the_steps_that_a_function_needs(monkeypatch):
+    sizes, resolve, asked = [], BaseContext.resolve_function_type, Counter()
+    get_abi_size = llvmlite.ir.Type.get_abi_size
+    monkeypatch.setattr(llvmlite.ir.Type, "get_abi_size", lambda *args: sizes.append(args) or get_abi_size(*args))
+
+    def count(self, func, args, kws):
+        asked.update([(func, tuple(args))] if func in vars(operator).values() else [])
+        return resolve(self, func, args, kws)
+
+    monkeypatch.setattr(BaseContext, "resolve_function_type", count)
+    with events.install_recorder("numba:run_pass") as passed:
+        assert polynomial()(3, 4) == 1 + 2 * 3 + 3 * 9 + 4 * 27
+    steps = {event.data["name"].partition(" ")[0] for _, event in passed.buffer}
+    assert steps >= {"nopython_type_inference", "native_lowering"}
+    assert not steps & {"with_lifting", "inline_closure_likes", "literal_unroll"}
+    assert not sizes
+    assert not asked or max(asked.values()) == 1
+
+
+def test_expressions_of_arrays_and_inner_functions_are_compiled_too():
+    @kernel(types.int64(types.Array(types.int64, 1, "C", readonly=True)))
+    def weighted(numbers):
+        def twice(number):
+            return number + number
+
+        found = 0
+        for number in numbers * 3 + numbers:
+            found += twice(number)
+        return found
+
+    with events.install_recorder("numba:run_pass") as passed:
+        assert weighted(np.arange(4)) == 48
+    assert any("inline_closure_likes" in event.data["name"] for _, event in passed.buffer)
+
+
+def test_garbage_is_collected_less_often_only_while_a_kernel_is_compiled(monkeypatch):
+    before, during = gc.get_threshold(), []
+    monkeypatch.setattr(KernelCache, "load_overload", lambda *arguments: during.append(gc.get_threshold()[0]))
+    assert polynomial()(2, 3) == 17
+    assert during == [20_000]
+    assert gc.get_threshold() == before
 
 
 IMPORT_WITHOUT_NUMBA = """

@@ -11,16 +11,21 @@ tests do, is compiled by numba as usual.
 from __future__ import annotations
 
 import contextlib
+import gc
+import operator
 import pickle
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
-from numba import njit
-from numba.core import sigutils
+from numba import njit, types
+from numba.core import cgutils, sigutils, typed_passes, untyped_passes
 from numba.core.caching import _Cache
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler import Compiler, CompileResult, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
 
@@ -95,13 +100,25 @@ _KERNEL_OPTIONS = {**_OPTIONS, "no_cfunc_wrapper": True}
 _HELPER_OPTIONS = {**_OPTIONS, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 
+@contextlib.contextmanager
+def _fewer_collections() -> Iterator[None]:
+    """Let Python look for garbage less often while the block runs: numba makes millions of objects that stay for a while."""
+    before = gc.get_threshold()
+    if before[0]:  # 0 switches the search off
+        gc.set_threshold(max(before[0], 20_000), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 class KernelDispatcher(CPUDispatcher):
     """A function with one signature that is compiled, or loaded, when it is first called."""
 
     def __init__(self, function: Any, signature: Any, allocates: bool = True) -> None:
         # Helpers inherit it from the kernel that they are compiled for.
         options = {} if allocates else {"_nrt": False}
-        super().__init__(function, targetoptions={**_KERNEL_OPTIONS, **options})
+        super().__init__(function, targetoptions={**_KERNEL_OPTIONS, **options}, pipeline_class=ShortCompiler)
         self.declared = signature
         self._cache = KernelCache(function)
 
@@ -120,7 +137,7 @@ class KernelDispatcher(CPUDispatcher):
         args, _ = sigutils.normalize_signature(self.declared)
         with global_compiler_lock:
             if args not in self.overloads:
-                with self._cache.claimed():
+                with self._cache.claimed(), _fewer_collections():
                     super().compile(self.declared)
                 self.disable_compile()
             return self.overloads[args].entry_point
@@ -188,6 +205,14 @@ class _NoCode:
 class HelperLibrary(JITCodeLibrary):
     """The code of a helper, with all that it calls, neither optimized nor turned into machine code."""
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Optimize the functions of a module, and not those that it only declares, of which each helper has several."""
+        ll_module.data_layout = self._codegen._data_layout
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
     def finalize(self) -> None:
         """Link what the helper calls, and leave the rest to the kernel."""
         self._raise_if_finalized()
@@ -198,7 +223,105 @@ class HelperLibrary(JITCodeLibrary):
         self._finalized = True
 
 
-class HelperCompiler(Compiler):
+class RememberingTypes:
+    """Numba's typing context, which remembers the types of operators: inference asks for each in every round."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        """Return the signature of a call of an operator or of another function."""
+        if func not in _OPERATORS:
+            return self._context.resolve_function_type(func, args, kws)
+        key = (func, tuple(args), *kws)
+        if key not in _signatures:
+            found = self._context.resolve_function_type(func, args, kws)
+            if kws or found is None or not found.is_precise():
+                return found
+            _signatures[key] = found
+        return _signatures[key]
+
+
+_OPERATORS = frozenset(function for function in vars(operator).values() if callable(function))
+_signatures: dict[Any, Any] = {}
+"""Signatures of operators by the types of their arguments."""
+
+
+class ShortLower(Lower):
+    """Numba's lowering, which does not ask LLVM for the size of every variable where no debugger wants to know it."""
+
+    def alloca_lltype(self, name: str, lltype: Any, datamodel: Any = None) -> Any:
+        """Make room for a variable."""
+        if self.flags.debuginfo:
+            return super().alloca_lltype(name, lltype, datamodel)
+        return cgutils.alloca_once(self.builder, lltype, name=name, zfill=False)
+
+    def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
+        """Store a variable; arguments, which hold nothing before, without more."""
+        is_slot = name not in self._singly_assigned_vars or self._disable_sroa_like_opt
+        if argidx is None or self.flags.debuginfo or not is_slot:
+            super().storevar(value, name, argidx)
+            return
+        self._alloca_var(name, self.typeof(name))
+        self.builder.store(value, self.getvar(name))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class ShortLowering(typed_passes.NativeLowering):
+    """Numba's pass, with `ShortLower`."""
+
+    @property
+    def lowering_class(self) -> Any:
+        """The class that lowers."""
+        return ShortLower
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class ArrayRewrites(typed_passes.NopythonRewrites):
+    """Numba's pass, where there are expressions of arrays: it joins them, and changes nothing else."""
+
+    def run_pass(self, state: Any) -> bool:
+        """Rewrite the function if one of its calls returns an array."""
+        returned = (signature.return_type for signature in state.calltypes.values() if signature is not None)
+        return any(isinstance(kind, types.Array) for kind in returned) and super().run_pass(state)
+
+
+_CLOSURES = {untyped_passes.InlineClosureLikes, untyped_passes.MakeFunctionToJitFunction}
+_UNUSED = {
+    untyped_passes.WithLifting,
+    untyped_passes.RewriteDynamicRaises,
+    untyped_passes.FindLiterallyCalls,
+    untyped_passes.LiteralUnroll,
+    typed_passes.DumpParforDiagnostics,
+}
+"""Passes for what no compiled function of this package has: ``with``, errors with values, literals as types, and loops that
+run on several threads."""
+_SHORTER = {typed_passes.NativeLowering: ShortLowering, typed_passes.NopythonRewrites: ArrayRewrites}
+
+
+class ShortCompiler(Compiler):
+    """Numba's compiler without the passes that a function does not need."""
+
+    def __init__(self, typingctx: Any, *arguments: Any) -> None:
+        super().__init__(typingctx, *arguments)
+        self.state.typingctx = RememberingTypes(typingctx)
+
+    def define_pipelines(self) -> list[Any]:
+        """Return numba's passes that the function needs."""
+        has_closures = any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts)
+        unused = _UNUSED if has_closures else _UNUSED | _CLOSURES
+        short = PassManager("nopython")
+        for step, description in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
+            if step not in unused:
+                short.add_pass(_SHORTER.get(step, step), description)
+        short.finalize()
+        return [short]
+
+
+class HelperCompiler(ShortCompiler):
     """Numba's compiler, which ends with the code of a `HelperLibrary`."""
 
     def __init__(
