@@ -112,8 +112,7 @@ class ExchangeReceipt:
     seconds: float
     """Wall time: collecting keys, comparing them and collecting the rows to drop (for a resumed run: its last part)."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Further figures: bands, iterations, pairs, comparisons, groups of near-duplicates; clusters of vectors, groups by
-    eps; rows of another table, and rows that equal one of these."""
+    """Further figures: bands, pairs, comparisons, groups of near duplicates; clusters of vectors; rows matching another table."""
 
     def __str__(self) -> str:
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
@@ -125,14 +124,11 @@ class ExchangeReceipt:
             of_kept, folders = show_count(self.details["against"], "kept row"), ", ".join(self.details["folders"])
             said += f"; {show_count(self.details['matched'], 'row')} matching one of {of_kept} in {folders}"
         if "candidate_pairs" in self.details:
-            paired = (
-                "compared" if "compared" in self.details else "found"
-            )  # rows of one text are neither, but in groups
-            pairs = show_count(self.details.get("compared", self.details["candidate_pairs"]), "pair")
-            said += (
-                f"; {show_count(self.details['bands'], 'band')}, {self.details['bands_per_iteration']} per iteration, "
-                f"{pairs} {paired}, {show_count(self.details['groups'], 'group')}"
-            )
+            compared = self.details.get("compared")  # rows of one text are not, but make groups
+            pairs = show_count(self.details["candidate_pairs"] if compared is None else compared, "pair")
+            bands = f"{show_count(self.details['bands'], 'band')}, {self.details['bands_per_iteration']} per iteration"
+            how = "found" if compared is None else "compared"
+            said += f"; {bands}, {pairs} {how}, {show_count(self.details['groups'], 'group')}"
         if "ignored_shingles" in self.details:
             said += f"; {show_count(self.details['ignored_shingles'], 'common shingle')} ignored"
             said += "".join(f"; in {one['documents']:,} rows: {one['text']!r}" for one in self.details["most_common"])
