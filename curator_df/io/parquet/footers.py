@@ -231,14 +231,14 @@ def require_one_file(file: Any, path: str, metadata: pq.FileMetaData) -> None:
     metadata : pyarrow.parquet.FileMetaData
         Its footer.
     """
-    unexplained = file.seek(0, os.SEEK_END) - 8 - metadata.serialized_size - max(_end_of_pages(metadata), len(MAGIC))
-    for place in range(
-        0, unexplained, PIECE_BYTES
-    ):  # of a file that is right: indexes of pages and Bloom filters, some kB
+    end_of_pages = max(_end_of_pages(metadata), len(MAGIC))
+    unexplained = (
+        file.seek(0, os.SEEK_END) - 8 - metadata.serialized_size - end_of_pages
+    )  # else page indexes and Bloom filters
+    for place in range(0, unexplained, PIECE_BYTES):
         file.seek(place)
-        for found in re.finditer(
-            MAGIC + MAGIC, file.read(min(PIECE_BYTES + len(MAGIC), unexplained - place) + len(MAGIC))
-        ):
+        piece = file.read(min(PIECE_BYTES, unexplained - place - len(MAGIC)) + 2 * len(MAGIC))
+        for found in re.finditer(MAGIC + MAGIC, piece):
             end = place + found.start() + len(MAGIC)
             if _ends_with_footer(file, end):
                 raise CorruptFileError(
