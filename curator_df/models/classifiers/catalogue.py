@@ -167,8 +167,6 @@ class Classifier:
     """Folder, or ID of a model on the Hugging Face hub."""
     source: str
     """Publication that describes its use."""
-    file: str | None = None
-    """For a fastText model: the path of its file in the repository, or in the folder."""
     max_tokens: int | None = None
     """Tokens of a text to read; None for the model's limit, but at most 512."""
     max_chars: int | None = None
@@ -193,6 +191,8 @@ class Classifier:
     """Commit, tag or branch. If there is none, users of the model on the hub must name one."""
     licence: str | None = None
     """License of the weights as stated by the publisher: an SPDX identifier, or the name of the agreement; None if not stated."""
+    file: str | None = None
+    """For a fastText model: the path of its file in the repository, or in the folder."""
 
     @property
     def classes(self) -> tuple[str, ...]:
