@@ -217,7 +217,8 @@ class HelperLibrary(JITCodeLibrary):
         """Link what the helper calls, and leave the rest to the kernel."""
         self._raise_if_finalized()
         for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
+            if hasattr(library, "_reload_init"):  # since numba 0.63
+                self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalize_dynamic_globals()
         self._finalized = True
