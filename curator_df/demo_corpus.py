@@ -36,14 +36,14 @@ import zstandard
 
 from curator_df.kernels.compiling.compile_cache import kept_folder
 
-Kind = Literal["docstring", "comments", "documentation", "licence", "manual"]
+Kind = Literal["docstring", "comments", "documentation", "license", "manual"]
 """Kinds of documents, by the files they come from."""
 
 FILE_OF_KIND: Mapping[Kind, str] = {
     "docstring": "docstrings.jsonl",
     "comments": "comments.jsonl.gz",
     "documentation": "documents.jsonl.zst",
-    "licence": "documents.jsonl.zst",
+    "license": "documents.jsonl.zst",
     "manual": "manuals.jsonl",
 }
 """Where documents of each kind are written: plain, gzip and zstd, as corpora are in practice."""
@@ -73,7 +73,7 @@ HEADER_SUFFIXES = frozenset({".h", ".hpp"})
 SYSTEM_SUFFIXES = frozenset({"", ".gz", ".md", ".rst", ".txt", ".debian"})
 SYSTEM_FOLDERS = {"doc": "/usr/share/doc", "man": "/usr/share/man"}
 """Documentation of the operating system, where it is installed."""
-LICENCE_NAME = re.compile(r"(licen[cs]e|copying|copyright|notice)", re.IGNORECASE)
+LICENSE_NAME = re.compile(r"(licen[cs]e|copying|copyright|notice)", re.IGNORECASE)
 
 # String literals are matched so that a "#" or a quote inside one is not taken for a comment or another string. A lexer
 # reads 40 MB/s where `ast.parse` reads 4, reads Cython too, and finds documentation that is passed to a function.
@@ -373,8 +373,8 @@ def documents_in(text: str, path: Path, source: str) -> Iterator[Document]:
         found = iter([("comments", header_comments(text))])
     elif source.startswith("man/"):
         found = iter([("manual", roff_text(text))])
-    elif LICENCE_NAME.search(path.name):
-        found = iter([("licence", text)])
+    elif LICENSE_NAME.search(path.name):
+        found = iter([("license", text)])
     elif path.name == "METADATA":
         # The long description of a package follows its header fields.
         found = iter([("documentation", text.partition("\n\n")[2])])
@@ -494,7 +494,7 @@ def _listed(root: Root) -> Iterator[Path]:
 def _can_hold_text(root: Root, path: Path) -> bool:
     if path.suffix.lower() in root.suffixes or root.label == "man":
         return True
-    return path.name == "METADATA" or LICENCE_NAME.match(path.name) is not None
+    return path.name == "METADATA" or LICENSE_NAME.match(path.name) is not None
 
 
 def _names_fed_by(root: Root) -> set[str]:

@@ -64,11 +64,11 @@ def test_one_document_of_each_kind(packages: Path, tmp_path: Path) -> None:
     (tmp_path / "man" / "man1").mkdir(parents=True)
     (tmp_path / "man" / "man1" / "a.1.gz").write_bytes(gzip.compress(f".TH A 1\n{PROSE}\n".encode()))
     corpus = write_demo_corpus(tmp_path / "out")
-    assert corpus.documents_by_kind == dict.fromkeys(["comments", "docstring", "documentation", "licence", "manual"], 1)
+    assert corpus.documents_by_kind == dict.fromkeys(["comments", "docstring", "documentation", "license", "manual"], 1)
     assert {path.name: [row["id"] for row in rows_of(path)] for path in corpus.files} == {
         "comments.jsonl.gz": ["purelib/a.py#comments-1"],
         "docstrings.jsonl": ["purelib/a.py#docstring-1"],
-        "documents.jsonl.zst": ["purelib/LICENSE#licence-1", "purelib/a.dist-info/METADATA#documentation-1"],
+        "documents.jsonl.zst": ["purelib/LICENSE#license-1", "purelib/a.dist-info/METADATA#documentation-1"],
         "manuals.jsonl": ["man/man1/a.1.gz#manual-1"],
     }
     assert {row["text"].strip() for path in corpus.files for row in rows_of(path)} == {PROSE.strip()}

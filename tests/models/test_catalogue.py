@@ -53,7 +53,7 @@ def test_all_entries_are_tested():
 def test_an_entry_says_who_permits_what_and_names_a_commit(name):
     entry = ENTRIES[name]
     assert entry.name == name
-    assert (entry.licence is None) == (name in NO_LICENSE)
+    assert (entry.license is None) == (name in NO_LICENSE)
     assert named(name) is entry
     assert (entry.revision is None) == (name in NO_COMMIT)
     assert len(entry.classes) == len(set(entry.classes)) == WIDTHS.get(name, 2)

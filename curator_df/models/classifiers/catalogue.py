@@ -189,7 +189,7 @@ class Classifier:
     """Commit, tag or branch of the base model that the model's files name; the latest with another ``revision=``."""
     revision: str | None = None
     """Commit, tag or branch. If there is none, users of the model on the hub must name one."""
-    licence: str | None = None
+    license: str | None = None
     """License of the weights as stated by the publisher: an SPDX identifier, or the name of the agreement; None if not stated."""
     file: str | None = None
     """For a fastText model: the path of its file in the repository, or in the folder."""
@@ -217,7 +217,7 @@ QUALITY = Classifier(
     labels=("High", "Medium", "Low"),
     revision="c07a8e4e56b6194561b20d00df910e62c8bc1d18",
     base_revision=DEBERTA_REVISION,
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 """Quality of a text: High, Medium or Low."""
 DOMAIN = Classifier(
@@ -229,7 +229,7 @@ DOMAIN = Classifier(
     labels=_DOMAINS,
     revision="41b2af615a564bec3d155ea695d6ee03aa1919a7",
     base_revision=DEBERTA_REVISION,
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 """Domain of an English text, one of 26."""
 MULTILINGUAL_DOMAIN = Classifier(
@@ -241,7 +241,7 @@ MULTILINGUAL_DOMAIN = Classifier(
     labels=_DOMAINS,
     revision="2e5a172bc1066a6d75127d29ba59a39013a40133",
     base_revision=_MDEBERTA_REVISION,
-    licence=NVIDIA_OPEN,
+    license=NVIDIA_OPEN,
 )
 """Domain of a text in any of several languages, one of 26."""
 CONTENT_TYPE = Classifier(
@@ -253,7 +253,7 @@ CONTENT_TYPE = Classifier(
     labels=_CONTENT_TYPES,
     revision="00351af9d8539131e8b65253831aa87ddd544701",
     base_revision=DEBERTA_REVISION,
-    licence=NVIDIA_OPEN,
+    license=NVIDIA_OPEN,
 )
 """Type of a text, one of 11, such as news or a review."""
 FINEMATH = Classifier(
@@ -265,7 +265,7 @@ FINEMATH = Classifier(
     thresholds={"4_or_more": 3.5, "3": 2.5, "less": 0.0},
     clip=(0.0, 5.0),
     revision="bd0b0e330750ccaafb16c47066f875b3fcb707c3",
-    licence="MIT",
+    license="MIT",
 )
 """Amount of mathematical reasoning in a text, from 0 to 5; the classes are the rounded score, the basis of FineMath-4+ and
 -3+."""
@@ -277,7 +277,7 @@ FINEWEB_EDU = Classifier(
     thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
     revision="284663cbb2dabf9bda30d8f8cc49601251ee1631",
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 """Educational value of a text, from 0 to 5."""
 FINEWEB_MIXTRAL_EDU = Classifier(
@@ -287,7 +287,7 @@ FINEWEB_MIXTRAL_EDU = Classifier(
     max_tokens=512,
     thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
-    licence=NVIDIA_OPEN,
+    license=NVIDIA_OPEN,
 )
 """Educational value of a text, learned from the judgments of Mixtral."""
 FINEWEB_NEMOTRON_EDU = Classifier(
@@ -297,7 +297,7 @@ FINEWEB_NEMOTRON_EDU = Classifier(
     max_tokens=512,
     thresholds={"high_quality": 2.5, "low_quality": 0.0},
     clip=(0.0, 5.0),
-    licence=NVIDIA_OPEN,
+    license=NVIDIA_OPEN,
 )
 """Educational value of a text, learned from the judgments of Nemotron."""
 INSTRUCTION_DATA_GUARD = Classifier(
@@ -311,7 +311,7 @@ INSTRUCTION_DATA_GUARD = Classifier(
     adapter_revision=_DEFENSIVE_REVISION,
     revision="52b58d8f0dfb6378256783434852131969f5b2ba",
     base_revision=_LLAMA_GUARD_REVISION,
-    licence=NVIDIA_OPEN,
+    license=NVIDIA_OPEN,
 )
 """Score from 0 to 1 of whether instructions with answers look as if they were meant to poison a model. It is based on
 LlamaGuard-7b, for which access must be requested: 27 GB of weights as float32 in each worker."""
@@ -324,7 +324,7 @@ AEGIS_DEFENSIVE = Classifier(
     answers=aegis,
     revision=_DEFENSIVE_REVISION,
     base_revision=_LLAMA_GUARD_REVISION,
-    licence=LLAMA_2,
+    license=LLAMA_2,
 )
 """Safety of a text: safe, or one of 13 kinds of unsafe, O1 (violence) to O13 (needs caution); the stricter of the two Aegis
 models. It is based on LlamaGuard-7b, like INSTRUCTION_DATA_GUARD. 100 of its 4,096 tokens are for the answer."""
@@ -337,7 +337,7 @@ AEGIS_PERMISSIVE = Classifier(
     answers=aegis,
     revision="b30b989901b4d129c231b0c55fd8c7cc936c38b6",
     base_revision=_LLAMA_GUARD_REVISION,
-    licence=LLAMA_2,
+    license=LLAMA_2,
 )
 """Safety of a text, like AEGIS_DEFENSIVE, but trained so that texts in doubt are safe."""
 
@@ -349,7 +349,7 @@ DCLM = Classifier(
     max_chars=1_000_000,
     labels=("hq", "cc"),
     revision="cd8b714a90f2dbcd3b02cf5fc972e5d7c7f4f107",
-    licence="MIT",
+    license="MIT",
 )
 """Quality of a text: hq (like instructions and answers to questions) or cc (Common Crawl). DCLM-Baseline keeps texts whose
 score of hq is 0.018112 or more. A fastText model of 2.4 GB."""
@@ -370,7 +370,7 @@ DOLMA_3_TOPIC = Classifier(
     file="model.bin",
     max_chars=1_000_000,
     revision="005a0da7d35651eb6f54553171f146bd62c5cdd2",
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 """Topic of a web page, one of WebOrganizer's 24, whose names are in the model. A fastText model of 4.2 GB."""
 WEBORGANIZER_TOPIC = Classifier(
@@ -400,7 +400,7 @@ FINEPDFS_EDU = Classifier(
     thresholds=_OF_SIX,
     clip=(0.0, 5.0),
     revision="90ddef285f67230389057c14b2f6bbfeb70d40ea",
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 """Educational value of an English document, from 0 to 5, including texts for undergraduates and papers (ModernBERT)."""
 FINEPDFS_DCLM = Classifier(
@@ -422,7 +422,7 @@ FINEPDFS_OCR_QUALITY = Classifier(
     thresholds={"3": 2.5, "2": 1.5, "1": 0.5, "0": 0.0},
     clip=(0.0, 3.0),
     revision="810bdb81de083e05d0abdb466f4498b3a34224e3",
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 """Quality of the extracted text of an English document, from 0 (unreadable) to 3 (clean) (ModernBERT)."""
 GLOTLID = Classifier(
@@ -431,7 +431,7 @@ GLOTLID = Classifier(
     "Kargaran et al. 2023, https://arxiv.org/abs/2310.16248; the model card",
     file="model_v3.bin",
     revision="85cd6716494360367b75f642b5bc78667605d0b4",
-    licence="Apache-2.0",
+    license="Apache-2.0",
 )
 """Language and script of a text, one of 2,102 such as eng_Latn. A fastText model of 1.7 GB, for `add_language` and
 `keep_language`."""
@@ -440,7 +440,7 @@ OPENLID = Classifier(
     "laurievb/OpenLID",
     "Burchell et al. 2023, https://arxiv.org/abs/2305.13820; the model card",
     file="model.bin",
-    licence="GPL-3.0",
+    license="GPL-3.0",
 )
 """Language and script of a text, one of 201 such as eng_Latn. A fastText model, for `add_language` and `keep_language`."""
 

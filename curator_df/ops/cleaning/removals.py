@@ -326,7 +326,7 @@ def remove_outside(
     Examples
     --------
     >>> import dask.dataframe as dd, pandas as pd
-    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["Header *** START *** A book. *** END *** Licence"]}), npartitions=1)
+    >>> docs = dd.from_pandas(pd.DataFrame({"text": ["Header *** START *** A book. *** END *** License"]}), npartitions=1)
     >>> book = docs.pipe(remove_outside, left="START ***", right="*** END", include_left=False, include_right=False)
     >>> book.compute()["text"][0]
     'A book.'
