@@ -41,6 +41,8 @@ READ_BYTES = 1_000_000
 """Decompressed bytes of a block while they are read."""
 OF_WORKING_FILES = ["reject_file", "reject_offset", "reject_matched_file", "reject_matched_offset"]
 """Columns of dropped rows that would name places in working files, which are deleted."""
+FOLDERS_OF_DROPS = ("home", "side_output", "index")
+"""Fields of a pending operation that name folders which it reads or writes in addition to its output."""
 SHOWN_ROWS = 5
 """Number of kept rows, and of dropped ones, that a preview displays."""
 
@@ -167,7 +169,7 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     first = FirstRows(reader.source, reader.ranges, SAMPLE_BYTES // len(taken))
     with dask.config.set({"dataframe.convert-string": False}):
         sample = dd.from_map(first, list(taken), list(taken.values()), meta=reader.source.meta, label="first_rows").expr
-    chain = new_collection(_without_groups(expression).substitute(origin, spooler.spooled(sample).table.expr))
+    chain = new_collection(_without_folders(expression).substitute(origin, spooler.spooled(sample).table.expr))
     home = session.working(PREVIEW_FOLDER).below(uuid.uuid4().hex[:12])
     try:
         receipt = write_parquet(chain, home.below("kept").url, rejects=home.below("dropped").url)
@@ -178,8 +180,11 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
         spooler.forget(sample)
 
 
-def _without_groups(expression: Any) -> Any:
-    """Return an expression whose drops search for duplicates among the rows themselves, also those built with ``groups=``."""
+def _without_folders(expression: Any) -> Any:
+    """Return an expression whose drops search for duplicates among the rows themselves, and write nothing but the output.
+
+    Drops that were built with ``groups=`` search, too; with ``index=`` they compare with its documents, and do not append.
+    """
     for node in expression.walk():
         kernel: Any = node.operand("func") if isinstance(node, MapPartitions) else None
         if isinstance(kernel, BlockKernel) and isinstance(kernel.parameters.get("groups"), GroupLookup):
@@ -187,9 +192,12 @@ def _without_groups(expression: Any) -> Any:
                 f"preview: {kernel.name} has groups=, which name rows of the whole input by their places, so its parts cannot be "
                 f"shown for a few rows. Preview the table before {kernel.name}, or write the part"
             )
-        if isinstance(node, DeferredStep) and kernel.pending.home is not None:
-            searching = dataclasses.replace(kernel, pending=dataclasses.replace(kernel.pending, home=None))
-            return _without_groups(expression.substitute(node, node.substitute_parameters({"func": searching})))
+        if not isinstance(node, DeferredStep):
+            continue
+        if folders := [name for name in FOLDERS_OF_DROPS if getattr(kernel.pending, name) is not None]:
+            pending = dataclasses.replace(kernel.pending, **dict.fromkeys(folders))
+            searching = node.substitute_parameters({"func": dataclasses.replace(kernel, pending=pending)})
+            return _without_folders(expression.substitute(node, searching))
     return expression
 
 

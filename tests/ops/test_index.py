@@ -250,6 +250,16 @@ def test_a_step_after_the_drop_is_refused(tmp_path, index):
     assert len(index.runs) == 0
 
 
+def test_a_preview_compares_with_the_index_and_appends_nothing(tmp_path, index):
+    add(tmp_path, "one", rows_of(["x"], "a"), index)
+    docs = docs_of(tmp_path / "in", rows_of(["x", "y", "y"], "b"))
+    for keep in ({"index": index}, {"keep_keys": tmp_path / "keys"}):
+        shown = cdf.preview(docs.pipe(cdf.drop_exact_duplicates, **keep))
+        assert shown.kept["id"].tolist() == (["b1"] if "index" in keep else ["b0", "b1"])
+    assert len(index.runs) == 1
+    assert not (tmp_path / "keys").exists()
+
+
 def test_what_is_no_index_or_no_removal_is_refused(tmp_path, index):
     docs = docs_of(tmp_path / "in", rows_of(["x"]))
     with pytest.raises(errors.ParameterError, match=r"is not an index. Open one with open_index"):
