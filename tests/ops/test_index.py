@@ -274,6 +274,11 @@ def test_what_is_no_index_or_no_removal_is_refused(tmp_path, index):
         index.remove("lang == 'de'")
     with pytest.raises(errors.ParameterError, match=r"no document of .* matches"):
         index.remove("id == 'a0'")
+    add(tmp_path, "one", rows_of(["x"]), index)
+    for where in ("id", "run + id", "1", "True", "other = id == 'a0'"):
+        with pytest.raises(errors.ParameterError, match=r"is not true or false for each document. Compare a column"):
+            index.remove(where)
+    assert members(index) == ["a0"]
 
 
 class Corpus:

@@ -143,7 +143,7 @@ class Index:
         Raises
         ------
         ParameterError
-            If the expression matches no document, or is not one.
+            If the expression matches no document, or is not a condition.
         OutputInUseError
             If a run is appending to the index.
 
@@ -156,7 +156,14 @@ class Index:
         Computes: yes, in this process: the three columns are read in pieces. Outputs that were written before do not change.
         """
         require_string("Index.remove", "where", where)
-        require_expression("Index.remove", self._meta[list(DOCUMENT_COLUMNS)], where)
+        named = self._meta[list(DOCUMENT_COLUMNS)]
+        require_expression("Index.remove", named, where)
+        found = named.eval(where)
+        if not isinstance(found, pd.Series) or not pd.api.types.is_bool_dtype(found.dtype):
+            raise ParameterError(
+                f"Index.remove: {where!r} is not true or false for each document. Compare a column with a value, as in "
+                "\"source == 'forum'\""
+            )
         with Journal(self._folder):
             state = self._state()
             count = sum(int(_holds(block, where).sum()) for block in self._pieces(state))
@@ -372,6 +379,5 @@ def keep_documents(block: Any, *, removals: Sequence[tuple[str, Sequence[str]]])
 
 def _holds(block: Any, where: str) -> npt.NDArray[np.bool_]:
     """Return for which documents an expression is true; null is not."""
-    result = pd.Series(block[list(DOCUMENT_COLUMNS)].eval(where), index=block.index)
-    holds: npt.NDArray[np.bool_] = result.to_numpy(dtype=np.bool_, na_value=False)
+    holds: npt.NDArray[np.bool_] = block[list(DOCUMENT_COLUMNS)].eval(where).to_numpy(dtype=np.bool_, na_value=False)
     return holds
