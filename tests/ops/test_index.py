@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -179,6 +180,17 @@ def test_a_run_with_which_others_were_decided_is_not_overwritten(tmp_path, index
         add(tmp_path, "one", rows_of(["z"], "a"), index, on_existing="overwrite")
     assert add(tmp_path, "two", rows_of(["x", "z"], "b"), index, on_existing="overwrite") == ["b1"]
     assert members(index) == ["a0", "b1"]
+
+
+def test_a_removal_applies_to_no_document_that_is_appended_later(tmp_path, index):
+    add(tmp_path, "one", rows_of(["x", "y"], "forum"), index)
+    index.remove("source == 'forum'")
+    with pytest.raises(errors.ParameterError, match=r"run 000001 .* the removal of .*'forum'.* applies.* another folder"):
+        add(tmp_path, "one", rows_of(["x"], "forum"), index, on_existing="overwrite")
+    shutil.rmtree(tmp_path / "index/runs/000001")
+    assert add(tmp_path, "two", rows_of(["x"], "forum"), index) == ["forum0"]
+    assert index.runs["run"].tolist() == ["000002"]
+    assert members(index) == ["forum0"]
 
 
 def test_two_runs_at_once_are_refused(tmp_path, index):

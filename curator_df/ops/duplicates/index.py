@@ -192,6 +192,13 @@ class Index:
         parts = (name.split("/") for name in self._folder.names() if name.startswith("runs/") and name.endswith(BASE))
         return sorted(part[1] for part in parts)
 
+    @property
+    def _new_name(self) -> str:
+        """Name of the next run: never that of an earlier one, to which removals and runs may refer even if it was deleted."""
+        known = [*self._names, *(name for one in self._removals() for name in one["runs"])]
+        known += [name for run in self._names for name in self._base_of(run)["runs"]]
+        return f"{int(max(known, default='0')) + 1:06d}"
+
     def _base_of(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._folder.read(f"runs/{name}/{BASE}"))
         return found

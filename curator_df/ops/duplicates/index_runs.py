@@ -164,8 +164,7 @@ class IndexUse:
         index = self.index
         if output is None:
             return dataclasses.replace(pending, against=self._against(index._state()), side_output=None)
-        names = index._names
-        own = next((name for name in names if index._base_of(name)["output"] == output.url), None)
+        own = next((name for name in index._names if index._base_of(name)["output"] == output.url), None)
         base = index._state()
         if own is not None and on_existing == "overwrite":
             self._require_last(own)
@@ -173,7 +172,7 @@ class IndexUse:
         elif own is not None:
             stored = index._base_of(own)
             base = Base(tuple(stored["runs"]), stored["removals"])
-        name = own or f"{int(names[-1]) + 1 if names else 1:06d}"
+        name = own or index._new_name
         return dataclasses.replace(
             pending, against=self._against(base), side_output=IndexRun(index, name, base, output.url)
         )
@@ -184,6 +183,12 @@ class IndexUse:
             raise ParameterError(
                 f"on_existing='overwrite' would change run {own} of the index {self.index.path!r}, with which run {later[0]} was "
                 "decided. Remove its documents with index.remove(...), and write to another folder"
+            )
+        removal = next((one["where"] for one in self.index._removals() if own in one["runs"]), None)
+        if removal is not None:
+            raise ParameterError(
+                f"on_existing='overwrite' would write run {own} of the index {self.index.path!r} again, to which the removal of "
+                f"{removal!r} applies, so that its new documents would be removed, too. Write to another folder"
             )
 
     def _against(self, base: Base) -> Any:
