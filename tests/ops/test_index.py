@@ -22,7 +22,7 @@ from curator_df.exchange.stored_keys import stored_keys
 from curator_df.files.storage import Folder
 from curator_df.kernels.minhash.scheme import Scheme
 from curator_df.ops.duplicates.index import keep_documents
-from curator_df.ops.duplicates.index_runs import index_block
+from curator_df.ops.duplicates.index_runs import IndexLock, index_block
 from tests.core.runner.fake_client import inline_cluster
 from tests.ops.test_near_duplicates import variants
 
@@ -160,6 +160,20 @@ def test_a_run_killed_after_it_appended_completes_without_appending_again(tmp_pa
     assert add(tmp_path, "one", rows, index, on_existing="resume") == ["a0", "a1"]
     assert members(index) == ["a0", "a1"]
     assert cdf.read_receipt(tmp_path / "one").rows_written == 2
+
+
+@pytest.mark.parametrize(("part", "name"), [(IndexLock, "begin"), (run.Journal, "start")])
+def test_a_run_killed_as_it_begins_does_not_keep_another_output_from_the_index(
+    tmp_path, monkeypatch, index, part, name
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(part, name, killed)
+        add(tmp_path, "one", rows_of(["x"], "a"), index)
+    assert add(tmp_path, "two", rows_of(["x"], "b"), index) == ["b0"]
+    assert members(index) == ["b0"]
 
 
 def test_a_run_does_not_resume_with_an_index_that_has_changed(tmp_path, monkeypatch, index):

@@ -264,9 +264,9 @@ def run_branches(
         if waiting:
             joined = fork([branches[number] for number in waiting])
             pinned = [(pairs[number][0], identities[number], found[number][0]) for number in waiting]
-            ranges = _pin(pinned, joined.source)
-            for guard in guards:
+            for guard in guards:  # first, since it says whose run the folder of an index has
                 guard.begin()
+            ranges = _pin(pinned, joined.source)
             for home in homes:
                 home.claim()
             plan = plan_fork(joined, session.layout)
