@@ -108,8 +108,8 @@ class KeyFolder:
     """Columns that are compared."""
     normalize: Normalize | None
     """Normalization of their texts."""
-    ends_chain: ClassVar[bool] = False
-    """Whether no step may follow the drop."""
+    appends_to: ClassVar[str] = ""
+    """It is not that of an index, so steps may follow the drop."""
     guard: ClassVar[Any] = None
     """Nothing is locked but the folder."""
 

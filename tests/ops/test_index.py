@@ -169,9 +169,10 @@ def test_a_run_killed_as_it_begins_does_not_keep_another_output_from_the_index(
     def killed(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(part, name, killed)
-        add(tmp_path, "one", rows_of(["x"], "a"), index)
+        with pytest.raises(KeyboardInterrupt):
+            add(tmp_path, "one", rows_of(["x"], "a"), index)
     assert add(tmp_path, "two", rows_of(["x"], "b"), index) == ["b0"]
     assert members(index) == ["b0"]
 
@@ -199,7 +200,9 @@ def test_a_run_with_which_others_were_decided_is_not_overwritten(tmp_path, index
 def test_a_removal_applies_to_no_document_that_is_appended_later(tmp_path, index):
     add(tmp_path, "one", rows_of(["x", "y"], "forum"), index)
     index.remove("source == 'forum'")
-    with pytest.raises(errors.ParameterError, match=r"run 000001 .* the removal of .*'forum'.* applies.* another folder"):
+    with pytest.raises(
+        errors.ParameterError, match=r"run 000001 .* the removal of .*'forum'.* applies.* another folder"
+    ):
         add(tmp_path, "one", rows_of(["x"], "forum"), index, on_existing="overwrite")
     shutil.rmtree(tmp_path / "index/runs/000001")
     assert add(tmp_path, "two", rows_of(["x"], "forum"), index) == ["forum0"]
@@ -274,6 +277,16 @@ def test_a_step_after_the_drop_is_refused(tmp_path, index):
     assert len(index.runs) == 0
     assert cdf.explain(docs)
     assert len(index.runs) == 0
+
+
+def test_two_outputs_of_one_run_do_not_append_to_an_index(tmp_path, index):
+    docs = docs_of(tmp_path / "in", rows_of(["x", "y"]))
+    first = docs.pipe(cdf.drop_exact_duplicates, index=index)
+    for second in (first, docs.pipe(cdf.keep_where, "id != 'a0'").pipe(cdf.drop_exact_duplicates, index=index)):
+        with pytest.raises(errors.ParameterError, match=r"of both .*one and .*two, .* Write one output, and read it"):
+            cdf.write_many({tmp_path / "one": first, tmp_path / "two": second})
+    cdf.write_many({tmp_path / "one": first, tmp_path / "all": docs})
+    assert members(index) == ["a0", "a1"]
 
 
 def test_a_preview_compares_with_the_index_and_appends_nothing(tmp_path, index):

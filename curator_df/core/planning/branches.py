@@ -44,12 +44,20 @@ class Branch:
 def side_branches(branches: Sequence[Branch]) -> list[Branch]:
     """Return the branches of the folders that the operations of a run write in addition to its outputs."""
     found: dict[tuple[str, str], Branch] = {}
+    outputs: dict[str, Folder] = {}  # by index
     for branch in branches:
         for place, step in enumerate(branch.program.steps):
             side = None if step.pending is None else step.pending.side_output
             if side is None:
                 continue
-            if side.ends_chain and place + 1 < len(branch.program.steps):
+            first = outputs.setdefault(side.appends_to, branch.sink.folder)
+            if side.appends_to and first is not branch.sink.folder:
+                raise ParameterError(
+                    f"{step.name} with index= is in the chains of both {first.url} and {branch.sink.folder.url}, but a run "
+                    f"appends the rows of one output to the index {side.appends_to!r}. Write one output, and read it for the "
+                    "others"
+                )
+            if side.appends_to and place + 1 < len(branch.program.steps):
                 raise ParameterError(
                     f"{step.name} with index= is followed by {branch.program.steps[place + 1].name!r}: rows that a later "
                     "step drops would be in the index, but not in the output. Move the drop to the end of the chain"

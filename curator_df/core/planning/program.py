@@ -47,8 +47,8 @@ class SideOutput(Protocol):
         """Sink of the folder."""
 
     @property
-    def ends_chain(self) -> bool:
-        """Whether no step may follow the operation."""
+    def appends_to(self) -> str:
+        """Index that gets the rows, so that no step may follow the operation; empty for another folder."""
 
     @property
     def guard(self) -> Any:

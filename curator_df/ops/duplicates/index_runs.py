@@ -7,7 +7,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import pandas as pd
 
@@ -45,8 +45,11 @@ class IndexRun:
     """State of the index that the run is decided with."""
     output: str
     """URL of the output of the run."""
-    ends_chain: ClassVar[bool] = True
-    """Whether no step may follow: a row that a later step drops would be in the index, but not in the corpus."""
+
+    @property
+    def appends_to(self) -> str:
+        """Path of the index: no step may follow, since a row that it drops would be in the index, but not in the corpus."""
+        return self.index.path
 
     @property
     def guard(self) -> IndexLock:
