@@ -230,6 +230,33 @@ def test_a_damaged_file_of_the_index_is_an_error_that_names_it(tmp_path, index):
         add(tmp_path, "two", rows_of(["x"]), index)
     assert caught.value.path == str(file)
     assert not (tmp_path / "two").exists()
+    content[4:-8] = bytes(len(content) - 12)
+    file.write_bytes(content)
+    with pytest.raises(errors.CorruptFileError, match=r"000001.*is damaged"):
+        index.remove("run == '000001'")
+
+
+def test_a_missing_file_of_the_index_is_an_error_that_names_it_and_the_index_can_be_made_again(tmp_path, index):
+    add(tmp_path, "one", rows_of(["x", "y"]), index)
+    add(tmp_path, "two", rows_of(["y", "z"], "b"), index)
+    [file] = (tmp_path / "index/runs/000001").glob("*.parquet")
+    file.unlink()
+    docs = docs_of(tmp_path / "in", rows_of(["x"], "c"))
+    for use in (
+        index.documents,
+        lambda: docs.pipe(cdf.drop_exact_duplicates, index=index),
+        lambda: index.remove("id != ''"),
+    ):
+        with pytest.raises(errors.CorruptFileError, match=r"000001/.* is damaged or missing.* make the index again"):
+            use()
+    shutil.rmtree(tmp_path / "index/runs/000001")
+    with pytest.raises(errors.CorruptFileError, match=r"runs/000001 is damaged or missing"):
+        add(tmp_path, "two", rows_of(["y", "z"], "b"), index, on_existing="resume")
+    other = cdf.open_index(tmp_path / "other", source_column="source")
+    for output in ("one", "two"):
+        again = cdf.read_parquet(tmp_path / output).pipe(cdf.drop_exact_duplicates, index=other)
+        cdf.write_parquet(again, tmp_path / f"{output}-again")
+    assert members(other) == ["a0", "a1", "b1"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.price import Price
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.exchange.stored_keys import KEY_COLUMN, KEY_TYPE
-from curator_df.files.storage import JOURNAL_FOLDER, Folder, reading_errors
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, reading_errors
 from curator_df.io.output.formats import folder_at
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.kernels.minhash.scheme import Scheme, SchemeName
@@ -146,6 +146,8 @@ class Index:
             If the expression matches no document, or is not a condition.
         OutputInUseError
             If a run is appending to the index.
+        CorruptFileError
+            If a file of the index is damaged or missing.
 
         See Also
         --------
@@ -166,6 +168,7 @@ class Index:
             )
         with Journal(self._folder):
             state = self._state()
+            self._require_whole(state)
             count = sum(int(_holds(block, where).sum()) for block in self._pieces(state))
             if count == 0:
                 raise ParameterError(
@@ -218,6 +221,7 @@ class Index:
         paths = [self._folder.below(f"runs/{name}").url for name in base.runs]
         if not paths:
             return None
+        self._require_files(base)
         table = read_parquet(paths, storage_options=self._folder.options or None)
         removals = [(one["where"], tuple(one["runs"])) for one in self._removals()[: base.removals]]
         if removals:
@@ -238,21 +242,36 @@ class Index:
                         block = batch.to_pandas(types_mapper=lambda _: TEXT)
                         yield keep_documents(block, removals=removals).block
 
+    def _require_files(self, base: Base) -> None:
+        """Raise `CorruptFileError` unless all files of a state are there."""
+        for name in base.runs:
+            home = self._folder.below(f"runs/{name}")
+            present = set(home.names())
+            if not present:
+                raise self._damaged(name, home.url)
+            for file in self._files_of(home):
+                if file.name not in present:
+                    raise self._damaged(name, home.path(file.name))
+
     def _require_whole(self, base: Base) -> None:
         """Raise `CorruptFileError` unless all files of a state are as they were written."""
         for name in base.runs:
             home = self._folder.below(f"runs/{name}")
-            for done in Journal(home).done():
-                for file in done.files:
-                    if not home.has_content(file):
-                        path = home.path(file.name)
-                        error = CorruptFileError(
-                            f"{path} is damaged or missing: it is not the file that run {name} appended to the index "
-                            f"{self.path!r}. Restore it from a copy, or remove the run with index.remove(\"run == '{name}'\"), "
-                            "delete its folder's files and write its output again"
-                        )
-                        error.path = path
-                        raise error
+            for file in self._files_of(home):
+                if not home.has_content(file):
+                    raise self._damaged(name, home.path(file.name))
+
+    def _files_of(self, home: Folder) -> Iterator[FileRecord]:
+        return (file for done in Journal(home).done() for file in done.files)
+
+    def _damaged(self, name: str, path: str) -> CorruptFileError:
+        error = CorruptFileError(
+            f"{path} is damaged or missing: it is not what run {name} appended to the index {self.path!r}. Restore it from a "
+            "copy, or make the index again: read each output in index.runs, in their order, and write it with an index in "
+            "another folder"
+        )
+        error.path = path
+        return error
 
 
 def open_index(
