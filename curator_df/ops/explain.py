@@ -16,7 +16,7 @@ from dask.dataframe.dask_expr import FrameBase, new_collection
 
 from curator_df.arguments import choose
 from curator_df.core.calls import unknown_keyword
-from curator_df.core.planning.branches import Branch, fork
+from curator_df.core.planning.branches import Branch, bound, fork, side_branches
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
@@ -156,6 +156,8 @@ def _of_writer(
         )
         for name, table in tables.items()
     ]
+    branches = [bound(branch, "raise") for branch in branches]
+    branches += side_branches(branches)
     return plan_fork(fork(branches), layout), [branch.program for branch in branches]
 
 

@@ -306,6 +306,18 @@ def test_a_step_after_the_drop_is_refused(tmp_path, index):
     assert len(index.runs) == 0
 
 
+def test_a_plan_has_the_memory_of_what_a_run_writes_to_its_index_or_keys(tmp_path, index):
+    docs = docs_of(tmp_path / "in", rows_of(["x"]))
+    for options in ({"index": index}, {"keep_keys": tmp_path / "keys"}):
+        chain = docs.pipe(cdf.drop_exact_duplicates, **options)
+        plan = cdf.explain(chain)
+        assert plan.projected_bytes == cdf.explain(chain, cdf.write_parquet).projected_bytes
+        assert plan.projected_bytes > cdf.explain(docs.pipe(cdf.drop_exact_duplicates)).projected_bytes
+    with pytest.raises(errors.ParameterError, match=r"is followed by 'keep_where'"):
+        cdf.explain(docs.pipe(cdf.drop_exact_duplicates, index=index).pipe(cdf.keep_where, "id != 'a0'"))
+    assert len(index.runs) == 0
+
+
 def test_two_outputs_of_one_run_do_not_append_to_an_index(tmp_path, index):
     docs = docs_of(tmp_path / "in", rows_of(["x", "y"]))
     first = docs.pipe(cdf.drop_exact_duplicates, index=index)
