@@ -306,6 +306,22 @@ def test_a_step_after_the_drop_is_refused(tmp_path, index):
     assert len(index.runs) == 0
 
 
+def test_a_table_that_a_run_does_not_write_as_it_is_does_not_end_with_an_index(tmp_path, index):
+    docs = docs_of(tmp_path / "in", rows_of(["x", "y"])).pipe(cdf.drop_exact_duplicates, index=index)
+    with pytest.raises(errors.ParameterError, match=r"is followed by an operation that Dask computes first"):
+        cdf.write_parquet(docs.sort_values("id"), tmp_path / "out")
+    for mix in (
+        lambda: cdf.shuffle_rows(docs, tmp_path / "out"),
+        lambda: cdf.blend({"a": docs}, tmp_path / "out", epochs={"a": 1}, column="of"),
+    ):
+        with pytest.raises(
+            errors.ParameterError, match=r"ends with drop_exact_duplicates with index=.* Write the table with"
+        ):
+            mix()
+    assert not (tmp_path / "out").exists()
+    assert len(index.runs) == 0
+
+
 def test_a_plan_has_the_memory_of_what_a_run_writes_to_its_index_or_keys(tmp_path, index):
     docs = docs_of(tmp_path / "in", rows_of(["x"]))
     for options in ({"index": index}, {"keep_keys": tmp_path / "keys"}):

@@ -13,7 +13,9 @@ from typing import Any
 
 from curator_df.core.columns import leaf_columns
 from curator_df.core.planning.dask_steps import shared_addresses
+from curator_df.core.planning.lowering import foreign_part
 from curator_df.core.planning.program import Pending, Program, Step
+from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.ranges.journal import Identity
 from curator_df.core.ranges.parameter_digests import Printed, printed, printed_source
 from curator_df.core.ranges.sink import Sink, StageSink
@@ -67,6 +69,23 @@ def side_branches(branches: Sequence[Branch]) -> list[Branch]:
             program = replace(before, steps=(*before.steps, Step(kernel.name, kernel, kernel.price)), meta=meta)
             found.setdefault((before.fingerprint, side.sink.folder.url), Branch(program, side.sink, guard=side.guard))
     return list(found.values())
+
+
+def indexed_step(expression: Any) -> str:
+    """Return the name of an operation of an expression that appends rows to an index; empty if there is none."""
+    for node in () if expression is None else expression.walk():
+        if isinstance(node, DeferredStep) and node.operand("func").pending.index is not None:
+            return str(node.operand("func").name)
+    return ""
+
+
+def require_appended(df: Any) -> None:
+    """Raise `ParameterError` if Dask would compute an operation of a table that appends rows to an index: then none is."""
+    if name := indexed_step(foreign_part(df.expr)):
+        raise ParameterError(
+            f"{name} with index= is followed by an operation that Dask computes first, so that its rows would be in the output, "
+            "but not in the index. Move the drop to the end of the chain"
+        )
 
 
 def bound(branch: Branch, on_existing: str) -> Branch:

@@ -17,7 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.arguments import choose
-from curator_df.core.planning.branches import Branch, Fork, bound, fork, identity_of, overlapping_samples, side_branches
+from curator_df.core.planning.branches import (
+    Branch,
+    Fork,
+    bound,
+    fork,
+    identity_of,
+    overlapping_samples,
+    require_appended,
+    side_branches,
+)
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
@@ -312,6 +321,8 @@ def checked_branches(
     choose("write", "on_oom", on_oom, OnOom)
     require_disjoint_outputs([(sink, rejects) for _, sink, rejects in outputs])
     current_session().require_ready()
+    for df, _, _ in outputs:
+        require_appended(df)
     lowered = [Branch(for_sink(lower(df, spools=True)), sink, rejects) for df, sink, rejects in outputs]
     branches = [bound(branch, on_existing) for branch in lowered]
     for branch in branches:

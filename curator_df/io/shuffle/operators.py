@@ -21,7 +21,7 @@ import pyarrow as pa
 from curator_df.arguments import choose
 from curator_df.core.columns import MOST_LISTED, has_no_type, is_text, listed, require_table
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.branches import Branch, fork, identity_of
+from curator_df.core.planning.branches import Branch, fork, identity_of, indexed_step
 from curator_df.core.planning.device_steps import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.output_paths import require_not_input
@@ -198,6 +198,11 @@ def shuffled(
     choose(operator, "on_oom", policies.on_oom, OnOom)
     for df, _ in chains:
         require_storable(df, operator)
+        if name := indexed_step(df.expr):
+            raise ParameterError(
+                f"{operator}: the table ends with {name} with index=, and an index gets the rows of an output. Write the table "
+                "with write_parquet first, and pass what read_parquet returns"
+            )
     session = current_session()
     source = _planned(operator, chains, shares)
     folder = _working_folder(operator, session, source) if path is None else folder_at(path, storage_options)
