@@ -197,6 +197,21 @@ def test_a_run_with_which_others_were_decided_is_not_overwritten(tmp_path, index
     assert members(index) == ["a0", "b1"]
 
 
+def test_a_run_is_not_overwritten_if_another_ends_before_it_begins(tmp_path, monkeypatch, index):
+    add(tmp_path, "one", rows_of(["x"], "a"), index)
+    prepare_kernels = run.prepare_kernels
+
+    def meanwhile(*arguments):
+        monkeypatch.setattr(run, "prepare_kernels", prepare_kernels)
+        assert add(tmp_path, "two", rows_of(["x", "y"], "b"), index) == ["b1"]
+        prepare_kernels(*arguments)
+
+    monkeypatch.setattr(run, "prepare_kernels", meanwhile)
+    with pytest.raises(errors.ResumeError, match=r"has changed since .* had 0 runs and 0 removals, and has 1 and 0"):
+        add(tmp_path, "one", rows_of(["y"], "a"), index, on_existing="overwrite")
+    assert members(index) == ["a0", "b1"]
+
+
 def test_a_removal_applies_to_no_document_that_is_appended_later(tmp_path, index):
     add(tmp_path, "one", rows_of(["x", "y"], "forum"), index)
     index.remove("source == 'forum'")

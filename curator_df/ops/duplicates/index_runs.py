@@ -45,6 +45,8 @@ class IndexRun:
     """State of the index that the run is decided with."""
     output: str
     """URL of the output of the run."""
+    is_again: bool
+    """Whether it replaces what an earlier run appended."""
 
     @property
     def appends_to(self) -> str:
@@ -106,7 +108,7 @@ class IndexLock:
         run, index = self._run, self._run.index
         now = index._state()
         seen = Base(tuple(name for name in now.runs if name != run.name), now.removals)
-        if not index._is_complete(run.name) and seen != run.base:
+        if (run.is_again or not index._is_complete(run.name)) and seen != run.base:
             raise ResumeError(
                 f"the index {index.path!r} has changed since the run that writes {run.output!r} began: it had "
                 f"{show_count(len(run.base.runs), 'run')} and {show_count(run.base.removals, 'removal')}, and has "
@@ -169,7 +171,8 @@ class IndexUse:
             return dataclasses.replace(pending, against=self._against(index._state()), side_output=None)
         own = next((name for name in index._names if index._base_of(name)["output"] == output.url), None)
         base = index._state()
-        if own is not None and on_existing == "overwrite":
+        is_again = own is not None and on_existing == "overwrite"
+        if own is not None and is_again:
             self._require_last(own)
             base = Base(tuple(name for name in base.runs if name != own), base.removals)
         elif own is not None:
@@ -177,7 +180,7 @@ class IndexUse:
             base = Base(tuple(stored["runs"]), stored["removals"])
         name = own or index._new_name
         return dataclasses.replace(
-            pending, against=self._against(base), side_output=IndexRun(index, name, base, output.url)
+            pending, against=self._against(base), side_output=IndexRun(index, name, base, output.url, is_again)
         )
 
     def _require_last(self, own: str) -> None:
