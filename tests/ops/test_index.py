@@ -197,6 +197,21 @@ def test_a_run_with_which_others_were_decided_is_not_overwritten(tmp_path, index
     assert members(index) == ["a0", "b1"]
 
 
+def test_runs_resume_with_an_index_that_was_moved_or_restored(tmp_path, monkeypatch, index):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 100)
+    add(tmp_path, "one", rows_of(["x", "y"], "a"), index)
+    add(tmp_path, "two", rows_of(["y", "z"], "b"), index)
+    rows = rows_of([f"text {n % 9}" for n in range(20)], "c")
+    stop_in_the_last_pass(monkeypatch, tmp_path / "three", lambda: add(tmp_path, "three", rows, index))
+    (tmp_path / "index").rename(tmp_path / "moved")
+    for file in (tmp_path / "moved/runs/000001").glob("*.parquet"):
+        os.utime(file, ns=(1, 1))
+    moved = cdf.open_index(tmp_path / "moved")
+    assert add(tmp_path, "two", rows_of(["y", "z"], "b"), moved, on_existing="resume") == ["b1"]
+    assert add(tmp_path, "three", rows, moved, on_existing="resume") == [f"c{n}" for n in range(9)]
+    assert members(moved) == ["a0", "a1", "b1", *(f"c{n}" for n in range(9))]
+
+
 def test_a_run_is_not_overwritten_if_another_ends_before_it_begins(tmp_path, monkeypatch, index):
     add(tmp_path, "one", rows_of(["x"], "a"), index)
     prepare_kernels = run.prepare_kernels

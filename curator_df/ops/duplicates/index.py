@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from curator_df.arguments import choose, require_string, strings_of
+from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.price import Price
@@ -215,6 +216,12 @@ class Index:
 
     def _state(self) -> Base:
         return Base(tuple(filter(self._is_complete, self._names)), len(self._removals()))
+
+    def _identity(self, base: Base) -> str:
+        """Digest of the documents of a state, which stays when the folder is moved or a file is restored from a copy."""
+        runs = [Journal(self._folder.below(f"runs/{name}")).run for name in base.runs]
+        removals = [(one["where"], one["runs"]) for one in self._removals()[: base.removals]]
+        return fingerprint([None if run is None else run["id"] for run in runs], removals)
 
     def _documents(self, base: Base, columns: Sequence[str] | slice = _ALL) -> Any:
         """Return the documents of a state as a lazy table; None if no run had rows."""

@@ -199,7 +199,10 @@ class IndexUse:
 
     def _against(self, base: Base) -> Any:
         table = self.index._documents(base, [self.index._column])
-        return None if table is None else KeptRows.of(table, self.index._column, self.first_address)
+        if table is None:
+            return None
+        kept = KeptRows.of(table, self.index._column, self.first_address)
+        return dataclasses.replace(kept, identity=self.index._identity(base))  # not by places and times of its files
 
 
 def index_use(df: Any, operator: str, index: Any, asked: dict[str, Any]) -> IndexUse:
