@@ -132,6 +132,16 @@ def test_an_iceberg_table_with_more_than_files_is_refused(catalog, tmp_path):
         cdf.read_iceberg(table)
 
 
+def test_renamed_fields_of_a_struct_are_refused(catalog):
+    rows = pa.table({"text": ["a"], "meta": [{"one": 1, "two": 2}]})
+    table = catalog.create_table("db.docs", schema=rows.schema)
+    table.append(rows)
+    with table.update_schema() as update:
+        update.rename_column(("meta", "one"), "three")
+    with pytest.raises(errors.InputError, match="columns were renamed, or dropped and added again"):
+        cdf.read_iceberg(table)
+
+
 def test_imported_iceberg_files_need_no_partitions(catalog, tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
     table = catalog.create_table("db.docs", schema=ROWS.schema)

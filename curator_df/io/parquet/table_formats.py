@@ -243,7 +243,7 @@ def read_iceberg(
 
 def _require_plain_iceberg(place: str, table: Any, schema: Any, tasks: Iterable[Any]) -> None:
     """Raise `InputError` if a snapshot is more than a list of Parquet files with the columns of the table."""
-    names = {(field.field_id, field.name) for each in table.schemas().values() for field in each.fields}
+    names = {(number, each.find_column_name(number)) for each in table.schemas().values() for number in each.field_ids}
     fields, problem = dict(names), ""
     is_imported = "schema.name-mapping.default" in table.properties and any(
         str(field.transform) == "identity" for field in table.spec().fields
