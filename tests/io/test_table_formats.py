@@ -142,6 +142,18 @@ def test_renamed_fields_of_a_struct_are_refused(catalog):
         cdf.read_iceberg(table)
 
 
+def test_a_column_that_was_dropped_from_an_iceberg_table_is_not_read(catalog):
+    table = catalog.create_table("db.docs", schema=ROWS.schema)
+    table.append(ROWS)
+    before = table.current_snapshot().snapshot_id
+    with table.update_schema() as update:
+        update.delete_column("lang")
+    table.append(ROWS.select(["text", "n"]))
+    docs = cdf.read_iceberg(table)
+    assert (docs.columns.tolist(), len(computed(docs))) == (["text", "n"], 20)
+    assert cdf.read_iceberg(table, snapshot=before).columns.tolist() == ["text", "lang", "n"]
+
+
 def test_imported_iceberg_files_need_no_partitions(catalog, tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
     table = catalog.create_table("db.docs", schema=ROWS.schema)

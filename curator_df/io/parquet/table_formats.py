@@ -230,7 +230,7 @@ def read_iceberg(
     return table_of(
         "read_iceberg",
         listing,
-        columns=columns,
+        columns=list(types) if columns is None else columns,  # files still have columns that the table lacks
         dtype=types,
         blocksize=blocksize,
         files_per_partition=files_per_partition,
