@@ -43,6 +43,14 @@ def test_a_version_of_a_delta_table(delta, tmp_path):
     )
 
 
+def test_a_delta_table_in_a_folder_with_any_name(delta, tmp_path):
+    place = tmp_path / "a é table"
+    rows = pa.table({"text": ["a", "b"], "lang": ["a b", "c%20/d"]})
+    delta.write_deltalake(place, rows, partition_by=["lang"])
+    found = computed(cdf.read_delta(place))
+    assert sorted(zip(found["text"], found["lang"], strict=True)) == [("a", "a b"), ("b", "c%20/d")]
+
+
 def test_a_run_of_a_delta_table_is_resumed_at_its_version(delta, tmp_path):
     from tests.core.runner.fake_client import inline_cluster
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -100,7 +100,7 @@ def read_delta(
         problem = _beyond_files_of_delta(table)
         actions = pa.table(table.get_add_actions(flatten=True))
         schema, partitions = pa.schema(table.schema().to_arrow()), list(table.metadata().partition_columns)
-        files = sorted(table.file_uris())
+        files = sorted(map(_plain_path(table.table_uri), table.file_uris()))
     except (deltalake.exceptions.DeltaError, deltalake.exceptions.DeltaProtocolError, OSError, ValueError) as exc:
         raise InputError(f"read_delta: {place!r} cannot be read as a Delta table: {type_and_text(exc)}") from exc
     if problem:
@@ -123,6 +123,13 @@ def read_delta(
         backend=backend,
         in_folders=tuple(partitions),
     )
+
+
+def _plain_path(table: str) -> Callable[[str], str]:
+    """Return a function of addresses of a Delta table's files: deltalake escapes the folder of a local table, and no more."""
+    folder = table.removeprefix("file://")
+    is_local = folder != table
+    return lambda file: unquote(folder) + file.removeprefix(folder) if is_local and file.startswith(folder) else file
 
 
 def _beyond_files_of_delta(table: Any) -> str:
