@@ -51,6 +51,33 @@ def test_a_delta_table_in_a_folder_with_any_name(delta, tmp_path):
     assert sorted(zip(found["text"], found["lang"], strict=True)) == [("a", "a b"), ("b", "c%20/d")]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0, 1_577_934_245_000_006, None], pa.timestamp("us", "UTC")),
+        pa.array([0, 1_577_934_245_000_006, None], pa.timestamp("us")),
+        pa.array([1e20, 0.5, -2.0]),
+        pa.array([False, None, True]),
+        pa.array([0, 18_000, None], pa.date32()),
+        pa.array([110, 200, 1]).cast(pa.decimal128(21, 2)),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_partitions_of_any_type_are_those_of_the_paths(delta, tmp_path, values):
+    rows = pa.table({"text": ["a", "b", "c"], "part": values})
+    delta.write_deltalake(tmp_path / "other", rows, partition_by=["part"])
+    found = computed(cdf.read_delta(tmp_path / "other"))
+    assert sorted(found["text"]) == ["a", "b", "c"]
+    assert found["part"].isna().sum() == values.null_count
+
+
+def test_a_partition_that_a_path_does_not_say_is_refused(delta, tmp_path):
+    rows = pa.table({"text": ["a", "b"], "part": ["", "x"]})  # an empty text is a null of the table
+    delta.write_deltalake(tmp_path / "other", rows, partition_by=["part"])
+    with pytest.raises(errors.InputError, match=r"the path of 'part=/.*' does not say that part is None"):
+        cdf.read_delta(tmp_path / "other")
+
+
 def test_a_run_of_a_delta_table_is_resumed_at_its_version(delta, tmp_path):
     from tests.core.runner.fake_client import inline_cluster
 

@@ -147,15 +147,26 @@ def _beyond_files_of_delta(table: Any) -> str:
 
 def _require_folder_names(place: str, actions: pa.Table, partitions: Sequence[str]) -> None:
     """Raise `InputError` unless the folders of all files have the values of the partition columns."""
-    found = {name: actions.column(f"partition.{name}").cast(pa.string()).to_pylist() for name in partitions}
-    for number, file in enumerate(actions.column("path").to_pylist() if partitions else ()):
-        in_path = values_in(unquote(file))
-        for name in partitions:
-            if in_path.get(name, "") != found[name][number]:
+    files = actions.column("path").to_pylist()
+    in_paths = [values_in(unquote(file)) for file in files] if partitions else []
+    for name in partitions:
+        values = actions.column(f"partition.{name}")
+        if pa.types.is_timestamp(values.type):  # a path does not say that it is UTC
+            values = values.cast(pa.timestamp(values.type.unit))
+        for file, in_path, value in zip(files, in_paths, values, strict=True):
+            if not _says(in_path.get(name, ""), value):
                 raise InputError(
-                    f"read_delta: the path of {file!r} in {place!r} does not say that {name} is {found[name][number]!r}, as the "
+                    f"read_delta: the path of {file!r} in {place!r} does not say that {name} is {value.as_py()!r}, as the "
                     "table does. Write the table again, or read its files with read_parquet"
                 )
+
+
+def _says(text: str | None, value: pa.Scalar) -> bool:
+    """Return whether a text in a path says a value, such as 2026-01-01 00:00:00 for a timestamp of that day."""
+    try:
+        return bool(pa.scalar(text, pa.string()).cast(value.type).equals(value))
+    except pa.ArrowInvalid:
+        return False
 
 
 def read_iceberg(
