@@ -194,3 +194,9 @@ def test_imported_iceberg_files_need_no_partitions(catalog, tmp_path):
     table = catalog.create_table("db.docs", schema=ROWS.schema)
     table.add_files([f"file://{tmp_path}/a.parquet"])
     assert computed(cdf.read_iceberg(table))["n"].tolist() == list(range(10))
+    with table.update_spec() as update:
+        update.add_identity("lang")
+    with table.update_spec() as update:
+        update.remove_field("lang")  # files that were imported before still have no such column
+    with pytest.raises(errors.InputError, match="their partition columns may be only in the table's metadata"):
+        cdf.read_iceberg(table)

@@ -264,7 +264,7 @@ def _require_plain_iceberg(place: str, table: Any, schema: Any, tasks: Iterable[
     names = {(number, each.find_column_name(number)) for each in table.schemas().values() for number in each.field_ids}
     fields, problem = dict(names), ""
     is_imported = "schema.name-mapping.default" in table.properties and any(
-        str(field.transform) == "identity" for field in table.spec().fields
+        str(field.transform) == "identity" for spec in table.specs().values() for field in spec.fields
     )
     if len(fields) < len(names) or len({name for _, name in names}) < len(names):
         problem = "columns were renamed, or dropped and added again under the same name"
