@@ -104,8 +104,11 @@ def test_what_a_list_of_files_does_not_say_is_refused(delta, tmp_path, monkeypat
     place = tmp_path / "table"
     with pytest.raises(errors.InputError, match=r"cannot be read as a Delta table"):
         cdf.read_delta(tmp_path / "nothing")
-    with pytest.raises(errors.InputError, match=r"cannot be read as a Delta table"):
-        cdf.read_delta(place, version=7)
+    for version in (7, -1):
+        with pytest.raises(errors.InputError, match=r"cannot be read as a Delta table"):
+            cdf.read_delta(place, version=version)
+    with pytest.raises(errors.ParameterError, match=r"read_delta: version='2026-01-01' must be a whole number"):
+        cdf.read_delta(place, version="2026-01-01")
     features = {"delta.enableDeletionVectors": "true"}
     delta.DeltaTable.create(tmp_path / "other", schema=delta.DeltaTable(place).schema(), configuration=features)
     delta.write_deltalake(tmp_path / "other", ROWS, mode="append")

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import dask.dataframe as dd
 import pyarrow as pa
 
-from curator_df.arguments import choose, path_of
+from curator_df.arguments import choose, path_of, require_integer
 from curator_df.core.backend import Backend
 from curator_df.errors import InputError, type_and_text
 from curator_df.extras import require_package
@@ -92,6 +92,8 @@ def read_delta(
     """
     require_gpu("read_delta", backend)
     choose("read_delta", "on_bad_rows", on_bad_rows, OnBadRows)
+    if version is not None:
+        require_integer("read_delta", "version", version)
     require_package("read_delta", "deltalake", "delta")
     deltalake: Any = importlib.import_module("deltalake")
     place = path_of("read_delta", "path", path)
@@ -101,7 +103,13 @@ def read_delta(
         actions = pa.table(table.get_add_actions(flatten=True))
         schema, partitions = pa.schema(table.schema().to_arrow()), list(table.metadata().partition_columns)
         files = sorted(map(_plain_path(table.table_uri), table.file_uris()))
-    except (deltalake.exceptions.DeltaError, deltalake.exceptions.DeltaProtocolError, OSError, ValueError) as exc:
+    except (
+        deltalake.exceptions.DeltaError,
+        deltalake.exceptions.DeltaProtocolError,
+        OSError,
+        OverflowError,
+        ValueError,
+    ) as exc:
         raise InputError(f"read_delta: {place!r} cannot be read as a Delta table: {type_and_text(exc)}") from exc
     if problem:
         raise InputError(
@@ -230,6 +238,8 @@ def read_iceberg(
     """
     require_gpu("read_iceberg", backend)
     choose("read_iceberg", "on_bad_rows", on_bad_rows, OnBadRows)
+    if snapshot is not None:
+        require_integer("read_iceberg", "snapshot", snapshot)
     require_package("read_iceberg", "pyiceberg", "iceberg")
     tables: Any = importlib.import_module("pyiceberg.table")
     arrow: Any = importlib.import_module("pyiceberg.io.pyarrow")
