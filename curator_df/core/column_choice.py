@@ -58,6 +58,8 @@ def _names_columns(operand: Any) -> bool:
 
 def choose_before_groupby(expr: Any, parent: Any, dependents: Any) -> Any:
     """Return a groupby of several columns, of which some are chosen, as a groupby of these columns."""
+    if isinstance(expr, _groupby.Cov):  # as for a table
+        return None
     columns = expr.operand("_slice") if "_slice" in expr._parameters else None
     if isinstance(parent, Projection) and isinstance(columns, list) and expr.ndim > 1:
         kept = [name for name in columns if name in parent.columns]

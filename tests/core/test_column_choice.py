@@ -33,12 +33,19 @@ STEPS = {
     "covariances of one column": lambda table: table[["n", "f"]].cov()[["n"]],
     "groupby of two columns": lambda table: table.groupby("group")[["n", "f"]].sum()["f"],
     "groupby of two columns, agg": lambda table: table.groupby("group")[["n", "f"]].mean()[["n"]],
+    "groupby, covariances of one column": lambda table: (
+        table[["group", "n", "f"]].fillna({"f": 9}).groupby("group").cov()["f"]
+    ),
+    "groupby, correlations of one column": lambda table: (
+        table[["group", "n", "f"]].fillna({"f": 9}).groupby("group").corr()[["f"]]
+    ),
     "deviations of a table": lambda table: table[["n", "f"]].std(),
     "variances of a table": lambda table: table[["n", "f"]].var(),
     "errors of a table": lambda table: table[["n", "f"]].sem(),
 }
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in scalar divide:RuntimeWarning")  # in Dask's groupby
 @pytest.mark.parametrize("step", STEPS)
 def test_values_are_those_of_pandas(step):
     found = STEPS[step](dd.from_pandas(TABLE, npartitions=4)).compute(scheduler="synchronous")
