@@ -231,8 +231,9 @@ def test_a_language_model_is_named_or_has_an_address(tmp_path, monkeypatch):
     assert made.compute(scheduler="synchronous")["text"].tolist() == ["wasser"]
     with pytest.raises(cdf.errors.InputError, match=r"'cis-lmu/glotlid' .* has no file 'other.bin'"):
         find_model("add_language", "hf://cis-lmu/glotlid/other.bin")
-    with pytest.raises(cdf.errors.InputError, match=r"'hf://glotlid' is not the address of a file of a model"):
-        find_model("add_language", "hf://glotlid")
+    for address in ("hf://glotlid", "hf://datasets/cis-lmu/glotlid/model_v3.bin"):
+        with pytest.raises(cdf.errors.InputError, match=f"'{address}' is not the address of a file of a model"):
+            find_model("add_language", address)
 
 
 def test_a_worker_downloads_the_commit_of_a_language_model(tmp_path, monkeypatch):
