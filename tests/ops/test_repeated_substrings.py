@@ -9,9 +9,11 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
+from curator_df.core.planning.lowering import lower
 from curator_df.core.runner import run
 from curator_df.dedup import repeated_substrings
 from curator_df.exchange import key_stages
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES
 from curator_df.kernels.edits import repeated_spans
 from tests.core.runner.fake_client import inline_cluster
 from tests.ops.repeated_substring_reference import without_repeated
@@ -154,6 +156,14 @@ def test_explain_shows_the_passes(tmp_path):
     shown = str(cdf.explain(chain))
     for level in ("anchors", "stretches", "pieces", "windows"):
         assert f"{level} for remove_repeated_substrings" in shown
+
+
+def test_each_removal_of_a_chain_has_room_for_its_three_readers(tmp_path):
+    chain = docs_of(tmp_path / "in", ["a"]).pipe(cdf.remove_repeated_substrings)
+    held = {}
+    for step in lower(chain.pipe(cdf.remove_repeated_substrings, min_bytes=50)).steps:
+        held |= step.price.held_by_task
+    assert sum(held.values()) == 2 * 2 * DROP_READER_BYTES  # one of three is in the room of every task
 
 
 def test_behind_a_drop_of_rows_and_before_one(tmp_path):

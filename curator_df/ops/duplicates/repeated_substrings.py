@@ -14,6 +14,7 @@ from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.dedup.repeated_substrings import SubstringDrop
 from curator_df.errors import ParameterError
+from curator_df.exchange.dropped_rows import DROP_READER_BYTES
 from curator_df.kernels.compiling import kernel_sets
 from curator_df.kernels.text.buffers import text_dtype
 from curator_df.memory.sizes import read_size
@@ -23,6 +24,8 @@ from curator_df.ops.host_only import require_host
 OPERATOR = "remove_repeated_substrings"
 PEAK_FACTOR = 2.5
 """Peak extra bytes: the texts without the spans, which bytes of a part of them go, and the rows of which something is left."""
+READER_BYTES = 2 * DROP_READER_BYTES
+"""Memory for reading stretches, pieces and windows in the last pass; that for one of them belongs to every task."""
 LEAST_BYTES, MOST_BYTES = 16, 10_000
 """Limits of ``min_bytes``: below, most phrases repeat; above, the positions of windows do not fit into their bits."""
 
@@ -118,7 +121,11 @@ def remove_repeated_substrings(
         OPERATOR,
         refuse_block,
         {"operator": OPERATOR},
-        price=Price(PEAK_FACTOR, is_measured=True),
+        price=Price(
+            PEAK_FACTOR,
+            is_measured=True,
+            held_by_task={f"substrings of {window_bytes} bytes in {text!r}": READER_BYTES},
+        ),
         pending=SubstringDrop(text, window_bytes, keep, max_documents),
         compiled=(*kernel_sets.REPEATED_SUBSTRINGS, *kernel_sets.CONTENT),
     )
