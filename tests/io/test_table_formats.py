@@ -150,6 +150,12 @@ def test_a_snapshot_of_an_iceberg_table(catalog):
     assert sorted(computed(cdf.read_iceberg(table))["n"]) == sorted([*(n for n in range(10) if n != 4), 0, 1, 2])
 
 
+def test_addresses_of_an_iceberg_table_on_this_machine_may_have_one_slash(catalog, tmp_path):
+    table = catalog.create_table("db.docs", schema=ROWS.schema, location=f"file:{tmp_path}/as Hadoop writes it")
+    table.append(ROWS)
+    assert computed(cdf.read_iceberg(table))["n"].tolist() == list(range(10))
+
+
 def test_an_iceberg_table_with_more_than_files_is_refused(catalog, tmp_path):
     from pyiceberg.types import FloatType
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -253,7 +254,7 @@ def read_iceberg(
     except (AttributeError, OSError, ValueError) as exc:
         raise InputError(f"read_iceberg: {place!r} cannot be read as an Iceberg table: {type_and_text(exc)}") from exc
     _require_plain_iceberg(os.fspath(place), table, schema, tasks)
-    files = sorted(task.file.file_path.removeprefix("file://") for task in tasks)
+    files = sorted(re.sub("^file:/+", "/", task.file.file_path) for task in tasks)
     listing = list_files(_some(files, f"read_iceberg: {place!r}"), storage_options=storage_options)
     return table_of(
         "read_iceberg",
