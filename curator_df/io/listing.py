@@ -409,11 +409,10 @@ def _matched(path: str, suffixes: tuple[str, ...], recursive: bool) -> Iterator[
         if exc.errno in (errno.ENOENT, errno.ELOOP) and os.path.islink(path):
             raise _dangling(path) from exc
         raise InputError(f"cannot access {path!r}: {exc.strerror}{_way_in(exc)}") from exc
-    if stat.S_ISREG(mode):
-        yield _stamped(path)
-    elif not recursive and stat.S_ISDIR(mode):
-        yield from _walk(path, suffixes, set())
-    _refuse_what_is_there(path, path)
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        _refuse_what_is_there(path, path)
+    elif stat.S_ISREG(mode) or not recursive:
+        yield from [_stamped(path)] if stat.S_ISREG(mode) else _walk(path, suffixes, set())
 
 
 def _directories(root: str) -> Iterator[str]:

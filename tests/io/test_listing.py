@@ -490,3 +490,12 @@ def test_a_store_that_names_the_content_of_a_file_is_asked_for_that_and_not_for_
         assert list_files(url).fingerprint == first
         marks["content"] += "!"
         assert list_files(url).fingerprint != first
+
+
+def test_the_system_is_asked_twice_about_each_file_of_a_pattern(tmp_path, monkeypatch):
+    for number in range(20):
+        (tmp_path / f"{number}.jsonl").write_text("{}\n")
+    asked, ask = [], os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **options: asked.append(path) or ask(path, **options))
+    assert len(list_files(str(tmp_path / "*.jsonl"), suffixes=(".jsonl",)).paths) == 20
+    assert sum(str(path).endswith(".jsonl") and "*" not in str(path) for path in asked) == 2 * 20
