@@ -54,7 +54,7 @@ SAVED_DOCUMENTS = ("croissant.jsonld", "README.md")
 PLAN = f"{JOURNAL_FOLDER}/plan.json"
 TIMES_FILE = f"{JOURNAL_FOLDER}/times.json"
 """File with the modification times of files that were copied after they were written, and found to be the same."""
-FORMAT = 4
+FORMAT = 5
 SYNC_SECONDS = 1.0
 """Interval between two fsyncs of the lines in seconds. One per range took 255 s on a busy disk for 100,000 ranges."""
 
