@@ -249,6 +249,14 @@ def test_two_runs_at_once_are_refused(tmp_path, index):
     assert not (tmp_path / "one").exists()
 
 
+def test_a_file_of_settings_that_is_cut_short_is_named(tmp_path):
+    cdf.open_index(tmp_path / "index")
+    settings = tmp_path / "index/index.json"
+    settings.write_text(settings.read_text()[:20])
+    with pytest.raises(errors.CorruptFileError, match=r"index/index\.json, a file of an index, is damaged"):
+        cdf.open_index(tmp_path / "index")
+
+
 def test_a_damaged_file_of_the_index_is_an_error_that_names_it(tmp_path, index):
     add(tmp_path, "one", rows_of(["x", "y"]), index)
     [file] = (tmp_path / "index/runs/000001").glob("*.parquet")

@@ -204,12 +204,11 @@ class Index:
         return f"{int(max(known, default='0')) + 1:06d}"
 
     def _base_of(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._folder.read(f"runs/{name}/{BASE}"))
-        return found
+        return _object_in(self._folder, f"runs/{name}/{BASE}")
 
     def _removals(self) -> list[dict[str, Any]]:
         names = sorted(name for name in self._folder.names() if name.startswith("removed/"))
-        return [json.loads(self._folder.read(name)) for name in names]
+        return [_object_in(self._folder, name) for name in names]
 
     def _is_complete(self, name: str) -> bool:
         return self._folder.exists(f"runs/{name}/{JOURNAL_FOLDER}/receipt.json")
@@ -358,7 +357,7 @@ def open_index(
         "source_column": source_column,
     }
     if folder.exists(SETTINGS):
-        stored = json.loads(folder.read(SETTINGS))
+        stored = _object_in(folder, SETTINGS)
         _require_settings(folder, stored, given)
     else:
         if folder.names():
@@ -377,6 +376,18 @@ def open_index(
         stored["source_column"],
         folder,
     )
+
+
+def _object_in(folder: Folder, name: str) -> dict[str, Any]:
+    """Return the content of a JSON file of an index."""
+    try:
+        found: dict[str, Any] = json.loads(folder.read(name))
+    except ValueError as exc:
+        raise CorruptFileError(
+            f"{folder.path(name)}, a file of an index, is damaged: {exc}. Restore it from a copy, or make the index again in "
+            "another folder: write each output once more, in their order"
+        ) from exc
+    return found
 
 
 def plain_setting(value: Any) -> Any:
