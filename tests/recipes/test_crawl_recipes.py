@@ -177,6 +177,7 @@ def test_dolma_3_to_tokens(shared_data, tmp_path):
         ("keep_language", 93, 46),
         ("drop_exact_duplicates", 46, 43),
         ("drop_near_duplicates", 43, 43),
+        ("remove_repeated_substrings", 43, 43),
         *[("add_class", 43, 43)] * 2,
         ("write", 43, 43),
     ]
@@ -212,6 +213,7 @@ WHOLE = {
         ("keep_language", 391, 212),
         ("drop_exact_duplicates", 212, 202),
         ("drop_near_duplicates", 202, 199),
+        ("remove_repeated_substrings", 199, 199),
         *[("add_class", 199, 199)] * 2,
         ("write", 199, 199),
     ],
