@@ -349,7 +349,7 @@ def test_another_run_is_refused_with_what_differs(out, sink, other, said):
 def test_a_journal_of_another_format_is_refused():
     plan = {**json.loads(json.dumps(dataclasses.asdict(IDENTITY))), "format": 1}
     assert (
-        difference(plan, IDENTITY) == "another version of curator_df started the run (format 1 of its records, not 4)"
+        difference(plan, IDENTITY) == "another version of curator_df started the run (format 1 of its records, not 5)"
     )
     assert difference({**plan, "format": FORMAT}, IDENTITY) == ""
 
