@@ -191,13 +191,13 @@ def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"endpoint": options.get("endpoint"), "token": options.get("token")}
 
 
-def download(name: str, revision: str | None, patterns: Sequence[str], extra: str = "models", **options: Any) -> str:
+def download(name: str, revision: str | None, patterns: Sequence[str], **options: Any) -> str:
     """Return the folder in the cache of the Hugging Face hub with such files of a model, downloaded if they are missing."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as exc:
         needed_by = f"the model {name!r} is not a folder on this machine, and downloading it from the Hugging Face hub"
-        raise missing_extra(needed_by, "huggingface_hub", extra) from exc
+        raise missing_extra(needed_by, "huggingface_hub", "hub") from exc
     try:
         return str(snapshot_download(name, revision=revision, allow_patterns=list(patterns), **options))
     except (OSError, ValueError) as exc:
@@ -208,15 +208,13 @@ def download(name: str, revision: str | None, patterns: Sequence[str], extra: st
         ) from exc
 
 
-def download_file(url: str, extra: str) -> tuple[str, str]:
+def download_file(url: str) -> tuple[str, str]:
     """Return the path of a file of a model on the hub in the cache of this machine, and its address at a commit.
 
     Parameters
     ----------
     url : str
         Address such as ``hf://organization/name/model.bin``, or with a revision ``hf://organization/name@revision/model.bin``.
-    extra : str
-        Extra that installs the hub's client.
 
     Raises
     ------
@@ -232,7 +230,7 @@ def download_file(url: str, extra: str) -> tuple[str, str]:
             "or commit hf://organization/name@revision/path"
         )
     name, revision, file = place.groups()
-    folder = Path(download(name, revision, [file], extra))
+    folder = Path(download(name, revision, [file]))
     if not (folder / file).is_file():
         raise InputError(
             f"the repository {name!r} on the Hugging Face hub has no file {file!r}. Correct the address {url!r}"

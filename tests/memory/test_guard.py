@@ -257,7 +257,7 @@ def test_what_is_free_is_told_again_soon_after_a_process_has_ended(worker, watch
     watching.look()
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: watching.look() and pid not in watching.family.members)
-    wait_until(lambda: watching.look() and struct.unpack("q", (tmp_path / "free").read_bytes())[0] > 140 * MB, 2)
+    wait_until(lambda: watching.look() and struct.unpack("q", (tmp_path / "free").read_bytes())[0] > 140 * MB)
 
 
 HOLDS = """

@@ -31,7 +31,7 @@ wall.stand_in(folder)
 with open(f"{folder}/free", "r+b") as file:
     file.write(struct.pack("q", 100_000_000))
 me, said = os.getpid(), {}
-LIMIT = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
+LIMIT = "input(); import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
 
 def error_of(call):
     try:
@@ -44,7 +44,8 @@ def end(pid, child=None):
     append_line(f"{folder}/ended", [me, pid, child or pid, "processes", 700_000_000, 480_000_000, "'f'"])
 
 with wall.users_step("f"):
-    said["program"] = int(subprocess.check_output([sys.executable, "-c", LIMIT]))
+    # It begins to work when this process, which a busy machine may delay, has started it.
+    said["program"] = int(subprocess.check_output([sys.executable, "-c", LIMIT], input=b"\\n"))
     read, write = os.pipe()
     if os.fork() == 0:
         with open("/proc/self/status") as status:

@@ -22,7 +22,7 @@ FUNCTIONS = {**readers(), **steps(), **writers(), "start_cluster": cdf.start_clu
 
 
 def test_readers_steps_and_writers_are_what_their_signatures_say():
-    assert sorted(readers()) == ["blend", "concat", "csv", "jsonl", "parquet", "text_files", "warc"]
+    assert sorted(readers()) == ["blend", "concat", "csv", "delta", "iceberg", "jsonl", "parquet", "text_files", "warc"]
     assert sorted(writers()) == ["by", "jsonl", "many", "parquet", "tokens"]
     assert set(ALL_OPERATORS) <= set(steps())
     assert {"checkpoint", "shuffle_rows", "to_backend", "find_near_duplicates"} <= set(steps())

@@ -95,7 +95,7 @@ def find_model(operator: str, path: str | os.PathLike[str] | None) -> LanguageMo
     if name in PUBLISHED and not os.path.exists(name):
         name = PUBLISHED[name]
     if name.startswith(PROTOCOL):
-        name, source = download_file(name, "hub")
+        name, source = download_file(name)
     file = Path(absolute(name))
     with reading_errors(str(file)):
         if not file.is_file():
@@ -114,7 +114,7 @@ def loaded(model: LanguageModel) -> FastTextTables:
     def load() -> FastTextTables:
         path = model.path
         if not os.path.isfile(path) and model.source:
-            path, _ = download_file(model.source, "hub")
+            path, _ = download_file(model.source)
         if not os.path.isfile(path):
             raise InputError(
                 f"the fastText model {path!r} is not on this machine. Put it in a folder that all workers can read"
