@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from curator_df.errors import ParameterError
-from curator_df.memory.limits import peak_of_call
+from curator_df.memory.limits import give_back_large_buffers, peak_of_call
 from curator_df.models.files import UNSTEADY_KINDS, WINDOW_KINDS, _sizes
 from curator_df.models.inference import LoadedModel, quiet
 from curator_df.models.model import Model
@@ -42,6 +42,12 @@ MORE = {
     "rembert": {"input_embedding_size": 96},
     "roformer": {"embedding_size": 96},
 }
+
+
+@pytest.fixture(autouse=True)
+def allocator():
+    """Let malloc do as in workers: by default, it keeps what earlier tests have freed, and pieces of it do not fit."""
+    give_back_large_buffers()
 
 
 def write_model(kind: str, folder: Path) -> Path:
@@ -86,7 +92,7 @@ def test_a_layer_with_a_gate_takes_no_more_than_is_planned(kind, tmp_path, monke
     tokens, offsets = np.full(rows * LENGTH, 5, dtype=np.int32), np.arange(rows + 1) * LENGTH
     loaded._forward(tokens, offsets, np.arange(1))
     extra_bytes, _ = peak_of_call(lambda: loaded._forward(tokens, offsets, np.arange(rows)))
-    assert extra_bytes <= model.call_bytes
+    assert extra_bytes <= model.call_bytes + BESIDE_BYTES
     of_two = dataclasses.replace(model, files=dataclasses.replace(model.files, inner_copies=2))
     assert extra_bytes > of_two.batch_bytes
 

@@ -355,5 +355,5 @@ def test_a_model_that_cannot_be_downloaded_is_an_error(hub):
 
 def test_without_the_hubs_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(errors.MissingExtraError, match=r"pip install .*\[models\]"):
+    with pytest.raises(errors.MissingExtraError, match=r"pip install .*\[hub\]"):
         find_model("add_x", "maker/tiny")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -416,9 +417,12 @@ def test_a_killed_run_resumes_and_leaves_no_process(tmp_path):
             assert time.monotonic() < deadline and first.poll() is None, first.stderr.read()
             time.sleep(0.05)
             below = psutil.Process(first.pid).children(recursive=True)
-            helpers = [one for one in below if "killable_process" in " ".join(one.cmdline())]
+            for one in below:
+                with contextlib.suppress(psutil.Error):  # it ended in the meantime
+                    helpers += [one] if "killable_process" in " ".join(one.cmdline()) else []
         for one in [psutil.Process(first.pid), *(each for each in below if each not in helpers)]:
-            one.send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.Error):
+                one.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(below, timeout=10)
     assert alive == []
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
