@@ -332,7 +332,7 @@ def open_index(
     A document takes 24 bytes of disk with keys, and 24 bytes and 4 or 8 for each hash with signatures, in addition to its run,
     source and ID.
 
-    A run that is killed leaves the index as it was. See :doc:`the how-to <how_to/grow_a_corpus>`.
+    A run that is killed leaves the index as it was. See :doc:`the how-to </how_to/grow_a_corpus>`.
 
     Examples
     --------
