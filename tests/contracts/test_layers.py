@@ -40,7 +40,7 @@ TOP_LEVEL = {
     *("CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"),
     *("benchmarks", "curator_df", "docs", "notebooks", "tests", "Makefile", "hatch_build.py", "pyproject.toml"),
 }
-"""Files and folders of the repository, beside those whose names begin with a dot."""
+"""Files and folders at the top level of the repository; names that begin with a dot are also allowed."""
 CORE_GROUPS = ("", "ranges", "planning", "tasks", "receipts", "runner")
 """Folders of ``core/``: a module imports, when it is imported itself, only from its own folder and those before it."""
 KEPT_OUT = {
@@ -177,6 +177,6 @@ def test_the_top_level_holds_what_a_newcomer_expects() -> None:
     """Runs from this folder leave others there, such as those of jobs, which must not be committed."""
     tracked = subprocess.run(["git", "ls-files"], cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
     if tracked.returncode:
-        pytest.skip("by nature: this copy is no repository of git")
+        pytest.skip("by nature: this copy is not a git repository")
     found = {name.partition("/")[0] for name in tracked.stdout.splitlines()}
     assert {name for name in found if not name.startswith(".")} <= TOP_LEVEL

@@ -23,7 +23,7 @@ def forget() -> None:
 
 @pytest.fixture(scope="module")
 def unchanged() -> dict[str, str]:
-    """The digests of the package as it is, which do not depend on where it is."""
+    """Digests of the kernels of the unchanged package, which are the same in any folder."""
     return digests()
 
 

@@ -69,7 +69,7 @@ def read_delta(
     Raises
     ------
     InputError
-        If there is no such table or version, or if the version has deleted rows in its files, renamed columns, or another
+        If the table or the version does not exist, or the version has deleted rows in its files, renamed columns, or another
         feature that a list of files does not express.
     MissingExtraError
         If the package deltalake is not installed.
@@ -215,7 +215,7 @@ def read_iceberg(
     Raises
     ------
     InputError
-        If there is no such table or snapshot, or if it has deleted rows, renamed columns, default values, or files that are
+        If the table or the snapshot does not exist, or has deleted rows, renamed columns, default values, or files that are
         not Parquet.
     MissingExtraError
         If the package pyiceberg is not installed.
