@@ -66,6 +66,19 @@ def _anchors() -> Any:
 _ANCHOR_OF = _anchors()
 
 
+def _followers() -> Any:
+    """Return, for each byte, the anchors that a phrase continues with it, as bits: most of the letters m, v and k end there."""
+    followers = np.zeros(256, dtype=np.uint8)
+    for number, (phrases, anchor) in enumerate(_PHRASES):
+        for phrase in phrases:
+            letter = phrase[phrase.index(anchor) + 1]
+            followers[[ord(letter), ord(letter.upper())]] |= 1 << (number + 1)
+    return followers
+
+
+_FOLLOWERS = _followers()
+
+
 @inlined
 def _is_kelvin(data: Any, at: int, stop: int) -> bool:
     return at + 2 < stop and data[at] == 0xE2 and data[at + 1] == 0x84 and data[at + 2] == 0xAA
@@ -97,7 +110,9 @@ def find_boilerplate(data: Any, start: int, stop: int) -> int:
         anchor = types.int64(_ANCHOR_OF[data[here]])
         if anchor:
             at = types.int64(here)
-            if data[at] != 0xE2 or _is_kelvin(data, at, stop):
+            is_ascii = data[at] != 0xE2
+            after = at + 1 if is_ascii else at + 3
+            if after < stop and (_FOLLOWERS[data[after]] >> anchor) & 1 and (is_ascii or _is_kelvin(data, at, stop)):
                 for number in range(_FIRSTS[anchor - 1], _FIRSTS[anchor]):
                     place = at - _OFFSETS[number]
                     if place >= start and _is_phrase(data, place, stop, number):

@@ -110,8 +110,9 @@ def _copy_single_spaces(data: Any, at: int, stop: int, classes: Any, copied: Any
     byte_classes, page_of, pages = classes
     is_due = in_line = False  # a space precedes the next character; the line is not empty
     while at < stop:
-        flags, width = byte_classes[data[at]], 1
-        if data[at] >= 0x80:
+        byte = data[at]
+        flags, width = byte_classes[byte], 1
+        if byte >= 0x80:
             code, width = code_point(data, at, stop)
             flags = pages[page_of[code >> 8], code & 255]
         if flags & SPACE and not flags & LINE_END:
@@ -122,14 +123,15 @@ def _copy_single_spaces(data: Any, at: int, stop: int, classes: Any, copied: Any
                 copied[end] = 0x20
                 end += 1
             is_due = False
-            for place in range(at, at + width):
-                copied[end] = data[place]
-                end += 1
+            copied[end] = byte
+            for more in range(1, width):
+                copied[end + more] = data[at + more]
+            end += width
         at += width
     return end
 
 
-@kernel(types.int64(*SPAN, types.int64, types.uint8[::1], types.int64[::1]))
+@kernel(types.int64(*SPAN, types.int64, types.uint8[::1], types.int64[::1]), allocates=False)
 def copy_cleaned(
     data: Any, offsets: Any, byte_classes: Any, page_of: Any, pages: Any, what: int, copied: Any, copied_offsets: Any
 ) -> int:
