@@ -327,7 +327,8 @@ def generated_urls(seed, count):
 
 @pytest.mark.peer
 @pytest.mark.skipif(
-    not PYTHON, reason="needs CURATOR_DF_DATATROVE_PYTHON: a Python that has datatrove 0.10.1 and tldextract"
+    not PYTHON,
+    reason="needs CURATOR_DF_DATATROVE_PYTHON: a Python that has datatrove 0.10.1, tldextract, pyahocorasick and fasteners",
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_verdicts_are_those_of_datatrove(tmp_path, seed):
