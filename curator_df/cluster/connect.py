@@ -303,7 +303,7 @@ def verify_workers(workers: dict[str, dict[str, Any]], allowed_bytes: int | None
         workers_there = "the worker" if len(on_node) == 1 else f"the {show_count(len(on_node), 'worker')}"
         raise BudgetError(
             f"{workers_there} on {fullest} may use {show_size(nodes[fullest])} and the client "
-            f"{show_size(CLIENT_RESERVED_BYTES)}: more than the budget, memory={show_size(allowed_bytes)}. The worker with "
+            f"{show_size(CLIENT_RESERVED_BYTES)}, together more than memory={show_size(allowed_bytes)}. The worker with "
             f"the largest limit is {largest} ({show_size(on_node[largest])}). Start fewer workers or give them a smaller "
             "--memory-limit, or connect with a larger memory="
         )

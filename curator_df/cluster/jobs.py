@@ -83,7 +83,7 @@ def require_commands(system: str, job_class: Any) -> None:
     missing = [command for command in commands if shutil.which(command) is None]
     if missing:
         raise NoClusterError(
-            f"{' and '.join(missing)} cannot be found on this machine, so no job of {system} can be submitted. Run this on a "
+            f"{' and '.join(missing)} cannot be found on this machine, so no {system} job can be submitted. Run this on a "
             "login node, or where the commands of the batch system are on PATH"
         )
 
@@ -242,7 +242,7 @@ class JobCluster:
                 raise NoClusterError(problem)
             if time.monotonic() > deadline:
                 raise NoClusterError(
-                    f"no job of {self.request.system} has started a worker within "
+                    f"no {self.request.system} job has started a worker within "
                     f"queue_timeout_seconds={self._queue_timeout:.0f} s. Read the jobs' logs in "
                     f"{self.request.job_directory}. If the jobs still wait in the queue, set a larger "
                     "queue_timeout_seconds="

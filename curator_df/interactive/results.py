@@ -231,7 +231,7 @@ def _workers_brought_back(session: Session, waited: Collection[Any]) -> Iterator
         if given_up.is_set() and not isinstance(exc, KeyboardInterrupt):
             raise WorkerLostError(
                 f"no worker came back within {session.workless_seconds:.0f} s after the last one died. Check the last output of "
-                "the workers and whether the system killed them, start workers or a cluster again, and repeat the computation"
+                "the workers and whether the system killed them, restart the workers or the cluster, and repeat the computation"
             ) from None
         raise
     finally:

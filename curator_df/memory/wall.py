@@ -390,7 +390,7 @@ def users_step(name: str) -> Iterator[None]:
             yield
         except SystemExit as exc:
             raise RuntimeError(
-                f"a function called sys.exit({exc.code!r}), which would end the whole worker. Raise an exception instead"
+                f"your function called sys.exit({exc.code!r}), which would end the whole worker. Raise an exception instead"
             ) from exc
         except BaseException:
             if os.getpid() != pid:

@@ -327,9 +327,9 @@ def _described(
     if not weights:
         pickled = sorted(path.name for pattern in PICKLED for path in Path(folder).glob(pattern))
         raise ParameterError(
-            f"{operator}: the model {name!r} has no safetensors weights, and pickled ones "
-            f"{'(' + ', '.join(pickled[:3]) + ') ' if pickled else ''}are not loaded. Convert it with transformers: "
-            "model.save_pretrained(folder)"
+            f"{operator}: the model {name!r} has no safetensors weights, and pickle files "
+            f"{'(' + ', '.join(pickled[:3]) + ') ' if pickled else ''}are not loaded, as they can run code. "
+            "Convert it with transformers: model.save_pretrained(folder)"
         )
     if not {"tokenizer.json", "tokenizer_config.json"}.intersection(names):
         raise InputError(

@@ -224,7 +224,8 @@ def _by_value(operator: str, parameter: str, given: Any, by: str | None) -> dict
         )
     if by is not None and (not isinstance(given, Mapping) or not given):
         raise ParameterError(
-            f"{operator}: with by={by!r}, {parameter}={given!r} must be a mapping from values of that column, such as 'en'"
+            f"{operator}: with by={by!r}, {parameter}={given!r} must be a dict with an entry for each value of that "
+            "column, such as 'en'"
         )
     return dict(given) if by is not None else {None: given}
 

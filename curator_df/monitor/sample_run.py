@@ -125,7 +125,7 @@ def measure_sample(
             lines = run_fresh(__name__, SampleJob(chain, is_parquet, files, threads, memory_bytes))
         except FreshProcessError as exc:
             raise OperatorError(
-                f"recommend: the run of the sample failed. Use sample_size=None to skip it. {exc}"
+                f"recommend: the run of the sample failed. For advice without this run, use sample_size=None. The cause: {exc}"
             ) from None
     first, part, whole = ((line["text_bytes"], line["seconds"]) for line in lines)
     time = fit_time(part, whole)

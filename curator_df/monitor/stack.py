@@ -414,7 +414,7 @@ def _wait_until_ready(server: Server, health: str) -> None:
         time.sleep(0.2)
     raise CuratorError(
         f"{server.name} did not answer at {server.url} within {READY_SECONDS:.0f} s. Read its log, {server.log}, and start "
-        "it again."
+        "it again"
     )
 
 

@@ -189,8 +189,8 @@ def _without_folders(expression: Any) -> Any:
         kernel: Any = node.operand("func") if isinstance(node, MapPartitions) else None
         if isinstance(kernel, BlockKernel) and isinstance(kernel.parameters.get("groups"), GroupLookup):
             raise ParameterError(
-                f"preview: {kernel.name} has groups=, which name rows of the whole input by their places, so its parts cannot be "
-                f"shown for a few rows. Preview the table before {kernel.name}, or write the part"
+                f"preview: {kernel.name} has groups=, which names rows by their positions in the whole input, so it cannot run "
+                f"on a sample. Preview the table before {kernel.name}, or write the table and look at the output"
             )
         if not isinstance(node, DeferredStep):
             continue

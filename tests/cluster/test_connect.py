@@ -82,7 +82,7 @@ def test_a_running_cluster_is_used_by_address(tmp_path):
         assert "closed" in repr(connection)
         assert receipt.rows_written == 100
         assert profiled == ("_Profile" if sys.version_info < (3, 12) else "method")
-        with pytest.raises(errors.BudgetError, match=r"the worker on .* more than the budget, memory=1\.00 GB"):
+        with pytest.raises(errors.BudgetError, match=r"the worker on .* together more than memory=1\.00 GB"):
             cdf.connect(running.scheduler_address, memory="1GB")
         assert (limit_bytes == NO_LIMIT) == PORTABLE
         with Client(running) as other:

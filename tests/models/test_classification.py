@@ -195,7 +195,7 @@ def test_labels_are_refused_where_tiers_name_the_classes(one_number):
 
 
 def test_no_class_at_all_cannot_be_kept():
-    said = r"has no class, so no row would be kept\. Use at least one of: 'good', 'bad', 'ugly'"
+    said = r"is empty, so no row would be kept\. Use at least one of: 'good', 'bad', 'ugly'"
     with pytest.raises(errors.ParameterError, match=rf"keep_class: classes=\[\] {said}"):
         table().pipe(cdf.keep_class, letters, labels=LABELS, classes=[])
     with pytest.raises(errors.ParameterError, match=rf"keep_class: classes=\(\) {said}"):

@@ -163,7 +163,7 @@ def test_the_receipt_counts_rows_without_a_perplexity(tmp_path):
         ({"model": __file__}, InputError, "is not a model of KenLM"),
         ({"model": BINARY, "tokenizer": BINARY}, InputError, "is not a SentencePiece model"),
         ({"model": {"en": BINARY}}, ParameterError, "model= is a mapping, so by= must name the column"),
-        ({"model": BINARY, "by": "text"}, ParameterError, "must be a mapping from values of that column"),
+        ({"model": BINARY, "by": "text"}, ParameterError, "must be a dict with an entry for each value of that column"),
         ({"model": BINARY, "by": "langage"}, ColumnError, "langage"),
         ({"model": BINARY, "buckets": (3,)}, ParameterError, "must be two numbers: the perplexity"),
         ({"model": BINARY, "buckets": (3, 2)}, ParameterError, "in ascending order"),

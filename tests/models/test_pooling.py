@@ -75,9 +75,7 @@ def test_another_pooling_is_refused_until_the_user_says_which(model, said):
 
 def test_layers_after_the_pooling_are_not_left_out_in_silence(model):
     write_pooling(model, flags(mean_tokens=True), modules=("Transformer", "Pooling", "Dense", "Normalize"))
-    with pytest.raises(
-        errors.ParameterError, match=r"has a layer Dense after its pooling .*, and such layers are not supported"
-    ):
+    with pytest.raises(errors.ParameterError, match=r"has a layer Dense after its pooling, which is not supported"):
         head(model)
     assert head(model, pooling="mean") == "mean"
 

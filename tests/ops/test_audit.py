@@ -182,7 +182,7 @@ def test_semantic_duplicates_are_compared_by_their_vectors(tmp_path):
     ]
     assert audit.table.recomputed.tolist() == pytest.approx(expected, abs=1e-5)
     assert audit.table.is_duplicate.tolist() == [cosine >= 0.95 for cosine in expected]
-    with pytest.raises(errors.ParameterError, match="Choose one of these values with eps="):
+    with pytest.raises(errors.ParameterError, match="Choose one of them with eps="):
         cdf.audit_duplicates(groups, docs)
     none = cdf.find_semantic_duplicates(docs, eps=0.05, num_clusters=2, keep="none", workdir=tmp_path / "none")
     table = cdf.audit_duplicates(none, docs, pairs=10_000).table

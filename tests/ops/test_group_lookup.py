@@ -249,6 +249,7 @@ def test_a_drop_of_groups_is_previewed_among_the_rows_of_the_preview(docs, sessi
     assert found.kept.equals(searched.kept)
     assert found.receipt.rows_dropped > 0
     with pytest.raises(
-        errors.ParameterError, match="preview: split_rows has groups=, which name rows of the whole input by"
+        errors.ParameterError,
+        match="preview: split_rows has groups=, which names rows by their positions in the whole input",
     ):
         cdf.preview(cdf.split_rows(docs, PARTS, groups=groups)["train"])

@@ -138,7 +138,7 @@ def test_the_limit_is_that_of_a_sorted_list(values, wanted, size):
         ({"fraction": 1.5}, ParameterError, r"fraction=1\.5 must be more than 0 and at most 1"),
         ({"rows": 1, "by": "text"}, SchemaError, "needs numbers, but the column holds"),
         ({"rows": 1, "by": "score"}, ColumnError, "score"),
-        ({"rows": 1, "seed": 1 << 63}, ParameterError, "is not an integer of 64 bits"),
+        ({"rows": 1, "seed": 1 << 63}, ParameterError, "is not a 64-bit integer"),
         ({"rows": 1, "noise": "yes"}, ParameterError, "noise='yes' must be True or False"),
     ],
 )

@@ -480,7 +480,7 @@ def test_what_does_not_fit_is_refused_with_its_bytes(cluster, tmp_path, monkeypa
     rows = [{"id": f"{n}", "t": "x" * (10 if n < 8_000 else 100_000)} for n in range(8_400)]
     other = cdf.read_jsonl(str(write_rows(tmp_path / "b", rows, files=1)))
     docs = cdf.read_jsonl(str(write_rows(tmp_path / "a", [{"id": "b", "text": "x"}])))
-    said = r"the other table takes 89 MB in each worker, but only \d+ MB were planned.*mix its rows first with shuffle_rows"
+    said = r"the other table takes 89 MB in each worker, but only \d+ MB were planned.*shuffle the other table first"
     with pytest.raises(errors.BudgetError, match=said):
         cdf.write_parquet(cdf.join(docs, other, on="id"), str(tmp_path / "out"))
     monkeypatch.setattr(stages, "HELD_MARGIN", 50_000)

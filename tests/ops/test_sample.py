@@ -86,7 +86,7 @@ def test_fractions_are_checked(fraction):
 
 
 def test_arguments_are_checked_at_the_door():
-    with pytest.raises(ParameterError, match="seed='a' is not an integer of 64 bits"):
+    with pytest.raises(ParameterError, match="seed='a' is not a 64-bit integer"):
         sample_rows(DOCS, 0.5, seed="a")
     with pytest.raises(ParameterError, match="by='hash' is not one of 'address', 'content'"):
         sample_rows(DOCS, 0.5, by="hash")

@@ -107,7 +107,7 @@ def test_stop_words_are_part_of_a_profile():
             words="whitespace", **dict.fromkeys(profile.reasons[:-1])
         )
     for odd in (["de", "de"], ["d e"], [""], []):
-        with pytest.raises(ParameterError, match="must be different words without white space"):
+        with pytest.raises(ParameterError, match="must be distinct words without white space"):
             DATATROVE_GOPHER_QUALITY.replace(stop_words=odd)
 
 

@@ -114,9 +114,7 @@ class InProcess:
         except Exception as exc:
             if isinstance(exc, CuratorError) or is_out_of_memory(exc):
                 raise
-            raise OperatorError(
-                f"{method}() of {self._of.name} raised {type_and_text(exc)}. Fix {method}(), and run again"
-            ) from exc
+            raise OperatorError(f"{method}() of {self._of.name} raised {type_and_text(exc)}") from exc
 
     def _once_on_node(self, function: Callable[[], object]) -> None:
         """Call a function once per machine and run; wait if another process of this machine is calling it."""
@@ -223,8 +221,8 @@ def _require_no_parameters(operator: str, name: str, method: Any) -> None:
         inspect.signature(method).bind()
     except TypeError as exc:
         raise ParameterError(
-            f"{operator}: curator_df calls {name} without arguments, but: {exc}. Give each of its parameters a default "
-            "value"
+            f"{operator}: curator_df calls {name} without arguments, which fails ({exc}). Give each of its parameters a "
+            "default value"
         ) from exc
 
 

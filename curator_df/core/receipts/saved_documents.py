@@ -188,8 +188,9 @@ def _first_file(folder: Folder) -> tuple[str, str]:
         if name[:1] != "_" and suffix is not None and posixpath.basename(name).startswith("part-"):
             return name, suffix
     raise InputError(
-        f"save: {folder.url}, the output folder of the receipt, has no Parquet or JSON Lines files of a run, so its columns "
-        "are unknown. Repeat the run with write_parquet or write_jsonl, or choose another kind="
+        f"save: no Parquet or JSON Lines files that a run wrote were found in {folder.url}, the output folder of the receipt, so "
+        "the columns are unknown. If the files were moved, move them back. Otherwise, repeat the run with write_parquet or "
+        "write_jsonl, or save a kind= that does not list columns, such as 'dataset_card'"
     )
 
 
@@ -343,8 +344,8 @@ def _domains(domains: pd.DataFrame) -> str:
         several = [name for name in domains.columns if str(name).startswith("rows_")]
         found = f"it counts several tables ({listed(several)})" if several else f"it has {listed(domains.columns)}"
         raise ParameterError(
-            "save: domains= must be a table of describe_domains with the columns 'domain' and 'rows', but "
-            f"{found}. Call describe_domains with one table, that of the output"
+            f"save: domains= must be a table with the columns 'domain' and 'rows', but {found}. Pass "
+            "describe_domains(output), where output is the table that was written"
         )
     total = domains.attrs.get("totals", {}).get("rows") or domains["rows"].sum()
     named = domains.dropna(subset="domain")

@@ -84,8 +84,8 @@ def _batches(folder: Folder, groups: RangeGroups, pairs: Any, memory_bytes: int)
         return
     if (pairs[:, 0:2] != pairs[:, 4:6]).any():
         raise CorruptFileError(
-            f"the temporary files in {folder.url} do not belong together: they have the texts of other rows than those to "
-            "compare, as if two runs had written there. Delete the folder, and run again"
+            f"the temporary files in {folder.url} do not belong together, as if two runs had written there: they hold the texts "
+            "of other rows than those to compare. Delete the folder, which holds only temporary files, and run again"
         )
     ends = pairs[:, [0, 1]].view(np.int64)
     addresses, first, which = np.unique(ends, return_index=True, return_inverse=True)

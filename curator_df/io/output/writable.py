@@ -38,9 +38,9 @@ def require_writable(df: Any, operator: str, suffix: str) -> None:
         why = (
             f", because {found}. Check the paths and the files"
             if (found := why_no_columns(df))
-            else ". Keep at least one"
+            else ". Keep at least one column"
         )
-        raise ColumnError(f"{operator}: the files would have no columns, as the table has none{why}")
+        raise ColumnError(f"{operator}: the table has no columns, so there is nothing to write{why}")
     twice, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ColumnError(

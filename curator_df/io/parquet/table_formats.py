@@ -113,9 +113,7 @@ def read_delta(
     ) as exc:
         raise InputError(f"read_delta: {place!r} cannot be read as a Delta table: {type_and_text(exc)}") from exc
     if problem:
-        raise InputError(
-            f"read_delta: version {table.version()} of {place!r} is not a plain list of Parquet files: {problem}"
-        )
+        raise InputError(f"read_delta: version {table.version()} of {place!r} cannot be read: {problem}")
     _require_folder_names(place, actions, partitions)
     listing = list_files(
         _some(files, f"read_delta: version {table.version()} of {place!r}"), storage_options=storage_options
@@ -146,9 +144,9 @@ def _beyond_files_of_delta(table: Any) -> str:
     features = set(table.protocol().reader_features or ())
     renames = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
     if renames or "columnMapping" in features:
-        return "its files have other names of columns than the table (columnMapping)"
+        return "its files have other names of columns than the table (columnMapping). Write the table again without it"
     if odd := sorted(features - _PLAIN_FEATURES):
-        return f"it uses {', '.join(odd)}, which is not supported"
+        return f"it uses {', '.join(odd)}, which read_delta does not support. Write the table again without it"
     if "deletionVectors" in features and any(len(batch) for batch in table.deletion_vectors()):
         return "its files have deleted rows (deletion vectors). Rewrite it first: OPTIMIZE, or REORG TABLE ... APPLY (PURGE)"
     return ""
@@ -165,8 +163,9 @@ def _require_folder_names(place: str, actions: pa.Table, partitions: Sequence[st
         for file, in_path, value in zip(files, in_paths, values, strict=True):
             if not _says(in_path.get(name, ""), value):
                 raise InputError(
-                    f"read_delta: the path of {file!r} in {place!r} does not say that {name} is {value.as_py()!r}, as the "
-                    "table does. Write the table again, or read its files with read_parquet"
+                    f"read_delta: in the table {place!r}, the value of the partition column {name!r} is {value.as_py()!r} for "
+                    f"the file {file!r}, but its path has no folder that says so, and curator_df reads these values from "
+                    "paths. Write the table again, so that each file lies in the folder of its values"
                 )
 
 

@@ -27,7 +27,7 @@ from curator_df.kernels.edits.repeated_windows import (
     next_spans,
 )
 from curator_df.kernels.edits.splices import Splice, splice_texts
-from curator_df.kernels.text.buffers import TextSpan, text_lengths, text_spans
+from curator_df.kernels.text.buffers import CHANGED_TEXT, TextSpan, text_lengths, text_spans
 
 STRETCHES_AT_A_TIME = 16_384
 """Number of stretches that are found in each step: at 80 bytes, 1.3 MB independent of the block."""
@@ -261,6 +261,5 @@ def require_long_enough(span: TextSpan, rows: Integers, firsts: Integers, length
     beyond = np.flatnonzero(begins + firsts + lengths > ends)
     if len(beyond):
         raise ValueError(
-            f"text {int(rows[beyond[0]]):,} of a block is shorter than when the input was first read, so an earlier step "
-            "gave another text. Make the result of that step depend on the row alone"
+            f"text {int(rows[beyond[0]]):,} of a block is shorter than when the input was first read. {CHANGED_TEXT}"
         )

@@ -21,7 +21,7 @@ import pandas as pd
 
 from curator_df.kernels.compiling.compiled import helper, kernel, types
 from curator_df.kernels.rows.content_hash import Normalize, span_hashes
-from curator_df.kernels.text.buffers import TextSpan, large_strings, text_series, text_spans
+from curator_df.kernels.text.buffers import CHANGED_TEXT, TextSpan, large_strings, text_series, text_spans
 
 NEWLINE, RETURN, TAB, SPACE = 10, 13, 9, 32
 ROW, POSITION, ORDINAL, OUT, KEPT_END, KEPT, REMOVED, ENDS_REMOVED, REMOVED_BYTES = range(9)
@@ -327,9 +327,8 @@ def _span_without(span: TextSpan, kind: PartKind, pieces: _Pieces) -> tuple[Any,
         )
         if used < len(rows):
             raise ValueError(
-                f"text {int(rows[used]):,} of a block no longer has part {int(ordinals[used]):,}, which is to be removed, "
-                "so an earlier step gave another text than when the input was first read. Make the result of that step "
-                "depend on the row alone"
+                f"text {int(rows[used]):,} of a block no longer has the line or paragraph {int(ordinals[used]):,}, which is "
+                f"to be removed. {CHANGED_TEXT}"
             )
         pieces.use(used)
     chunk = large_strings(out[: state[OUT]], offsets, span.valid)

@@ -22,6 +22,11 @@ from curator_df.errors import SchemaError
 
 SPAN_ROWS = 4096
 """Rows of a span: at ten counts of 8 bytes a row, 330 KB of working memory, independent of the block."""
+CHANGED_TEXT = (
+    "The input is read several times, and this time an earlier step gave another text. Make each step give the same result for "
+    "the same row, without random numbers, the time or shared state, and do not change the input files during a run"
+)
+"""Cause and cure of texts that are not those of the first pass."""
 
 
 @dataclass(frozen=True)

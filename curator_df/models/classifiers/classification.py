@@ -250,7 +250,7 @@ def _known(operator: str, names: str | Sequence[str], scores: ClassScores) -> tu
     wanted, known = strings_of(operator, "classes", names), ", ".join(map(repr, scores.labels))
     if not wanted:
         raise ParameterError(
-            f"{operator}: classes={names!r} has no class, so no row would be kept. Use at least one of: {known}"
+            f"{operator}: classes={names!r} is empty, so no row would be kept. Use at least one of: {known}"
         )
     if unknown := [name for name in wanted if name not in scores.labels]:
         raise ParameterError(

@@ -170,10 +170,10 @@ def add_completion(
     fields, most_tokens = _fields(operator, options, max_tokens)
     for name, value in (("max_chars", max_chars), ("max_concurrent", max_concurrent)):
         require_count(operator, name, value)
-    if not isinstance(max_retries, int) or max_retries < 0 or not timeout_seconds > 0:
-        raise ParameterError(
-            f"{operator}: max_retries={max_retries!r} must be 0 or more, and timeout_seconds={timeout_seconds!r} above 0"
-        )
+    if not isinstance(max_retries, int) or max_retries < 0:
+        raise ParameterError(f"{operator}: max_retries={max_retries!r} must be a whole number, 0 or more")
+    if not timeout_seconds > 0:
+        raise ParameterError(f"{operator}: timeout_seconds={timeout_seconds!r} must be above 0")
     folder = _own_cache(operator) if cache is None else cache
     server = Server(
         base_url=base_url.rstrip("/"),

@@ -210,7 +210,8 @@ def _require_names(tables: Mapping[str, Any], said: Mapping[Any, float], called:
     for name, df in tables.items():
         if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
             raise ParameterError(
-                f"blend: {name!r} cannot name a table. Use letters, digits, '_', '.' and '-', beginning with a letter or digit"
+                f"blend: {name!r} is not a valid name of a table. Use letters, digits, '_', '.' and '-', beginning with a "
+                "letter or digit"
             )
         refuse_columns(df, "blend", column, parameter="column")
 

@@ -221,7 +221,9 @@ def vocabulary_of(operator: str, tokenizer: Tokenizer, eos_token: str | int | No
     path = Path(tokenizer.path)
     ids = _ids_in(path) if path.is_file() else _load(tokenizer).get_vocab(with_added_tokens=True)
     if not ids:
-        raise CorruptFileError(f"{operator}: {str(path)!r} has no vocabulary. Use the files of a whole tokenizer")
+        raise CorruptFileError(
+            f"{operator}: {str(path)!r} has no vocabulary. Use a complete folder, such as save_pretrained() of a tokenizer writes"
+        )
     largest_id = max(ids.values())
     named = [_named_tokens(file) for file in _naming_files(path)]
     if isinstance(eos_token, int):

@@ -261,10 +261,10 @@ def chosen_eps(operator: str, eps: float | None, found: list[float]) -> float:
     """Return the value of ``eps`` to look at; raise `ParameterError` if it is missing or was not searched."""
     listed = ", ".join(map(str, found))
     if eps is None and len(found) > 1:
-        raise ParameterError(f"{operator}: groups= were found with eps={listed}. Choose one of these values with eps=")
+        raise ParameterError(f"{operator}: groups= has results for eps={listed}. Choose one of them with eps=")
     if eps is not None and eps not in found:
         raise ParameterError(
-            f"{operator}: groups= was found with eps={listed}, not with {eps}. Use one of these values"
+            f"{operator}: groups= has results for eps={listed}, but not for eps={eps}. Choose one of them with eps="
         )
     return float(found[0] if eps is None else eps)
 

@@ -109,8 +109,8 @@ def remove_repeated_parts(
         require_integer(OPERATOR, "max_documents", max_documents)
         if max_documents < 1:
             raise ParameterError(
-                f"{OPERATOR}: max_documents={max_documents} must be at least 1. With 1, a part that occurs in two "
-                "documents is removed"
+                f"{OPERATOR}: max_documents={max_documents} must be at least 1. With 1, a line or paragraph that "
+                "occurs in two documents is removed"
             )
     require_text(df, OPERATOR, text)
     require_host(df._meta, OPERATOR)

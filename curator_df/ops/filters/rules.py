@@ -146,7 +146,7 @@ class Profile:
         odd = [word for word in self.stop_words if word.split() != [word]]
         if odd or len(set(self.stop_words)) < len(self.stop_words) or not self.stop_words:
             raise ParameterError(
-                f"Profile {self.name!r}: stop_words={self.stop_words!r} must be different words without white space"
+                f"Profile {self.name!r}: stop_words={self.stop_words!r} must be distinct words without white space, at least one"
             )
         require_words(f"Profile {self.name!r}", self.text_metrics, self.words)
         twice = sorted({reason for reason in self.reasons if self.reasons.count(reason) > 1})

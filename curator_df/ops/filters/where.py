@@ -86,7 +86,9 @@ def keep_where(df: dd.DataFrame, predicate: Callable[[Any], Any] | str, *, reaso
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     require_string("keep_where", "reason", reason)
     if not reason:
-        raise ParameterError("keep_where: reason is empty. Set it to a name for the reason why rows are dropped")
+        raise ParameterError(
+            "keep_where: reason= is empty. Give the rows that are dropped a reason, such as 'too_short'"
+        )
     if isinstance(predicate, str):
         require_expression("keep_where", df._meta, predicate)
     elif not callable(predicate):

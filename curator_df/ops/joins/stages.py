@@ -232,8 +232,8 @@ class TableJoin(Pending):
             raise BudgetError(
                 f"join: the other table takes {takes} in each worker, but only {planned} were planned from the first "
                 "rows of its files, so later rows are longer. "
-                "Choose fewer columns with columns=, or mix its rows first with shuffle_rows(other, path), so that the first "
-                "rows are like the others"
+                "Join fewer columns (columns= of join), or shuffle the other table first with shuffle_rows(other, path), so that "
+                "its first rows are like the others"
             )
         return found
 

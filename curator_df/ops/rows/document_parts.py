@@ -517,6 +517,6 @@ def _check_columns(df: Any, text: str, document: str, segment_id: str) -> None:
 def refuse_block(block: Any) -> NoReturn:  # noqa: ARG001 - the face of a kernel
     """Refuse to run block by block."""
     raise PendingError(
-        f"{OPERATOR} needs a full pass over the rows: a document may continue in the next block. head(), len() and compute() "
-        "run this pass only in a cluster of curator_df. Start one with start_cluster() and run the same line again"
+        f"{OPERATOR} cannot run block by block, because a document may continue in the next block. In a curator_df cluster, "
+        "head(), len() and compute() run it over all rows. Start one with start_cluster() and run the same line again"
     )

@@ -239,8 +239,8 @@ def add_ids(
 def _dense(df: Any, into: str, identity: IdentityKind, start: int) -> Any:
     if identity != "address":
         raise ParameterError(
-            "add_ids: identity='content' cannot be combined with dense=True, which numbers rows in input order. Leave out "
-            "identity=, or dense="
+            "add_ids: identity='content' cannot be combined with dense=True, which numbers rows in input order. Leave one "
+            "of the two out"
         )
     if start < 0:
         raise ParameterError(f"add_ids: start={start} is negative. Use 0 or more")

@@ -361,7 +361,7 @@ def sample_by_importance(
     _require_size(rows, fraction)
     require_integer(OPERATOR, "seed", seed)
     if not -(1 << 63) <= seed < 1 << 63:
-        raise ParameterError(f"{OPERATOR}: seed={seed} is not an integer of 64 bits. Use a whole number such as 0")
+        raise ParameterError(f"{OPERATOR}: seed={seed} is not a 64-bit integer. Use a whole number such as 0")
     if not isinstance(noise, bool):
         raise ParameterError(f"{OPERATOR}: noise={noise!r} must be True or False")
     require_addresses(df, OPERATOR)

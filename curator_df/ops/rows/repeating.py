@@ -169,7 +169,7 @@ def _times_of(df: Any, by: str, times: Mapping[str | None, float] | None, seed: 
     """Return the checked numbers of each class; None if the column itself has the numbers."""
     require_integer(OPERATOR, "seed", seed)
     if not -(1 << 63) <= seed < 1 << 63:
-        raise ParameterError(f"{OPERATOR}: seed={seed} is not an integer of 64 bits. Use a whole number such as 0")
+        raise ParameterError(f"{OPERATOR}: seed={seed} is not a 64-bit integer. Use a whole number such as 0")
     if times is None:
         if seed:
             raise ParameterError(

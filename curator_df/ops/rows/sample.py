@@ -452,7 +452,7 @@ def _identifying_columns(
     """Return the columns that identify a row, none for its address, after checks of the caller's arguments."""
     choose(operator, "by", by, IdentityKind)
     if not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
-        raise ParameterError(f"{operator}: seed={seed!r} is not an integer of 64 bits. Use a whole number such as 0")
+        raise ParameterError(f"{operator}: seed={seed!r} is not a 64-bit integer. Use a whole number such as 0")
     backend_of(df._meta)  # an error unless it is pandas or cuDF
     if by == "content":
         columns = strings_of(operator, "subset", subset)

@@ -305,7 +305,10 @@ class HasALock(Noting):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (WantsMore, r"curator_df calls WantsMore\.setup without arguments, but: missing a required argument: 'worker'"),
+        (
+            WantsMore,
+            r"curator_df calls WantsMore\.setup without arguments, which fails \(missing a required argument: 'worker'\)",
+        ),
         (NoCall, "no __call__"),
         (lambda: HasALock("notes"), r"HasALock cannot be sent to workers.*in setup\(\)"),
         (lambda: WantsBytes("notes"), "lots"),

@@ -137,7 +137,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 def test_an_output_without_files_is_named(tmp_path):
-    with pytest.raises(errors.InputError, match="has no Parquet or JSON Lines files of a run"):
+    with pytest.raises(errors.InputError, match="no Parquet or JSON Lines files that a run wrote were found in"):
         receipt(tmp_path).save(tmp_path / "croissant.jsonld", kind="croissant")
 
 
@@ -210,12 +210,12 @@ def test_a_card_names_the_folders(tmp_path):
         (
             "a.md",
             {"kind": "eu_training_data_summary", "domains": pd.DataFrame({"site": ["a"]})},
-            r"must be a table of describe_domains .* but it has 'site'",
+            r"must be a table with the columns .* but it has 'site'",
         ),
         (
             "a.md",
             {"kind": "eu_training_data_summary", "domains": pd.DataFrame({"domain": ["a"], "rows_before": [1]})},
-            r"it counts several tables \('rows_before'\)\. Call describe_domains with one table",
+            r"it counts several tables \('rows_before'\)\. Pass describe_domains\(output\)",
         ),
         (
             "a.html",
