@@ -21,8 +21,6 @@ if _TYPE_CHECKING:
     from curator_df.cluster.jobs import JobCluster, job_cluster, slurm_cluster
     from curator_df.cluster.local import Cluster, start_cluster
     from curator_df.core.planning.plan import Plan
-    from curator_df.core.receipts.comparison import compare_receipts
-    from curator_df.core.receipts.receipt import Receipt
     from curator_df.io.concat import concat
     from curator_df.io.csv.reader import read_csv
     from curator_df.io.device_transfer import to_backend
@@ -110,6 +108,8 @@ if _TYPE_CHECKING:
     from curator_df.ops.urls.url_filter import keep_urls
     from curator_df.ops.urls.url_parts import add_url_parts
     from curator_df.profiles import minhash
+    from curator_df.receipts.comparison import compare_receipts
+    from curator_df.receipts.receipt import Receipt
     from curator_df.recipes.recipe import Recipe, load_recipe
 
 
@@ -267,7 +267,7 @@ _PLACES = {
     "Presidio": "models.entities.presidio:Presidio",
     "Preview": "ops.preview:Preview",
     "Profile": "ops.filters.rules:Profile",
-    "Receipt": "core.receipts.receipt:Receipt",
+    "Receipt": "receipts.receipt:Receipt",
     "Recipe": "recipes.recipe:Recipe",
     "Recommendation": "monitor.recommend:Recommendation",
     "Resources": "memory.resources:Resources",
@@ -298,7 +298,7 @@ _PLACES = {
     "blend": "models.tokens.blend:blend",
     "checkpoint": "io.output.checkpoint:checkpoint",
     "classifiers": "models.classifiers.catalogue",
-    "compare_receipts": "core.receipts.comparison:compare_receipts",
+    "compare_receipts": "receipts.comparison:compare_receipts",
     "concat": "io.concat:concat",
     "connect": "cluster.connect:connect",
     "describe": "ops.describe:describe",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, get_args
 
@@ -15,6 +15,8 @@ from curator_df.suggestions import SIMILAR, did_you_mean
 
 MOST_COMPARED = 5_000
 """Number of names of a folder that are compared with a missing one."""
+MOST_LISTED = 20
+"""Maximum number of columns that an error lists."""
 
 
 def require_number(operator: str, parameter: str, value: Any) -> None:
@@ -122,3 +124,10 @@ def choose(operator: str, parameter: str, value: Any, choices: Any) -> None:
         raise ParameterError(
             f"{operator}: {parameter}={value!r} is not one of {', '.join(map(repr, allowed))}{'.' * bool(hint)}{hint}"
         )
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Return column names for a message, truncated after `MOST_LISTED`."""
+    every = list(names)
+    more = f" and {len(every) - MOST_LISTED:,} more" if len(every) > MOST_LISTED else ""
+    return (", ".join(map(repr, every[:MOST_LISTED])) or "no columns") + more

@@ -181,7 +181,7 @@ def _alive(console: Console, activity: str, *, has_bar: bool = False) -> Iterato
 def _show_rows(console: Console, folder: Path) -> None:
     import pandas as pd
 
-    from curator_df.core.receipts.rich_tables import table_of
+    from curator_df.receipts.rich_tables import table_of
 
     columns = ["reject_reason", "reject_value", "reject_threshold", "text"]
     for title, part, shown in (("kept", "clean", ["kind", "text"]), ("dropped", "rejects", columns)):

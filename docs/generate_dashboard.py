@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from curator_df.core.receipts.model_figures import TRIED_MICROSECONDS, TRIED_TOKENS
 from curator_df.monitor.stack import DASHBOARD_FILE, DASHBOARD_UID, DATASOURCE
+from curator_df.receipts.model_figures import TRIED_MICROSECONDS, TRIED_TOKENS
 
 D = 'driver=~"$driver"'
 """Label filter of every expression: the sessions selected at the top of the dashboard."""

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 import curator_df as cdf
 from curator_df import cli, demo
-from curator_df.core.receipts.rich_tables import grid_of, table_of
 from curator_df.errors import CorruptFileError
 from curator_df.ops.filters.published import schemes
+from curator_df.receipts.rich_tables import grid_of, table_of
 from tests.core.runner.fake_client import inline_cluster
 
 HELP = Path(__file__).parent / "data" / "help"

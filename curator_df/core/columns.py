@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 from dask.dataframe.dask_expr import FrameBase
 
+from curator_df.arguments import MOST_LISTED, listed
 from curator_df.errors import ColumnError, ExpressionError, ParameterError, SchemaError
 from curator_df.suggestions import did_you_mean
 
@@ -26,8 +27,6 @@ allocator keeps. From JSON Lines to Parquet 16 to 23, to JSON Lines 21 to 28; fr
 the plan, 10,000 columns and a budget of 500 MB ended the whole process."""
 FREE_COLUMNS = 1_000
 """Number of columns for which the fixed bytes of any task have room."""
-MOST_LISTED = 20
-"""Maximum number of columns that an error lists."""
 
 
 def require_table(df: Any, operator: str) -> None:
@@ -199,13 +198,6 @@ def has_no_type(dtype: Any) -> bool:
     if isinstance(dtype, pd.CategoricalDtype):
         return dtype.categories is not None and not len(dtype.categories)
     return isinstance(dtype, pd.ArrowDtype) and bool(pa.types.is_null(dtype.pyarrow_dtype))
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Return column names for a message, truncated after `MOST_LISTED`."""
-    every = list(names)
-    more = f" and {len(every) - MOST_LISTED:,} more" if len(every) > MOST_LISTED else ""
-    return (", ".join(map(repr, every[:MOST_LISTED])) or "no columns") + more
 
 
 def did_you_mean_column(missing: Iterable[Any], columns: Iterable[Any]) -> str:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.step_tally import StepTally
-from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.exchange.dropped_rows import Found
@@ -38,6 +37,7 @@ from curator_df.files.row_order import Rows
 from curator_df.files.row_sort import PIECE_ROWS, RowSorter, merge_slices
 from curator_df.files.slice_file import Slice, open_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
+from curator_df.receipts.receipt import ExchangeReceipt
 
 Survivor = tuple[int, int, int]
 """Key (two halves) and address, as stored, of the kept row of the last group, which may continue."""

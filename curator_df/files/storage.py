@@ -40,6 +40,8 @@ from curator_df.memory.sizes import show_size
 
 JOURNAL_FOLDER = "_curator"
 """Folder for the journal and temporary files; readers skip names that begin with an underscore."""
+QUARANTINE_FOLDER = "_quarantine"
+"""Folder of an output for quarantined rows; readers skip it, too."""
 
 TEMPORARY_FOLDER = f"{JOURNAL_FOLDER}/unfinished"
 """Folder for files that are being written."""

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.arguments import choose
+from curator_df.arguments import choose, listed
 from curator_df.core.backend import require_backend
-from curator_df.core.columns import has_no_type, is_text, listed, require_table
+from curator_df.core.columns import has_no_type, is_text, require_table
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.lowering import current_spooler, lower, origin_of, spooled
 from curator_df.core.planning.program import Program, Step

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.ranges.out_of_memory import is_out_of_memory
-from curator_df.core.receipts.model_figures import COMPUTED_IN, SETTLED, TRIED_MICROSECONDS, TRIED_TOKENS
 from curator_df.memory.limits import release_free_memory
 from curator_df.models.batch_size_tuning import SizeTrial
+from curator_df.receipts.model_figures import COMPUTED_IN, SETTLED, TRIED_MICROSECONDS, TRIED_TOKENS
 
 GROW_AFTER = 32
 """Number of successful batches before a larger one is tried again; doubled after each failure."""

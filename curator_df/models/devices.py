@@ -11,10 +11,10 @@ import contextlib
 from typing import Any, Literal
 
 from curator_df.arguments import choose
-from curator_df.core.receipts.model_figures import PEAKS
 from curator_df.errors import ParameterError
 from curator_df.memory.system import status_bytes
 from curator_df.memory.torch_memory import bound_torch, torch_peaks
+from curator_df.receipts.model_figures import PEAKS
 
 Device = Literal["cpu", "cuda"]
 Numbers = Literal["float32", "bfloat16"]

@@ -17,7 +17,6 @@ from typing import Any, Self
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.receipts.figures import new_figure
 from curator_df.core.runner.events import Event, Note
 from curator_df.core.runner.session import Session, current_session, has_session
 from curator_df.errors import NoClusterError, ParameterError
@@ -35,6 +34,7 @@ from curator_df.monitor.alerts import (
 )
 from curator_df.monitor.processes import ProcessMemory, ProcessReader
 from curator_df.monitor.workers import ProcessReading, WorkerReading, read_process, read_worker
+from curator_df.receipts.figures import new_figure
 from curator_df.suggestions import suggests_names
 
 ANSWER_SECONDS = 5.0

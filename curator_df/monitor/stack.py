@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from curator_df.core.receipts.advice import MANY_RETRIES, MUCH_SKEW
+from curator_df.core.runner.advice import MANY_RETRIES, MUCH_SKEW
 from curator_df.errors import CuratorError, ParameterError
 from curator_df.monitor.targets import LOOPBACK, TARGETS_FOLDER, delete_left_behind
 

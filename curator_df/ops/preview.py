@@ -23,7 +23,6 @@ from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES
 from curator_df.core.ranges.blocks import BlockKernel
 from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.ranges.source import Ranges, Source
-from curator_df.core.receipts.receipt import Receipt, html_table
 from curator_df.core.runner.session import current_session
 from curator_df.errors import NoClusterError, ParameterError
 from curator_df.files.storage import Folder
@@ -31,6 +30,7 @@ from curator_df.files.working_files import PREVIEW_FOLDER
 from curator_df.io.output.write import write_parquet
 from curator_df.memory.sizes import show_count
 from curator_df.ops.rows.sample import GroupLookup
+from curator_df.receipts.receipt import Receipt, html_table
 from curator_df.suggestions import suggests_names
 
 PLACE_ROWS = 50
@@ -78,7 +78,7 @@ class Preview:
         from rich.console import Group
         from rich.text import Text
 
-        from curator_df.core.receipts.rich_tables import table_of
+        from curator_df.receipts.rich_tables import table_of
 
         return Group(Text(self._said()), *map(table_of, self.receipt.tables()))
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import curator_df as cdf
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY
+from curator_df.receipts.receipt import Receipt
 
 # Short rows pass too, so that whatever the input most of it reaches the writer.
 KEPT = DATATROVE_GOPHER_QUALITY.replace(words="whitespace", gopher_short_doc=10)

@@ -18,6 +18,7 @@ LAYERS = (
     "extras",
     "memory",
     "files",
+    "receipts",
     "core",
     "kernels",
     "exchange",
@@ -41,11 +42,12 @@ TOP_LEVEL = {
     *("benchmarks", "curator_df", "docs", "notebooks", "tests", "Makefile", "hatch_build.py", "pyproject.toml"),
 }
 """Files and folders at the top level of the repository; names that begin with a dot are also allowed."""
-CORE_GROUPS = ("", "ranges", "planning", "tasks", "receipts", "runner")
+CORE_GROUPS = ("", "ranges", "planning", "tasks", "runner")
 """Folders of ``core/``: a module imports, when it is imported itself, only from its own folder and those before it."""
 KEPT_OUT = {
     "memory": {"distributed", "numba", "pandas", "transformers", "ftfy"},
     "files": {"dask", "torch", "transformers", "numba", "pandas", "ftfy"},
+    "receipts": {"dask", "distributed", "torch", "transformers", "numba", "ftfy", "cudf"},
     "core": {"torch", "transformers", "numba", "ftfy", "cudf", "rmm", "cupy"},
     "kernels": {"dask", "distributed", "fsspec", "torch", "transformers"},
     "exchange": {"torch", "transformers", "numba", "ftfy"},

@@ -15,11 +15,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import curator_df as cdf
-from curator_df.core.receipts.saved_documents import save_text
 from curator_df.errors import InputError, MissingExtraError, ParameterError, RemoteFileError
 from curator_df.files import retry as transient
 from curator_df.files import storage
 from curator_df.io.listing import list_files
+from curator_df.receipts.saved_documents import save_text
 
 
 def write(folder, *names):

@@ -12,8 +12,8 @@ import zstandard
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS, among
+from curator_df.files.storage import QUARANTINE_FOLDER
 from tests.core.runner.fake_client import inline_cluster
 
 PACKERS = {

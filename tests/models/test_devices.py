@@ -13,8 +13,6 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.receipts.model_figures import model_figures
-from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import Folder, ParquetFormat
 from curator_df.memory.budget import choose_layout
@@ -23,6 +21,8 @@ from curator_df.memory.resources import NO_LIMITS, Capacity, shared
 from curator_df.models import devices
 from curator_df.models.inference import LoadedModel
 from curator_df.models.text_model import CALL_BYTES, DEVICE_RUNTIME_BYTES, RUNTIME_BYTES
+from curator_df.receipts.model_figures import model_figures
+from curator_df.receipts.receipt import StepReceipt
 from tests.contracts.operator_cases import fingerprints_of, kernels_of
 from tests.models.test_embedding import TEXTS, table, vectors
 from tests.models.tiny_guard import write_guard

@@ -20,8 +20,6 @@ import curator_df as cdf
 from curator_df import errors
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_stream
-from curator_df.core.receipts.model_figures import model_figures
-from curator_df.core.receipts.receipt import StepReceipt
 from curator_df.core.runner.session import Session
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import Folder, ParquetFormat
@@ -29,6 +27,8 @@ from curator_df.memory.budget import choose_layout
 from curator_df.memory.process_cache import release_held
 from curator_df.models import inference
 from curator_df.models.text_model import RUNTIME_BYTES
+from curator_df.receipts.model_figures import model_figures
+from curator_df.receipts.receipt import StepReceipt
 from tests.contracts.operator_cases import kernels_of
 from tests.models.tiny_models import WORDS, write_bert
 

@@ -25,7 +25,7 @@ from curator_df.monitor import series
 from curator_df.monitor.metrics_server import OWN_BYTES, RunSeries, worker_book
 from curator_df.monitor.series import METRICS, SeriesBook
 from curator_df.monitor.workers import WorkerReading
-from tests.core.receipts.receipts import EXCHANGE
+from tests.receipts.receipts import EXCHANGE
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="prometheus-client is in the monitor extra")
 

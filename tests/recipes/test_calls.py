@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import curator_df as cdf
-from curator_df.core.receipts.recipe_text import dump, recipe_values
+from curator_df.core.planning.recorded_recipe import recipe_values
 from curator_df.core.recorded_calls import Call
 from curator_df.errors import RecipeError
+from curator_df.receipts.recipe_file import dump
 from curator_df.recipes.calls import TABLE_PARAMETERS, makes_parts, readers, steps, writers
 from curator_df.recipes.parameter_types import OneOf, Refused, parameters_of
 from tests.contracts.operator_cases import ALL_OPERATORS, CASES, fingerprints_of

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 import curator_df as cdf
-from curator_df.core.receipts.recipe_text import dump
 from curator_df.errors import RecipeError
+from curator_df.receipts.recipe_file import dump
 from curator_df.recipes.calls import readers, steps, writers
 from curator_df.recipes.json_schema import recipe_schema
 from curator_df.recipes.parameter_types import public_makers

@@ -6,8 +6,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curator_df.core.receipts.recipe_text import dump
 from curator_df.errors import RecipeError
+from curator_df.receipts.recipe_file import dump
 from curator_df.recipes.parameter_types import anything
 from curator_df.recipes.yaml_values import read_yaml, scalar
 

@@ -28,7 +28,6 @@ import numpy as np
 from curator_df.core.cleaning_up import clean_up
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.parameter_digests import changes
-from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Ranges
 from curator_df.errors import OutputChangedError, OutputExistsError, ResumeError
@@ -36,6 +35,7 @@ from curator_df.files.owner import OWNERS_FOLDER, Owner, is_taken, owner_of
 from curator_df.files.storage import (
     JOURNAL_FOLDER,
     MANY_NAMES,
+    QUARANTINE_FOLDER,
     TEMPORARY_FOLDER,
     FileRecord,
     FileState,

@@ -9,10 +9,7 @@ import json
 from typing import Any
 
 from curator_df.core.ranges.source import BadRow
-from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
-
-QUARANTINE_FOLDER = "_quarantine"
-"""Name of the folder in the output; readers skip names that begin with an underscore."""
+from curator_df.files.storage import QUARANTINE_FOLDER, FileRecord, Folder, NewFile, disk_errors
 
 
 def quarantine_name(number: int) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from curator_df.core.ranges.manifest import Manifest
-    from curator_df.core.receipts.receipt import ExchangeReceipt
     from curator_df.core.runner.session import Session
+    from curator_df.receipts.receipt import ExchangeReceipt
 
 FINAL_STAGE = "write"
 """Stage in which each row is read and written once; the stages before it read the same rows for their keys."""

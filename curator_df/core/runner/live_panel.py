@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from curator_df.core.ranges.manifest import Manifest
-from curator_df.core.receipts.model_figures import SETTLED, TRIED_TOKENS, sizes_of
 from curator_df.core.runner.events import FINAL_STAGE, Event, RunEnded, RunStarted, StageStarted, TaskEnded
 from curator_df.core.runner.progress import in_notebook
 from curator_df.core.runner.session import Session
@@ -23,6 +22,7 @@ from curator_df.core.tasks.tallies import tallies
 from curator_df.core.tasks.task import Job
 from curator_df.files.working_files import title_of
 from curator_df.memory.sizes import show_size
+from curator_df.receipts.model_figures import SETTLED, TRIED_TOKENS, sizes_of
 
 BAR_CHARACTERS = 20
 SIZES = (SETTLED, TRIED_TOKENS)

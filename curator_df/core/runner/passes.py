@@ -33,7 +33,6 @@ from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.set_up import forget_run
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges
-from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Exchanged, Note, RunStarted, StageStarted, run_events, stage_name
 from curator_df.core.runner.live_panel import live_panel
@@ -49,6 +48,7 @@ from curator_df.files.working_files import COMPARE_PARQUET, FIND_AGAIN, has_work
 from curator_df.memory.leaks import LeakReceipt
 from curator_df.memory.process_cache import released_after
 from curator_df.memory.sizes import show_count
+from curator_df.receipts.receipt import ExchangeReceipt
 
 STAGES_FOLDER = f"{JOURNAL_FOLDER}/stages"
 """Name of the folder below the output folder."""

@@ -45,22 +45,22 @@ from curator_df.core.ranges.journal import (
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
-from curator_df.core.receipts.advice import advice, rows_out_of_memory
-from curator_df.core.receipts.model_figures import most_reserved
-from curator_df.core.receipts.receipt import Receipt, RunEvent
-from curator_df.core.receipts.run_receipt import new_receipt
+from curator_df.core.runner.advice import advice, rows_out_of_memory
 from curator_df.core.runner.dispatch import Dispatcher
 from curator_df.core.runner.events import Event, Note, StageStarted
 from curator_df.core.runner.explaining import stop_if_explaining
 from curator_df.core.runner.passes import SHOW, STAGES_FOLDER, PassRunner, require_found_groups
 from curator_df.core.runner.prefix import require_storable, stored_folders
 from curator_df.core.runner.progress import passes_bar, progress_bar
+from curator_df.core.runner.run_receipt import add_record, new_receipt
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import OutputExistsError, ResumeError, RowCountError, outside_level
 from curator_df.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.memory.gpus import measured_use
 from curator_df.memory.sizes import show_count, show_size
+from curator_df.receipts.model_figures import most_reserved
+from curator_df.receipts.receipt import Receipt, RunEvent
 
 MARK = f"{JOURNAL_FOLDER}/rejects_of.json"
 """File that names the run and the output to which the rows belong."""
@@ -420,7 +420,7 @@ class _Target:
     def _count(self, done: TaskRecord) -> None:
         if not self.finished[done.number]:
             self.finished[done.number] = True
-            self.receipt.add(done)
+            add_record(self.receipt, done)
 
 
 class _Run:

@@ -24,7 +24,6 @@ from curator_df.core.planning.row_estimate import estimate_kept
 from curator_df.core.ranges.manifest import TaskRecord, files_below
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.source import Ranges, range_starts
-from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.dedup.near.crowds import FOUND_BINS, run_compare_few, run_count, run_locate, run_own_pairs
 from curator_df.dedup.near.frequent import (
@@ -61,6 +60,7 @@ from curator_df.files.row_sort import merge_row_bytes, merge_slices
 from curator_df.files.slice_file import open_slices, rows_of_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder
 from curator_df.memory.budget import Layout
+from curator_df.receipts.receipt import ExchangeReceipt
 
 
 class NearPasses:

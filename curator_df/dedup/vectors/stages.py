@@ -28,7 +28,6 @@ from curator_df.core.ranges.manifest import Manifest, TaskRecord, files_below
 from curator_df.core.ranges.range_action import RangeAction
 from curator_df.core.ranges.sink import StageSink
 from curator_df.core.ranges.source import range_starts
-from curator_df.core.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import PassRunner, Stage, StageRecord, first_pass, mended, skew, sum_of
 from curator_df.core.tasks.task import Attempt, run_guarded
 from curator_df.dedup.vectors.cluster_rows import ClusterRows, eps_word, member_words
@@ -65,6 +64,7 @@ from curator_df.files.slice_file import SliceWriter, open_slices
 from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, NewFile, disk_errors
 from curator_df.memory.budget import Layout
 from curator_df.memory.sizes import show_count, show_sizes
+from curator_df.receipts.receipt import ExchangeReceipt
 
 _HALF = np.uint64(32)
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.core.columns import did_you_mean_column, listed
+from curator_df.arguments import listed
+from curator_df.core.columns import did_you_mean_column
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, RowChoice
 from curator_df.errors import BadRowError, ColumnError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io.bad_rows import bad_places, is_valid_text

@@ -20,7 +20,6 @@ from curator_df.core.planning.branches import fork, identity_of
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.plan import plan_fork
 from curator_df.core.ranges.journal import Journal, OnExisting
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.explaining import PlanKnown, is_explaining
 from curator_df.core.runner.prefix import require_storable
 from curator_df.core.runner.run import check_folders, checked_branches, run
@@ -35,6 +34,7 @@ from curator_df.io.output.formats import folder_at
 from curator_df.io.output.push_to_hub import prepare_dataset, published_files, push_to_hub
 from curator_df.io.output.receipts import read_receipt
 from curator_df.memory.sizes import show_count, show_size
+from curator_df.receipts.receipt import Receipt
 
 Path = str | os.PathLike[str]
 SPLIT = "train"

@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 from curator_df.arguments import choose
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.ranges.journal import Journal, OnExisting
-from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.errors import InputError, OutputChangedError, OutputExistsError, ParameterError
 from curator_df.extras import require_package
 from curator_df.files.hub import PROTOCOL, client_options, hub_errors
@@ -30,6 +28,8 @@ from curator_df.files.storage import FileRecord, Folder
 from curator_df.io.output.formats import folder_at
 from curator_df.io.output.receipts import read_receipt
 from curator_df.memory.sizes import show_count
+from curator_df.receipts.dataset_card import CardSplit, dataset_card
+from curator_df.receipts.receipt import Receipt
 
 Path = str | os.PathLike[str]
 OPERATOR = "push_to_hub"

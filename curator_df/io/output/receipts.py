@@ -13,9 +13,9 @@ from dask.dataframe.dask_expr import FrameBase
 
 from curator_df.arguments import did_you_mean_path, path_of
 from curator_df.core.planning.lowering import origin_of
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.errors import CorruptFileError, ExpressionError, InputError
 from curator_df.files.storage import JOURNAL_FOLDER, Folder, reading_errors
+from curator_df.receipts.receipt import Receipt
 
 
 def read_receipt(

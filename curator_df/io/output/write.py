@@ -21,7 +21,6 @@ from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.ranges.price import Price
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import SchemaError
@@ -40,6 +39,7 @@ from curator_df.io.output.formats import (
 )
 from curator_df.io.output.hub_output import dataset_at, write_dataset
 from curator_df.io.parquet.reader import read_parquet
+from curator_df.receipts.receipt import Receipt
 from curator_df.suggestions import suggests_names
 
 CONSTANT_PEAK_FACTOR = 1.0

@@ -18,8 +18,8 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
-from curator_df.arguments import choose
-from curator_df.core.columns import MOST_LISTED, has_no_type, is_text, listed, require_table
+from curator_df.arguments import MOST_LISTED, choose, listed
+from curator_df.core.columns import has_no_type, is_text, require_table
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, fork, identity_of, indexed_step
 from curator_df.core.planning.device_steps import for_sink
@@ -29,7 +29,6 @@ from curator_df.core.planning.plan import plan_fork
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Journal, OnExisting, open_run
 from curator_df.core.ranges.parameter_digests import Digested, printed_source
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.explaining import is_explaining, joined_plans, stop_if_explaining
 from curator_df.core.runner.run import range_bytes, run
 from curator_df.core.runner.session import Session, current_session
@@ -47,6 +46,7 @@ from curator_df.io.shuffle.sink import ROWS, ShuffleSink, Taken, stored_schema
 from curator_df.io.shuffle.source import ShuffledSource, Stored
 from curator_df.memory.budget import Layout
 from curator_df.memory.sizes import show_count, show_size
+from curator_df.receipts.receipt import Receipt
 
 
 def counting(df: Any, shares: Shares, folder: Folder, column: str | None, names: Sequence[Any]) -> tuple[Any, KindSink]:

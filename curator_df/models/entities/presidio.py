@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from curator_df.arguments import absolute, choose, strings_of
-from curator_df.core.receipts.recipe_text import recipe_value
+from curator_df.core.planning.recorded_recipe import recipe_value
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.extras import require_package
 from curator_df.memory.process_cache import held

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import dask.dataframe as dd
 import pandas as pd
 
-from curator_df.arguments import choose
-from curator_df.core.columns import listed, refuse_columns, require_columns
+from curator_df.arguments import choose, listed
+from curator_df.core.columns import refuse_columns, require_columns
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ColumnError, ParameterError, SchemaError

@@ -21,7 +21,6 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, Outcome, map_blocks
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.ranges.price import Price
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ParameterError
@@ -42,6 +41,7 @@ from curator_df.models.tokens.tokenizer import (
     vocabulary_of,
 )
 from curator_df.ops.host_only import HOST_ONLY, require_host
+from curator_df.receipts.receipt import Receipt
 
 TokenFormat = Literal["megatron", "numpy", "arrow", "mds"]
 OPERATOR = "write_tokens"

@@ -14,7 +14,6 @@ from curator_df.arguments import choose
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.ranges.journal import OnExisting
 from curator_df.core.ranges.sink import Sink
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.core.runner.run import run_branches
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import ExpressionError, ParameterError
@@ -31,6 +30,7 @@ from curator_df.io.output.formats import (
 )
 from curator_df.models.tokens.sink import TokenSink
 from curator_df.models.tokens.write import TokenFormat, TokenOptions, finish_tokens, token_output
+from curator_df.receipts.receipt import Receipt
 
 Path = str | os.PathLike[str]
 Format = Literal["parquet", "jsonl", "megatron", "numpy", "arrow", "mds"]

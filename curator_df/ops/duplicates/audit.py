@@ -22,7 +22,6 @@ from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.core.ranges.source import OFFSET_BITS
-from curator_df.core.receipts.saved_documents import save_text
 from curator_df.errors import ParameterError
 from curator_df.files.storage import shown_path
 from curator_df.kernels.minhash.jaccard import jaccard_similarities
@@ -33,6 +32,7 @@ from curator_df.ops.duplicates.duplicate_report import chosen_eps, table_of
 from curator_df.ops.duplicates.group_report import require_counts
 from curator_df.ops.duplicates.groups import found_drops, kind_of, require_same_input
 from curator_df.ops.rows.row_lookup import rows_at
+from curator_df.receipts.saved_documents import save_text
 from curator_df.suggestions import suggests_names
 
 OPERATOR = "audit_duplicates"

@@ -30,28 +30,27 @@ from curator_df.core.planning.program import Program
 from curator_df.core.ranges.journal import Identity, Journal, difference
 from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.ranges.parameter_digests import printed, printed_source
-from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
-from curator_df.core.receipts.advice import advice, rows_out_of_memory
-from curator_df.core.receipts.earlier import earlier_runs
-from curator_df.core.receipts.receipt import Receipt, StepReceipt
-from curator_df.core.receipts.run_receipt import note_start
+from curator_df.core.runner.advice import advice, rows_out_of_memory
 from curator_df.core.runner.explaining import is_explaining, stop_if_explaining
 from curator_df.core.runner.passes import STAGES_FOLDER, PassRunner, Stage, stage_identity
 from curator_df.core.runner.progress import passes_bar
 from curator_df.core.runner.run import range_bytes
+from curator_df.core.runner.run_receipt import note_start
 from curator_df.core.runner.session import Session, current_session, prepare_kernels
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.dedup.table.id_pass import take_ids
 from curator_df.errors import InputChangedError, InputError, ParameterError, SchemaError, outside_level
 from curator_df.exchange.dropped_rows import Found
 from curator_df.files.hub import refuse_hub_output, without_commits
-from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, reading_errors, shown_path
+from curator_df.files.storage import JOURNAL_FOLDER, QUARANTINE_FOLDER, FileRecord, Folder, reading_errors, shown_path
 from curator_df.files.working_files import COMPARE_PARQUET, FIND_AGAIN, has_working_file
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import TARGET_FILE_BYTES, ParquetFormat
 from curator_df.io.output.receipts import folder_of
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.ops.duplicates.group_table import GroupTable, TableJob, run_table, table_pieces
+from curator_df.receipts.earlier import earlier_runs
+from curator_df.receipts.receipt import Receipt, StepReceipt
 
 DROPS_FOLDER = f"{JOURNAL_FOLDER}/drops"
 PARAMETERS = f"{JOURNAL_FOLDER}/parameters.json"

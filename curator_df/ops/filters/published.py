@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from curator_df.arguments import choose
 from curator_df.core.columns import has_unknown_categories, is_text, require_columns
-from curator_df.core.receipts.recipe_text import recipe_value
+from curator_df.core.planning.recorded_recipe import recipe_value
 from curator_df.errors import ParameterError
 from curator_df.kernels.metrics.catalog import Words
 from curator_df.kernels.minhash.scheme import Scheme

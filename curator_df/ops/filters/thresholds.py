@@ -22,13 +22,13 @@ from curator_df.arguments import choose, strings_of
 from curator_df.core.columns import require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
-from curator_df.core.receipts.figures import new_figure, png_of
 from curator_df.errors import ColumnError, ParameterError, SchemaError
 from curator_df.kernels.metrics.catalog import METRICS
 from curator_df.memory.sizes import show_count
 from curator_df.ops.filters.published import profile_of
 from curator_df.ops.filters.rules import Keep, Profile, ProfileName, Rule
 from curator_df.ops.host_only import require_host
+from curator_df.receipts.figures import new_figure, png_of
 from curator_df.suggestions import suggests_names
 
 COUNTS = {"metric": np.int64, "bucket": np.int64, "rows": np.int64}

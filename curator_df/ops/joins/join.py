@@ -10,8 +10,8 @@ from typing import Any
 import dask.dataframe as dd
 import pandas as pd
 
-from curator_df.arguments import choose, require_string, strings_of
-from curator_df.core.columns import has_no_type, listed, require_names, require_table
+from curator_df.arguments import choose, listed, require_string, strings_of
+from curator_df.core.columns import has_no_type, require_names, require_table
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import ColumnError, ParameterError

@@ -5,8 +5,8 @@ import json
 import shutil
 
 import curator_df as cdf
-from curator_df.core.receipts import report as examples
-from curator_df.core.receipts.report import dropped_examples, report_page
+from curator_df.receipts import report as examples
+from curator_df.receipts.report import dropped_examples, report_page
 from tests.core.runner.fake_client import inline_cluster
 
 RULES = (cdf.Rule("word_count", ">=", 3, "short"), cdf.Rule("word_count", "<=", 50, "long"))

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from curator_df.core.receipts.figures import new_figure
 from curator_df.memory.sizes import show_size
+from curator_df.receipts.figures import new_figure
 
 WIDTH, HEIGHT = 1000, 280
 LEFT, RIGHT, TOP, BOTTOM = 70, 10, 18, 34

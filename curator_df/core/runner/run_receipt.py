@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initial content of a receipt, before its run: the plan, the settings with reasons, and the arguments to repeat it."""
+"""Content of a receipt: first the plan, the settings with reasons and the arguments to repeat it, then the records of ranges."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 
 from curator_df.core.planning.branches import Branch, Fork
 from curator_df.core.planning.plan import Plan, assumed_names, most_peak_bytes
+from curator_df.core.planning.recorded_recipe import recorded_recipe
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
-from curator_df.core.receipts.earlier import earlier_runs
-from curator_df.core.receipts.receipt import Receipt, StepReceipt
-from curator_df.core.receipts.recipe_text import recorded_recipe
+from curator_df.core.ranges.manifest import TaskRecord
 from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.memory.sizes import show_size
+from curator_df.receipts.earlier import earlier_runs
+from curator_df.receipts.receipt import Receipt, StepReceipt
 
 SAID_OF_CHOICES = {
     ("on_bad_rows", "quarantine"): "rows that cannot be read are quarantined",
@@ -59,6 +60,36 @@ def note_start(receipt: Receipt) -> None:
         f"{now.isoformat()}Z",
     )
     receipt.recipe_text, receipt.recipe_gap = recorded_recipe()
+
+
+def add_record(receipt: Receipt, done: TaskRecord) -> None:
+    """Add the journal's record of one range to a receipt."""
+    receipt.rows_read += done.rows_read
+    receipt.rows_written += done.rows_written
+    receipt.rows_quarantined += done.rows_quarantined
+    receipt.rows_out_of_memory += done.rows_out_of_memory
+    receipt.files += len(done.files)
+    receipt.output_bytes += sum(file.size_bytes for file in done.files)
+    for file in done.files:
+        folder = file.name.rpartition("/")[0]
+        if folder and not folder.startswith("_"):  # readers skip such a folder, which has no rows of the output
+            receipt.rows_by_folder[folder] = receipt.rows_by_folder.get(folder, 0) + file.rows
+    read, *between, write = receipt.steps
+    read.rows_in += done.rows_read - done.rows_quarantined
+    read.rows_out = read.rows_in
+    read.seconds += done.read_seconds
+    write.rows_in += done.rows_written
+    write.rows_out = write.rows_in
+    write.seconds += done.write_seconds
+    for step, tally in zip(between, done.steps, strict=True):
+        step.rows_in += tally.rows_in
+        step.rows_out += tally.rows_out
+        step.seconds += tally.seconds
+        for mine, new in ((step.dropped, tally.dropped), (step.counters, tally.counters)):
+            for name, number in new.items():
+                mine[name] = mine.get(name, 0) + number
+        for name, number in tally.peaks.items():
+            step.peaks[name] = max(step.peaks.get(name, 0), number)
 
 
 def _settings(plan: Plan, joined: Fork, receipt: Receipt) -> dict[str, str]:

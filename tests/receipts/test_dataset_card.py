@@ -4,10 +4,10 @@
 import pytest
 import yaml
 
-from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
-from curator_df.core.receipts.earlier import EarlierRun
-from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.errors import ParameterError
+from curator_df.receipts.dataset_card import CardSplit, dataset_card
+from curator_df.receipts.earlier import EarlierRun
+from curator_df.receipts.receipt import Receipt, StepReceipt
 
 
 def split(name="train", patterns=None, **of_receipt):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from curator_df.core.receipts.receipt import Receipt
 from curator_df.errors import ParameterError
+from curator_df.receipts.receipt import Receipt
 
 FIGURES = (
     "rows_read",

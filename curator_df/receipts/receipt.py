@@ -17,13 +17,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from curator_df.arguments import choose
-from curator_df.core.ranges.manifest import TaskRecord
-from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
-from curator_df.core.receipts.earlier import EarlierRun, read_earlier
-from curator_df.core.receipts.model_figures import model_figures, plain_counters
 from curator_df.errors import ParameterError
+from curator_df.files.storage import QUARANTINE_FOLDER
 from curator_df.memory.leaks import LeakReceipt
 from curator_df.memory.sizes import show_count, show_duration, show_float, show_size
+from curator_df.receipts.earlier import EarlierRun, read_earlier
+from curator_df.receipts.model_figures import model_figures, plain_counters
 from curator_df.suggestions import suggests_names
 
 SaveKind = Literal["report", "figures", "dataset_card", "croissant", "eu_training_data_summary"]
@@ -257,35 +256,6 @@ class Receipt:
         """Times at which ranges were retried, among the stored events."""
         return [event.seconds for event in self.events if event.kind == "retry"]
 
-    def add(self, done: TaskRecord) -> None:
-        """Add the journal's record of one range."""
-        self.rows_read += done.rows_read
-        self.rows_written += done.rows_written
-        self.rows_quarantined += done.rows_quarantined
-        self.rows_out_of_memory += done.rows_out_of_memory
-        self.files += len(done.files)
-        self.output_bytes += sum(file.size_bytes for file in done.files)
-        for file in done.files:
-            folder = file.name.rpartition("/")[0]
-            if folder and not folder.startswith("_"):  # readers skip such a folder, which has no rows of the output
-                self.rows_by_folder[folder] = self.rows_by_folder.get(folder, 0) + file.rows
-        read, *between, write = self.steps
-        read.rows_in += done.rows_read - done.rows_quarantined
-        read.rows_out = read.rows_in
-        read.seconds += done.read_seconds
-        write.rows_in += done.rows_written
-        write.rows_out = write.rows_in
-        write.seconds += done.write_seconds
-        for step, tally in zip(between, done.steps, strict=True):
-            step.rows_in += tally.rows_in
-            step.rows_out += tally.rows_out
-            step.seconds += tally.seconds
-            for mine, new in ((step.dropped, tally.dropped), (step.counters, tally.counters)):
-                for name, number in new.items():
-                    mine[name] = mine.get(name, 0) + number
-            for name, number in tally.peaks.items():
-                step.peaks[name] = max(step.peaks.get(name, 0), number)
-
     def to_frame(self) -> pd.DataFrame:
         """Return one row for each step: ``step``, ``rows_in``, ``rows_out``, ``rows_dropped``, ``seconds``, ``rows_per_second``.
 
@@ -425,7 +395,7 @@ class Receipt:
         --------
         >>> receipt.save("clean/croissant.jsonld", kind="croissant", license="odc-by")  # doctest: +SKIP
         """
-        from curator_df.core.receipts.saved_documents import require_options, require_parent, save_text, saved_document
+        from curator_df.receipts.saved_documents import require_options, require_parent, save_text, saved_document
 
         kind = _save_kind(path, kind)
         require_parent(path)
@@ -439,7 +409,7 @@ class Receipt:
         if kind == "figures":
             said = json.dumps(self.to_json(), indent=1)
         elif kind == "report":
-            from curator_df.core.receipts.report import report_page
+            from curator_df.receipts.report import report_page
 
             said = report_page(self)
         else:
@@ -464,7 +434,7 @@ class Receipt:
         --------
         >>> Path("again.yaml").write_text(receipt.recipe())  # doctest: +SKIP
         """
-        from curator_df.core.receipts.recipe_text import recipe_of
+        from curator_df.receipts.recipe_file import recipe_of
 
         return recipe_of(self)
 
@@ -483,7 +453,7 @@ class Receipt:
         ParameterError
             If the receipt has no timeline, because the workers ran on other machines.
         """
-        from curator_df.core.receipts.timeline import timeline_figure
+        from curator_df.receipts.timeline import timeline_figure
 
         if not self.timeline:
             raise ParameterError(
@@ -545,7 +515,7 @@ class Receipt:
         """Render for a terminal with rich."""
         from rich.console import Group
 
-        from curator_df.core.receipts.rich_tables import grid_of, table_of
+        from curator_df.receipts.rich_tables import grid_of, table_of
 
         return Group(grid_of(self.summary()), *map(table_of, self.tables()))
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 import curator_df as cdf
-from curator_df.core.receipts import recipe_text
-from curator_df.core.receipts.receipt import Receipt
+from curator_df.core.planning import recorded_recipe
 from curator_df.errors import RecipeError
 from curator_df.models.entities.presidio import Presidio, SpacyPipeline
 from curator_df.profiles import DATATROVE_GOPHER_QUALITY, fineweb_2
+from curator_df.receipts.receipt import Receipt
 from tests.core.runner.fake_client import inline_cluster
 
 GOOD = "The cat and the dog have been to the house of a friend, and that was good with them. "
@@ -103,7 +103,7 @@ def unrecorded(docs):
         (lambda d: cdf.redact_pii(d, replacement="hash", key="k"), r"redact_pii: key= may be a secret"),
         (unrecorded, r"normalize_newlines was not called as curator_df\.normalize_newlines"),
         (lambda d: cdf.split_rows(d, {"a": 0.5})["a"], r"the table is one part \('a'\) of split_rows"),
-        (lambda d: cdf.remove_lines(d, ["x" * recipe_text.LONGEST]), r"stores at most 1,000,000"),
+        (lambda d: cdf.remove_lines(d, ["x" * recorded_recipe.LONGEST]), r"stores at most 1,000,000"),
         (
             lambda d: cdf.add_metrics(d, [cdf.UserMetric("size", len)]),
             r"add_metrics: function= is the function len",
@@ -122,10 +122,10 @@ def test_what_a_file_cannot_hold_is_said_with_its_step(change, said):
 
 def test_secrets_of_stores_are_not_stored():
     with pytest.raises(RecipeError, match=r"storage_options= has 'secret', which may be a secret"):
-        recipe_text._plain("read_jsonl", "storage_options", {"secret": "abc"})
+        recorded_recipe._plain("read_jsonl", "storage_options", {"secret": "abc"})
     with pytest.raises(RecipeError, match=r"storage_options= has 'aws_access_key'"):
-        recipe_text._plain("read_jsonl", "storage_options", {"client": {"aws_access_key": "abc"}})
-    assert recipe_text._plain("read_jsonl", "storage_options", {"anon": True}) == {"anon": True}
+        recorded_recipe._plain("read_jsonl", "storage_options", {"client": {"aws_access_key": "abc"}})
+    assert recorded_recipe._plain("read_jsonl", "storage_options", {"anon": True}) == {"anon": True}
 
 
 def test_parts_and_steps_that_run_are_in_the_recipe(tmp_path):
@@ -177,19 +177,19 @@ def test_a_receipt_of_an_earlier_version_has_no_recipe():
     ],
 )
 def test_profiles_are_named_by_what_they_are_made_of(profile, wanted):
-    assert recipe_text._plain("keep_profile", "profile", profile) == wanted
+    assert recorded_recipe._plain("keep_profile", "profile", profile) == wanted
 
 
 def test_a_model_of_presidio_is_the_call_that_makes_it():
     pipeline = SpacyPipeline("en_core_web_sm", "/models/en", "digest", 7, "en")
     finder = Presidio(("LOCATION", "PERSON"), pipeline, 0.4, ("presidio 2",))
-    assert recipe_text._plain("redact_pii", "presidio", finder) == {
+    assert recorded_recipe._plain("redact_pii", "presidio", finder) == {
         "presidio": {"entities": ["LOCATION", "PERSON"], "model": "en_core_web_sm", "min_score": 0.4}
     }
 
 
 def test_other_values_are_plain():
-    plain = recipe_text._plain
+    plain = recorded_recipe._plain
     own = cdf.Profile("own", "1", "ours", (cdf.Rule("word_count", ">=", np.float64(2), "short"),))
     rule = {"metric": "word_count", "keep": ">=", "threshold": 2.0, "reason": "short"}
     assert plain("keep_profile", "profile", own) == {

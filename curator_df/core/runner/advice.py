@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from curator_df.core.ranges.out_of_memory import Cause
-from curator_df.core.ranges.quarantine import QUARANTINE_FOLDER
 from curator_df.core.ranges.source import OFFSET_BITS
-from curator_df.core.receipts.receipt import Receipt
+from curator_df.files.storage import QUARANTINE_FOLDER
 from curator_df.memory.sizes import show_count, show_size, size_to_type
+from curator_df.receipts.receipt import Receipt
 
 LEAST_SECONDS = 10.0
 """Minimum duration of a run for advice about time, in seconds: shorter runs are dominated by their start."""

@@ -10,15 +10,15 @@ import nbclient
 import nbformat
 import pytest
 
-from curator_df.core.receipts.figures import new_figure, png_of
-from tests.core.receipts.receipts import receipt
+from curator_df.receipts.figures import new_figure, png_of
+from tests.receipts.receipts import receipt
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 pytest.importorskip("matplotlib", reason="matplotlib is in the monitor extra")
 CELLS = """
 import sys
 sys.path.insert(0, {checkout!r})
-from tests.core.receipts.receipts import receipt
+from tests.receipts.receipts import receipt
 receipt().plot()
 %matplotlib inline
 receipt().plot()

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from curator_df.core.receipts.recipe_text import dump
 from curator_df.errors import ParameterError
 from curator_df.memory.sizes import show_count, show_size
+from curator_df.receipts.recipe_file import dump
 
 MOST_REASONS = 30
 """Maximum number of reasons in a card."""

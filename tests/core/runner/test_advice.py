@@ -5,10 +5,10 @@ import dataclasses
 
 import pytest
 
-from curator_df.core.receipts.advice import advice
-from curator_df.core.receipts.receipt import StepReceipt
+from curator_df.core.runner.advice import advice
 from curator_df.memory.leaks import LeakReceipt
-from tests.core.receipts.receipts import EXCHANGE, receipt
+from curator_df.receipts.receipt import StepReceipt
+from tests.receipts.receipts import EXCHANGE, receipt
 
 
 def steps(read=2.0, profile=10.0, write=5.0):

@@ -13,13 +13,13 @@ import curator_df as cdf
 from curator_df.core.planning.branches import Branch, fork
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.plan import plan_fork
-from curator_df.core.receipts.earlier import earlier_runs
-from curator_df.core.receipts.report import report_page
-from curator_df.core.receipts.run_receipt import new_receipt
+from curator_df.core.runner.run_receipt import new_receipt
 from curator_df.files.storage import Folder
 from curator_df.io.output.files import FileSink
 from curator_df.io.output.formats import JsonlFormat
 from curator_df.memory.budget import choose_layout
+from curator_df.receipts.earlier import earlier_runs
+from curator_df.receipts.report import report_page
 from tests.core.runner.fake_client import inline_cluster
 
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import curator_df as cdf
-from curator_df.core.receipts.receipt import StepReceipt
-from tests.core.receipts.receipts import receipt
+from curator_df.receipts.receipt import StepReceipt
+from tests.receipts.receipts import receipt
 
 
 def compared(first, second, kind):

@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curator_df.core.receipts.receipt import Receipt
-from curator_df.core.receipts.timeline import timeline_picture
 from curator_df.memory.sizes import show_count, show_duration, show_size
+from curator_df.receipts.receipt import Receipt
+from curator_df.receipts.timeline import timeline_picture
 
 MOST_EXAMPLES = 3
 """Maximum number of examples for each reason."""

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from curator_df import errors
-from curator_df.core.receipts.receipt import Receipt, StepReceipt
 from curator_df.io.listing import READERS, list_files
+from curator_df.receipts.receipt import Receipt, StepReceipt
 
 
 def receipt(output, **figures):

@@ -25,12 +25,11 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from curator_df.arguments import did_you_mean_path, path_of
-from curator_df.core.columns import listed
-from curator_df.core.receipts.dataset_card import CardSplit, dataset_card
+from curator_df.arguments import did_you_mean_path, listed, path_of
 from curator_df.errors import InputError, ParameterError
 from curator_df.files.storage import Folder, output_errors
 from curator_df.memory.sizes import show_count, show_size
+from curator_df.receipts.dataset_card import CardSplit, dataset_card
 
 NOT_KNOWN = "not known"
 FORMATS = {

@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from curator_df.core.receipts.receipt import ExchangeReceipt, Receipt, StepReceipt
+from curator_df.receipts.receipt import ExchangeReceipt, Receipt, StepReceipt
 
 STEPS = (
     StepReceipt("read", 1_000, 1_000, 2.0),

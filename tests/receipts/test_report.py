@@ -11,12 +11,12 @@ from html.parser import HTMLParser
 import pytest
 
 from curator_df import errors
-from curator_df.core.receipts.receipt import Receipt, RunEvent, StepReceipt
-from curator_df.core.receipts.report import report_page
-from curator_df.core.receipts.timeline import timeline_picture
 from curator_df.core.runner.session import PeakSampler
 from curator_df.memory import peak
-from tests.core.receipts.receipts import EXCHANGE, receipt
+from curator_df.receipts.receipt import Receipt, RunEvent, StepReceipt
+from curator_df.receipts.report import report_page
+from curator_df.receipts.timeline import timeline_picture
+from tests.receipts.receipts import EXCHANGE, receipt
 
 VOID = {"meta", "br", "line", "polygon", "polyline"}
 
