@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dask.dataframe as dd
 import numpy as np
@@ -19,7 +19,7 @@ from curator_df.errors import OperatorError, ParameterError
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.memory.sizes import read_size, show_size
 from curator_df.monitor.fresh_process import FreshProcessError, run_fresh
-from curator_df.monitor.profile_process import ProfileJob
+from curator_df.monitor.profile_process import CallLine, ProfileJob
 from curator_df.suggestions import suggests_names
 
 ALLOWANCE_BYTES = 1_000_000
@@ -173,11 +173,11 @@ def _lazy(sample: Any, folder: str) -> Any:
     return read_parquet(path)
 
 
-def _measured(job: ProfileJob) -> list[dict[str, Any]]:
+def _measured(job: ProfileJob) -> list[CallLine]:
     """Run a job in a fresh process, with the allocators and settings of a worker."""
     allocators = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
     try:
-        return run_fresh("curator_df.monitor.profile_process", job, **allocators)
+        return cast("list[CallLine]", run_fresh("curator_df.monitor.profile_process", job, **allocators))
     except FreshProcessError as exc:
         if "NoRowsError" in str(exc):
             raise ParameterError(
@@ -186,7 +186,7 @@ def _measured(job: ProfileJob) -> list[dict[str, Any]]:
         raise OperatorError(f"profile_memory: {exc}") from None
 
 
-def _step_memory(step: Any, lines: list[dict[str, Any]]) -> StepMemory:
+def _step_memory(step: Any, lines: list[CallLine]) -> StepMemory:
     stated = (step.name, step.price.peak_factor, step.price.is_measured)
     sizes = {line["block_bytes"]: line["extra_bytes"] for line in lines if "block_bytes" in line}
     if not sizes:

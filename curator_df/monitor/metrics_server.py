@@ -38,7 +38,7 @@ from curator_df.monitor.series import SeriesBook
 from curator_df.monitor.targets import (
     LOOPBACK,
     TARGETS_FOLDER,
-    TargetGroups,
+    TargetGroup,
     default_directory,
     delete_left_behind,
     scrape_targets,
@@ -260,7 +260,7 @@ class MetricsServer:
         self._server: Any = None
         self._threads: list[threading.Thread] = []
         self._withdraw: Callable[[], object] = int
-        self._told: TargetGroups = []
+        self._told: list[TargetGroup] = []
         self.targets = targets_path(directory)
         """File in which Prometheus finds this process, the scheduler and the workers."""
 

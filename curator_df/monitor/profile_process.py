@@ -18,7 +18,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import cloudpickle
 import numpy as np
@@ -88,6 +88,21 @@ SIZES = (0.25, 0.5, 1.0)
 """Sizes of the measured blocks, as shares of the sample."""
 
 
+class CallLine(TypedDict, total=False):
+    """Line that is printed of a call; each kind of call has some of these fields."""
+
+    step: int
+    """Position of the step."""
+    held_bytes: int
+    """Bytes that the first call left in the process."""
+    block_bytes: int
+    """Bytes of the block."""
+    extra_bytes: int
+    """Peak of the call over what the process held with the block."""
+    allocations: list[tuple[str, int]]
+    """Lines of code with the bytes that they hold at the peak."""
+
+
 class NoRowsError(Exception):
     """Error for an empty sample, on which nothing can be measured."""
 
@@ -120,7 +135,7 @@ def sample_table(source: Source, wanted_bytes: int) -> pa.Table:
     return pa.concat_tables([table] * times).combine_chunks()
 
 
-def measure(job: ProfileJob) -> Iterator[dict[str, Any]]:
+def measure(job: ProfileJob) -> Iterator[CallLine]:
     """Yield the memory of each step for each block size."""
     table = sample_table(job.source, job.sample_bytes)
     row_bytes = max(table.nbytes // len(table), 1)
@@ -150,7 +165,7 @@ def _run(job: ProfileJob, block: Any) -> Iterator[tuple[int, int, int]]:
             yield place, extra_bytes, max(0, status_bytes("VmRSS") - before)
 
 
-def _allocations(job: ProfileJob, block: Any) -> Iterator[dict[str, Any]]:
+def _allocations(job: ProfileJob, block: Any) -> Iterator[CallLine]:
     for place, step in enumerate(job.steps):
         if step.pending is not None:
             continue

@@ -8,8 +8,9 @@ import json
 import os
 import re
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 from curator_df.monitor.processes import start_ticks
@@ -17,8 +18,14 @@ from curator_df.monitor.processes import start_ticks
 TARGETS_FOLDER = "targets"
 LOOPBACK = "127.0.0.1"
 
-TargetGroups = list[dict[str, Any]]
-"""Groups of ``targets`` with ``labels``, in the form of Prometheus."""
+
+class TargetGroup(TypedDict):
+    """Group of addresses that have the same labels, in the form of Prometheus."""
+
+    targets: list[str]
+    """Hosts with ports."""
+    labels: dict[str, str]
+    """Labels of every series that is read there."""
 
 
 def default_directory() -> Path:
@@ -43,7 +50,7 @@ def delete_left_behind(directory: Path) -> None:
                 path.unlink()
 
 
-def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> TargetGroups:
+def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> list[TargetGroup]:
     """Return the targets of one session.
 
     Parameters
@@ -57,7 +64,7 @@ def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> Targe
 
     Returns
     -------
-    list of dict
+    list of TargetGroup
         Groups of ``targets`` with ``labels``: ``role`` is ``driver``, ``scheduler`` or ``worker``; a worker keeps the label
         ``worker``, its name, when it is started again at another port.
     """
@@ -70,7 +77,7 @@ def scrape_targets(driver: str, served: str, scheduler: dict[str, Any]) -> Targe
     return groups
 
 
-def write_targets(path: Path, groups: TargetGroups) -> None:
+def write_targets(path: Path, groups: Sequence[TargetGroup]) -> None:
     """Replace the file atomically, since Prometheus may read it at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")  # not .json: Prometheus ignores it
@@ -78,7 +85,7 @@ def write_targets(path: Path, groups: TargetGroups) -> None:
     unfinished.replace(path)
 
 
-def _group(target: str, driver: str, **labels: str) -> dict[str, Any]:
+def _group(target: str, driver: str, **labels: str) -> TargetGroup:
     return {"targets": [target], "labels": {"driver": driver, **labels}}
 
 

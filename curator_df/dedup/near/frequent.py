@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -162,14 +162,23 @@ def _added(pieces: Iterator[Rows]) -> Iterator[Rows]:
     yield held
 
 
-def _names(job: NearJob, chosen: Rows) -> list[dict[str, Any]]:
+class Passage(TypedDict):
+    """Passage that many documents have."""
+
+    text: str
+    """Beginning of it, with a common shingle."""
+    documents: int
+    """Number of documents with that shingle."""
+
+
+def _names(job: NearJob, chosen: Rows) -> list[Passage]:
     """Return passages with the most common shingles, of texts that are compared, each with its number of documents."""
     scheme, top = job.pending.scheme, chosen[: 64 * NAMED]
     places: dict[int, str] = {}
     for text in _some_texts(job) if len(top) else ():
         for found in np.intersect1d(listed_hashes(text, scheme), top[:, 0]).tolist():
             places.setdefault(found, text)
-    names: list[dict[str, Any]] = []
+    names: list[Passage] = []
     covered: set[int] = set()
     for shingle, documents in top.tolist():
         if shingle in places and shingle not in covered and len(names) < NAMED:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,15 @@ TEXT: Any = pd.StringDtype("pyarrow")
 COUNT_ROWS = 1 << 16
 """Rows that are read together to count what a removal removes."""
 _ALL = slice(None)
+
+
+class Removal(TypedDict):
+    """Documents that were removed, as a file of the index has it."""
+
+    where: str
+    """Expression that they match."""
+    runs: list[str]
+    """Names of the runs that were there."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,7 @@ class Index:
                 raise ParameterError(
                     f"Index.remove: no document of {self.path!r} matches {where!r}. Look at them with index.documents()"
                 )
-            removal = {"where": where, "runs": state.runs}
+            removal = Removal(where=where, runs=[*state.runs])
             name = f"removed/{state.removals + 1:06d}.json"
             self._folder.write(name, json.dumps(removal, indent=1).encode())
         return count
@@ -206,9 +215,9 @@ class Index:
     def _base_of(self, name: str) -> dict[str, Any]:
         return _object_in(self._folder, f"runs/{name}/{BASE}")
 
-    def _removals(self) -> list[dict[str, Any]]:
+    def _removals(self) -> list[Removal]:
         names = sorted(name for name in self._folder.names() if name.startswith("removed/"))
-        return [_object_in(self._folder, name) for name in names]
+        return [cast("Removal", _object_in(self._folder, name)) for name in names]
 
     def _is_complete(self, name: str) -> bool:
         return self._folder.exists(f"runs/{name}/{JOURNAL_FOLDER}/receipt.json")
