@@ -16,7 +16,7 @@ from curator_df.arguments import choose
 from curator_df.core.backend import Backend, backend_of
 from curator_df.core.columns import require_table
 from curator_df.core.host_blocks import NUMBER_DTYPES, host_block
-from curator_df.core.planning.device_steps import TO_HOST
+from curator_df.core.planning.device_plan import TO_HOST
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.ranges.price import Price
 from curator_df.errors import SchemaError, UnsupportedBackendError

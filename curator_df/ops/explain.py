@@ -18,7 +18,7 @@ from curator_df.arguments import choose
 from curator_df.core.calls import unknown_keyword
 from curator_df.core.planning.branches import Branch, bound, fork, side_branches
 from curator_df.core.planning.dask_steps import require_no_dependence_on_blocks, title
-from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.lowering import current_spooler, foreign_part, lower
 from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.planning.program import Program

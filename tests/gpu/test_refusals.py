@@ -10,7 +10,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df.core import backend as backends
-from curator_df.core.planning.device_steps import TO_HOST
+from curator_df.core.planning.device_plan import TO_HOST
 from curator_df.core.ranges.foreign_step import FOREIGN_PEAK_FACTOR
 from curator_df.errors import UnsupportedBackendError
 from curator_df.io.device_transfer import TO_DEVICE

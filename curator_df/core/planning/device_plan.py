@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimated GPU memory of a run on each worker: for blocks on the GPU, and for models.
+"""Estimated GPU memory of a run on each worker, for blocks on it and for models, and the step that copies blocks to the host.
 
 The factors of steps on cuDF blocks follow from the allocations of their kernels. None was measured on a GPU.
 """
@@ -10,9 +10,14 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from curator_df.core.backend import is_on_device
+from curator_df.core.host_blocks import host_block
 from curator_df.core.planning.branches import Fork
-from curator_df.core.planning.program import Step
+from curator_df.core.planning.program import Program, Step
+from curator_df.core.ranges.blocks import BlockKernel
+from curator_df.core.ranges.price import Price
 from curator_df.errors import BudgetError
 from curator_df.memory.resources import DEVICE_PARTS, Capacity
 from curator_df.memory.sizes import show_size, size_to_type
@@ -24,6 +29,16 @@ DEVICE_FIXED_BYTES = 32_000_000
 
 BLOCKS_SHARE = 0.5
 """Maximum fraction, of the GPU memory left by the models' weights, for blocks whose size the user did not set."""
+TO_HOST_FACTOR = 2.0
+"""Peak factor on the host (an assumption): the transferred data, and another copy of texts and numbers in pandas' form
+(64-bit offsets, masks).
+"""
+DEVICE_TO_HOST_FACTOR = 0.5
+"""Peak factor on the GPU (an assumption): truth values and offsets that are packed again before the transfer."""
+TO_HOST = BlockKernel(
+    "to_backend(pandas)", host_block, price=Price(TO_HOST_FACTOR, device_peak_factor=DEVICE_TO_HOST_FACTOR)
+)
+"""Kernel that copies a block to the host."""
 
 
 @dataclass(frozen=True)
@@ -177,3 +192,12 @@ def _model_bytes(steps: Sequence[Step], capacity: Capacity, tasks: int) -> int:
     # Calls of different steps wait for each other: together they never use more than the GPU has.
     calls = capacity.free_of_models() * min(parts, DEVICE_PARTS) // DEVICE_PARTS
     return capacity.device_held_bytes + calls
+
+
+def for_sink(program: Program) -> Program:
+    """Return a program whose final blocks are on the host: one that leaves them on a GPU gets an additional step."""
+    if not is_on_device(program.meta):
+        return program
+    step = Step(TO_HOST.name, TO_HOST, TO_HOST.price, takes_device=True)
+    meta: Any = host_block(program.meta)
+    return dataclasses.replace(program, steps=(*program.steps, step), meta=meta)

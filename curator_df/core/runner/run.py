@@ -27,7 +27,7 @@ from curator_df.core.planning.branches import (
     require_appended,
     side_branches,
 )
-from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input

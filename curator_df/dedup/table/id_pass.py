@@ -12,7 +12,7 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.program import Program
 from curator_df.core.ranges.manifest import Manifest, files_below
 from curator_df.core.runner.passes import Stage

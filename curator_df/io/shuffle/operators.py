@@ -22,7 +22,7 @@ from curator_df.arguments import MOST_LISTED, choose, listed
 from curator_df.core.columns import has_no_type, is_text, require_table
 from curator_df.core.fingerprint import fingerprint
 from curator_df.core.planning.branches import Branch, fork, identity_of, indexed_step
-from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.output_paths import require_not_input
 from curator_df.core.planning.plan import plan_fork

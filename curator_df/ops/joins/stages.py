@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from curator_df.core.fingerprint import fingerprint
-from curator_df.core.planning.device_steps import for_sink
+from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.lowering import lower, require_addresses
 from curator_df.core.planning.program import Pending, PendingPass, Program, Step
 from curator_df.core.planning.row_estimate import SAMPLE_BYTES, estimate_kept, estimate_widths

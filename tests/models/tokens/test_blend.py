@@ -15,7 +15,7 @@ import pytest
 
 import curator_df as cdf
 from curator_df import errors
-from curator_df.core.planning.device_steps import TO_HOST
+from curator_df.core.planning.device_plan import TO_HOST
 from curator_df.core.planning.program import Step
 from curator_df.io.shuffle import operators as shuffle
 from curator_df.io.shuffle.shares import Shares
