@@ -23,6 +23,7 @@ from curator_df.profiles import (
     NEMO_CODE_HTML,
 )
 from tests.gpu.scripts import STOP_WORDS_OF_TEST
+from tests.gpu.simulator import take_turns
 from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
 
 
@@ -67,6 +68,7 @@ LENGTHS = Profile("lengths", "1", "ours", (Rule("word_count", ">", 0, "empty"),)
 def main(source, folder):
     folder = Path(folder)
     warnings.simplefilter("ignore")
+    take_turns()
     stand_in_for_cudf()
     docs = table(pa.ipc.open_file(source).get_batch(0).column(0).to_pylist())
     metrics = ["word_count", "mean_word_length", "duplicate_line_ratio", "digit_ratio"]

@@ -19,6 +19,7 @@ from curator_df.kernels.metrics.counts import GRAM_FEATURES, REPEAT_FEATURES
 from curator_df.kernels.text.buffers import array_spans
 from tests.gpu.scripts import LONG_METRICS
 from tests.gpu.simulated_kernels import Allocations, few_of
+from tests.gpu.simulator import take_turns
 
 GRAM_METRICS = [name for name in METRICS if features_of([name]) & (GRAM_FEATURES | REPEAT_FEATURES)]
 OF_ONE_GROUP = [name for name in GRAM_METRICS if not features_of([name]) & REPEAT_FEATURES]
@@ -67,6 +68,7 @@ def measure_in(room, texts, metrics):
 def main(source, target):
     assert config.ENABLE_CUDASIM
     assert config.DISABLE_JIT
+    take_turns()
     # NumPy warns where a number wraps, as every hash here does.
     warnings.simplefilter("ignore")
     array = pa.ipc.open_file(source).get_batch(0).column(0)

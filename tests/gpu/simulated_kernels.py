@@ -26,6 +26,7 @@ from curator_df.kernels.device.texts import DeviceTexts, texts_to_device
 from curator_df.kernels.metrics.catalog import METRICS, features_of
 from curator_df.kernels.text.buffers import array_spans
 from tests.gpu.scripts import SCHEMES, STOP_WORDS_OF_TEST
+from tests.gpu.simulator import take_turns
 
 FEW, FEWER = 36, 12
 """First texts of which signatures and their prices are made: the simulator is slow."""
@@ -117,6 +118,7 @@ def results(texts, few):
 def main(source, target):
     assert config.ENABLE_CUDASIM
     assert config.DISABLE_JIT
+    take_turns()
     # NumPy warns where a number wraps, as every hash here does.
     warnings.simplefilter("ignore")
     array = pa.ipc.open_file(source).get_batch(0).column(0)

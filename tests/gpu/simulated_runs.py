@@ -20,6 +20,7 @@ from curator_df.core.runner.session import current_session
 from curator_df.errors import CuratorError
 from curator_df.io import device_transfer
 from tests.gpu.chains import CHAINS, FAILING, grouped, rewritten
+from tests.gpu.simulator import take_turns
 from tests.gpu.stand_ins import DataFrame, stand_in_for_cudf
 
 DEVICE_BYTES = 8_000_000_000
@@ -82,6 +83,7 @@ def said(call):
 def main(folder):
     folder = Path(folder)
     warnings.simplefilter("ignore")
+    take_turns()
     os.environ["NUMBA_CACHE_DIR"] = str(folder / "cache")  # what is noted of compiled kernels is not true here
     stand_in_for_cudf()
     stand_in_for_rmm()
