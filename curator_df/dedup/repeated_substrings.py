@@ -12,10 +12,12 @@ The result is exact: see docs/decisions/0049-repeated-substrings.md.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +29,24 @@ from curator_df.core.ranges.source import Ranges
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES, Found
 from curator_df.exchange.drops import read_drops
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, Finds, KeyWriter
-from curator_df.exchange.key_stages import LOW_BITS, MOST_WINDOWS, TO_COMPARE, WINDOW_BITS, KeyStages
+from curator_df.exchange.key_stages import (
+    NO_SURVIVOR,
+    KeyStages,
+    Reduced,
+    begins_document,
+    drop_sorter,
+    groups_of,
+    key_at,
+    key_pieces,
+    reduce_keys,
+    sizes_across,
+    sizes_of,
+)
 from curator_df.exchange.keys import CHECKSUM_MASK, KEY_WRITER_FACTOR, Keyed, RangeKeys, key_checksum
 from curator_df.files.row_order import Rows
+from curator_df.files.slice_file import open_slices
 from curator_df.files.sorted_rows import RowsUpTo
-from curator_df.files.storage import Folder
+from curator_df.files.storage import FileRecord, Folder
 from curator_df.kernels.edits.repeated_spans import (
     STRETCHES_AT_A_TIME,
     Integers,
@@ -49,6 +64,13 @@ from curator_df.kernels.text.buffers import TextSpan, text_bytes, text_spans, wi
 
 Level = Literal["anchors", "stretches", "pieces", "windows"]
 FINDS: dict[Level, Finds] = {"anchors": "repeats", "stretches": "stretches", "pieces": "stretches", "windows": "drops"}
+CORE_BITS, LOW_BITS = 40, 24
+"""Bits of the first word of the key of a stretch: hash of its anchor, and a part of the hash of its bytes."""
+TO_COMPARE = 1 << 62
+"""Flag of a stretch that must be compared window by window."""
+WINDOW_BITS = 16
+"""Bits of a stretch, as the second word of a drop, that have the number of its windows."""
+MOST_WINDOWS = (1 << WINDOW_BITS) - 1
 ANCHOR_BITS = 13
 """Bits of a stretch, as the second word of a drop, that have the distance of its anchor from its first byte."""
 FIRST_SHIFT = ANCHOR_BITS + WINDOW_BITS
@@ -138,7 +160,8 @@ class SubstringDrop(Keyed):
         for level in FINDS:
             pending = replace(self, level=level, earlier=found)
             action = replace(cast("BlockKernel", step.action), pending=pending)
-            result = KeyStages(runner, before, replace(step, action=action), pending).run()
+            reduce = reduce_keys if level == "windows" else reduce_substrings
+            result = KeyStages(runner, before, replace(step, action=action), pending, reduce).run()
             for other in found[-1:]:
                 _require_same(step.name, other, result)
             found = (*found, result)
@@ -147,6 +170,104 @@ class SubstringDrop(Keyed):
     def resolved(self, prepared: tuple[Found, ...]) -> RangeAction:
         """Return the action that removes the substrings in the last pass."""
         return RemoveSpans(self, prepared)
+
+
+class Piece(NamedTuple):
+    """Result of the next sorted key rows."""
+
+    drops: Rows
+    """Rows to write, shape (drops, 2)."""
+    rows: int
+    """Number of key rows."""
+    groups: int
+    """Number of distinct keys that begin in them."""
+    windows: int = 0
+    """Number of windows of text that must be compared."""
+
+
+def reduce_substrings(
+    exchange: Exchange, number: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
+) -> Reduced:
+    """Merge one reducer's slices like `reduce_keys`, for an exchange that finds anchors or stretches of texts."""
+    started = time.perf_counter()
+    slices = open_slices(exchange.folder, files, number)
+    pieces = functools.partial(key_pieces, slices, memory_bytes // 2, scratch)
+    drops = drop_sorter(exchange, number, memory_bytes // 2, scratch)
+    is_simple = exchange.finds == "repeats"
+    found = repeats_in(pieces()) if is_simple else stretches_in(pieces, exchange)
+    rows = groups = windows = 0
+    try:
+        for piece in found:
+            drops.append(piece.drops)
+            rows, groups, windows = rows + piece.rows, groups + piece.groups, windows + piece.windows
+        file = drops.commit()
+    finally:
+        drops.discard()
+    read_bytes = sum(piece.size_bytes for piece in slices) * (1 if is_simple else 3)
+    seconds = time.perf_counter() - started
+    return Reduced(number, file, None, rows, groups, 0, read_bytes, drops.spilled_bytes, seconds, {"windows": windows})
+
+
+def repeats_in(pieces: Iterator[Rows]) -> Iterator[Piece]:
+    """Yield (place, 0) of the sorted rows (hash, place) whose hash another row has, too."""
+    held, is_repeated = np.empty((0, 2), dtype=np.uint64), False
+    for piece in pieces:
+        rows = np.concatenate([held, piece])
+        same = rows[1:, 0] == rows[:-1, 0]
+        going = np.empty(len(rows) - 1, dtype=np.bool_)  # the last row waits for the one that follows
+        going[:] = same
+        going[1:] |= same[:-1]
+        going[:1] |= is_repeated
+        if len(same):
+            is_repeated = bool(same[-1])
+        held = rows[-1:].copy()
+        yield Piece(_places(rows[:-1][going]), len(piece), int((~same).sum()))
+    yield Piece(_places(held[: int(is_repeated)]), 0, len(held))
+
+
+def _places(rows: Rows) -> Rows:
+    drops = np.zeros((len(rows), DROP_WORDS), dtype=np.uint64)
+    drops[:, 0] = rows[:, 1]
+    return drops
+
+
+def stretches_in(pieces: Callable[[], Iterator[Rows]], exchange: Exchange) -> Iterator[Piece]:
+    """Yield (address, stretch) of stretches of text to drop, and of those to compare, which have the flag `TO_COMPARE`.
+
+    Keys have `CORE_BITS` bits of the hash of the anchor of a stretch, then those of all its bytes. Stretches with equal bytes are
+    copies. Where an anchor has stretches of different bytes, some of their windows may be equal: then copies that stay are
+    compared, and of those to drop as many that the count of each window exceeds the limit.
+    """
+    by_document = exchange.max_documents is not None
+    across = sizes_across(pieces(), of_documents=by_document)
+    across_cores = sizes_across((_cores(rows) for rows in pieces()), of_documents=True)
+    before = NO_SURVIVOR
+    for rows in pieces():
+        begins, survivors = groups_of(rows, before)
+        counted = begins_document(rows, begins) if by_document else np.ones(len(rows), dtype=np.bool_)
+        is_over = sizes_of(rows, begins, len(survivors), across, counted) > (exchange.max_documents or 1)
+        cores = _cores(rows)
+        core_begins, core_survivors = groups_of(cores, (before[0] >> LOW_BITS, 0, 0))
+        kinds = begins_document(cores, core_begins)
+        has_others = sizes_of(cores, core_begins, len(core_survivors), across_cores, kinds) > 1
+        going = is_over if exchange.keeps_none else is_over & ~begins
+        order = np.cumsum(counted)
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+        is_witness = counted & (order - order[first] <= (exchange.max_documents or 0))
+        compared = rows[has_others & (~is_over | is_witness), 2:]
+        windows = int((compared[:, 1] & np.uint64(MOST_WINDOWS)).sum())
+        compared[:, 1] |= np.uint64(TO_COMPARE)
+        yield Piece(np.concatenate([rows[going, 2:], compared]), len(rows), int(begins.sum()), windows)
+        high, low = key_at(rows, -1)
+        before = (high, low, int(survivors[-1]))
+
+
+def _cores(rows: Rows) -> Rows:
+    """Return rows (hash of the anchor, 0, rest of the key) for sorted key rows of stretches."""
+    cores = np.zeros((len(rows), 3), dtype=np.uint64)
+    cores[:, 0] = rows[:, 0] >> np.uint64(LOW_BITS)
+    cores[:, 2] = rows[:, 1] ^ (rows[:, 0] << np.uint64(64 - LOW_BITS))
+    return cores
 
 
 def _require_same(step: str, one: Found, other: Found) -> None:

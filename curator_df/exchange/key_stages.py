@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -41,14 +41,7 @@ from curator_df.receipts.receipt import ExchangeReceipt
 
 Survivor = tuple[int, int, int]
 """Key (two halves) and address, as stored, of the kept row of the last group, which may continue."""
-_NO_SURVIVOR: Survivor = (-1, -1, -1)
-CORE_BITS, LOW_BITS = 40, 24
-"""Bits of the first word of the key of a stretch: hash of its anchor, and a part of the hash of its bytes."""
-TO_COMPARE = 1 << 62
-"""Flag of a stretch that must be compared window by window."""
-WINDOW_BITS = 16
-"""Bits of a stretch, as the second word of a drop, that have the number of its windows."""
-MOST_WINDOWS = (1 << WINDOW_BITS) - 1
+NO_SURVIVOR: Survivor = (-1, -1, -1)
 MOST_FOLDERS = 10
 """Maximum number of folders of another table that a receipt names."""
 
@@ -105,9 +98,9 @@ def reduce_keys(
     started = time.perf_counter()
     slices = open_slices(exchange.folder, files, number)
 
-    pieces = functools.partial(_pieces, slices, memory_bytes // 2, scratch)
+    pieces = functools.partial(key_pieces, slices, memory_bytes // 2, scratch)
     to_sort = memory_bytes // (2 if exchange.member_bounds is None else 4)
-    drops = _sorter_of_drops(exchange, number, to_sort, scratch)
+    drops = drop_sorter(exchange, number, to_sort, scratch)
     members = None
     if exchange.member_bounds is not None:
         members = RowSorter(
@@ -123,7 +116,7 @@ def reduce_keys(
     across = sizes_across(pieces(), of_documents=exchange.max_documents is not None) if reads_twice else {}
     rows = groups = matched = 0
     try:
-        survivor, last = _NO_SURVIVOR, -1
+        survivor, last = NO_SURVIVOR, -1
         for piece in pieces():
             if counts_parts:
                 going, new_groups, survivor = part_drops_of(piece, survivor, exchange, across)
@@ -153,114 +146,18 @@ def reduce_keys(
     return Reduced(number, file, member_file, rows, groups, matched, read_bytes, spilled_bytes, seconds)
 
 
-class Piece(NamedTuple):
-    """Result of the next sorted key rows."""
-
-    drops: Rows
-    """Rows to write, shape (drops, 2)."""
-    rows: int
-    """Number of key rows."""
-    groups: int
-    """Number of distinct keys that begin in them."""
-    windows: int = 0
-    """Number of windows of text that must be compared."""
-
-
-def _pieces(slices: Sequence[Slice], memory_bytes: int, scratch: str | None) -> Iterator[Rows]:
+def key_pieces(slices: Sequence[Slice], memory_bytes: int, scratch: str | None) -> Iterator[Rows]:
+    """Yield the merged rows of a reducer's slices, sorted, in pieces."""
     for merged in merge_slices(slices, memory_bytes=memory_bytes, scratch=scratch):
         for start in range(0, len(merged), PIECE_ROWS):
             yield merged[start : start + PIECE_ROWS]
 
 
-def _sorter_of_drops(exchange: Exchange, number: int, memory_bytes: int, scratch: str | None) -> RowSorter:
+def drop_sorter(exchange: Exchange, number: int, memory_bytes: int, scratch: str | None) -> RowSorter:
+    """Return what sorts the drops of a reducer by address, and writes them."""
     bounds = drop_bounds(exchange.range_starts[:: exchange.ranges_per_drop_file])
     name = f"drops/reduced-{number:06d}.slices"
     return RowSorter(exchange.folder, name, words=DROP_WORDS, bounds=bounds, memory_bytes=memory_bytes, scratch=scratch)
-
-
-def reduce_substrings(
-    exchange: Exchange, number: int, files: Sequence[FileRecord], *, memory_bytes: int, scratch: str | None = None
-) -> Reduced:
-    """Merge one reducer's slices like `reduce_keys`, for an exchange that finds anchors or stretches of texts."""
-    started = time.perf_counter()
-    slices = open_slices(exchange.folder, files, number)
-    pieces = functools.partial(_pieces, slices, memory_bytes // 2, scratch)
-    drops = _sorter_of_drops(exchange, number, memory_bytes // 2, scratch)
-    is_simple = exchange.finds == "repeats"
-    found = repeats_in(pieces()) if is_simple else stretches_in(pieces, exchange)
-    rows = groups = windows = 0
-    try:
-        for piece in found:
-            drops.append(piece.drops)
-            rows, groups, windows = rows + piece.rows, groups + piece.groups, windows + piece.windows
-        file = drops.commit()
-    finally:
-        drops.discard()
-    read_bytes = sum(piece.size_bytes for piece in slices) * (1 if is_simple else 3)
-    seconds = time.perf_counter() - started
-    return Reduced(number, file, None, rows, groups, 0, read_bytes, drops.spilled_bytes, seconds, {"windows": windows})
-
-
-def repeats_in(pieces: Iterator[Rows]) -> Iterator[Piece]:
-    """Yield (place, 0) of the sorted rows (hash, place) whose hash another row has, too."""
-    held, is_repeated = np.empty((0, 2), dtype=np.uint64), False
-    for piece in pieces:
-        rows = np.concatenate([held, piece])
-        same = rows[1:, 0] == rows[:-1, 0]
-        going = np.empty(len(rows) - 1, dtype=np.bool_)  # the last row waits for the one that follows
-        going[:] = same
-        going[1:] |= same[:-1]
-        going[:1] |= is_repeated
-        if len(same):
-            is_repeated = bool(same[-1])
-        held = rows[-1:].copy()
-        yield Piece(_places(rows[:-1][going]), len(piece), int((~same).sum()))
-    yield Piece(_places(held[: int(is_repeated)]), 0, len(held))
-
-
-def _places(rows: Rows) -> Rows:
-    drops = np.zeros((len(rows), DROP_WORDS), dtype=np.uint64)
-    drops[:, 0] = rows[:, 1]
-    return drops
-
-
-def stretches_in(pieces: Callable[[], Iterator[Rows]], exchange: Exchange) -> Iterator[Piece]:
-    """Yield (address, stretch) of stretches of text to drop, and of those to compare, which have the flag `TO_COMPARE`.
-
-    Keys have `CORE_BITS` bits of the hash of the anchor of a stretch, then those of all its bytes. Stretches with equal bytes are
-    copies. Where an anchor has stretches of different bytes, some of their windows may be equal: then copies that stay are
-    compared, and of those to drop as many that the count of each window exceeds the limit.
-    """
-    by_document = exchange.max_documents is not None
-    across = sizes_across(pieces(), of_documents=by_document)
-    across_cores = sizes_across((_cores(rows) for rows in pieces()), of_documents=True)
-    before = _NO_SURVIVOR
-    for rows in pieces():
-        begins, survivors = _groups(rows, before)
-        counted = _begins_document(rows, begins) if by_document else np.ones(len(rows), dtype=np.bool_)
-        is_over = _sizes(rows, begins, len(survivors), across, counted) > (exchange.max_documents or 1)
-        cores = _cores(rows)
-        core_begins, core_survivors = _groups(cores, (before[0] >> LOW_BITS, 0, 0))
-        kinds = _begins_document(cores, core_begins)
-        has_others = _sizes(cores, core_begins, len(core_survivors), across_cores, kinds) > 1
-        going = is_over if exchange.keeps_none else is_over & ~begins
-        order = np.cumsum(counted)
-        first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
-        is_witness = counted & (order - order[first] <= (exchange.max_documents or 0))
-        compared = rows[has_others & (~is_over | is_witness), 2:]
-        windows = int((compared[:, 1] & np.uint64(MOST_WINDOWS)).sum())
-        compared[:, 1] |= np.uint64(TO_COMPARE)
-        yield Piece(np.concatenate([rows[going, 2:], compared]), len(rows), int(begins.sum()), windows)
-        high, low = _key(rows, -1)
-        before = (high, low, int(survivors[-1]))
-
-
-def _cores(rows: Rows) -> Rows:
-    """Return rows (hash of the anchor, 0, rest of the key) for sorted key rows of stretches."""
-    cores = np.zeros((len(rows), 3), dtype=np.uint64)
-    cores[:, 0] = rows[:, 0] >> np.uint64(LOW_BITS)
-    cores[:, 2] = rows[:, 1] ^ (rows[:, 0] << np.uint64(64 - LOW_BITS))
-    return cores
 
 
 def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False) -> tuple[Rows, int, Survivor]:
@@ -277,7 +174,7 @@ def drops_of(rows: Rows, before: Survivor, keep: Keep, *, of_parts: bool = False
     of_parts : bool
         Whether to return (address, number of the part) instead.
     """
-    begins, survivors = _groups(rows, before)
+    begins, survivors = groups_of(rows, before)
     firsts, going = np.flatnonzero(begins), np.flatnonzero(~begins)
     drops = np.empty((len(going), DROP_WORDS), dtype=np.uint64)
     if of_parts:
@@ -299,7 +196,7 @@ def first_drops_of(rows: Rows, before: Survivor, last: int) -> Rows:
     last : int
         Address of the row before these.
     """
-    begins, survivors = _groups(rows, before)
+    begins, survivors = groups_of(rows, before)
     after_first = np.empty(len(rows), dtype=np.bool_)
     after_first[0] = before[2] == last
     after_first[1:] = begins[:-1]
@@ -323,11 +220,11 @@ def part_drops_of(
         Sizes from `sizes_across` for groups that are not completely in these rows: rows of the input if ``max_documents``
         is set, otherwise occurrences.
     """
-    begins, survivors = _groups(rows, before)
-    counted = None if exchange.max_documents is None else _begins_document(rows, begins)
-    inside = _sizes(rows, begins, len(survivors), across, counted) > (exchange.max_documents or 1)
+    begins, survivors = groups_of(rows, before)
+    counted = None if exchange.max_documents is None else begins_document(rows, begins)
+    inside = sizes_of(rows, begins, len(survivors), across, counted) > (exchange.max_documents or 1)
     going = rows[inside if exchange.keeps_none else inside & ~begins, 2:]
-    high, low = _key(rows, -1)
+    high, low = key_at(rows, -1)
     return swap_if_last(going, exchange.keep), int(begins.sum()), (high, low, int(survivors[-1]))
 
 
@@ -341,8 +238,8 @@ def members_of(rows: Rows, before: Survivor, keep: Keep, across: Mapping[tuple[i
     across : mapping
         Sizes from `sizes_across` for groups that are not completely in these rows.
     """
-    begins, survivors = _groups(rows, before)
-    sizes = _sizes(rows, begins, len(survivors), across)
+    begins, survivors = groups_of(rows, before)
+    sizes = sizes_of(rows, begins, len(survivors), across)
     inside = sizes > 1
     members = np.empty((int(inside.sum()), MEMBER_WORDS), dtype=np.uint64)
     members[:, 0] = row_addresses(rows[inside, -1], keep)
@@ -364,19 +261,19 @@ def sizes_across(pieces: Iterator[Rows], *, of_documents: bool = False) -> dict[
     sizes: dict[tuple[int, int], int] = {}
     key, count, last = (-1, -1), 0, -1
     for rows in pieces:
-        begins, _ = _groups(rows, (*key, 0))
-        counted = _begins_document(rows, begins, last) if of_documents else None
+        begins, _ = groups_of(rows, (*key, 0))
+        counted = begins_document(rows, begins, last) if of_documents else None
         lengths = np.bincount(np.cumsum(begins), counted, minlength=1).astype(np.int64).tolist()
         if not begins[0]:
             count += lengths[0]
             sizes[key] = count
         if len(lengths) > 1:
-            key, count = _key(rows, -1), lengths[-1]
+            key, count = key_at(rows, -1), lengths[-1]
         last = int(rows[-1, 2])
     return sizes
 
 
-def _sizes(
+def sizes_of(
     rows: Rows,
     begins: npt.NDArray[np.bool_],
     groups: int,
@@ -387,11 +284,11 @@ def _sizes(
     numbers = np.cumsum(begins)  # 0: begun in an earlier piece
     sizes = np.bincount(numbers, counted, minlength=groups).astype(np.int64)
     for place in (0, -1):
-        sizes[numbers[place]] = across.get(_key(rows, place), sizes[numbers[place]])
+        sizes[numbers[place]] = across.get(key_at(rows, place), sizes[numbers[place]])
     return sizes[numbers]
 
 
-def _begins_document(rows: Rows, begins: npt.NDArray[np.bool_], last: int = -1) -> npt.NDArray[np.bool_]:
+def begins_document(rows: Rows, begins: npt.NDArray[np.bool_], last: int = -1) -> npt.NDArray[np.bool_]:
     """Return which rows are the first of their group in a row of the input.
 
     The first of ``rows`` is compared with ``last``, the address before it. Where that is not given, its group is wrong by one
@@ -403,10 +300,10 @@ def _begins_document(rows: Rows, begins: npt.NDArray[np.bool_], last: int = -1) 
     return first
 
 
-def _groups(rows: Rows, before: Survivor) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
+def groups_of(rows: Rows, before: Survivor) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
     """Return which rows begin a group, and the kept rows: first that of the unfinished group, then of the new ones."""
     begins = np.empty(len(rows), dtype=np.bool_)
-    begins[0] = _key(rows, 0) != before[:2]
+    begins[0] = key_at(rows, 0) != before[:2]
     begins[1:] = (rows[1:, 0] != rows[:-1, 0]) | (rows[1:, 1] != rows[:-1, 1])
     survivors = np.empty(int(begins.sum()) + 1, dtype=np.uint64)
     survivors[0] = max(before[2], 0)
@@ -414,7 +311,8 @@ def _groups(rows: Rows, before: Survivor) -> tuple[npt.NDArray[np.bool_], npt.ND
     return begins, survivors
 
 
-def _key(rows: Rows, place: int) -> tuple[int, int]:
+def key_at(rows: Rows, place: int) -> tuple[int, int]:
+    """Return the key of a row."""
     return int(rows[place, 0]), int(rows[place, 1])
 
 
@@ -428,6 +326,8 @@ class MergeJob:
     """Files of the previous stage."""
     collects: bool
     """Kind of merge. False: keys into drops; True: drops of all hash ranges into files for ranges."""
+    reduce: Callable[..., Reduced] = reduce_keys
+    """Function that merges keys into drops."""
     collects_members: bool = False
     """Whether the members of all hash ranges are merged into a file for each group of ranges instead."""
 
@@ -444,8 +344,7 @@ def run_merge(job_bytes: bytes, attempt: Attempt) -> Manifest:
         if job.collects:
             manifest.files = [collect_drops(job.exchange, number, job.files, memory_bytes=memory_bytes)]
             return
-        reduce = reduce_keys if job.exchange.finds == "drops" else reduce_substrings
-        reduced = reduce(job.exchange, number, job.files, memory_bytes=memory_bytes)
+        reduced = job.reduce(job.exchange, number, job.files, memory_bytes=memory_bytes)
         manifest.files = [reduced.file] if reduced.members is None else [reduced.file, reduced.members]
         manifest.rows_read = reduced.rows
         found = {"unique": reduced.groups, "matched": reduced.matched, "spilled_bytes": reduced.spilled_bytes}
@@ -461,8 +360,15 @@ class KeyStages:
     stage: Stage
     home: Folder
 
-    def __init__(self, runner: PassRunner, before: Program, step: Step, pending: Keyed) -> None:
-        self.runner, self.before, self.step, self.pending = runner, before, step, pending
+    def __init__(
+        self,
+        runner: PassRunner,
+        before: Program,
+        step: Step,
+        pending: Keyed,
+        reduce: Callable[..., Reduced] = reduce_keys,
+    ) -> None:
+        self.runner, self.before, self.step, self.pending, self.reduce = runner, before, step, pending, reduce
 
     def run(self) -> Found:
         """Exchange the keys of all rows (or parts); return which of them to drop."""
@@ -531,7 +437,8 @@ class KeyStages:
         return mended(self.home, take, merge)
 
     def _merge(self, name: str, exchange: Exchange, files: tuple[FileRecord, ...], count: int) -> list[TaskRecord]:
-        return self.stage.tasks(name, name, run_merge, MergeJob(exchange, files, name == "collect"), count)
+        job = MergeJob(exchange, files, name == "collect", self.reduce)
+        return self.stage.tasks(name, name, run_merge, job, count)
 
     def _exchange(self) -> tuple[Exchange, int]:
         """Return the exchange and its estimated disk space in bytes; a resumed one keeps its hash ranges, whatever its memory."""

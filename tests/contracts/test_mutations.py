@@ -125,7 +125,7 @@ MUTATIONS = (
     ),
     Mutation(
         "exchange/key_stages.py",
-        "begins[0] = _key(rows, 0) != before[:2]",
+        "begins[0] = key_at(rows, 0) != before[:2]",
         "begins[0] = True",
         f"{EXCHANGE}::test_same_survivors_as_a_dictionary",
     ),
