@@ -258,6 +258,21 @@ def test_a_header_inside_a_file_that_was_joined_is_a_bad_row(tmp_path, block_byt
         read(path)
 
 
+@pytest.mark.parametrize("header", ["id,text", '"id","text"', "text,id"])
+@pytest.mark.parametrize(
+    "repeated", [b"id,text", b'"id",text', b'"id","text"', b'\xef\xbb\xbf"id","text"', b"text,id", b'"text","id"\r']
+)
+def test_a_repeated_header_is_found_however_it_is_spelled(tmp_path, header, repeated):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\n".join([header.encode(), b"a,b", repeated, b"id,b", b"id,id", b"c,text\n"]))
+    found, bad, _ = read(path, on_bad_rows="quarantine")
+    assert [row.line for row in bad] == [3]
+    assert found.to_numpy().tolist() == [["a", "b"], ["id", "b"], ["id", "id"], ["c", "text"]]
+    found, bad, _ = read(path, on_bad_rows="quarantine", columns="text")
+    assert [row.line for row in bad] == [3]
+    assert len(found) == 4
+
+
 def test_the_name_of_a_single_column_may_be_a_value_of_it(tmp_path):
     (tmp_path / "a.csv").write_text("word\na\nword\nb\n")
     assert read(tmp_path / "a.csv")[0]["word"].tolist() == ["a", "word", "b"]

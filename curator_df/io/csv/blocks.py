@@ -4,26 +4,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curator_df.arguments import listed
 from curator_df.core.columns import did_you_mean_column
 from curator_df.core.ranges.source import OFFSET_BITS, BadRow, RowChoice
 from curator_df.errors import BadRowError, ColumnError, OversizeRowError, ParameterError, SchemaError
 from curator_df.io.bad_rows import bad_places, is_valid_text
-from curator_df.io.csv.columns import Fault, converted, parse
-from curator_df.io.csv.records import OPEN, TEXT_AFTER_QUOTE, UTF8_BOM, RecordReader, Records, TooLong
+from curator_df.io.csv.columns import Fault, converted, mask_of, parse
+from curator_df.io.csv.records import OPEN, TEXT_AFTER_QUOTE, UTF8_BOM, Dialect, RecordReader, Records, TooLong
 from curator_df.io.formats import HEAD_BYTES, begins_as_json, latin_1, other_format, wide_encoding
 from curator_df.io.frames import LARGEST_OFFSET, in_one_piece, to_block, with_source
 from curator_df.io.jsonl.lines import Bytes, count_newlines, newline_positions
 from curator_df.io.jsonl.parse import LARGEST_LINE_BYTES
-from curator_df.io.jsonl.schema import shorten
+from curator_df.io.jsonl.schema import TEXT, shorten
 from curator_df.memory.sizes import show_count
 
 RECORD_BYTES = 64
@@ -77,7 +78,7 @@ class CsvBlocks:
 
     def of_file(self, file: int, trailing: list[BadRow]) -> Iterator[pd.DataFrame]:
         """Yield the blocks that a file fills; its last rows wait for those of the next file, or for `rest`."""
-        source, names, first, header = self._source, None, 0, b""
+        source, names, first = self._source, None, 0
 
         def open_file() -> Any:
             trailing.clear()  # a file that is read again reports it again
@@ -102,10 +103,9 @@ class CsvBlocks:
                         names = None
                         continue
                     self._require_known(file, names)
-                    header = header_of(source, piece, first)
                 if self._held and self._held_bytes + len(piece.data) > self._block_bytes:
                     yield self._block()
-                self._add(file, names, piece, first, repeats_of(header, piece))
+                self._add(file, names, piece, first)
                 first = 0
                 del piece
                 if self._held_bytes > self._block_bytes // 2 or self._held_rows >= self._most_records:
@@ -137,7 +137,7 @@ class CsvBlocks:
             table = with_source(table, source.source_columns, files, lines, source.listing)
         return to_block(table, addresses)
 
-    def _add(self, file: int, names: tuple[str, ...], piece: Records, first: int, repeats: list[int]) -> None:
+    def _add(self, file: int, names: tuple[str, ...], piece: Records, first: int) -> None:
         """Convert the records of a piece, from the number ``first`` on but for repeated headers, and hold their rows."""
         source, places = self._source, _Places(self._source.files[file], piece)
         offsets = piece.offset + piece.starts[:-1]
@@ -154,18 +154,21 @@ class CsvBlocks:
             asked[number] = False
             self._refuse(file, places.too_long(number), is_header=False)
         faults = _faults(piece, len(names), asked)
-        faults |= {number: Fault(number, REPEATED, "") for number in repeats if asked[number]}
         keep = asked & is_whole(piece, len(names))
         keep[list(faults)] = False
         rows = np.flatnonzero(keep)
         columns: list[pa.ChunkedArray] = []
         if len(rows):
-            text = parse(*_bytes_of(piece, keep), names, [n for n in source.schema.names if n in names], source.dialect)
+            wanted = [name for name in source.schema.names if name in names] or list(names[:1])
+            text = parse(*_bytes_of(piece, keep), names, wanted, source.dialect)
             if len(text) != len(rows):
                 raise RuntimeError(
                     f"{places.path!r}: curator_df found {show_count(len(rows), 'record')} in a part of the file, but "
                     f"pyarrow found {len(text):,}. This is a defect in curator_df; please report it with the file"
                 )
+            lengths, raw = np.diff(piece.starts)[rows], lambda row: record_bytes(piece, int(rows[row]))
+            repeats = repeats_of(names, text.column(0), lengths, raw, source.dialect)
+            faults |= {row: Fault(row, REPEATED, "") for row in rows[repeats].tolist()}
             columns = [self._column(text, field, rows, faults) for field in source.schema]
             del text
         for row in sorted(faults):
@@ -283,9 +286,7 @@ def fields_of(source: Any, file: int, piece: Records) -> tuple[tuple[str, ...], 
     row = places.bad_row(header, "")
     where = f"{path!r}, line {row.line:,} (byte {row.offset:,})"
     raw = _header_text(path, where, row.raw, REASONS.get(int(piece.faults[header]), ""))
-    numbers = [str(place) for place in range(int(piece.fields[header]))]
-    table = parse(np.frombuffer(raw.encode() + b"\n", np.uint8), len(row.raw) + 1, numbers, numbers, source.dialect)
-    names = tuple(column[0].as_py() or "" for column in table.columns)
+    names = tuple(_values(raw.encode(), int(piece.fields[header]), source.dialect))
     twice, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ColumnError(
@@ -311,24 +312,45 @@ def _header_text(path: str, where: str, raw: bytes, fault: str) -> str:
     return text
 
 
-def header_of(source: Any, piece: Records, first: int) -> bytes:
-    """Return the header before the first row of a file, or the given names; empty for a single one, which can be a value."""
-    if source.names is not None:
-        return str(source.dialect.delimiter).join(source.names).encode() if len(source.names) > 1 else b""
-    return record_bytes(piece, first - 1) if first and piece.fields[first - 1] > 1 else b""
+def repeats_of(
+    names: Sequence[str],
+    values: pa.ChunkedArray,
+    lengths: Integers,
+    raw: Callable[[int], bytes],
+    dialect: Dialect,
+) -> list[int]:
+    """Return the rows whose values are the names of all fields, in any order, as headers in files that were joined.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the fields. A single one can be a value.
+    values : pyarrow.ChunkedArray
+        Text of one field of each row.
+    lengths : ndarray of int64
+        Bytes of each record.
+    raw : callable
+        Function that returns the bytes of a record, by the number of its row.
+    dialect : Dialect
+        Form of the file.
+    """
+    if len(names) < 2:
+        return []
+    least = sum(len(name.encode()) + 1 for name in names) - 1
+    most = least + 2 * len(names) + sum(name.count(dialect.quote or '"') for name in names) + len(b"\xef\xbb\xbf\r\n")
+    near = np.flatnonzero((lengths >= least) & (lengths <= most))
+    if not len(near):
+        return []
+    marked = [mark + name + end for name in names for mark, end in (("", ""), ("\ufeff", ""), ('\ufeff"', '"'))]
+    is_name = mask_of(pc.is_in(values.take(pa.array(near)), value_set=pa.array(marked, TEXT)))
+    return [row for row in near[is_name].tolist() if sorted(_values(raw(row), len(names), dialect)) == sorted(names)]
 
 
-def repeats_of(header: bytes, piece: Records) -> list[int]:
-    """Return the records that repeat a header, as in files that were joined; none for an empty header."""
-    lengths, found = np.diff(piece.starts), list[int]()
-    for text in (header, UTF8_BOM + header) if header else ():
-        alike = np.flatnonzero((lengths >= len(text)) & (lengths <= len(text) + len(b"\r\n")))
-        for place, byte in enumerate(text):
-            if not len(alike):
-                break
-            alike = alike[piece.data[piece.starts[alike] + place] == byte]
-        found += [number for number in alike.tolist() if record_bytes(piece, number) == text]
-    return found
+def _values(record: bytes, fields: int, dialect: Dialect) -> list[str]:
+    """Return the fields of a record as text; a byte order mark before it is left out."""
+    data = np.frombuffer(record.removeprefix(UTF8_BOM) + b"\n", np.uint8)
+    places = [str(place) for place in range(fields)]
+    return [column[0].as_py() or "" for column in parse(data, len(data), places, places, dialect).columns]
 
 
 def is_whole(piece: Records, count: int) -> npt.NDArray[np.bool_]:

@@ -98,7 +98,7 @@ def converted(
     fits = pc.fill_null(pc.match_substring_regex(values, rf"^(?:{spelling})$"), fill_value=True)
     faults: dict[int, str] = {}
     if spelling and not pc.all(fits).as_py():
-        faults |= {row: f"not {_name(kind)}" for row in np.flatnonzero(~_mask(fits)).tolist()}
+        faults |= {row: f"not {_name(kind)}" for row in np.flatnonzero(~mask_of(fits)).tolist()}
         values = pc.if_else(fits, values, pa.scalar(None, TEXT))
     try:
         result = _cast(values, kind)
@@ -153,7 +153,7 @@ def _failing(values: pa.ChunkedArray, kind: pa.DataType) -> Iterator[int]:
 
 def _rounded(values: pa.ChunkedArray, numbers: pa.ChunkedArray) -> Iterator[int]:
     """Yield the rows with a whole number that lost digits."""
-    large = _mask(pc.fill_null(pc.greater_equal(pc.abs(numbers), float(MOST_EXACT)), fill_value=False))
+    large = mask_of(pc.fill_null(pc.greater_equal(pc.abs(numbers), float(MOST_EXACT)), fill_value=False))
     rows = np.flatnonzero(large)
     for row, text in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
         if _WHOLE.match(text) and (len(text) > MOST_DIGITS or not is_exact(int(text))):
@@ -164,7 +164,8 @@ MOST_DIGITS = 400
 """Digits beyond which whole numbers exceed float64."""
 
 
-def _mask(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def mask_of(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return truth values as an array of NumPy."""
     mask: npt.NDArray[np.bool_] = values.to_numpy()
     return mask
 

@@ -21,7 +21,7 @@ from curator_df.core.ranges.source import BadRow, Range, Ranges, RowChoice
 from curator_df.errors import OversizeRowError, ParameterError, SchemaError, outside_level
 from curator_df.io import cut
 from curator_df.io.bad_rows import WarnOfBadRows, collect_trailing, report
-from curator_df.io.csv.blocks import CsvBlocks, fields_of, header_of, is_whole, record_bytes, repeats_of
+from curator_df.io.csv.blocks import CsvBlocks, fields_of, is_whole, record_bytes, repeats_of
 from curator_df.io.csv.columns import infer_types, parse, require_possible
 from curator_df.io.csv.records import Dialect, RecordReader, TooLong
 from curator_df.io.device_transfer import require_gpu
@@ -401,7 +401,7 @@ def _head(source: CsvSource, file: int) -> pa.Table | None:
         most_records=HEAD_ROWS + 1,
         largest_row_bytes=LONGEST_HEAD_BYTES,
     )
-    names, rows, header = source.names, list[bytes](), b""
+    names, rows = source.names, list[bytes]()
     for piece in reader.pieces():
         first = 0
         if isinstance(piece, TooLong):
@@ -413,8 +413,7 @@ def _head(source: CsvSource, file: int) -> pa.Table | None:
             )
         if names is None or not piece.offset:
             names, first = fields_of(source, file, piece)
-        header = header or header_of(source, piece, first)
-        numbers = np.setdiff1d(np.flatnonzero(is_whole(piece, len(names))), repeats_of(header, piece))
+        numbers = np.flatnonzero(is_whole(piece, len(names)))
         rows += [record_bytes(piece, number) for number in numbers[numbers >= first].tolist()]
         if piece.offset + len(piece.data) >= HEAD_BLOCK_BYTES or len(rows) >= HEAD_ROWS:
             break
@@ -424,4 +423,7 @@ def _head(source: CsvSource, file: int) -> pa.Table | None:
     data = b"".join(row + b"\n" for row in rows[:HEAD_ROWS]).decode("utf-8", "replace").encode()
     if not data:
         return pa.table({name: pa.array([], TEXT) for name in names})
-    return parse(np.frombuffer(data, np.uint8), len(data), names, names, source.dialect)
+    head = parse(np.frombuffer(data, np.uint8), len(data), names, names, source.dialect)
+    lengths = np.array([len(row) for row in rows[:HEAD_ROWS]], np.int64)
+    repeats = repeats_of(names, head.column(0), lengths, rows.__getitem__, source.dialect)
+    return head.take(pa.array(np.setdiff1d(np.arange(len(head)), repeats))) if repeats else head
