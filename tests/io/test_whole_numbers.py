@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from curator_df.errors import SchemaError
+from curator_df.io.csv.reader import read_csv
 from curator_df.io.jsonl.reader import read_jsonl
 from curator_df.io.jsonl.schema import HEAD_ROWS
+from curator_df.io.parquet.reader import read_parquet
 
 BIG = 2**53 + 1
 TEXT = "long " * 200
@@ -49,6 +55,37 @@ def test_a_type_that_the_user_gives_rounds_or_keeps_digits(tmp_path):
     (tmp_path / "a.jsonl").write_text(f'{{"a": {BIG}}}\n{{"a": 0.5}}\n')
     assert read_jsonl(tmp_path, dtype={"a": "float64"}).compute()["a"].tolist() == [float(BIG), 0.5]
     assert read_jsonl(tmp_path, dtype={"a": "string"}).compute()["a"].tolist() == [str(BIG), "0.5"]
+
+
+FLOAT32 = {"%s": pa.float32(), "[%s]": pa.list_(pa.float32()), '{"x": %s}': pa.struct([("x", pa.float32())])}
+
+
+@pytest.mark.parametrize("shape", FLOAT32)
+@pytest.mark.parametrize("number", ["1e39", "-1e300", "3.5e38", f"1{'0' * 60}", f"1{'0' * 600}"])
+def test_a_number_beyond_float32_is_a_bad_row(tmp_path, shape, number):
+    rows = ("0.1", number, "3.4e38", "Infinity", "null")
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"row": {n}, "a": {shape % text}}}\n' for n, text in enumerate(rows)))
+    with pytest.warns(UserWarning, match="1 bad row was skipped.*line 2 .*(float32 cannot hold|too big)"):
+        found = read_jsonl(tmp_path, dtype={"a": FLOAT32[shape]}, on_bad_rows="quarantine").compute()
+    assert found["row"].tolist() == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize("shape", FLOAT32)
+def test_a_number_of_parquet_beyond_float32_is_refused(tmp_path, shape):
+    rows = [json.loads(shape % text) for text in ("0.1", "1e39", "Infinity")]
+    pq.write_table(pa.table({"a": rows}), tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match=r"a value does not fit .*: a number is beyond its largest one"):
+        read_parquet(tmp_path, dtype={"a": FLOAT32[shape]}).compute()
+    pq.write_table(pa.table({"a": rows[::2]}), tmp_path / "a.parquet")
+    assert len(read_parquet(tmp_path, dtype={"a": FLOAT32[shape]}).compute()) == 2
+
+
+@pytest.mark.parametrize("kind", [None, "float64", "float32", "float16"])
+def test_a_number_of_csv_that_would_be_infinite_is_a_bad_row(tmp_path, kind):
+    (tmp_path / "a.csv").write_text("row,a\n0,0.5\n1,1e400\n2,-1e400\n3,-Infinity\n4,\n")
+    with pytest.warns(UserWarning, match="2 bad rows .*line 3 .*'1e400' is beyond the largest number of"):
+        found = read_csv(tmp_path, dtype=kind and {"a": kind}, on_bad_rows="quarantine").compute()
+    assert found["row"].tolist() == [0, 3, 4]
 
 
 @pytest.mark.parametrize("shape", ["%s", "[%s]", '{"x": %s}'])

@@ -111,6 +111,8 @@ def converted(
         result = _cast(values, kind)
     if pa.types.is_float64(kind) and not is_given:
         faults |= dict.fromkeys(_rounded(values, result), "a whole number that float64 cannot hold exactly")
+    if pa.types.is_floating(kind):
+        faults |= dict.fromkeys(_infinite(values, result), f"beyond the largest number of {_name(kind)}")
     shown = column.take(pa.array(sorted(faults), pa.int64())).to_pylist()
     return result, [
         Fault(row, f"column {shorten(name)!r}: {_shown(text)} is {faults[row]}", name)
@@ -157,6 +159,13 @@ def _rounded(values: pa.ChunkedArray, numbers: pa.ChunkedArray) -> Iterator[int]
     rows = np.flatnonzero(large)
     for row, text in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
         if _WHOLE.match(text) and (len(text) > MOST_DIGITS or not is_exact(int(text))):
+            yield row
+
+
+def _infinite(values: pa.ChunkedArray, numbers: pa.ChunkedArray) -> Iterator[int]:
+    """Yield the rows with a number in digits that became infinite."""
+    for row in np.flatnonzero(np.isinf(numbers.to_numpy())).tolist():
+        if "inf" not in values[row].as_py().lower():
             yield row
 
 

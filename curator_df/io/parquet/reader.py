@@ -39,6 +39,7 @@ from curator_df.io.frames import (
     with_source,
     with_source_fields,
 )
+from curator_df.io.jsonl.lossy_numbers import becomes_infinite, holds_floats
 from curator_df.io.jsonl.reader import OnBadRows
 from curator_df.io.jsonl.schema import Dtypes, requested_types
 from curator_df.io.listing import Listing, Paths, list_files
@@ -399,6 +400,8 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
     is_rounded = pa.types.is_decimal(kind) and pa.types.is_floating(column.type)  # Arrow checks all other numbers
     if is_rounded and not cast.cast(column.type).equals(column):
         raise pa.ArrowInvalid("digits after the point would be lost")
+    if holds_floats(kind, 32) and becomes_infinite(column, cast):
+        raise pa.ArrowInvalid("a number is beyond its largest one")
     return cast
 
 
