@@ -80,6 +80,37 @@ def test_the_status_is_that_of_the_first_line(line, status):
     assert read_message(f"{line}\r\n\r\nbody".encode(), 0).status == status
 
 
+@pytest.mark.parametrize(
+    "end", [b"\r\n\r\n", b"\n\n", b"\r\nVia: x\r\n\r\n", b"\r\nContent-Length: 0\r\n\r\n", b"\r\n\r\n\r\n"]
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"100 Continue",
+        b"103 Early Hints",
+        b"200 Connection established",
+        b"200 Tunnel established",
+        b"200 OK",
+        b"200 Blind-Connection Established",
+        b"407 Proxy Authentication Required",
+    ],
+)
+def test_messages_before_the_response_are_skipped(line, end):
+    data = b"HTTP/1.1 " + line + end + b"HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\n\r\n" + PAGE
+    message = read_message(data, 0)
+    assert (message.status, message.fields["content-type"]) == (404, "text/html")
+    assert read_body(message, data, None).pieces == [PAGE]
+
+
+@pytest.mark.parametrize(
+    "header", [b"200 OK\r\nContent-Type: text/plain", b"200 OK\r\nContent-Length: 30", b"404 Gone"]
+)
+def test_a_page_that_shows_a_message_is_a_page(header):
+    shown = b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\n"
+    data = b"HTTP/1.1 " + header + b"\r\n\r\n" + shown
+    assert read_body(read_message(data, 0), data, None).pieces == [shown]
+
+
 def test_a_response_without_a_header_is_an_error():
     for data in (PAGE, b"", b"\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", b"HTTPS"):
         with pytest.raises(BodyError, match="has no HTTP header"):

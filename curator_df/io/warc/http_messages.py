@@ -38,8 +38,10 @@ _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 SNIFFED_BYTES = 512
 LONGEST_CHUNK_HEADER = 4096
 _IGNORED = frozenset({"", "identity", "none"})
-_TUNNEL = re.compile(r"HTTP/\S+ 200 connection established\s*$", re.IGNORECASE)
-"""Answer of a proxy to CONNECT, which crawlers stored before the response that came through the tunnel."""
+_NEXT = re.compile(rb"[\r\n]*(?=(?:HTTP/[0-9.]+|ICY)[ \t]+[0-9]{3}[ \t\r\n])", re.IGNORECASE)
+"""Beginning of another message with its status, after a message that has no body."""
+PROXY_LOGIN = 407
+"""Status of a proxy that wants a login first."""
 _JOINED = ("content-encoding", "transfer-encoding")
 """Fields whose values are lists: several are joined."""
 
@@ -87,6 +89,18 @@ class Message:
         named = [self.fields[name] for name in _JOINED if name in self.fields]
         return [coding for value in named for coding in _codings(value)][::-1]
 
+    @property
+    def may_precede(self) -> bool:
+        """Whether the response may follow: this is informational, or the answer of a proxy to CONNECT, without a body.
+
+        Crawlers stored such answers before the response that came through the tunnel.
+        """
+        status = self.status or 0
+        is_bare = (
+            "content-type" not in self.fields and self.fields.get("content-length", "0") == "0" and not self.codings
+        )
+        return 100 <= status < 200 or (is_bare and (200 <= status < 300 or status == PROXY_LOGIN))
+
 
 @dataclass(frozen=True)
 class Body:
@@ -99,7 +113,7 @@ class Body:
 
 
 def read_message(data: bytes, start: int) -> Message:
-    """Read the header of a response; informational responses before it, and that of a proxy to a tunnel, are skipped.
+    """Read the header of a response; other messages before it (`Message.may_precede`) are skipped.
 
     Raises
     ------
@@ -119,10 +133,10 @@ def read_message(data: bytes, start: int) -> Message:
         message = Message(
             int(status.group(1)) if status else None, _fields(lines), body_start if is_whole else len(data), is_whole
         )
-        is_informational = message.status is not None and 100 <= message.status < 200
-        if not (is_informational or _TUNNEL.match(lines[0])) or not _BEGINNING.match(data, message.body_start):
+        following = _NEXT.match(data, message.body_start) if message.may_precede else None
+        if following is None:
             return message
-        start = message.body_start
+        start = following.end()
 
 
 def read_body(message: Message, data: bytes, most_bytes: int | None) -> Body:
