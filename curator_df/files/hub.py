@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from curator_df.arguments import did_you_mean_path
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
@@ -19,8 +20,10 @@ from curator_df.files.retry import TRANSIENT_STATUS, retry_transient, without_qu
 from curator_df.files.storage import file_system
 
 PROTOCOL = "hf://"
-_MODEL_FILE = re.compile(r"hf://(?!datasets/|spaces/)([\w.-]+/[\w.-]+)(?:@([^/\0]+))?/([^\0]+)")
-"""Address of a file of a model on the hub: its repository, revision and path."""
+_MODEL_FILE = re.compile(
+    r"hf://(?!datasets/|spaces/)([\w.-]+/[\w.-]+)(?:@(refs/(?:pr|convert)/[^/\0]+|[^/\0]+))?/([^\0]+)"
+)
+"""Address of a file of a model on the hub: its repository, revision (which may be a pull request, such as refs/pr/1) and path."""
 _PINNED = re.compile(r"(hf://(?:datasets/|spaces/)?[^/@\0]+/[^/@\0]+)@([0-9a-f]{40})(?=[/\0]|$)")
 Commits = dict[tuple[str, str, str], str]
 """Commit of each kind of repository, its name and the requested revision."""
@@ -230,6 +233,7 @@ def download_file(url: str) -> tuple[str, str]:
             "or commit hf://organization/name@revision/path"
         )
     name, revision, file = place.groups()
+    revision = revision and unquote(revision)
     folder = Path(download(name, revision, [file]))
     if not (folder / file).is_file():
         raise InputError(

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from curator_df import errors
+from curator_df.files.hub import download_file
 from curator_df.models.batches import BatchSize
 from curator_df.models.files import EXPERTS, find_model, require_whole
 from curator_df.models.model import Model
@@ -346,6 +347,15 @@ def test_a_model_of_the_hub_is_found_in_its_cache_with_its_commit(hub):
     found = find_model("add_x", "maker/tiny")
     assert (found.revision, found.hidden) == ("ab" * 20, 32)
     assert found.digest == find_model("add_x", hub / "snapshots" / ("ab" * 20)).digest
+
+
+@pytest.mark.parametrize("revision", ["refs/pr/1", "refs%2Fpr%2F1", "main", "ab" * 20])
+def test_a_file_of_a_model_is_found_in_any_revision(hub, revision):
+    (hub / "refs" / "refs" / "pr").mkdir(parents=True)
+    (hub / "refs" / "refs" / "pr" / "1").write_text("ab" * 20)
+    path, address = download_file(f"hf://maker/tiny@{revision}/config.json")
+    assert path == str(hub / "snapshots" / ("ab" * 20) / "config.json")
+    assert address == f"hf://maker/tiny@{'ab' * 20}/config.json"
 
 
 def test_a_model_that_cannot_be_downloaded_is_an_error(hub):
