@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from curator_df.errors import ColumnError
+from curator_df.files.storage import shown_path
 from curator_df.io.listing import Listing
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -68,11 +69,18 @@ def folder_values(paths: Sequence[str], name: str) -> pa.Array:
 def values_in(path: str) -> dict[str, str | None]:
     """Return the columns in the names of the folders of a path, with their values."""
     pairs = [folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder]
-    return {
-        urllib.parse.unquote(name): None if value == HIVE_NULL else urllib.parse.unquote(value)
-        for name, _, value in pairs
-        if name
-    }
+    return {_unquoted(name): None if value == HIVE_NULL else _unquoted(value) for name, _, value in pairs if name}
+
+
+def _unquoted(text: str) -> str:
+    r"""Return a text of a folder name; bytes that are not UTF-8 are shown as hex digits.
+
+    Examples
+    --------
+    >>> print(_unquoted("a%2Fb"), _unquoted("caf%E9"))
+    a/b caf\xe9
+    """
+    return shown_path(urllib.parse.unquote(text, errors="surrogateescape"))
 
 
 def _root(entry: str) -> str:

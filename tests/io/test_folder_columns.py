@@ -70,6 +70,14 @@ def test_only_folders_below_what_was_named_count(tmp_path):
     assert list(cdf.read_parquet(f"{tmp_path}/run=*/*/*.parquet").columns) == ["id", "run", "lang"]
 
 
+def test_folders_whose_names_are_not_utf8_are_read(tmp_path):
+    write_file(tmp_path / "in" / "lang=caf%E9", id=[1])
+    folder = tmp_path / "in" / b"lang=th\xe9".decode("utf-8", "surrogateescape")
+    folder.mkdir()
+    (folder / "a.parquet").write_bytes((tmp_path / "in" / "lang=caf%E9" / "a.parquet").read_bytes())
+    assert sorted(cdf.read_parquet(tmp_path / "in").compute()["lang"]) == [r"caf\xe9", r"th\xe9"]
+
+
 def test_what_is_in_the_files_counts_more_and_what_some_folders_lack_is_no_column(tmp_path):
     write_file(tmp_path / "a/lang=de/kind=x", id=[1], lang=["in the file"])
     write_file(tmp_path / "a/lang=de/kind=y", id=[2], lang=["in the file"])
