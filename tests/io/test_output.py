@@ -136,6 +136,15 @@ def test_columns_that_cannot_name_folders_are_refused(column, reason):
         require_partition_columns(df, "write_parquet", column)
 
 
+@pytest.mark.parametrize("values", [[[1]], [{"x": 1}], [[("k", 1)]]])
+def test_columns_whose_values_cannot_name_folders_are_refused(values):
+    kind = pa.map_(pa.string(), pa.int64()) if isinstance(values[0], list) and values[0] != [1] else None
+    block = pa.table({"a": pa.array(values, kind), "id": [1]}).to_pandas(types_mapper=pd.ArrowDtype)
+    df = dd.from_pandas(block, npartitions=1)
+    with pytest.raises(SchemaError, match="write_parquet: partition_on='a' cannot name folders: the column holds"):
+        require_partition_columns(df, "write_parquet", "a")
+
+
 @pytest.mark.parametrize("column", ["a.b", "a..b", "[x]", "a/b", "a=b", "%2E", "*", "a b", "é", "x."])
 def test_odd_names_of_columns_come_back_from_folders(tmp_path, column):
     values = ["u", None, "u.v", ""]

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curator_df as cdf
-from curator_df.errors import ColumnError, ParameterError, SchemaError
+from curator_df.errors import ColumnError, CorruptFileError, ParameterError, SchemaError
 from curator_df.io.output.formats import JsonlFormat
 from curator_df.io.output.writable import require_types
 from tests.core.runner.fake_client import inline_cluster
@@ -155,7 +155,8 @@ def nested(levels, wrap):
     """Return a type with so many levels."""
     kind = pa.int64()
     for _ in range(levels - 1):
-        kind = pa.list_(kind) if wrap == "list" else pa.struct([("a", kind)])
+        wraps = {"list": pa.list_(kind), "map": pa.map_(pa.string(), kind), "struct": pa.struct([("a", kind)])}
+        kind = wraps[wrap]
     return kind
 
 
@@ -172,12 +173,20 @@ def cluster():
         yield running
 
 
-@pytest.mark.parametrize(("wrap", "levels"), [("struct", 99), ("list", 50)])
+@pytest.mark.parametrize(("wrap", "levels"), [("struct", 99), ("list", 50), ("map", 50)])
 def test_the_deepest_columns_that_parquet_can_have_are_written_and_read(tmp_path, cluster, wrap, levels):
     (tmp_path / "in").mkdir()
     df = table(tmp_path / "in", {"text": ["a"], "deep": pa.nulls(1, nested(levels, wrap))})
     cdf.write_parquet(df, tmp_path / "out")
     assert pq.read_table(tmp_path / "out").num_rows == len(cdf.read_parquet(tmp_path / "out")) == 1
+
+
+def test_a_file_whose_columns_are_nested_too_deeply_says_how_to_write_it_again(tmp_path):
+    pq.write_table(pa.table({"deep": pa.nulls(1, nested(51, "list"))}), tmp_path / "a.parquet")
+    with pytest.raises(
+        CorruptFileError, match=r"too deeply nested.* Write it again with columns that have fewer levels"
+    ):
+        cdf.read_parquet(tmp_path)
 
 
 def test_columns_nested_too_deeply_for_parquet_are_refused(tmp_path):

@@ -367,6 +367,8 @@ def levels(kind: pa.DataType, levels_of_list: int = 1) -> int:
     >>> levels(pa.int64()), levels(pa.struct([("a", pa.list_(pa.int64()))]))
     (1, 3)
     """
+    if pa.types.is_map(kind):  # a list of entries, each with a key and a value
+        return 2 + max(levels(kind.key_type, levels_of_list), levels(kind.item_type, levels_of_list))
     own = 1 if pa.types.is_struct(kind) or not kind.num_fields else levels_of_list
     return own + max((levels(kind.field(place).type, levels_of_list) for place in range(kind.num_fields)), default=0)
 

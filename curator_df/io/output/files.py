@@ -22,6 +22,7 @@ import pyarrow as pa
 from curator_df.arguments import strings_of
 from curator_df.core.columns import has_unknown_categories, is_text, require_columns
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.host_blocks import host_block
 from curator_df.errors import ParameterError, RowCountError, SchemaError
 from curator_df.files.scratch import scratch_directory
 from curator_df.files.storage import FileRecord, Folder, NewFile, disk_errors
@@ -360,6 +361,12 @@ def require_partition_columns(df: Any, operator: str, partition_on: str | list[s
             raise ParameterError(
                 f"{operator}: partition_on={column!r} cannot name folders: {reason}. Rename the column, as in "
                 f"df.rename(columns={{{column!r}: 'partition'}})"
+            )
+        kind = arrow_schema(host_block(df._meta[[column]])).field(0).type
+        if kind.num_fields or isinstance(kind, pa.BaseExtensionType):
+            raise SchemaError(
+                f"{operator}: partition_on={column!r} cannot name folders: the column holds {kind}. Use a column of text, "
+                "numbers, truth values or dates"
             )
     return columns
 

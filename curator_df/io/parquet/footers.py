@@ -158,6 +158,8 @@ def damage_of(path: str, where: str = "") -> Iterator[None]:
                 "If it is encrypted, write it again without encryption, or choose other columns with columns=; otherwise "
                 "download it again, or leave it out"
             )
+        if "too deeply nested" in str(exc):
+            way_out = "Write it again with columns that have fewer levels, or leave it out"
         said = " ".join(str(exc).split()).rstrip(".")  # on one line
         raise CorruptFileError(f"{path!r}{where} is not a readable Parquet file: {said}. {way_out}") from exc
 
