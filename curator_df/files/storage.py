@@ -544,13 +544,14 @@ def output_errors(folder: Folder) -> Iterator[None]:
 
 @contextmanager
 def reading_errors(path: str) -> Iterator[None]:
-    """Convert a missing permission for a file or folder, or a loop of links, to an error that names it."""
+    """Convert a missing permission, a loop of links, or a name that is too long to an error that names the file or folder."""
     try:
         yield
     except OSError as exc:
-        if exc.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP) or isinstance(exc, CuratorError):
+        is_wrong = exc.errno in (errno.ELOOP, errno.ENAMETOOLONG)
+        if not (is_wrong or exc.errno in (errno.EACCES, errno.EPERM)) or isinstance(exc, CuratorError):
             raise
-        way_out = "" if exc.errno == errno.ELOOP else ". Its owner can permit it (chmod -R a+rX)"
+        way_out = ". Correct the path" if is_wrong else ". Its owner can permit it (chmod -R a+rX)"
         raise InputError(f"{path} cannot be read: {exc.strerror or exc}{way_out}") from exc
 
 

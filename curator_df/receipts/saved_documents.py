@@ -27,7 +27,7 @@ import yaml
 
 from curator_df.arguments import did_you_mean_path, listed, path_of
 from curator_df.errors import InputError, ParameterError
-from curator_df.files.storage import Folder, output_errors
+from curator_df.files.storage import Folder, output_errors, shown_path
 from curator_df.memory.sizes import show_count, show_size
 from curator_df.receipts.dataset_card import CardSplit, dataset_card
 
@@ -126,7 +126,7 @@ def require_parent(path: str | os.PathLike[str]) -> None:
 def save_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a document into a folder of this machine; raise `ParameterError` if this process may not."""
     with output_errors(Folder(os.path.dirname(os.path.abspath(path)))):
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(shown_path(text), encoding="utf-8")  # paths in it may not be UTF-8
 
 
 def croissant(receipt: Any, folder: Folder, name: str | None, license: str | None) -> dict[str, Any]:  # noqa: A002

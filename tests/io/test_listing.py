@@ -255,13 +255,24 @@ def test_what_may_not_be_read_is_named_for_a_missing_file_and_a_receipt():
             for read in (cdf.read_receipt, cdf.describe_exact_duplicates):
                 with pytest.raises(InputError, match=r"out cannot be read: Permission denied\. Its owner"):
                     read(folder / "out")
-            with pytest.raises(ParameterError, match="cannot be written to: Permission denied"):
-                save_text(folder / "receipt.html", "page")
+            with pytest.raises(InputError, match=r"_curator cannot be read: Permission denied\. Its owner"):
+                cdf.open_index(folder / "out/_curator")
+            for write in (lambda: save_text(folder / "receipt.html", "page"), lambda: cdf.open_index(folder / "new")):
+                with pytest.raises(ParameterError, match="cannot be written to: Permission denied"):
+                    write()
         (folder / "loop").symlink_to("loop")
         with pytest.raises(InputError, match="loop cannot be read: Too many levels of symbolic links"):
             cdf.read_receipt(folder / "loop")
+        for read in (cdf.read_receipt, cdf.open_index, cdf.describe_exact_duplicates):
+            with pytest.raises(InputError, match=r"aaa cannot be read: File name too long\. Correct the path"):
+                read(folder / ("a" * 300))
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_document_with_a_path_that_is_not_utf8_is_saved(tmp_path):
+    save_text(tmp_path / "receipt.html", b"written to caf\xe9".decode("utf-8", "surrogateescape"))
+    assert (tmp_path / "receipt.html").read_text() == r"written to caf\xe9"
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from curator_df.core.ranges.journal import Journal
 from curator_df.core.ranges.price import Price
 from curator_df.errors import CorruptFileError, InputError, ParameterError
 from curator_df.exchange.stored_keys import KEY_COLUMN, KEY_TYPE
-from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, reading_errors
+from curator_df.files.storage import JOURNAL_FOLDER, FileRecord, Folder, output_errors, reading_errors
 from curator_df.io.output.formats import folder_at
 from curator_df.io.parquet.reader import read_parquet
 from curator_df.kernels.minhash.scheme import Scheme, SchemeName
@@ -365,16 +365,19 @@ def open_index(
         "id": id,
         "source_column": source_column,
     }
-    if folder.exists(SETTINGS):
-        stored = _object_in(folder, SETTINGS)
+    with reading_errors(folder.url):
+        stored = _object_in(folder, SETTINGS) if folder.exists(SETTINGS) else None
+        is_empty = stored is not None or not folder.names()
+    if not is_empty:
+        raise ParameterError(
+            f"open_index: {folder.url!r} has files, but no {SETTINGS}, so it is not an index. Use another folder"
+        )
+    if stored is not None:
         _require_settings(folder, stored, given)
     else:
-        if folder.names():
-            raise ParameterError(
-                f"open_index: {folder.url!r} has files, but no {SETTINGS}, so it is not an index. Use another folder"
-            )
         stored = {"format": FORMAT, **given, "subset": given["subset"] or ["text"], "id": id or "id"}
-        folder.write(SETTINGS, json.dumps(stored, indent=1).encode())
+        with output_errors(folder):
+            folder.write(SETTINGS, json.dumps(stored, indent=1).encode())
     plain = stored["scheme"]
     return Index(
         folder.url,
