@@ -10,9 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from dask.dataframe.dask_expr import new_collection
 
 from curator_df.core.columns import require_columns
 from curator_df.core.fingerprint import fingerprint
+from curator_df.core.planning.branches import without_folders
 from curator_df.core.planning.lowering import lower
 from curator_df.core.ranges.blocks import BlockKernel, map_blocks
 from curator_df.core.runner.session import current_session
@@ -58,6 +60,7 @@ def count_blocks(
     if isinstance(table, pd.DataFrame):
         counted = pa.Table.from_pandas(kernel.run(table).block, preserve_index=False)
         return lambda rows=0: iter([counted])  # noqa: ARG005 - they are in memory
+    table = new_collection(without_folders(table.expr))  # only an output appends to an index
     partial = map_blocks(table[[name for name in dict.fromkeys(columns) if name is not None]], kernel, meta=meta)
     program = lower(partial, spools=True)
     parent = workdir if workdir is not None else current_session().workdir

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import uuid
 from collections.abc import Iterator
@@ -18,10 +17,10 @@ from dask.dataframe.dask_expr import FrameBase, new_collection
 from dask.dataframe.dask_expr._expr import MapPartitions
 
 from curator_df.arguments import require_integer
+from curator_df.core.planning.branches import without_folders
 from curator_df.core.planning.lowering import ReadPartition, current_spooler, find_origin, foreign_part, lower
 from curator_df.core.planning.row_estimate import LARGEST_SAMPLED_ROW_BYTES
 from curator_df.core.ranges.blocks import BlockKernel
-from curator_df.core.ranges.deferred_step import DeferredStep
 from curator_df.core.ranges.source import Ranges, Source
 from curator_df.core.runner.session import current_session
 from curator_df.errors import NoClusterError, ParameterError
@@ -169,7 +168,7 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
     first = FirstRows(reader.source, reader.ranges, SAMPLE_BYTES // len(taken))
     with dask.config.set({"dataframe.convert-string": False}):
         sample = dd.from_map(first, list(taken), list(taken.values()), meta=reader.source.meta, label="first_rows").expr
-    chain = new_collection(_without_folders(expression).substitute(origin, spooler.spooled(sample).table.expr))
+    chain = new_collection(_of_some_rows(expression).substitute(origin, spooler.spooled(sample).table.expr))
     home = session.working(PREVIEW_FOLDER).below(uuid.uuid4().hex[:12])
     try:
         receipt = write_parquet(chain, home.below("kept").url, rejects=home.below("dropped").url)
@@ -180,7 +179,7 @@ def preview(df: dd.DataFrame, *, rows: int = 1000) -> Preview:
         spooler.forget(sample)
 
 
-def _without_folders(expression: Any) -> Any:
+def _of_some_rows(expression: Any) -> Any:
     """Return an expression whose drops search for duplicates among the rows themselves, and write nothing but the output.
 
     Drops that were built with ``groups=`` search, too; with ``index=`` they compare with its documents, and do not append.
@@ -192,13 +191,7 @@ def _without_folders(expression: Any) -> Any:
                 f"preview: {kernel.name} has groups=, which names rows by their positions in the whole input, so it cannot run "
                 f"on a sample. Preview the table before {kernel.name}, or write the table and look at the output"
             )
-        if not isinstance(node, DeferredStep):
-            continue
-        if folders := [name for name in FOLDERS_OF_DROPS if getattr(kernel.pending, name) is not None]:
-            pending = dataclasses.replace(kernel.pending, **dict.fromkeys(folders))
-            searching = node.substitute_parameters({"func": dataclasses.replace(kernel, pending=pending)})
-            return _without_folders(expression.substitute(node, searching))
-    return expression
+    return without_folders(expression, FOLDERS_OF_DROPS)
 
 
 def places(ranges: int, rows: int) -> dict[int, int]:

@@ -392,6 +392,19 @@ def test_a_preview_compares_with_the_index_and_appends_nothing(tmp_path, index):
     assert not (tmp_path / "keys").exists()
 
 
+def test_counts_of_a_table_compare_with_the_index_as_it_is_and_append_nothing(tmp_path, index):
+    add(tmp_path, "one", rows_of(["x"], "a"), index)
+    docs = docs_of(tmp_path / "in", rows_of(["x", "y", "y"], "b"))
+    for keep in ({"index": index}, {"keep_keys": tmp_path / "keys"}):
+        counts = cdf.describe(docs.pipe(cdf.drop_exact_duplicates, **keep), workdir=tmp_path / "work")
+        assert counts["rows"].tolist() == ([1] if "index" in keep else [2])
+    assert len(index.runs) == 1
+    assert not (tmp_path / "keys").exists()
+    add(tmp_path, "two", rows_of(["y"], "c"), index)
+    counts = cdf.describe(docs.pipe(cdf.drop_exact_duplicates, index=index), workdir=tmp_path / "work")
+    assert counts["rows"].tolist() == [0]
+
+
 def test_what_is_no_index_or_no_removal_is_refused(tmp_path, index):
     docs = docs_of(tmp_path / "in", rows_of(["x"]))
     with pytest.raises(errors.ParameterError, match=r"is not an index. Open one with open_index"):

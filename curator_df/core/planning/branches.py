@@ -88,6 +88,21 @@ def require_appended(df: Any) -> None:
         )
 
 
+def without_folders(expression: Any, names: Sequence[str] = ("side_output", "index")) -> Any:
+    """Return an expression whose deferred operations lack some of their folders: without these, a run writes its output only.
+
+    Without its index, an operation compares rows with the documents that the index had when the chain was built.
+    """
+    for node in expression.walk():
+        if not isinstance(node, DeferredStep):
+            continue
+        kernel: Any = node.operand("func")
+        if folders := [name for name in names if getattr(kernel.pending, name) is not None]:
+            kernel = replace(kernel, pending=replace(kernel.pending, **dict.fromkeys(folders)))
+            return without_folders(expression.substitute(node, node.substitute_parameters({"func": kernel})), names)
+    return expression
+
+
 def bound(branch: Branch, on_existing: str) -> Branch:
     """Return a branch whose operations know the output of the run."""
     steps = []
