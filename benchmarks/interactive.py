@@ -23,12 +23,14 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from types import FrameType
 from typing import Any
 
 import dask
@@ -43,6 +45,8 @@ from curator_df.memory.budget import CLIENT_RESERVED_BYTES
 from curator_df.memory.sizes import read_size
 
 SIZE_BYTES = 290_000_000
+MOST_SECONDS = 300.0
+"""Time after which an operation counts as failed."""
 ONE_WORKER_BYTES = 1_500_000_000
 """Budget below which ``--connect`` uses one worker process with two threads."""
 
@@ -329,13 +333,21 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def attempt(call: Callable[[Any], Any], table: Any) -> tuple[Any, BaseException | None]:
+def attempt(call: Callable[[Any], Any], table: Any, most_seconds: float = 0) -> tuple[Any, BaseException | None]:
+    def ends(_: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as the system calls it
+        raise TimeoutError(f"no end within {most_seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, ends)
+    signal.setitimer(signal.ITIMER_REAL, most_seconds)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return call(table), None
     except Exception as exc:  # noqa: BLE001 - which errors come is what is measured
         return None, exc
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def values_of_pandas(path: str, only: list[str]) -> tuple[dict[str, Any], int]:
@@ -349,13 +361,25 @@ def values_of_pandas(path: str, only: list[str]) -> tuple[dict[str, Any], int]:
         return {name: attempt(call, frame)[0] for name, call in chosen.items()}, int(frame["text"].str.len().sum())
 
 
-def measure(table: Any, calls: dict[str, Any], expected: dict[str, Any], characters: int, allowed_bytes: int) -> int:
-    """Run every operation; print a line for each; return how many faults there were. A budget of 0 is not checked."""
+def measure(
+    start: Callable[[], Any],
+    calls: dict[str, Any],
+    expected: dict[str, Any],
+    characters: int,
+    allowed_bytes: int,
+    most_seconds: float = MOST_SECONDS,
+) -> int:
+    """Run every operation; print a line for each; return how many faults there were.
+
+    ``start`` returns the table, and is called again for a new cluster where a sum failed and the budget is 0, which means that
+    it is not checked.
+    """
     sampler, faults, succeeded, refused = PeakSampler(exact=True), 0, 0, 0
+    table = start()
     for name, call in calls.items():
         sampler.take()
         started = time.perf_counter()
-        found, error = attempt(call, table)
+        found, error = attempt(call, table, most_seconds)
         seconds, peak_bytes = time.perf_counter() - started, sampler.take()
         if error is None:
             right = same(found, expected[name])
@@ -369,12 +393,14 @@ def measure(table: Any, calls: dict[str, Any], expected: dict[str, Any], charact
             said = str(error).splitlines()[0] if str(error) else ""
             outcome = f"{'' if ours else 'FOREIGN '}{type(error).__name__}: {said}"
         error = None
-        probe, failed = attempt(lambda d: done(d["text"].str.len().sum()), table)
+        probe, failed = attempt(lambda d: done(d["text"].str.len().sum()), table, most_seconds)
         holds = failed is None and int(probe) == characters
         over = bool(allowed_bytes) and peak_bytes > allowed_bytes
         faults += (not holds) + over
         notes = f"{'' if holds else ' PROBE FAILED'}{' OVER' if over else ''}"
         print(f"{name:<24} {seconds:6.1f} s {peak_bytes / 1e6:6.0f} MB{notes}  {outcome:.160}", flush=True)
+        if not allowed_bytes and not holds:
+            table = start()
     sampler.close()
     print(f"{len(calls)} operations: {succeeded} right, {refused} refused by name, {faults} faults")
     return faults
@@ -389,6 +415,9 @@ def main() -> int:
     parser.add_argument("--gzip", action="store_true", help="read one compressed file")
     parser.add_argument("--connect", action="store_true", help="connect to a cluster that is running")
     parser.add_argument("--working-files", action="store_true", help="peaks and sizes of what looks and Dask write")
+    parser.add_argument(
+        "--limit", type=float, default=MOST_SECONDS, help="seconds after which an operation is a failure"
+    )
     parser.add_argument("--only", help="names of operations, with commas between them")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -472,24 +501,26 @@ def _run(
     allowed_bytes: int,
     how: argparse.Namespace,
 ) -> int:
-    if how.plain or how.connect:
-        # What the budget leaves to the workers of a connection, in as few processes as start_cluster would start.
-        workers = 1 if how.connect and allowed_bytes < ONE_WORKER_BYTES else 2
-        shared_bytes = allowed_bytes - how.connect * CLIENT_RESERVED_BYTES
-        with (
-            LocalCluster(
-                n_workers=workers, threads_per_worker=2 // workers, memory_limit=shared_bytes // workers
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            if how.plain:
-                table = dd.read_json(path, lines=True, blocksize=None if how.gzip else 2**23)
-                table = table.astype({"n": "Int64", "f": "Float64"})
-                return measure(table, calls, expected, characters, 0)
-            with cdf.connect(client, memory=allowed_bytes, workdir=f"{os.path.dirname(path)}/work"):
-                return measure(cdf.read_jsonl(path), calls, expected, characters, allowed_bytes)
-    with cdf.start_cluster(memory=allowed_bytes):
-        return measure(cdf.read_jsonl(path), calls, expected, characters, allowed_bytes)
+    how_to_measure = (calls, expected, characters, 0 if how.plain else allowed_bytes, how.limit)
+    if not (how.plain or how.connect):
+        with cdf.start_cluster(memory=allowed_bytes):
+            return measure(lambda: cdf.read_jsonl(path), *how_to_measure)
+    # What the budget leaves to the workers of a connection, in as few processes as start_cluster would start.
+    workers = 1 if how.connect and allowed_bytes < ONE_WORKER_BYTES else 2
+    share_bytes = (allowed_bytes - how.connect * CLIENT_RESERVED_BYTES) // workers
+    with contextlib.ExitStack() as stack:
+
+        def start() -> Any:
+            stack.close()
+            cluster = LocalCluster(n_workers=workers, threads_per_worker=2 // workers, memory_limit=share_bytes)
+            client = stack.enter_context(Client(stack.enter_context(cluster)))
+            if how.connect:
+                stack.enter_context(cdf.connect(client, memory=allowed_bytes, workdir=f"{os.path.dirname(path)}/work"))
+                return cdf.read_jsonl(path)
+            table = dd.read_json(path, lines=True, blocksize=None if how.gzip else 2**23)
+            return table.astype({"n": "Int64", "f": "Float64"})
+
+        return measure(start, *how_to_measure)
 
 
 if __name__ == "__main__":
