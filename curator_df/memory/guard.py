@@ -44,8 +44,6 @@ LEAST_BYTES = 8_000_000
 """A process that holds less is not ended: it would change nothing."""
 SLACK_BYTES = 48_000_000
 """Bytes that a worker may hold beyond its idle memory: libraries that it imports with its first tasks."""
-NO_BYTES = 1 << 62
-"""Limit of a worker that its data limit binds."""
 LEAST_SHARE = 0.25
 """Share of the largest process from which on a process is an offender; of those the youngest is ended first."""
 SETTLE_SECONDS = 0.1
@@ -372,9 +370,10 @@ class Guard:
             if pid in self.family.members:
                 one = self.family.members[pid]
                 one.idle = read_head(slot)[1]
-                # A data limit binds its worker. Without one (a task that runs exclusively may lift it), the worker may hold
-                # its idle memory and that of one task.
-                one.limit = one.idle + self.exclusive + SLACK_BYTES if system.is_without_limit(pid) else NO_BYTES
+                # A data limit binds its worker, except for what is no data, such as a mapping that grows down like a stack.
+                # Without one (a task that runs exclusively may lift it), the worker may hold its idle memory and one task's.
+                bound = system.data_limit_of(pid)
+                one.limit = SLACK_BYTES + (one.idle + self.exclusive if bound == system.NO_LIMIT else bound)
             else:
                 os.close(slot)
                 del self.slots[pid]

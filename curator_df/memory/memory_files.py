@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are memory, memfds and files in /dev/shm, as far as the processes of a tree write them.
+"""Files that are memory, memfds and files in /dev/shm, as far as the processes of a tree write them; System V segments as well.
 
 A page of such a file is memory although nobody maps it, and belongs to no process. A file counts for a tree by this rule:
 
@@ -9,6 +9,7 @@ A page of such a file is memory although nobody maps it, and belongs to no proce
   another program made, counts with what was added. A file that was not seen before counts whole.
 - A file in /dev/shm counts until it is deleted, also when it was closed or its process has ended. A memfd is gone then.
 - Pages that a process of the tree maps are in its own memory, and do not count twice.
+- A segment of System V shared memory counts if a process of the tree has made it, until it is deleted.
 - Folders that the user chose for curator_df's own files do not count: outputs, working files and spilled data.
 
 A file that a program other than a worker opens and closes between two looks, 50 ms, is not found. It is part of a script that
@@ -100,6 +101,9 @@ class MemoryFiles:
         for pid in pids:
             for file in system.open_memory(pid):
                 self._admit(file, pid, file.size_bytes)
+        for pid, file in system.segments():
+            if pid in pids:
+                self._admit(file, pid, file.size_bytes)
         self._walk: Iterator[system.MemoryFile] = system.files_in_memory()
         self._walked: set[tuple[int, int]] = set()
 
@@ -143,6 +147,9 @@ class MemoryFiles:
                     if file.key not in sizes:  # it counts for the oldest of those that have it open
                         self._holders[file.key] = one.pid
                     sizes[file.key] = file.size_bytes
+        for pid, file in system.segments():
+            if file.key in self._paths or (pid in members and self._admit(file, pid)):
+                sizes[file.key] = file.size_bytes
         self._keep(sizes)
         self._look_around()
         mapped = self._mapped(sizes, members)

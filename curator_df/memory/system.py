@@ -32,6 +32,10 @@ PR_SET_CHILD_SUBREAPER = 36
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where shared memory is
 MEMFD = "/memfd:"
 """Prefix of the path of a memfd, as ``/proc`` shows it."""
+SEGMENTS = "/proc/sysvipc/shm"
+"""List of the segments of System V shared memory."""
+SEGMENT_DEVICE = -1
+"""Device in the key of a segment, which lies on none that has a number for all kernels."""
 _load: "list[int]" = []
 """File in which the kernel tells the number of the last process, once it is open: it is read 100 times a second."""
 _meminfo: "list[int]" = []
@@ -289,14 +293,14 @@ def limit_data_of(pid: int, more_bytes: int) -> None:
         return
 
 
-def is_without_limit(pid: int) -> bool:
-    """Tell whether a process has no data limit, such as a worker in which a library has lifted it."""
+def data_limit_of(pid: int) -> int:
+    """Return the data limit of a process; `NO_LIMIT` if it has none, such as a worker in which a library has lifted it."""
     if PORTABLE:
-        return True
+        return NO_LIMIT
     try:
-        return resource.prlimit(pid, resource.RLIMIT_DATA)[0] == NO_LIMIT
+        return resource.prlimit(pid, resource.RLIMIT_DATA)[0]
     except (OSError, ValueError):  # it has ended, or belongs to somebody else now
-        return False
+        return sys.maxsize
 
 
 def is_memory(file: int) -> bool:
@@ -310,13 +314,17 @@ def is_memory(file: int) -> bool:
 
 
 class MemoryFile:
-    """A file that is memory: a memfd, or a file in /dev/shm."""
+    """A file that is memory: a memfd, a file in /dev/shm, or a segment of System V shared memory."""
 
     __slots__ = ("key", "path", "size_bytes")
 
-    def __init__(self, path: str, about: os.stat_result) -> None:
-        self.path, self.key = path, (about.st_dev, about.st_ino)
-        self.size_bytes = about.st_blocks * 512
+    def __init__(self, path: str, key: "tuple[int, int]", size_bytes: int) -> None:
+        self.path, self.key, self.size_bytes = path, key, size_bytes
+
+    @classmethod
+    def of(cls, path: str, about: os.stat_result) -> "MemoryFile":
+        """Return the file of which the system tells this."""
+        return cls(path, (about.st_dev, about.st_ino), about.st_blocks * 512)
 
 
 def shared_memory_bytes() -> int:
@@ -331,7 +339,7 @@ def shared_memory_bytes() -> int:
 
 def memory_file(path: str) -> MemoryFile:
     """Return a file in /dev/shm. Raises `OSError` if there is none."""
-    return MemoryFile(path, os.stat(path, follow_symlinks=False))
+    return MemoryFile.of(path, os.stat(path, follow_symlinks=False))
 
 
 def files_in_memory() -> "Iterator[MemoryFile]":
@@ -348,7 +356,7 @@ def files_in_memory() -> "Iterator[MemoryFile]":
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     elif entry.is_file(follow_symlinks=False):
-                        yield MemoryFile(entry.path, entry.stat(follow_symlinks=False))
+                        yield MemoryFile.of(entry.path, entry.stat(follow_symlinks=False))
                 except OSError:  # it was deleted in the meantime
                     continue
 
@@ -370,7 +378,7 @@ def open_memory(pid: int) -> "list[MemoryFile]":
                 if path.startswith((f"{SHARED_FOLDER}/", MEMFD)) and _is_open_for_writing(pid, name):
                     about = os.stat(name, dir_fd=folder)
                     if stat.S_ISREG(about.st_mode):
-                        found.append(MemoryFile(path, about))
+                        found.append(MemoryFile.of(path, about))
             except OSError:  # it was closed in the meantime
                 continue
     except OSError:  # it has ended in the meantime
@@ -397,11 +405,28 @@ def mapped_memory(pid: int) -> "dict[tuple[int, int], int]":
                     if key is not None:
                         found[key] = found.get(key, 0) + int(line.split()[1]) * 1024
                     key = None
-                elif b"/dev/shm/" in line or b"/memfd:" in line:
-                    _, _, _, device, inode, _ = line.split(maxsplit=5)
+                elif b"/dev/shm/" in line or b"/memfd:" in line or b"/SYSV" in line:
+                    _, _, _, device, inode, path = line.split(maxsplit=5)
                     major, _, minor = device.partition(b":")
-                    key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
+                    is_segment = path.startswith(b"/SYSV")
+                    place = SEGMENT_DEVICE if is_segment else os.makedev(int(major, 16), int(minor, 16))
+                    key = place, int(inode)
     except OSError:  # it has ended
+        return found
+    return found
+
+
+def segments() -> "list[tuple[int, MemoryFile]]":
+    """Return the segments of System V shared memory, each with the process that made it. They stay when it ends."""
+    found: list[tuple[int, MemoryFile]] = []
+    try:
+        with open(os.devnull if PORTABLE else SEGMENTS, "rb") as lines:
+            names = lines.readline().split()
+            for line in lines:
+                told = dict(zip(names, map(int, line.split())))  # noqa: B905 - of fields
+                number, kept = told[b"shmid"], told.get(b"rss", told[b"size"])
+                found.append((told[b"cpid"], MemoryFile(f"{SEGMENTS}/{number}", (SEGMENT_DEVICE, number), kept)))
+    except (OSError, KeyError, ValueError):  # the kernel has none
         return found
     return found
 

@@ -90,12 +90,12 @@ def step_memory_error(
     step: str, what: str, took_bytes: int, free_bytes: int, memory_argument: str, ended: str
 ) -> StepMemoryError:
     """Return the error of a step, whose name is quoted, that took more than was free."""
-    files = f"writes files that are memory (memfds, or in {SHARED_FOLDER}) and took"
+    files = f"writes files that are memory (memfds, in {SHARED_FOLDER}, or System V segments) and took"
     how = {PROCESS: "starts processes that took", SHARED: "uses shared memory and took", FILES: files}.get(what, "took")
     less = {
         PROCESS: "Start fewer or smaller concurrent processes",
         SHARED: "Use less shared memory",
-        FILES: f"Delete what the step left in {SHARED_FOLDER}, and write less there",
+        FILES: f"Delete what the step left in {SHARED_FOLDER} or as segments (ipcs -m), and write less there",
     }.get(what, "Let the step take less memory")
     took, free = show_sizes(took_bytes, free_bytes)
     return StepMemoryError(

@@ -83,7 +83,9 @@ def test_with_psutil_no_process_has_a_data_limit(monkeypatch, child):
     monkeypatch.setattr(system, "PORTABLE", True)
     system.set_data_limit(10**12, 10**12)
     system.limit_data_of(child.pid, MB)
-    assert system.data_limit() == (system.NO_LIMIT, system.NO_LIMIT) and system.is_without_limit(child.pid)
+    assert (
+        system.data_limit() == (system.NO_LIMIT, system.NO_LIMIT) and system.data_limit_of(child.pid) == system.NO_LIMIT
+    )
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
