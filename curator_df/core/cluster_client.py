@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from distributed import CancelledError, KilledWorker
@@ -69,6 +70,9 @@ class ClusterClient(Protocol):
     def restart_workers(self, workers: Sequence[str], timeout: float, *, raise_for_error: bool) -> Mapping[str, str]:
         """Restart worker processes; return ``OK`` or the failure, by address."""
 
+    def run_on_scheduler(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in the scheduler's process, with the scheduler as ``dask_scheduler``; return its result."""
+
     def cancel(self, futures: Sequence[Any], *, asynchronous: bool, force: bool) -> None:
         """Ask the cluster to forget tasks."""
 
@@ -106,6 +110,22 @@ def _is_there(client: ClusterClient, address: str, before: Mapping[str, Any]) ->
     """
     now = client.scheduler_info(n_workers=-1)["workers"].get(address)
     return now is not None and now.get("local_directory") == before.get("local_directory")
+
+
+@contextlib.contextmanager
+def failing_at_once(client: ClusterClient) -> Iterator[None]:
+    """Let a task fail when its worker dies for the first time, and not only when it dies again on the next worker."""
+    before = client.run_on_scheduler(_allow_failures, 0)
+    try:
+        yield
+    finally:
+        if client.status == "running":
+            client.run_on_scheduler(_allow_failures, before)
+
+
+def _allow_failures(failures: int, dask_scheduler: Any) -> int:
+    before, dask_scheduler.allowed_failures = int(dask_scheduler.allowed_failures), failures
+    return before
 
 
 def fetched(task: SentTask, timeout_seconds: float) -> Any:

@@ -289,12 +289,15 @@ def smaller_units(unit: Unit) -> Span:
 
 
 def cut_block(block: Any, spans: Sequence[Span]) -> Iterator[Any]:
-    """Yield a block in parts so that rows of each span pass in units of its size; later spans may lie in earlier ones."""
+    """Yield a block in parts so that rows of each span pass in units of its size; later spans may lie in earlier ones.
+
+    The first row of a span passes alone: if a step fails on every row, it is known after one more attempt.
+    """
     addresses = block.index.to_numpy()
     cuts = {0, len(block)}
     for span in spans:
         start, stop = np.searchsorted(addresses, [span.first, span.last + 1]).tolist()
-        cuts.update(range(start, stop, span.rows), (start, stop))
+        cuts.update(range(start, stop, span.rows), (start, min(start + 1, stop), stop))
     places = sorted(cuts)
     for start, stop in itertools.pairwise(places):
         yield block if len(places) == 2 else block.iloc[start:stop]

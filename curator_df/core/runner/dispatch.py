@@ -13,6 +13,7 @@ file runs exclusively too, but cannot be quarantined. With ``on_oom="raise"`` th
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -27,7 +28,7 @@ from distributed import KilledWorker
 from distributed.client import ClosedClientError
 
 from curator_df.core.cleaning_up import clean_up
-from curator_df.core.cluster_client import ClusterClient, SentTask, address_of, fetched, why_cancelled
+from curator_df.core.cluster_client import ClusterClient, SentTask, address_of, failing_at_once, fetched, why_cancelled
 from curator_df.core.planning.concurrency import ConcurrencyTuner, is_offloaded
 from curator_df.core.planning.plan import StagePlan
 from curator_df.core.ranges.manifest import Manifest, Peaks
@@ -550,7 +551,9 @@ class Dispatcher:
         self._client.run(release_free_memory, on_error="ignore")
         layout = self.session.layout
         more_bytes = layout.exclusive_bytes - layout.work_bytes if self.session.limits_data and self._empties else 0
-        with more_than_limits(self._client, more_bytes):
+        is_ours = self.session.wall is not None  # the scheduler of a connection may have tasks of others
+        at_once = failing_at_once(self._client) if is_ours else contextlib.nullcontext()
+        with more_than_limits(self._client, more_bytes), at_once:
             halves = attempt.halves or (self._on_oom == "retry" and attempt.block_bytes <= SMALLEST_BLOCK_BYTES)
             again: Attempt | None
             again = dataclasses.replace(attempt, exclusive_bytes=layout.exclusive_bytes, halves=halves, extra_tasks=0)

@@ -91,7 +91,7 @@ def test_a_block_is_cut_so_that_spans_pass_in_units():
     block = pd.DataFrame({"id": range(10)}, index=pd.Index(np.arange(10) * 100, name="address"))
     spans = (Span(200, 700, 3), Span(500, 700, 1))
     parts = [part.id.tolist() for part in cut_block(block, spans)]
-    assert parts == [[0, 1], [2, 3, 4], [5], [6], [7], [8, 9]]
+    assert parts == [[0, 1], [2], [3, 4], [5], [6], [7], [8, 9]]
     assert [part.id.tolist() for part in cut_block(block, ())] == [list(range(10))]
 
 

@@ -186,7 +186,7 @@ class FakeClient:
         workers: int = 1,
         threads: int = 1,
     ) -> None:
-        self.status, self.scheduler = "running", types.SimpleNamespace(address="tcp://scheduler")
+        self.status, self.scheduler = "running", types.SimpleNamespace(address="tcp://scheduler", allowed_failures=1)
         self.workers = {f"tcp://{number}": threads for number in range(1, workers + 1)}
         self.attempts: list[Attempt] = []
         """What was submitted, in order."""
@@ -234,6 +234,10 @@ class FakeClient:
             with contextlib.suppress(*((Exception,) if options.get("on_error") == "ignore" else ())):
                 found[address] = self._call(function, address, arguments, nanny=options.get("nanny", False))
         return found
+
+    def run_on_scheduler(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.calls.append((_name_of(function), arguments))
+        return function(*arguments, dask_scheduler=self.scheduler)
 
     def nthreads(self) -> dict[str, int]:
         for task in list(self._tasks):

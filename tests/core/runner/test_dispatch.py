@@ -280,6 +280,22 @@ def test_rows_that_end_a_worker_alone_are_taken_in_smaller_units_and_the_last_on
     assert sorted(ran.numbers) == list(range(RANGES))
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_range_alone_loses_its_worker_once_for_an_answer_where_the_scheduler_is_ours(dispatch, tmp_path, is_ours):
+    seen = set()
+
+    def script(attempt):
+        is_alone = attempt.exclusive_bytes is not None
+        seen.add((is_alone, ran.client.scheduler.allowed_failures))
+        return done(attempt) if is_alone or attempt.piece.number else killed()
+
+    ran = dispatch(script)
+    ran.dispatcher.session.wall = Wall(str(tmp_path / "wall"), "'1GB'") if is_ours else None
+    ran.run()
+    assert seen == {(False, 1), (True, 0 if is_ours else 1)}
+    assert ran.client.scheduler.allowed_failures == 1
+
+
 def test_more_such_rows_are_the_fault_of_the_step(dispatch, tmp_path):
     def script(attempt):
         if attempt.piece.number:
