@@ -7,6 +7,7 @@ Each command imports what it runs when it runs, so that ``--help`` and ``--versi
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import logging
 import os
@@ -16,9 +17,10 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,23 +84,10 @@ monitor_app = typer.Typer(no_args_is_help=True, help="Watch runs with Prometheus
 app.add_typer(monitor_app, name="monitor")
 app.add_typer(recipe_app, name="recipe")
 PROFILES = (
-    "datatrove_c4",
-    "datatrove_fineweb",
-    "datatrove_gopher_quality",
-    "datatrove_gopher_repetition",
-    "dclm_quality",
-    "dclm_repetition",
-    "dolma_c4",
-    "dolma_gopher_v1",
-    "dolma_gopher_v2",
-    "fineweb_c4",
-    "fineweb_paper",
-    "nemo_code",
-    "nemo_code_comments",
-    "nemo_code_html",
-    "nemo_code_tokens",
-    "nemo_english",
-)
+    "datatrove_c4", "datatrove_fineweb", "datatrove_gopher_quality", "datatrove_gopher_repetition",
+    "dclm_quality", "dclm_repetition", "dolma_c4", "dolma_gopher_v1", "dolma_gopher_v2", "fineweb_c4",
+    "fineweb_paper", "nemo_code", "nemo_code_comments", "nemo_code_html", "nemo_code_tokens", "nemo_english",
+)  # fmt: skip
 SCHEMES = ("nemo", "default", "fineweb", "data_juicer", "redpajama_v2")
 JACCARD_THRESHOLD = 0.8
 """Names and a default that the help shows, repeated from the library, whose import takes a second."""
@@ -186,8 +175,10 @@ def curate(
     as_json: Json = False,
 ) -> None:
     """Normalize Unicode, keep the rows that pass a profile's filter rules, and write them."""
-    docs, write = _chain(source, text, profile, words, on_bad_rows), _writer(file_format)
-    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
+    write = _writer(file_format)
+    chain, is_usual = partial(_chain, source, text, profile, words, on_bad_rows), profile in (*PROFILES, "none")
+    started = _started(memory, cpus, source, chain, is_usual=is_usual and text == "text" and words is None)
+    with started as (cluster, docs), _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = write(docs, output, rejects=rejects, partition_on=partition_on, on_existing=on_existing)
     _show(receipt, as_json)
@@ -278,26 +269,25 @@ def dedup(
     as_json: Json = False,
 ) -> None:
     """Remove near-duplicate rows (exact duplicates with --exact) and write the rest to Parquet."""
-    docs = _read(source, on_bad_rows)
-    policy: dict[str, Any] = {"keep": keep}
     near = {"--scheme": scheme, "--jaccard-threshold": jaccard_threshold, "--bands-per-iteration": bands_per_iteration}
     if exact and (given := [name for name, value in near.items() if value is not None]):
         raise ParameterError(f"{' and '.join(given)} cannot be used with --exact: it compares whole texts")
-    least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
-    if exact and unit is not None:
-        docs = cdf.remove_repeated_parts(docs, unit, normalize=normalize, text=text, **policy)  # type: ignore[arg-type]
-    elif exact:
-        docs = cdf.drop_exact_duplicates(docs, subset=text, normalize=normalize, **policy)  # type: ignore[arg-type]
-    elif normalize is not None or unit is not None:
+    if not exact and (normalize is not None or unit is not None):
         raise ParameterError("--normalize and --unit have an effect only with --exact. Add --exact, or leave them out")
-    else:
-        policy |= {
-            "scheme": scheme or "default",
-            "jaccard_threshold": least or None,
-            "bands_per_iteration": bands_per_iteration,
-        }
-        docs = cdf.drop_near_duplicates(docs, text=text, **policy)
-    with cdf.start_cluster(memory=memory, cpus=cpus) as cluster, _served(cluster, metrics):
+    least = JACCARD_THRESHOLD if jaccard_threshold is None else jaccard_threshold
+
+    def chain() -> Any:
+        docs, policy = _read(source, on_bad_rows), {"keep": keep}
+        if exact and unit is not None:
+            return cdf.remove_repeated_parts(docs, unit, normalize=normalize, text=text, **policy)  # type: ignore[arg-type]
+        if exact:
+            return cdf.drop_exact_duplicates(docs, subset=text, normalize=normalize, **policy)  # type: ignore[arg-type]
+        bands = {"jaccard_threshold": least or None, "bands_per_iteration": bands_per_iteration}
+        return cdf.drop_near_duplicates(docs, text=text, scheme=scheme or "default", **policy, **bands)  # type: ignore[arg-type]
+
+    is_usual = (text, normalize, keep, unit) == ("text", None, "first", None) and scheme in (None, *SCHEMES)
+    started = _started(memory, cpus, source, chain, is_usual=is_usual)
+    with started as (cluster, docs), _served(cluster, metrics):
         _console(stderr=True).print(repr(cluster))
         receipt = cdf.write_parquet(docs, output, rejects=rejects, on_existing=on_existing)  # type: ignore[arg-type]
     _show(receipt, as_json)
@@ -472,6 +462,14 @@ def _console(*, stderr: bool = False) -> Console:
     return _Terminal(stderr=stderr, markup=False, highlight=False)
 
 
+def _started(memory: str | None, cpus: int | None, source: str, chain: Callable[[], Any], *, is_usual: bool) -> Any:
+    """Return a context with a cluster and a table, which is made while workers start, or before if it may be a mistake."""
+    from curator_df.cluster.beside_start import started_with
+
+    is_first = not (is_usual and os.path.exists(source))
+    return started_with(partial(cdf.start_cluster, memory=memory, cpus=cpus), chain, is_first=is_first)
+
+
 @contextmanager
 def _served(cluster: Any, metrics: bool) -> Iterator[None]:
     if not metrics:
@@ -588,6 +586,7 @@ def main() -> None:
     try:
         app()
     finally:
+        gc.freeze()  # at its end, Python would walk all objects of all packages several times, for 0.5 s
         # The last line is the error: Dask would still log the end of processes that a failed start has left.
         logging.disable(logging.CRITICAL)
 

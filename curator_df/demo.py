@@ -132,25 +132,31 @@ def _curate(console: Console, corpus: DemoCorpus, folder: Path, profile: str, me
         )
         return False
     with _alive(console, "loading Dask and pandas"):
+        from curator_df.cluster.beside_start import beside_start
         from curator_df.cluster.compiling import compile_kernels
-
-        docs = cdf.read_jsonl([str(path) for path in corpus.files]).pipe(cdf.normalize_unicode)
-        # Words between white space need neither datatrove's tokenizer nor the seconds in which it is compiled.
-        docs = docs.pipe(cdf.keep_profile, profile, words="whitespace")
     with _alive(console, "compiling kernels", has_bar=True):
         # Before the cluster starts, with all CPUs: in its budget there may be memory for one compiler only.
         compile_kernels([*EVERY_RUN, *JSON_LINES, *UNICODE, *WORDS])
     console.print(f"Starting a cluster with a memory budget of {memory}...")
-    with _alive(console, "waiting for the worker processes"):
+    with (
+        _alive(console, "waiting for the worker processes"),
+        beside_start(lambda: _chain(corpus, profile)) as docs,
+    ):
         cluster = cdf.start_cluster(memory=memory, cpus=cpus)
     with cluster:
         console.print(repr(cluster))
-        console.print(cdf.explain(docs))
+        console.print(cdf.explain(docs()))
         with _alive(console, "curating", has_bar=True):
-            receipt = cdf.write_parquet(docs, folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
+            receipt = cdf.write_parquet(docs(), folder / "clean", rejects=folder / "rejects", on_existing="overwrite")
     console.print(receipt)
     _show_rows(console, folder)
     return True
+
+
+def _chain(corpus: DemoCorpus, profile: str) -> Any:
+    docs = cdf.read_jsonl([str(path) for path in corpus.files]).pipe(cdf.normalize_unicode)
+    # Words between white space need neither datatrove's tokenizer nor the seconds in which it is compiled.
+    return docs.pipe(cdf.keep_profile, profile, words="whitespace")
 
 
 @contextlib.contextmanager

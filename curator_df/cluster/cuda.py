@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from distributed import LocalCluster
 
+from curator_df.cluster.dashboard import dashboard_at
 from curator_df.cluster.settings import PRELOAD, worker_memory_limit
-from curator_df.cluster.surroundings import dashboard_at, in_brackets
+from curator_df.cluster.surroundings import in_brackets
 from curator_df.cluster.worker_processes import closing_unfinished
 from curator_df.errors import BudgetError, ParameterError
 from curator_df.extras import missing_extra

@@ -23,13 +23,15 @@ from multiprocessing.util import Finalize
 from typing import Any, Literal, Self
 
 import dask
-from distributed import LocalCluster, wait
+from distributed import wait
 from distributed.security import Security
 
+from curator_df.cluster.beside_start import make_beside_start
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, MemoryCgroup
 from curator_df.cluster.clock_jump import watch_streams
 from curator_df.cluster.compiling import compile_kernels
 from curator_df.cluster.cuda import Devices, choose_devices, describe_gpus, gpu_layout, start_gpu_workers
+from curator_df.cluster.dashboard import dashboard_at, open_at_first_visit, without_pages_of_workers
 from curator_df.cluster.preload import KERNEL_BYTES, WORK_BYTES_VARIABLE, prepare_process, tighten_limit
 from curator_df.cluster.settings import (
     LOG_MESSAGES,
@@ -43,7 +45,6 @@ from curator_df.cluster.spill_folder import SpillFolder, WorkingFolder
 from curator_df.cluster.surroundings import (
     MAIN_GUARD,
     Held,
-    dashboard_at,
     fits,
     in_brackets,
     loopback_host,
@@ -141,6 +142,7 @@ class Cluster:
         self._local: Any = None
         self.client: Any = None
         self._deadline = StartDeadline()
+        self._later_bytes = 0
         with undoing() as undo:
             undo.callback(SilentLogs().end)
             undo.callback(spill.delete)
@@ -268,10 +270,10 @@ class Cluster:
                 silence_logs=logging.CRITICAL,
                 **self._comm,
             )
-            _without_pages_of_workers(self._local).scale(layout.workers)
+            without_pages_of_workers(self._local).scale(layout.workers)
+            make_beside_start()
             import_rest()
-            if dashboard is not None:
-                _open_dashboard(self._local)
+            self._offer(dashboard)
             wait_for_workers(self._local, layout.workers, self._deadline)
 
     def _start_in_process(self, dashboard: Any) -> None:
@@ -283,16 +285,23 @@ class Cluster:
                 processes=False,
                 memory_limit=0,
                 dashboard_address=dashboard,
-                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0)},
+                scheduler_kwargs={"dashboard_address": dashboard or dashboard_at(self._host, 0), "dashboard": False},
                 worker_dashboard_address=dashboard_at(self._host, 0),
                 silence_logs=logging.CRITICAL,
             )
-            _without_pages_of_workers(self._local).scale(1)
+            without_pages_of_workers(self._local).scale(1)
+            self._offer(dashboard)
             self._local.wait_for_workers(1)
+
+    def _offer(self, dashboard: Any) -> None:
+        """Offer the dashboard, if it has an address, and note the memory that a visit will take."""
+        if dashboard is not None:
+            self._later_bytes = open_at_first_visit(self._local)
 
     def _prepare(self) -> Held:
         """Set the limits of all processes, and return the memory they hold."""
         layout = self.layout
+        make_beside_start()
         import_rest()
         if layout.in_process:
             prepare_process()
@@ -302,11 +311,13 @@ class Cluster:
         del naps
         if self._devices is None:
             # In this process the limit also applies to the client: journal, progress bars, threads that close the cluster.
-            self.client.run(tighten_limit, layout.work_bytes, threads=CLIENT_THREADS if layout.in_process else 0)
+            own = {"threads": CLIENT_THREADS, "later_bytes": self._later_bytes} if layout.in_process else {}
+            self.client.run(tighten_limit, layout.work_bytes, **own)
         release_free_memory()
         require_threads()
-        held = measure_held(() if layout.in_process else self.client.run(os.getpid).values()).plus(KERNEL_BYTES)
-        self._session.client_bytes = status_bytes("RssAnon")
+        workers = () if layout.in_process else self.client.run(os.getpid).values()
+        held = measure_held(workers, self._later_bytes).plus(KERNEL_BYTES)
+        self._session.client_bytes = status_bytes("RssAnon") + self._later_bytes
         if layout.in_process:  # the whole baseline is for this process, which may grow into the unused part
             own_bytes = layout.reserved_bytes - layout.library_bytes
             self._session.client_bytes += max(0, own_bytes - held.total_bytes - CLIENT_GROWTH_BYTES)
@@ -557,12 +568,6 @@ def new_spill_folder(parent: str) -> SpillFolder:
         ) from exc
 
 
-def _without_pages_of_workers(cluster: LocalCluster) -> LocalCluster:
-    """Make workers serve no pages of their own, whose packages take 0.4 s and 20 MB in each; the dashboard has their figures."""
-    cluster.new_spec["options"]["dashboard"] = False
-    return cluster
-
-
 def import_rest() -> None:
     """Import what the client of a cluster needs: while the workers start, and before its memory is measured.
 
@@ -571,17 +576,6 @@ def import_rest() -> None:
     package = importlib.import_module("curator_df")
     for name in package.__all__:
         getattr(package, name)
-
-
-def _open_dashboard(cluster: LocalCluster) -> None:
-    """Serve Dask's dashboard. Its packages are imported while the workers start."""
-    pages = importlib.import_module("distributed.dashboard.scheduler")
-
-    async def connect() -> None:
-        scheduler = cluster.scheduler
-        pages.connect(scheduler.http_application, scheduler.http_server, scheduler, prefix="/")
-
-    cluster.sync(connect)
 
 
 def _settings(layout: Layout, directory: str, spill_bytes: int | None, environment: dict[str, str]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from distributed import Nanny, Status
 
 from curator_df.cluster.cgroups import CGROUP_VARIABLE, enter_worker_cgroup
 from curator_df.cluster.clock_jump import send_what_waits
+from curator_df.core.importing import without_collections
 from curator_df.kernels.compiling.compile_cache import refuse_to_compile
 from curator_df.memory.limits import give_back_large_buffers, limit_data, release_free_memory
 from curator_df.memory.peak import counted_bytes, private_bytes, resident_bytes
@@ -130,9 +131,7 @@ def end_for_counted_memory(nanny: Any) -> None:
 
 def prepare_process() -> None:
     """Import the packages that tasks need and choose the allocators, before anything is measured."""
-    collects = gc.isenabled()
-    gc.disable()  # collections during these imports took 0.2 of 0.9 s, and freed 0.8 MB
-    try:
+    with without_collections():
         import pyarrow as pa
         from numba.core.registry import cpu_target
 
@@ -140,9 +139,6 @@ def prepare_process() -> None:
 
         for module in OF_TASKS:
             importlib.import_module(module)
-    finally:
-        if collects:
-            gc.enable()
 
     # mimalloc kept 1.2 GB after one 200 MB document was written; the system's allocator gives pages back (0.2 GB).
     pa.set_memory_pool(pa.system_memory_pool())
@@ -155,15 +151,15 @@ def prepare_process() -> None:
     cpu_target.target_context.refresh()
 
 
-def tighten_limit(work_bytes: int, threads: int = 0) -> int:
+def tighten_limit(work_bytes: int, threads: int = 0, later_bytes: int = 0) -> int:
     """Set the data limit again when all threads of this process run, and return it.
 
     The stacks of threads count against the limit. From now on all of ``work_bytes`` is for tasks; the machine code of kernels
-    has `KERNEL_BYTES` more.
+    has `KERNEL_BYTES` more, and what this process will import while tasks run has ``later_bytes``.
     """
     release_free_memory()
     if not threads:  # in a separate process; the user's process may have garbage cycles to collect
         # Modules stay: one collection that walks them took 0.2 s on a busy machine, one that does not under 1 ms.
         gc.freeze()
     weigh_idle()
-    return limit_data(work_bytes + KERNEL_BYTES, threads=threads)
+    return limit_data(work_bytes + KERNEL_BYTES + later_bytes, threads=threads)

@@ -125,11 +125,6 @@ def in_brackets(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def dashboard_at(host: str, port: int) -> Any:
-    """Return an address for pages as Dask takes it: its text form has no place for the colons of IPv6."""
-    return [(host, port)] if ":" in host else f"{host}:{port}"
-
-
 def require_importable_program() -> None:
     """Raise `NoClusterError` if worker processes could not import the program, or cannot be started.
 
@@ -308,10 +303,13 @@ class Held:
         return Baseline(client_bytes, max(self.workers, default=worker_reserved_bytes()), client_bytes)
 
 
-def measure_held(worker_pids: Iterable[int]) -> Held:
-    """Return the memory of this process, all processes that it has started, and these worker processes."""
+def measure_held(worker_pids: Iterable[int], later_bytes: int = 0) -> Held:
+    """Return the memory of this process, all processes that it has started, and these worker processes.
+
+    ``later_bytes`` is what this process will need in addition, whatever it runs.
+    """
     counted = {pid: counted_bytes(pid) for pid in processes(os.getpid(), 0)}
-    return Held(sum(counted.values()), tuple(counted[pid] for pid in worker_pids if pid in counted))
+    return Held(sum(counted.values()) + later_bytes, tuple(counted[pid] for pid in worker_pids if pid in counted))
 
 
 def fits(layout: Layout, held: Held) -> bool:

@@ -330,25 +330,6 @@ def test_the_dashboard_is_there_and_workers_answer_without_pages(cluster):
             urllib.request.urlopen(f"{address}/counters", timeout=60)
 
 
-STARTS = """
-import sys
-import curator_df as cdf
-from curator_df.cluster import local
-early = {"bokeh", "dask.dataframe", "numba", "pandas", "pyarrow"} & set(sys.modules)
-if __name__ == "__main__":
-    with cdf.start_cluster(memory="2GB", cpus=1):
-        missing = [place for place in cdf._PLACES.values() if f"curator_df.{place.partition(':')[0]}" not in sys.modules]
-        print(sorted(early), "bokeh" in sys.modules, missing)
-"""
-
-
-def test_the_client_imports_the_rest_while_workers_start_and_before_it_is_measured(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(STARTS)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=280, check=True)
-    assert done.stdout == "[] True []\n"
-
-
 def log_an_error(dask_worker):
     """Log an error as Dask does for a result that it cannot spill; return the kept text, and the kept frames."""
     try:

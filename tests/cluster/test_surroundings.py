@@ -554,8 +554,6 @@ def test_a_user_who_may_start_few_threads_is_told(environment, tmp_path):
 
 def test_the_loopback_address_is_that_of_the_machine(monkeypatch):
     assert surroundings.loopback_host() in ("127.0.0.1", "::1")
-    assert surroundings.dashboard_at("127.0.0.1", 5) == "127.0.0.1:5"
-    assert surroundings.dashboard_at("::1", 5) == [("::1", 5)]
     assert (surroundings.in_brackets("::1"), surroundings.in_brackets("127.0.0.1")) == ("[::1]", "127.0.0.1")
 
 
