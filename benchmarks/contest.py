@@ -2,9 +2,10 @@
 """The same work by several libraries, in turn: medians of time and peak, and their ratios to ours.
 
 A contestant is a script: ``argv`` is corpus, target and memory, and it prints ``seconds S VERSION`` and, if it has rows to
-tell, ``rows N``. Peers run in a Python that has them installed (``pip install duckdb polars daft pyarrow``); runs take turns,
-so that a machine that slows down slows all of them. CPU seconds are those of the whole process tree, with its start and end:
-they tell more than the time if other programs run, too.
+tell, ``rows N``. Where whole processes are compared, its seconds are those from its start to its end. Peers run in a Python
+that has them installed (``pip install duckdb polars daft pyarrow``); runs take turns, so that a machine that slows down slows
+all of them. CPU seconds are those of the whole process tree, with its start and end: they tell more than the time if other
+programs run, too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Result:
     """One run of one contestant."""
 
     seconds: float
-    """Of the work itself; NaN when it failed."""
+    """Of the work itself, or of the whole process; NaN when it failed."""
     cpu_seconds: float
     """CPU time of its process tree, with its start and end."""
     peak_bytes: int
@@ -49,22 +50,30 @@ def options(description: str) -> argparse.ArgumentParser:
 
 
 def hold(
-    scripts: dict[str, str], given: argparse.Namespace, pythons: dict[str, str] | None = None
+    scripts: dict[str, str],
+    given: argparse.Namespace,
+    pythons: dict[str, str] | None = None,
+    *,
+    is_whole: bool = False,
 ) -> dict[str, list[Result]]:
-    """Run all contestants and print a table of medians; ``pythons`` names those that need another Python."""
+    """Run all contestants and print a table of medians; ``pythons`` names those that need another Python.
+
+    With ``is_whole``, the seconds are those of whole processes, in which Python starts and imports, and workers start and end.
+    """
     chosen = {name: script for name, script in scripts.items() if not given.only or name in given.only}
     results: dict[str, list[Result]] = {name: [] for name in chosen}
     for _ in range(given.repeat):
         for name, script in chosen.items():
             python = sys.executable if name.startswith(OURS) else (pythons or {}).get(name, given.peers_python)
-            results[name].append(_run(python, script, given.corpus, given.memory))
-    print("contestant | version | median s | time / ours | median CPU s | median peak | peak / ours | rows")
+            results[name].append(_run(python, script, given.corpus, given.memory, is_whole))
+    print("contestant | version | median s | least s | time / ours | median CPU s | median peak | peak / ours | rows")
     ours = next((found for name, found in results.items() if name.startswith(OURS)), None)
     for name, found in results.items():
         seconds, cpu_seconds, peak = _medians(found)
         our_seconds, _, our_peak = _medians(ours) if ours else (math.nan, math.nan, math.nan)
         print(
-            f"{name} | {found[-1].version} | {seconds:.1f} | {seconds / our_seconds:.2f} | {cpu_seconds:.1f} | "
+            f"{name} | {found[-1].version} | {seconds:.2f} | {min(one.seconds for one in found):.2f} | "
+            f"{seconds / our_seconds:.2f} | {cpu_seconds:.2f} | "
             f"{peak / 1e6:,.0f} MB | {peak / our_peak:.2f} | {found[-1].rows}",
             flush=True,
         )
@@ -77,7 +86,7 @@ def _medians(found: list[Result]) -> tuple[float, float, float]:
     return statistics.median(seconds), statistics.median(cpu_seconds), statistics.median(peaks)
 
 
-def _run(python: str, script: str, corpus: str, memory: int) -> Result:
+def _run(python: str, script: str, corpus: str, memory: int, is_whole: bool) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/script.py"
         with open(path, "w") as file:
@@ -88,7 +97,7 @@ def _run(python: str, script: str, corpus: str, memory: int) -> Result:
         reason = (done.err.strip().splitlines() or ["no message"])[-1][:100]
         return Result(math.nan, done.cpu_seconds, done.peak_bytes, f"failed: {reason}", "")
     return Result(
-        float(said["seconds"][0]),
+        done.seconds if is_whole else float(said["seconds"][0]),
         done.cpu_seconds,
         done.peak_bytes,
         " ".join(said["seconds"][1:]),

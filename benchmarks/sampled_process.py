@@ -11,7 +11,9 @@ for it only in part. For the same reason nothing else of that Python environment
 from __future__ import annotations
 
 import importlib.util
+import os
 import resource
+import select
 import subprocess
 import sys
 import time
@@ -49,13 +51,16 @@ def run_sampled(command: list[str], timeout_seconds: float = 3600, exact: bool =
         bufsize=1,
     )
     seen, used_before = 0, _cpu_seconds()
+    end = os.pidfd_open(process.pid)  # can be read when the process ends, so that the wall time is exact
     while process.poll() is None and time.monotonic() - started < timeout_seconds:
-        time.sleep(0.1)
+        select.select([end], [], [], 0.1)
         sampler.stdin.write("peak\n")
         seen = max(seen, int(sampler.stdout.readline() or 0))
+    seconds = time.monotonic() - started
+    os.close(end)
     process.kill()
     out, err = process.communicate()
-    seconds, cpu_seconds = time.monotonic() - started, _cpu_seconds() - used_before
+    cpu_seconds = _cpu_seconds() - used_before
     sampler.kill()
     sampler.communicate()
     return Sampled(out, err, process.returncode, seconds, cpu_seconds, seen)

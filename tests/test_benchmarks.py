@@ -60,3 +60,17 @@ def test_copies_have_ids_of_their_own_and_each_row_as_often_as_asked(benchmark, 
     assert parts[0] != parts[1] != parts[2] != texts
     assert len({row["id"] for row in copies}) == 150
     assert module.count_unique(str(tmp_path / "out.jsonl")) == 50
+
+
+def test_small_inputs_are_whole_rows_and_every_job_has_a_script_for_each_contestant(benchmark, tmp_path):
+    module = benchmark("small_runs")
+    (tmp_path / "in.jsonl").write_text('{"text": "é"}\n' * 10)
+    module.write_start(str(tmp_path / "in.jsonl"), 50, str(tmp_path / "start.jsonl"))
+    assert (tmp_path / "start.jsonl").read_text() == '{"text": "é"}\n' * 3
+    with pytest.raises(SystemExit, match="has only 150 bytes"):
+        module.write_start(str(tmp_path / "in.jsonl"), 1000, str(tmp_path / "start.jsonl"))
+    for job in module.JOBS:
+        scripts = module.scripts(job, 1_000_000_000, baseline="other")
+        assert {"curator_df", "curator_df, command", "curator_df, baseline", "duckdb", "daft"} <= scripts.keys()
+        for name, script in scripts.items():
+            compile(script, name, "exec")
