@@ -99,6 +99,19 @@ def require_as_written(folder: Folder, files: Sequence[FileRecord]) -> None:
             raise damaged(folder.path(file.name), "it is not the file that the run wrote")
 
 
+def require_ascending(addresses: npt.NDArray[np.int64], last: int) -> int:
+    """Return the last of the addresses of the next rows, or raise an error unless they are in order and follow ``last``."""
+    if not len(addresses):
+        return last
+    if addresses[0] <= last or (addresses[1:] <= addresses[:-1]).any():
+        raise RowCountError(
+            "a step before a drop_ operator reordered or repeated rows, as sort_values() in a function of yours would, so "
+            f"the rows to drop cannot be found (the row ID {last:,} is not followed by a larger one). Move that "
+            "step behind the drop, or run the chain up to the drop with checkpoint(df, path) and use the table it returns"
+        )
+    return int(addresses[-1])
+
+
 class DropReader:
     """Reader that returns, block by block, the dropped rows of a range; it keeps only a few pages in memory."""
 
@@ -132,13 +145,7 @@ class DropReader:
         if not len(addresses):
             self.staying = self.staying[:0]
             return np.zeros(0, dtype=np.bool_)
-        if addresses[0] <= self._last or (addresses[1:] <= addresses[:-1]).any():
-            raise RowCountError(
-                "a step before a drop_ operator reordered or repeated rows, as sort_values() in a function of yours would, so "
-                f"the rows to drop cannot be found (the row ID {self._last:,} is not followed by a larger one). Move that "
-                "step behind the drop, or run the chain up to the drop with checkpoint(df, path) and use the table it returns"
-            )
-        self._last = int(addresses[-1])
+        self._last = require_ascending(addresses, self._last)
         going, staying = np.zeros(len(addresses), dtype=np.bool_), list[npt.NDArray[np.int64]]()
         while True:
             stop = int(np.searchsorted(self._drops[:, 0], self._last, side="right"))

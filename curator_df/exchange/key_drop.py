@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.core.planning.program import Program, SideOutput, Step
+from curator_df.core.planning.program import PendingPass, Program, SideOutput, Step
 from curator_df.core.ranges.blocks import Outcome
 from curator_df.core.ranges.range_action import OfRange, RangeAction
 from curator_df.exchange.dropped_rows import DROP_READER_BYTES, DropRows, Found
 from curator_df.exchange.drops import read_drops
 from curator_df.exchange.exchange import DROP_WORDS, Exchange, Keep, KeyWriter
+from curator_df.exchange.in_order import InOrder, KeepFirst, OrderedKeys, ordered_keys
 from curator_df.exchange.key_stages import KeyStages
 from curator_df.exchange.keys import CHECKSUM_MASK, KeptRows, Keyed, Keys, RangeKeys, key_checksum
 from curator_df.files.sorted_rows import RowsUpTo
@@ -166,6 +167,20 @@ class KeyDrop(Keyed):
     index: Any = field(default=None, metadata={"identity": False})
     """Index whose documents the rows are compared with (`ops.duplicates.index_runs.IndexUse`); None for none."""
 
+    ordered: InOrder | None = field(default=None, metadata={"identity": False})
+    """Room in which it is decided in input order during the last pass; None for an exchange of all keys before it."""
+
+    def in_order(self, rows: int, most_held_bytes: int) -> KeyDrop | None:
+        """Return a copy that is decided in input order during the last pass; None if it needs more than the first rows."""
+        others = (self.home, self.count_into, self.against, self.side_output, self.index)
+        if self.keep != "first" or any(each is not None for each in others):
+            return None
+        return dataclasses.replace(self, ordered=InOrder.of_rows(rows, most_held_bytes))
+
+    def passes(self, name: str) -> Sequence[PendingPass]:
+        """Return no pass if it is decided in input order, else those of the exchange."""
+        return super().passes(name) if self.ordered is None else ()
+
     @property
     def other_files(self) -> Sequence[str]:
         """Files of the other table, which are numbered after those of the input."""
@@ -206,10 +221,12 @@ class KeyDrop(Keyed):
         """Create the key file of a range."""
         return RangeKeys(self, exchange, number, memory_bytes)
 
-    def prepare(self, runner: Any, before: Program, step: Step) -> Found:
-        """Exchange the keys of all rows."""
+    def prepare(self, runner: Any, before: Program, step: Step) -> Found | OrderedKeys:
+        """Exchange the keys of all rows, or only open the folder for the decisions of the last pass."""
+        if self.ordered is not None:
+            return ordered_keys(runner, before, step, self.ordered)
         return KeyStages(runner, before, step, self).run()
 
-    def resolved(self, prepared: Found) -> RangeAction:
+    def resolved(self, prepared: Found | OrderedKeys) -> RangeAction:
         """Return the action that drops the rows in the last pass."""
-        return DropRows(self, prepared)
+        return KeepFirst(self, prepared) if isinstance(prepared, OrderedKeys) else DropRows(self, prepared)

@@ -97,7 +97,7 @@ class ExchangeReceipt:
     unique: int
     """Number of different keys among these."""
     hash_ranges: int
-    """Number of parts into which the keys were partitioned."""
+    """Number of parts into which the keys were partitioned; 0 if they were compared in input order during the last pass."""
     skew: float
     """Size of the largest part as a multiple of the mean."""
     projected_bytes: int
@@ -114,6 +114,8 @@ class ExchangeReceipt:
     """Further figures: bands, pairs, comparisons, groups of near duplicates; clusters of vectors; rows matching another table."""
 
     def __str__(self) -> str:
+        if not self.hash_ranges:
+            return f"{show_count(self.keys, 'key')}, {self.unique:,} of them unique, compared while rows were written"
         spilled = f", {show_size(self.spilled_bytes)} spilled" if self.spilled_bytes else ""
         said = (
             f"{show_count(self.keys, 'key')} ({show_size(self.key_bytes)}{spilled}), {self.unique:,} of them unique, in "

@@ -17,6 +17,7 @@ from curator_df.core.planning.branches import Branch, Fork, fork
 from curator_df.core.planning.concurrency import LEAST_BLOCK_BYTES, is_offloaded, tasks_planned
 from curator_df.core.planning.device_plan import DeviceNeed, capacity_with_blocks, device_need
 from curator_df.core.planning.first_steps import how_to_run_once
+from curator_df.core.planning.one_pass import said_of_order
 from curator_df.core.planning.price import (
     held_bytes_of,
     kept_bytes_of,
@@ -354,7 +355,7 @@ def plan_fork(joined: Fork, layout: Layout) -> Plan:
                 f"{show_size(page_bytes)} of that in each task, because the files have large pages or the table has many columns",
             ),
         )
-    said += tuple(_assumed(steps, layout))
+    said += (*_assumed(steps, layout), *said_of_order(steps))
     files, size = len(joined.source.files), joined.source.input_bytes
     elsewhere = tuple(step.name for step in steps if is_offloaded(step))
     once = how_to_run_once(joined)

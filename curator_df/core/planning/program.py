@@ -39,6 +39,18 @@ class PendingPass:
     """Program of another table whose rows it reads; None for the rows of the run."""
 
 
+class Ordered(Protocol):
+    """Room for an operation that is decided in input order during the last pass."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that each worker keeps for what is decided, in bytes."""
+
+    @property
+    def most_held_bytes(self) -> int:
+        """Maximum memory of the rows of a range that wait until earlier ranges are decided, in bytes."""
+
+
 class SideOutput(Protocol):
     """Folder of its own to which a run writes something of each row that passes a pending operation."""
 
@@ -73,6 +85,16 @@ class Pending(abc.ABC):
     """Folder that a run writes in addition to its output; None for none."""
     index: Any = None
     """Index (`ops.duplicates.index_runs.IndexUse`) to whose documents it compares rows, and to which a run appends; or None."""
+
+    ordered: Ordered | None = None
+    """Room in which it is decided in input order during the last pass; None if it has passes of its own."""
+
+    def in_order(self, rows: int, most_held_bytes: int) -> Any:  # noqa: ARG002 - of other kinds
+        """Return a copy that is decided in input order during the last pass; None if it needs passes of its own.
+
+        ``rows`` is the approximate number of its rows, and ``most_held_bytes`` the memory for the rows of a range that wait.
+        """
+        return None
 
     @property
     def last_pass(self) -> Mapping[str, Any]:

@@ -65,6 +65,10 @@ class Action:
     """Whether it is known to process each row independently of the others in its block."""
     needs_range: ClassVar[bool] = False
     """Whether it runs on the blocks of one known range only: the resolved form of a pending operation."""
+    holds_rows: ClassVar[bool] = False
+    """Whether the rows of a range wait until earlier ranges are decided: a `RangeAction` whose `of_range` returns a
+    `HoldsRows`.
+    """
     drops_by_address: ClassVar[bool] = False
     """Whether it only drops rows that are known by their address, so that a reader can leave them out: a `RangeAction` whose
     `of_range` returns a `LeavesOut`.

@@ -19,8 +19,10 @@ class Manifest:
 
     number: int
     """Number of the range."""
-    outcome: Literal["done", "memory", "oversize", "stopped", "failed", "no job"] = "failed"
-    """Outcome of the attempt. ``done``: everything is committed; otherwise nothing is. ``no job``: the worker lacked the job."""
+    outcome: Literal["done", "memory", "oversize", "stopped", "again", "failed", "no job"] = "failed"
+    """Outcome of the attempt. ``done``: everything is committed; otherwise nothing is. ``again``: an earlier range has to run
+    first. ``no job``: the worker lacked the job.
+    """
     rows_read: int = 0
     """Number of rows that the reader found, including bad ones."""
     rows_written: int = 0

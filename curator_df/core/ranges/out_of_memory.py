@@ -192,6 +192,8 @@ class Cause(enum.StrEnum):
     """Memory ran out on a worker that held much of earlier ranges."""
     WORKER_LOST = "worker lost"
     """The worker process ended."""
+    TURN = "turn"
+    """An earlier range on which it depends has to run first."""
     EXCLUSIVE = "exclusive"
     """The range runs alone, with the memory of all tasks."""
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curator_df.core.ranges.blocks import Action, Outcome
-from curator_df.errors import RowCountError
+from curator_df.errors import CuratorError, RowCountError
 
 
 class OfRange(Protocol):
@@ -42,6 +42,27 @@ class LeavesOut(OfRange, Protocol):
 
     def note_passed(self, rows: int) -> None:
         """Count rows that it passed on and that a later step leaves out, so that `run` does not receive them."""
+
+
+class HoldsRows(OfRange, Protocol):
+    """Application of a `RangeAction` that `holds_rows`: `run` only takes the next block, and passes nothing on."""
+
+    def wait(self) -> None:
+        """Wait until it can be decided what happens to the rows of the range, all of which were taken."""
+
+    def decided(self, step: str) -> Iterator[tuple[Any, Outcome]]:
+        """Yield each block that was taken, with the outcome for its rows."""
+
+    def close(self) -> None:
+        """End the range, whether it was decided or not."""
+
+
+class NotItsTurnError(CuratorError):
+    """Raised in a range that waits for an earlier one which does not run, so that it has to run again after that one."""
+
+
+class NeedsPassesError(CuratorError):
+    """Raised where a pending operation cannot be decided in the last pass, so that its own passes have to run."""
 
 
 class RangeAction(Action, abc.ABC):

@@ -123,6 +123,8 @@ class Dispatcher:
         self._client: ClusterClient = self.session.client
         self._patience = self.session.patience
         self._parcel = JobParcel(cloudpickle.dumps(self.job), layout.workers * (layout.threads + 1))
+        # Ranges that take turns are not sent ahead: one could be stuck behind others that wait for it.
+        self._takes_turns = self._is_job and any(step.action.holds_rows for step in self.job.steps)
         self._flying: dict[SentTask, Attempt] = {}
         self._submitted: dict[SentTask, float] = {}
         self._unfetched: set[SentTask] = set()
@@ -193,7 +195,7 @@ class Dispatcher:
 
     def _submit_next(self, pieces: Iterator[Range]) -> bool:
         layout, extra_tasks = self.session.layout, self.balance.extra_tasks if self.balance is not None else 0
-        while len(self._flying) < layout.workers * (layout.threads + extra_tasks + 1):
+        while len(self._flying) < layout.workers * (layout.threads + extra_tasks + (not self._takes_turns)):
             piece = next(pieces, None)
             if piece is None:
                 return False
@@ -290,11 +292,8 @@ class Dispatcher:
             self._has_done = True
             self.on_done(manifest)
             return None
-        if manifest.outcome == "oversize":
-            sets_aside = self._is_job and self._on_oom != "raise"
-            self._alone.append(
-                for_long_row(attempt, manifest.error, self.stage, self.session.layout, sets_aside=sets_aside)
-            )
+        if manifest.outcome in ("again", "oversize"):
+            self._run_later(attempt, manifest)
             return None
         if manifest.outcome != "memory":
             if manifest.error is None:
@@ -304,6 +303,18 @@ class Dispatcher:
                 )
             raise with_user_frames(manifest.error, self.job)
         return self._after_memory_error(attempt, manifest, held_before)
+
+    def _run_later(self, attempt: Attempt, manifest: Manifest) -> None:
+        """Run a range with a long row exclusively, and one that waited in vain for an earlier range after that one."""
+        if manifest.outcome == "again":
+            self._count(Cause.TURN, attempt)
+            again = dataclasses.replace(attempt, exclusive_bytes=None)
+            self._again = sorted([*self._again, again], key=lambda each: each.piece.number)
+            return
+        sets_aside = self._is_job and self._on_oom != "raise"
+        self._alone.append(
+            for_long_row(attempt, manifest.error, self.stage, self.session.layout, sets_aside=sets_aside)
+        )
 
     def _note_held(self, attempt: Attempt, manifest: Manifest) -> Leak | None:
         """Note what a worker holds after a task; return what it held before that was left by earlier ones."""

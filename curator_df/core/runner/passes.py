@@ -121,6 +121,8 @@ class PassRunner:
         self.merge_bytes = 0
         """Maximum memory that a merge (or comparison) could need in bytes; it had ``work_bytes``, or the node if exclusive."""
         self.work_bytes = session.layout.thread_bytes - TASK_SLACK_BYTES
+        self.finished: npt.NDArray[np.bool_] = np.zeros(len(ranges), dtype=np.bool_)
+        """Mask of the ranges that an earlier run finished in every output."""
         self._made: list[str] = []
         self._show: SHOW = lambda title, done, total: None  # noqa: ARG005
 
@@ -138,7 +140,7 @@ class PassRunner:
 
     def store_prefix(self, joined: Fork, finished: npt.NDArray[np.bool_], show: SHOW) -> None:
         """Store what the first steps of a run make, if it pays: the passes over its rows then read that."""
-        self._show = show
+        self._show, self.finished = show, finished
         self.prefix = stored_prefix(self, joined, self.reuse, finished, name=self.stored)
 
     def last_job(self, joined: Fork, stage: StagePlan) -> Job:

@@ -30,6 +30,7 @@ from curator_df.core.planning.branches import (
 from curator_df.core.planning.device_plan import for_sink
 from curator_df.core.planning.first_steps import Reuse
 from curator_df.core.planning.lowering import lower
+from curator_df.core.planning.one_pass import in_all_passes, in_one_pass
 from curator_df.core.planning.output_paths import require_disjoint_outputs, require_not_input
 from curator_df.core.planning.plan import Plan, plan_fork
 from curator_df.core.ranges.journal import (
@@ -43,6 +44,7 @@ from curator_df.core.ranges.journal import (
     whole_ranges,
 )
 from curator_df.core.ranges.manifest import Manifest, TaskRecord
+from curator_df.core.ranges.range_action import NeedsPassesError
 from curator_df.core.ranges.sink import Sink
 from curator_df.core.ranges.source import Range, Ranges, Source
 from curator_df.core.runner.advice import advice, rows_out_of_memory
@@ -58,6 +60,7 @@ from curator_df.core.tasks.task import OnError, OnOom
 from curator_df.errors import OutputExistsError, ResumeError, RowCountError, outside_level
 from curator_df.files.storage import JOURNAL_FOLDER, Folder
 from curator_df.memory.gpus import measured_use
+from curator_df.memory.process_cache import release_held
 from curator_df.memory.sizes import show_count, show_size
 from curator_df.receipts.model_figures import most_reserved
 from curator_df.receipts.receipt import Receipt, RunEvent
@@ -237,13 +240,13 @@ def run_branches(
     branches = checked_branches(outputs, workdir=workdir, on_existing=on_existing, on_error=on_error, on_oom=on_oom)
     branches += checked_side_branches(branches, workdir)
     session = current_session()
-    plan = plan_fork(fork(branches), session.weigh_client())
+    layout = session.weigh_client()
+    plan = plan_fork(in_one_pass(fork(branches), layout, range_bytes), layout)
     require_storable(fork(branches), reuse)
     stop_if_explaining(plan, [branch.program for branch in branches])
     overlap = overlapping_samples(branches)
     if overlap is not None:
         warnings.warn(_shared_rows(overlap), UserWarning, stacklevel=outside_level())
-    steps = [step for branch in branches for step in branch.program.steps]
     prepare_kernels(session, [branch.program for branch in branches])
     with contextlib.ExitStack() as stack:
         guards = [stack.enter_context(branch.guard) for branch in branches if branch.guard is not None]
@@ -278,7 +281,9 @@ def run_branches(
             ranges = _pin(pinned, joined.source)
             for home in homes:
                 home.claim()
+            joined = in_one_pass(joined, session.layout, range_bytes, ranges)
             plan = plan_fork(joined, session.layout)
+            steps = [step for branch in joined.branches for step in branch.program.steps]
             first = branches[waiting[0]].sink.folder
             temporary = workdir or first.below(STAGES_FOLDER)
             stored = stored_folder(pairs[0][0])
@@ -417,6 +422,13 @@ class _Target:
         self.journal.finish(receipt.to_json())
         return receipt
 
+    def count_ordered(self) -> None:
+        """Count the keys of a step that was decided in input order."""
+        for one in self.receipt.exchanges:
+            if not one.hash_ranges:
+                step = next(step for step in reversed(self.receipt.steps) if step.name == one.step)
+                one.keys, one.unique, one.seconds = step.rows_in, step.rows_out, step.seconds
+
     def _count(self, done: TaskRecord) -> None:
         if not self.finished[done.number]:
             self.finished[done.number] = True
@@ -458,14 +470,7 @@ class _Run:
             self.session.sampler.take()
         self.session.watchers.append(watch)
         try:
-            with passes_bar() as show:
-                stages.store_prefix(self.fork, self.finished, show)
-                branches = self._resolve(stages, show)
-            dispatcher = self._last_pass(stages, dataclasses.replace(self.fork, branches=branches))
-            with progress_bar("curating", len(self.ranges)) as self.show:
-                self._on_progress()
-                with measured_use(self.session.gpus) as gpu_use:
-                    dispatcher.run(self._pieces())
+            dispatcher, gpu_use = self._all_passes(stages)
         except KeyboardInterrupt:
             self._say_how_to_resume()
             raise
@@ -499,6 +504,33 @@ class _Run:
         for target in self.targets:
             target.branch.sink.folder.delete_tree(STAGES_FOLDER)
         return receipts[::-1]
+
+    def _all_passes(self, stages: PassRunner) -> tuple[Dispatcher, Any]:
+        """Run the passes of deferred steps and the last one; what cannot be decided in the last one gets passes of its own."""
+        try:
+            return self._passes(stages)
+        except NeedsPassesError as exc:
+            self.session.tell(Note("passes", f"keys are compared in passes of their own: {exc}"))
+            self.session.client.run(release_held, on_error="ignore")
+            stages.exchanges.clear()
+            self.fork = in_all_passes(self.fork)
+            self.plan = plan_fork(self.fork, self.session.layout)
+            stages.stage = self.plan.stages[0]
+            return self._passes(stages)
+
+    def _passes(self, stages: PassRunner) -> tuple[Dispatcher, Any]:
+        """Return what ran the last pass, and what was measured of the GPUs."""
+        with passes_bar() as show:
+            stages.store_prefix(self.fork, self.finished, show)
+            branches = self._resolve(stages, show)
+        dispatcher = self._last_pass(stages, dataclasses.replace(self.fork, branches=branches))
+        with progress_bar("curating", len(self.ranges)) as self.show:
+            self._on_progress()
+            with measured_use(self.session.gpus) as gpu_use:
+                dispatcher.run(self._pieces())
+        for target in self.targets:
+            target.count_ordered()
+        return dispatcher, gpu_use
 
     def _last_pass(self, stages: PassRunner, joined: Fork) -> Dispatcher:
         """Return the dispatcher of the last pass, whose steps are all resolved, and tell that it begins."""

@@ -76,6 +76,9 @@ class StepRunner:
         self._prepared = {
             n: s.action.of_range(number) for n, s in enumerate(steps) if isinstance(s.action, RangeAction)
         }
+        self._holding: dict[int, Any] = {
+            place: of_range for place, of_range in self._prepared.items() if steps[place].action.holds_rows
+        }
         self._failed_in_a_row, self._has_passed = [0] * len(steps), [False] * len(steps)
         self._unit_rows = [UnitRows() for _ in steps]
 
@@ -94,6 +97,9 @@ class StepRunner:
                     waiting.append((place, part.iloc[most:]))
                     part = part.iloc[:most]
                     part_bytes = block_bytes(part)
+                if place in self._holding:
+                    self._hold(place, part)
+                    break
                 try:
                     taken, outcome, seconds = self._run_step(place, part)
                 except Exception as exc:
@@ -120,6 +126,30 @@ class StepRunner:
                 place += 1
             else:
                 yield part
+
+    def rest(self) -> Iterator[Any]:
+        """Yield the rows that a step held, and that pass it and later ones, when all rows of the range were run."""
+        for place, holding in self._holding.items():
+            holding.wait()
+            step, started = self.steps[place], time.perf_counter()
+            for taken, outcome in holding.decided(step.name):
+                seconds, bytes_in = time.perf_counter() - started, block_bytes(taken)
+                self._log.enter(step.name, taken)
+                self._count(place, len(taken), outcome, seconds, bytes_in)
+                self._keep_rejects(place, taken, outcome)
+                yield from self.run([outcome.block], place + 1)
+                started = time.perf_counter()
+
+    def _hold(self, place: int, block: Any) -> None:
+        step = self.steps[place]
+        self._log.enter(step.name, block)
+        self.tallies[place].seconds += run_step(step, block, self._holding[place])[1]
+        self._log.leave()
+
+    def close(self) -> None:
+        """End the range for the steps that held its rows, also if it failed."""
+        for holding in self._holding.values():
+            holding.close()
 
     def row_choice(self, required: npt.NDArray[np.int64] | None) -> RowChoice | None:
         """Return which rows to read; None for all.

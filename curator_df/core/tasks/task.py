@@ -46,6 +46,7 @@ from curator_df.core.ranges.out_of_memory import (
     without_rows,
 )
 from curator_df.core.ranges.quarantine import QuarantineFile
+from curator_df.core.ranges.range_action import NotItsTurnError
 from curator_df.core.ranges.set_up import in_run
 from curator_df.core.ranges.sink import RangeWriter
 from curator_df.core.ranges.source import BadRow, Range, RowChoice, has_stamps
@@ -280,11 +281,13 @@ def load_job(job_bytes: bytes, stage_id: str) -> Job:  # noqa: ARG001 - a user's
     return job
 
 
-def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", "failed"]:
+def _outcome_of(exc: BaseException) -> Literal["memory", "oversize", "stopped", "again", "failed"]:
     if isinstance(exc, OversizeRowError):
         return "oversize"
     if isinstance(exc, _StoppedError):
         return "stopped"
+    if isinstance(exc, NotItsTurnError):
+        return "again"
     if isinstance(exc, StepMemoryError) or (isinstance(exc, OperatorError) and exc.may_be_memory):
         return "memory"
     return "memory" if is_out_of_memory(exc) else "failed"
@@ -455,25 +458,8 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
         output.manifest.steps += [StepTally() for _ in range(done_before)]  # the client knows what these steps did
     stem = _stretch(job, attempt, fork.stem[done_before:], outputs, log)
     stretches = [_stretch(job, attempt, fork.own_steps(output.branch), [output], log) for output in outputs]
-    started = time.perf_counter()
-    if job.stored is not None:
-        _copy_removed(job.stored, outputs, job, attempt)
-    for block in _read(outputs, job, attempt, _row_choice(outputs, job, attempt, stem)):
-        manifest.read_seconds += time.perf_counter() - started
-        _end_if_stopped(attempt)
-        secede_if_allowed()
-        manifest.rows_read += len(block)
-        manifest.largest_block_bytes = max(manifest.largest_block_bytes, block_bytes(block))
-        units = _units(block, job, attempt, outputs) if attempt.spans or attempt.aside else [block]
-        del block
-        for kept in stem.run(units):
-            for output, stretch in zip(outputs, stretches, strict=True):
-                for done in stretch.run([output.select(kept) if fork.shared == 0 else kept]):
-                    log.enter("write", done)
-                    output.write(done)
-        log.leave()
-        kept = done = None  # release both while the next block is read
-        started = time.perf_counter()
+    with contextlib.closing(stem):
+        _run_steps(outputs, job, attempt, stem, stretches, log)
     manifest.rows_read += stem.rows_left_out
     for part in manifest.others:
         part.rows_read, part.read_seconds = manifest.rows_read, manifest.read_seconds
@@ -485,6 +471,36 @@ def _stream_into(outputs: Sequence[_Output], job: Job, attempt: Attempt, manifes
         manifest.elsewhere_seconds += stretch.elsewhere_seconds
     shares = [stretch.fitting_share for stretch in (stem, *stretches) if stretch.fitting_share]
     manifest.fitting_bytes = int(attempt.block_bytes * min(shares, default=0.0))
+
+
+def _run_steps(
+    outputs: Sequence[_Output], job: Job, attempt: Attempt, stem: StepRunner, stretches: list[StepRunner], log: UnitLog
+) -> None:
+    """Read the blocks of a range, and run the steps on them: first the common ones, then those of each output."""
+    manifest = outputs[0].manifest
+
+    def write(blocks: Iterator[Any]) -> None:
+        for kept in blocks:
+            for output, stretch in zip(outputs, stretches, strict=True):
+                for done in stretch.run([output.select(kept) if job.fork.shared == 0 else kept]):
+                    log.enter("write", done)
+                    output.write(done)
+        log.leave()
+
+    started = time.perf_counter()
+    if job.stored is not None:
+        _copy_removed(job.stored, outputs, job, attempt)
+    for block in _read(outputs, job, attempt, _row_choice(outputs, job, attempt, stem)):
+        manifest.read_seconds += time.perf_counter() - started
+        _end_if_stopped(attempt)
+        secede_if_allowed()
+        manifest.rows_read += len(block)
+        manifest.largest_block_bytes = max(manifest.largest_block_bytes, block_bytes(block))
+        units = _units(block, job, attempt, outputs) if attempt.spans or attempt.aside else [block]
+        del block
+        write(stem.run(units))
+        started = time.perf_counter()
+    write(stem.rest())
 
 
 def _copy_removed(stored: StoredPrefix, outputs: Sequence[_Output], job: Job, attempt: Attempt) -> None:

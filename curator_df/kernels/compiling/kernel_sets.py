@@ -57,6 +57,7 @@ COMPILE_SECONDS: Mapping[str, float] = {
     "pii.scan.next_suspect": 1.6,
     "metrics.ngrams.gram_repeats.count_repeats_of_span": 4.0,
     "rows.keep_rows.copy_rows": 0.4,
+    "rows.key_table.put_keys": 0.2,
     "rows.repeated_rows.find_earlier": 0.1,
     "rows.segment_copy.begin_pieces": 0.2,
     "rows.segment_copy.copy_pieces": 0.3,
@@ -141,6 +142,7 @@ C4 = ("metrics.c4.c4_lines.count_c4_of_span",)
 FASTTEXT = ("fasttext.model_tables.index_entries", "fasttext.rank_labels.rank_labels_of_span")
 COMPONENTS = ("minhash.graphs.join_edges", "minhash.graphs.name_roots")
 COVER = ("minhash.graphs.drop_neighbors",)
+FIRST_KEYS = ("rows.key_table.put_keys",)
 REPEATS_OF_ROWS = ("rows.repeated_rows.find_earlier",)
 
 
@@ -195,7 +197,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "describe_domains": CONTENT,
     "describe_importance": BUCKETS,
     "drop_contaminated": CONTAMINATION,
-    "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
+    "drop_exact_duplicates": CONTENT + NORMALIZED_CONTENT + FIRST_KEYS,
     "drop_near_duplicates": _NEAR,
     "find_exact_duplicates": CONTENT + NORMALIZED_CONTENT,
     "find_near_duplicates": _NEAR,

@@ -191,6 +191,10 @@ def drop_exact_duplicates(
     of all rows without text, one is kept. If no step precedes the drop, the rows that it drops are parsed only once, unless
     the writer has ``rejects=``.
 
+    The last drop of a chain needs no pass of its own if it keeps the first rows, if the input has 64 MB or more and one output,
+    and if the keys fit into the memory of one machine (not with ``count_into``, ``against``, ``keep_keys``, ``index`` or
+    ``groups``). The rows are the same; `explain` shows which way is taken.
+
     To remove repeated lines or paragraphs from texts, use `remove_repeated_parts`.
 
     Examples
@@ -337,7 +341,7 @@ def _pending(
             is_measured=True,
         ),
         pending=pending,
-        compiled=hash_kernels(normalize),
+        compiled=hash_kernels(normalize) + (kernel_sets.FIRST_KEYS if operator == "drop_exact_duplicates" else ()),
     )
     return map_blocks(df, kernel, meta=counted_meta(df, operator, count_into, keep))
 

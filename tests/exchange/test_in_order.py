@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact duplicates that are dropped while the rows are written: the same rows as with a pass for their keys."""
+
+import contextlib
+import json
+import random
+import threading
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import curator_df as cdf
+from curator_df.core.planning import one_pass
+from curator_df.core.planning.lowering import lower
+from curator_df.core.ranges.range_action import NeedsPassesError, NotItsTurnError
+from curator_df.core.runner import run
+from curator_df.errors import RowCountError
+from curator_df.exchange import in_order
+from curator_df.exchange.in_order import InOrder, KeepFirst, OrderedKeys, RangeInTurn, key_file
+from curator_df.files.storage import Folder
+from tests.core.runner.fake_client import inline_cluster
+
+NEVER = 1 << 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with inline_cluster(memory="2GB", cpus=2) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def small_inputs(monkeypatch):
+    monkeypatch.setattr(one_pass, "LEAST_BYTES", 0)
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", 1_800)
+
+
+@pytest.fixture
+def docs(tmp_path):
+    chance, number = random.Random(5), 0
+    (tmp_path / "in").mkdir()
+    for file in range(3):
+        with open(tmp_path / f"in/{file}.jsonl", "w") as out:
+            for _ in range(120):
+                text = chance.choice([None, "", *(f"text {n}" for n in range(60))])
+                out.write(json.dumps({"id": number, "text": text, "n": chance.randrange(2)}) + "\n")
+                number += 1
+    return cdf.read_jsonl(tmp_path / "in")
+
+
+@pytest.fixture
+def expected(docs, tmp_path, monkeypatch):
+    """What two passes write."""
+    with monkeypatch.context() as patched:
+        patched.setattr(one_pass, "LEAST_BYTES", NEVER)
+        cdf.write_parquet(docs.curate.drop_exact_duplicates(), tmp_path / "two")
+    return rows_in(tmp_path / "two")
+
+
+def rows_in(folder):
+    return pd.concat([pq.read_table(path).to_pandas() for path in sorted(folder.glob("*.parquet"))], ignore_index=True)
+
+
+def passes(receipt):
+    """Return why the keys of a run were compared in passes of their own."""
+    return [event.text for event in receipt.events if event.kind == "passes"]
+
+
+@pytest.mark.parametrize("range_bytes", [300, 1_800, 100_000], ids=["many ranges", "several", "one for all files"])
+@pytest.mark.parametrize("subset", ["text", ["text", "n"]])
+def test_the_same_rows_go_for_the_same_reasons_as_with_two_passes(docs, tmp_path, monkeypatch, range_bytes, subset):
+    monkeypatch.setattr(run, "SMALL_RANGE_BYTES", range_bytes)
+    monkeypatch.setattr(run, "RANGE_BYTES", max(range_bytes, 300))
+    left = docs.pipe(cdf.keep_where, "id % 7 != 3").pipe(cdf.drop_exact_duplicates, subset=subset)
+    left = left.pipe(cdf.keep_where, "id % 5 != 1")
+    receipts = {}
+    for name, least_bytes in (("one", 0), ("two", NEVER)):
+        monkeypatch.setattr(one_pass, "LEAST_BYTES", least_bytes)
+        receipts[name] = cdf.write_parquet(left, tmp_path / name, rejects=tmp_path / f"{name}-rejects")
+    one, two = receipts["one"], receipts["two"]
+    assert not passes(one) and one.exchanges[0].hash_ranges == 0 and two.exchanges[0].hash_ranges > 0
+    assert "compared while rows were written" in str(one)
+    for name in ("one", "one-rejects"):
+        pd.testing.assert_frame_equal(rows_in(tmp_path / name), rows_in(tmp_path / name.replace("one", "two")))
+    for figure in ("rows_read", "rows_written", "rows_dropped", "ranges"):
+        assert getattr(one, figure) == getattr(two, figure)
+    assert [vars(step) | {"seconds": 0} for step in one.steps[1:-1]] == [
+        vars(step) | {"seconds": 0} for step in two.steps[1:-1]
+    ]
+    assert (one.exchanges[0].keys, one.exchanges[0].unique) == (two.exchanges[0].keys, two.exchanges[0].unique)
+    assert not (tmp_path / "one/_curator/stages").exists()
+
+
+def interrupt(docs, tmp_path, monkeypatch, at=5):
+    """Run until a range has decided which rows it keeps, and is not yet written."""
+    decided = RangeInTurn.decided
+
+    def stop(ranges, step):
+        if ranges._number == at:
+            list(decided(ranges, step))
+            raise KeyboardInterrupt
+        yield from decided(ranges, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RangeInTurn, "decided", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cdf.write_parquet(docs.curate.drop_exact_duplicates(), tmp_path / "one")
+
+
+def resumed(docs, tmp_path):
+    return cdf.write_parquet(docs.curate.drop_exact_duplicates(), tmp_path / "one", on_existing="resume")
+
+
+def test_a_resumed_run_knows_the_keys_of_the_finished_ranges(docs, expected, tmp_path, monkeypatch):
+    interrupt(docs, tmp_path, monkeypatch)
+    receipt = resumed(docs, tmp_path)
+    assert receipt.ranges_resumed == 5
+    assert not passes(receipt)
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "one"), expected)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
+def test_damaged_keys_are_found_again_in_a_pass(docs, expected, tmp_path, monkeypatch, damage):
+    interrupt(docs, tmp_path, monkeypatch)
+    [path] = (tmp_path / "one/_curator/stages").glob(f"*/{key_file(2)}")
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content if damage == "flip" else content[:-5])
+    if damage == "delete":
+        path.unlink()
+    receipt = resumed(docs, tmp_path)
+    assert receipt.ranges_resumed == 5
+    assert len(passes(receipt)) == 1
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "one"), expected)
+
+
+def test_a_run_that_began_in_one_way_is_resumed_in_the_other(docs, expected, tmp_path, monkeypatch):
+    interrupt(docs, tmp_path, monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(one_pass, "LEAST_BYTES", NEVER)
+        interrupted_again = pytest.raises(KeyboardInterrupt)
+        patched.setattr(run._Target, "finish", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with interrupted_again:
+            resumed(docs, tmp_path)
+    receipt = resumed(docs, tmp_path)
+    assert "an earlier call" in passes(receipt)[0]
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "one"), expected)
+
+
+@pytest.mark.parametrize(
+    ("module", "names", "reason"),
+    [
+        (in_order, {"ROW_RESERVE": 0.0, "LEAST_KEYS": 40}, "more than the 40 keys"),
+        (one_pass, {"HELD_FACTOR": 0.0, "HELD_FIXED_BYTES": 900}, "take more memory than was expected"),
+    ],
+)
+def test_what_does_not_fit_after_all_goes_on_with_two_passes(
+    docs, expected, tmp_path, monkeypatch, module, names, reason
+):
+    for name, value in names.items():
+        monkeypatch.setattr(module, name, value)
+    receipt = cdf.write_parquet(docs.curate.drop_exact_duplicates(), tmp_path / "one")
+    assert reason in passes(receipt)[0]
+    assert receipt.rows_read == 360
+    assert [one.hash_ranges for one in receipt.exchanges] == [1]
+    pd.testing.assert_frame_equal(rows_in(tmp_path / "one"), expected)
+
+
+def test_the_plan_has_one_pass_and_its_memory(docs, monkeypatch):
+    plan = cdf.explain(docs.curate.drop_exact_duplicates(), memory="1GB", cpus=2)
+    assert [stage.title for stage in plan.stages] == ["write"]
+    assert "one pass" in dict(plan.lines())
+    monkeypatch.setattr(one_pass, "LEAST_BYTES", NEVER)
+    other = cdf.explain(docs.curate.drop_exact_duplicates(), memory="1GB", cpus=2)
+    assert len(other.stages) == 2
+    assert plan.held_bytes > other.held_bytes
+
+
+@pytest.mark.parametrize(
+    "options", [{"keep": "last"}, {"keep": "longest"}, {"keep": "none"}, {"count_into": "copies"}], ids=str
+)
+def test_other_drops_have_a_pass_of_their_own(docs, options):
+    assert len(cdf.explain(docs.curate.drop_exact_duplicates(**options)).stages) == 2
+
+
+def test_keys_that_would_take_most_of_the_memory_have_a_pass_of_their_own(docs, monkeypatch):
+    monkeypatch.setattr(in_order, "LEAST_KEYS", 100_000_000)
+    assert len(cdf.explain(docs.curate.drop_exact_duplicates(), memory="1GB", cpus=2).stages) == 2
+
+
+def test_only_the_last_drop_of_a_chain_is_decided_in_order(docs, tmp_path):
+    left = docs.curate.drop_exact_duplicates().curate.drop_exact_duplicates(subset="n")
+    assert len(cdf.explain(left).stages) == 2
+    receipt = cdf.write_parquet(left, tmp_path / "out")
+    assert [one.hash_ranges for one in receipt.exchanges] == [1, 0]
+    assert receipt.rows_written == 2
+
+
+def test_several_outputs_have_passes_for_their_keys(docs, tmp_path):
+    left = docs.curate.drop_exact_duplicates()
+    receipts = cdf.write_many({str(tmp_path / "a"): left, str(tmp_path / "b"): left.curate.keep_where("n == 1")})
+    assert all(one.hash_ranges for receipt in receipts.values() for one in receipt.exchanges)
+
+
+@pytest.fixture
+def ordered(docs, tmp_path, monkeypatch):
+    monkeypatch.setattr(in_order, "PATIENCE_SECONDS", 0.2)
+    [step] = lower(docs.curate.drop_exact_duplicates()).steps
+    found = OrderedKeys(Folder(str(tmp_path / "keys")), InOrder(1_000, 1_000_000), "a run")
+    return KeepFirst(step.pending, found)
+
+
+def block_of(texts, first):
+    column = pd.array(texts, dtype="string[pyarrow]")
+    return pd.DataFrame({"text": column}, index=pd.RangeIndex(first, first + len(texts), name="address"))
+
+
+def kept_of(ranges):
+    return [text for _, outcome in ranges.decided("drop") for text in outcome.block["text"].tolist()]
+
+
+def test_a_range_waits_while_the_one_before_it_runs_and_gives_up_when_it_does_not(ordered):
+    first, second = ordered.of_range(0), ordered.of_range(1)
+    first.run(block_of(["a", "b", "a"], 0))
+    second.run(block_of(["b", "c"], 10))
+
+    def wait():
+        with contextlib.suppress(NotItsTurnError):
+            second.wait()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    waiting.join(3 * in_order.PATIENCE_SECONDS)
+    assert waiting.is_alive()
+    first.close()  # its task failed
+    third = ordered.of_range(2)
+    with pytest.raises(NotItsTurnError, match="waits for 0"):
+        third.wait()
+    again = ordered.of_range(0)
+    again.run(block_of(["a", "b", "a"], 0))
+    again.wait()
+    assert kept_of(again) == ["a", "b"]
+    waiting.join()
+    second = ordered.of_range(1)
+    second.run(block_of(["b", "c"], 10))
+    second.wait()
+    assert kept_of(second) == ["c"]
+
+
+def test_a_range_that_runs_again_keeps_the_same_rows_and_refuses_others(ordered):
+    for _ in range(2):
+        ranges = ordered.of_range(0)
+        ranges.run(block_of(["a", "b", "a"], 0))
+        ranges.wait()
+        assert kept_of(ranges) == ["a", "b"]
+    ranges = ordered.of_range(0)
+    ranges.run(block_of(["a", "c", "a"], 0))
+    with pytest.raises(RowCountError, match="gave different results"):
+        kept_of(ranges)
+
+
+def test_a_decision_that_could_not_be_stored_is_forgotten(ordered, monkeypatch):
+    ranges = ordered.of_range(0)
+    ranges.run(block_of(["a", "b"], 0))
+    with monkeypatch.context() as patched:
+        patched.setattr(OrderedKeys, "write", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+        with pytest.raises(OSError, match="no space"):
+            kept_of(ranges)
+    ranges = ordered.of_range(0)
+    ranges.run(block_of(["b"], 1))
+    assert kept_of(ranges) == ["b"]
+
+
+def test_rows_in_another_order_are_refused(ordered):
+    ranges = ordered.of_range(0)
+    with pytest.raises(RowCountError, match="reordered or repeated"):
+        ranges.run(block_of(["a", "b"], 0)[::-1])
+
+
+def test_the_keys_of_a_range_are_stored_whole_or_not_at_all(ordered):
+    keys = np.arange(9, dtype=np.uint64).reshape(3, 3)
+    ordered.found.write(4, 7, 11, keys)
+    rows, checksum, read = ordered.found.read(4)
+    assert (rows, checksum, read.tolist()) == (7, 11, keys.tolist())
+    with pytest.raises(NeedsPassesError, match="damaged"):
+        ordered.found.read(5)
