@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 import curator_df as cdf
+from curator_df.cluster.beside_start import beside_start
 from curator_df.core.runner.progress import Progress, progress_bar
 from curator_df.demo_corpus import ENOUGH_BYTES, FILE_OF_KIND, DemoCorpus, kept_corpus, read_corpus
 from curator_df.kernels.compiling.kernel_sets import EVERY_RUN, JSON_LINES, UNICODE, WORDS
@@ -132,7 +133,6 @@ def _curate(console: Console, corpus: DemoCorpus, folder: Path, profile: str, me
         )
         return False
     with _alive(console, "loading Dask and pandas"):
-        from curator_df.cluster.beside_start import beside_start
         from curator_df.cluster.compiling import compile_kernels
     with _alive(console, "compiling kernels", has_bar=True):
         # Before the cluster starts, with all CPUs: in its budget there may be memory for one compiler only.

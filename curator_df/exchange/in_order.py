@@ -31,7 +31,6 @@ import numpy.typing as npt
 from curator_df.core.planning.program import Program, Step
 from curator_df.core.ranges.blocks import Outcome, block_bytes
 from curator_df.core.ranges.range_action import NeedsPassesError, NotItsTurnError, RangeAction, changed_rows
-from curator_df.receipts.receipt import ExchangeReceipt
 from curator_df.core.runner.passes import stage_identity, temporary_name
 from curator_df.exchange.drops import require_ascending
 from curator_df.exchange.keys import CHECKSUM_MASK, key_checksum
@@ -39,6 +38,7 @@ from curator_df.files.storage import Folder, disk_errors
 from curator_df.kernels.rows.either_backend import rows_where
 from curator_df.kernels.rows.key_table import KeyTable, table_bytes
 from curator_df.memory.process_cache import held
+from curator_df.receipts.receipt import ExchangeReceipt
 
 POLL_SECONDS = 0.002
 """Interval at which a range checks whether its turn has come."""
