@@ -370,7 +370,7 @@ class Guard:
             if pid in self.family.members:
                 one = self.family.members[pid]
                 one.idle = read_head(slot)[1]
-                # A data limit binds its worker, except for what is no data, such as a mapping that grows down like a stack.
+                # A data limit binds its worker, except for pages such as those of a mapping that grows down like a stack.
                 # Without one (a task that runs exclusively may lift it), the worker may hold its idle memory and one task's.
                 bound = system.data_limit_of(pid)
                 one.limit = SLACK_BYTES + (one.idle + self.exclusive if bound == system.NO_LIMIT else bound)
