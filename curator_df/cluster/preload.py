@@ -42,6 +42,8 @@ OF_TASKS = (
     "curator_df.io.output.formats",
 )
 """Modules that tasks import, with all that they import: pandas and Dask's tables too."""
+TIGHTEN_SECONDS = 0.005
+"""Interval in seconds at which a worker that starts is checked for whether it is connected."""
 OTHER_THREADS = 12
 """Number of threads that a worker starts after its first seconds: communication, spilling, pyarrow's pools."""
 
@@ -75,7 +77,21 @@ def dask_setup(worker: Any) -> None:
     if work_bytes:
         limit_data(int(work_bytes) + KERNEL_BYTES, threads=OTHER_THREADS + worker.state.nthreads)
     loop = asyncio.get_running_loop()
+    if work_bytes:
+        loop.call_later(TIGHTEN_SECONDS, _tighten_when_running, worker, int(work_bytes), loop)
     send_what_waits(loop, lambda: [worker], lambda: worker.status is not Status.closed)
+
+
+def _tighten_when_running(worker: Any, work_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
+    """Set the data limit of a worker again once it is connected, before its first task takes memory.
+
+    The client does so when a cluster has started (`tighten_limit`). A worker that is restarted later would otherwise keep the
+    room for stacks of threads that it never starts: 100 MB that its tasks could take.
+    """
+    if worker.status is Status.running:
+        limit_data(work_bytes + KERNEL_BYTES, threads=worker.state.nthreads)
+    elif worker.status in (Status.undefined, Status.created, Status.init, Status.starting):
+        loop.call_later(TIGHTEN_SECONDS, _tighten_when_running, worker, work_bytes, loop)
 
 
 def _let_be(number: int, frame: Any) -> None:

@@ -11,10 +11,13 @@ import dask
 import pytest
 
 import curator_df as cdf
+from curator_df.cluster.preload import KERNEL_BYTES
 from curator_df.cluster.settings import PRELOAD, as_exports, worker_settings
+from curator_df.core.cluster_client import restart
 from curator_df.errors import StepMemoryError
 from curator_df.memory.budget import choose_layout
 from curator_df.memory.peak import counted_bytes, resident_bytes
+from curator_df.memory.system import data_limit, status_bytes
 
 pytestmark = pytest.mark.quick
 SIZE = 640_000_000
@@ -81,6 +84,22 @@ def test_shared_memory_that_does_not_fit_is_refused(cluster):
         future.result(timeout=120)
     cluster.client.wait_for_workers(1, timeout=120)
     assert cluster.client.submit(sum, [1, 2]).result(timeout=120) == 3
+
+
+def room():
+    return data_limit()[0] - status_bytes("VmData")
+
+
+@pytest.mark.linux
+def test_the_tasks_of_a_restarted_worker_have_no_more_room_than_those_of_the_first_one(cluster):
+    layout, client = cluster.layout, cluster.client
+    (address,) = client.nthreads()
+    assert restart(client, address)
+    deadline = time.monotonic() + 10
+    while (found := client.submit(room, pure=False).result()) > layout.work_bytes + KERNEL_BYTES:
+        assert time.monotonic() < deadline, f"{found:,} bytes for {layout.work_bytes:,}"
+        time.sleep(0.05)
+    assert found > 0.9 * layout.work_bytes
 
 
 def test_the_nannies_of_jobs_are_told_in_their_script():
