@@ -62,12 +62,31 @@ def strings_of(operator: str, parameter: str, value: Any) -> tuple[str, ...]:
 
 
 def path_of(operator: str, parameter: str, value: Any) -> str:
-    """Return a path or URL as a str; raise `ParameterError` for anything else, and for a NUL, which no path can have."""
+    """Return a path or URL as a str; raise `ParameterError` for anything else, and for characters that no path can have."""
     if not isinstance(value, (str, os.PathLike)) or isinstance(path := os.fspath(value), bytes):
         raise ParameterError(f"{operator}: {parameter}={value!r} must be a path (or URL), not {type(value).__name__}")
     if "\0" in path:
         raise ParameterError(f"{operator}: {parameter}={path!r} must be a path (or URL), but it has a NUL character")
+    if has_no_bytes(path):
+        raise ParameterError(
+            f"{operator}: {parameter}={path!r} must be a path (or URL), but it has half of a surrogate pair, not a character"
+        )
     return path
+
+
+def has_no_bytes(path: str) -> bool:
+    r"""Return whether a text cannot be written as UTF-8; Python's stand-ins for bytes that are not UTF-8 can.
+
+    Examples
+    --------
+    >>> has_no_bytes("\ud800"), has_no_bytes("caf\udce9"), has_no_bytes("café")
+    (True, False, False)
+    """
+    try:
+        path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from curator_df.arguments import absolute, did_you_mean_path
+from curator_df.arguments import absolute, did_you_mean_path, has_no_bytes
 from curator_df.errors import CuratorError, InputError, ParameterError, RemoteFileError
 from curator_df.files.hub import Commits, is_pinned, pinned, pins_of, without_commits
 from curator_df.files.retry import is_transient, retry_transient, shown_error
@@ -239,9 +239,9 @@ def _entries(paths: Paths) -> list[str]:
     entries = []
     for entry in given:
         path: Any = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else None
-        if not isinstance(path, str) or not path or "\0" in path:
+        if not isinstance(path, str) or not path or "\0" in path or has_no_bytes(path):
             said = f"paths has {entry!r}" if is_many else f"paths={entry!r}"
-            raise ParameterError(f"{said}, which is not a path. Use a str or os.PathLike, not empty and without NUL")
+            raise ParameterError(f"{said}, which is not a path. Use a str or os.PathLike, not empty and of characters")
         entries.append(path)
     return entries
 

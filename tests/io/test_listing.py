@@ -132,10 +132,19 @@ def test_a_directory_without_the_suffix_is_an_error(tmp_path):
         list_files(tmp_path, suffixes=(".jsonl",))
 
 
-@pytest.mark.parametrize("paths", [[], {}, "", [""], 5, True, None, b"a", [None], ["a", b"b"], "a\0b", ["a\0b"]])
+@pytest.mark.parametrize(
+    "paths", [[], {}, "", [""], 5, True, None, b"a", [None], ["a", b"b"], "a\0b", ["a\0b"], "\ud800"]
+)
 def test_what_is_no_path_is_refused(paths):
     with pytest.raises(ParameterError, match=r"^paths( is empty|=.* is not a path| has .* is not a path)"):
         list_files(paths)
+
+
+def test_an_output_whose_path_no_file_system_can_have_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    for call in (cdf.write_parquet, cdf.checkpoint):
+        with pytest.raises(ParameterError, match="is not a folder to write to"):
+            call(cdf.read_jsonl(tmp_path), f"{tmp_path}/\ud800")
 
 
 @pytest.mark.parametrize("pattern", ["", "/*.jsonl", "/**/*.jsonl", "/*/*.jsonl", "/d/*", "/**/*"])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from curator_df.arguments import choose
+from curator_df.arguments import choose, has_no_bytes
 from curator_df.core.planning.lowering import lower
 from curator_df.errors import MissingExtraError, ParameterError
 from curator_df.extras import pip_install
@@ -179,9 +179,9 @@ def rejects_sink(
 def folder_at(path: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> Folder:
     """Return the folder that a user gave."""
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(name, str) or not name or "\0" in name:
+    if not isinstance(name, str) or not name or "\0" in name or has_no_bytes(name):
         raise ParameterError(
-            f"{path!r} is not a folder to write to. Use a str or os.PathLike, not empty and without NUL"
+            f"{path!r} is not a folder to write to. Use a str or os.PathLike, not empty and of characters"
         )
     refuse_hub_output(name)
     if name.lower().startswith(("http://", "https://")):
